@@ -1,0 +1,91 @@
+"""A pseudo-random number that belongs to a row: the same in every array library, batching and order.
+
+A row is seen as 32-bit words w_1 … w_L: the float32 bits of its logits (or of its probabilities, when that is
+what the model gave), or the two halves of its id. Every step is a two's-complement int32 operation, which wraps
+alike in NumPy, PyTorch, JAX and CuPy::
+
+    t_j  = (w_j ^ (w_j >>> 15)) * c_j,   t_j ^= t_j >>> 16        c_j = fmix32(j) | 1,  j = 1 … L
+    key  = ( fmix32(Σ_j t_j),  fmix32(Σ_j t_j * d_j) )            d_j = fmix32(j + 2³¹) | 1
+    label = ( fmix32(key₁ ^ fmix32(seed + 0x9e3779b9)) & 0x7fffffff ) mod K
+
+``fmix32`` is the finaliser of MurmurHash3 (A. Appleby, public domain). A word 0 adds nothing to the sums, so
+strings of different padding keep their key. Test vectors stand in ``docs/methods.md``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._arrays import Array, is_numpy, is_torch, like, namespace, to_numpy, working
+
+__all__ = ["id_words", "key_as_uint64", "label_hash", "row_key", "value_words"]
+
+
+def _shifted(x: Array, bits: int) -> Array:
+    return (x >> bits) & ((1 << (32 - bits)) - 1)
+
+
+def _signed(constant: int) -> int:
+    return constant - (1 << 32) if constant >= 1 << 31 else constant
+
+
+def _fmix32(x: Array) -> Array:
+    x = x ^ _shifted(x, 16)
+    x = x * _signed(0x85EBCA6B)
+    x = x ^ _shifted(x, 13)
+    x = x * _signed(0xC2B2AE35)
+    return x ^ _shifted(x, 16)
+
+
+@lru_cache(maxsize=64)
+def _multipliers(words: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    position = np.arange(1, words + 1, dtype=np.uint32)
+    second = position + np.uint32(1 << 31)
+    return _fmix32(position.view(np.int32)) | 1, _fmix32(second.view(np.int32)) | 1
+
+
+def value_words(values: Array) -> Array:
+    """Float32 bits of an m×K matrix as int32; −0 counts as 0."""
+    xp = namespace(values)
+    return working(xp.astype(values, xp.float32, copy=False) + 0.0).view(xp.int32)
+
+
+def id_words(ids: Array) -> Array:
+    """Words of integer or (NumPy) string row ids, m×L int32."""
+    xp = namespace(ids)
+    if is_numpy(ids) and ids.dtype.kind in "US":
+        points = np.ascontiguousarray(ids.astype(np.str_))
+        return points.view(np.int32).reshape(len(ids), -1)
+    if xp.isdtype(ids.dtype, xp.int64) or xp.isdtype(ids.dtype, xp.uint64):
+        flat = ids.contiguous() if is_torch(ids) else xp.asarray(ids, order="C") if is_numpy(ids) else ids
+        return flat.view(xp.int32).reshape((ids.shape[0], 2))
+    low = xp.astype(ids, xp.int32)
+    high = xp.zeros_like(low) if xp.isdtype(ids.dtype, "unsigned integer") else low >> 31
+    return xp.stack([low, high], axis=1)
+
+
+def row_key(words: Array, *, lanes: int = 2) -> tuple[Array, ...]:
+    """One or two int32 hashes of every row of an m×L matrix of words."""
+    xp = namespace(words)
+    first, second = (like(c, words) for c in _multipliers(words.shape[1]))
+    mixed = (words ^ _shifted(words, 15)) * first
+    mixed = mixed ^ _shifted(mixed, 16)
+    sums = [mixed] if lanes == 1 else [mixed, mixed * second]
+    return tuple(_fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in sums)
+
+
+def label_hash(key: Array, seed: int, classes: int) -> Array:
+    """Label 0 … K−1 of every row, uniform over seeds and rows."""
+    salt = _fmix32(np.array([_signed((seed + 0x9E3779B9) & 0xFFFFFFFF)], dtype=np.int32))
+    return (_fmix32(key ^ int(salt[0])) & 0x7FFFFFFF) % classes
+
+
+def key_as_uint64(key: tuple[Array, ...]) -> NDArray[np.uint64]:
+    """Both hashes of a key as one host number, by which rows can be put in order."""
+    high, low = (to_numpy(k).view(np.uint32).astype(np.uint64) for k in key)
+    combined: NDArray[Any] = (high << np.uint64(32)) | low
+    return combined

@@ -1,0 +1,23 @@
+"""The one exception and the one warning that gdscore raises on purpose."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["GdscoreError", "GdscoreWarning", "nearest"]
+
+
+class GdscoreError(ValueError):
+    """Something the caller gave cannot be used; the message says what was expected and what came."""
+
+
+class GdscoreWarning(UserWarning):
+    """A number was computed, but the reader should know something about it."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Word the valid names closest to a mistyped one, or all of them when none is close."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"valid are {', '.join(map(repr, names))}"
