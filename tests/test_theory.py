@@ -1,12 +1,13 @@
 """The statements of docs/theory.md, each checked by number.
 
-What holds is tried on drawn problems, with gradients from float64 autograd; what the paper states and does not
-hold is computed on a counter-example, both sides, and must be violated there.
+What holds is tried on drawn problems, with gradients from float64 autograd. What the paper states and does
+not hold is computed on a counter-example, both sides, and must be violated there.
 """
 
 import itertools
 import math
 import re
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-# Coordinates lie on a coarse grid, so that zeros, ties and cancellations are drawn often; logits stay within ±6,
-# so that 1 − s_y keeps ten digits and norms with p < 1, which magnify small entries, can be compared.
+# Coordinates lie on a coarse grid, so that zeros, ties and cancellations are drawn often. Logits stay within
+# ±6, so that 1 − s_y keeps ten digits and norms with p < 1, which magnify small entries, can be compared.
 small = settings(deadline=None, max_examples=80)
 at_least_one = st.one_of(st.sampled_from([1.0, 2.0, math.inf]), st.floats(1.0, 8.0))
 below_one = st.one_of(st.just(0.3), st.floats(0.2, 0.99))
@@ -249,9 +250,7 @@ def test_step_changes_the_norm_by_at_most_its_own(problem, data, p, eta):
     assert_at_most(left, eta**p * norm(g, p) ** p)
 
     start = -np.sign(g) * np.abs(data.draw(grid(g.shape, 1)))
-    assert_at_most(
-        norm(step, p), norm(start - step, p) - norm(start, p), atol=1e-9 * norm(start - step, p) + 1e-11
-    )
+    assert_at_most(norm(start, p) + norm(step, p), norm(start - step, p))
 
 
 def test_paper_remark_is_false():
@@ -276,10 +275,8 @@ def test_paper_remark_is_false():
 def test_risk_difference(problem, data, p, r):
     W = problem.W
     if data.draw(st.booleans()):
-        pseudo = np.eye(W.shape[1])[
-            data.draw(hnp.arrays(np.int64, len(problem.X), elements=st.integers(0, 1)))
-        ]
-        C = W - data.draw(st.floats(0, 4)) * risk_gradient(problem, Y=pseudo)
+        drawn = data.draw(hnp.arrays(np.int64, len(problem.X), elements=st.integers(0, W.shape[1] - 1)))
+        C = W - data.draw(st.floats(0, 4)) * risk_gradient(problem._replace(labels=drawn))
     else:
         C = data.draw(grid(W.shape, 1))
     distance = norm(C - W, conjugate(p))
@@ -347,15 +344,13 @@ def test_motivating_example_is_empty():
         assert abs(gradient(source, target)) > 0.1
 
 
-@small
-@given(problems(), any_p)
-def test_score_does_not_see_the_labels(problem, p):
-    predicted = problem.S.argmax(axis=1)
-    right = problem._replace(labels=predicted)
-    wrong = problem._replace(labels=(predicted + 1) % problem.W.shape[1])
-    scores = [norm(risk_gradient(q, Y=np.eye(q.W.shape[1])[q.S.argmax(axis=1)]), p) for q in (right, wrong)]
-    assert scores[0] == scores[1]
+def test_score_does_not_see_the_labels():
+    right, wrong = ONE_ROW._replace(labels=np.array([1])), ONE_ROW
     assert [(q.S.argmax(axis=1) == q.labels).mean() for q in (right, wrong)] == [1, 0]
+    with_true_labels = [norm(risk_gradient(q), 0.3) for q in (right, wrong)]
+    assert with_true_labels == pytest.approx([1.20, 8.88], abs=5e-3)
+    with_pseudo_labels = [norm(risk_gradient(q, Y=np.eye(2)[q.S.argmax(axis=1)]), 0.3) for q in (right, wrong)]
+    assert with_pseudo_labels == pytest.approx([1.20, 1.20], abs=5e-3)
 
 
 # 10. Labels drawn at random
@@ -389,8 +384,8 @@ def test_expected_rule_has_no_order_below_one():
     drawn = [x.T @ (S - np.eye(3)[[0, k]]) / 2 for k in range(3)]
     expected = x.T @ (S - np.array([[1, 0, 0], [1 / 3, 1 / 3, 1 / 3]])) / 2
     np.testing.assert_allclose(np.mean(drawn, axis=0), expected)
-    assert norm(expected, 0.3) == pytest.approx(24.11, abs=5e-3)
-    assert row_norms(drawn, 0.3).mean() == pytest.approx(21.77, abs=5e-3)
+    assert norm(expected, 0.3) == pytest.approx(24.10, abs=5e-3)
+    assert row_norms(drawn, 0.3).mean() == pytest.approx(22.81, abs=5e-3)
     assert norm(expected, 1) == pytest.approx(row_norms(drawn, 1).mean())
 
     # one row of two equal probabilities: the other way round
@@ -470,15 +465,13 @@ def test_log_norm_where_the_norm_overflows(dtype, p):
 def test_gradnorm_is_the_uniform_rule_row_by_row(problem):
     K = problem.W.shape[1]
     uniform = torch.full((K,), 1 / K, dtype=torch.float64)
-    norms, by_rule = [], []
-    for x in problem.X:
 
-        def divergence(W, x=torch.from_numpy(x)):
-            return (uniform * (uniform.log() - torch.log_softmax(x @ W, dim=0))).sum()
+    def divergence(x, W):
+        return (uniform * (uniform.log() - torch.log_softmax(torch.from_numpy(x) @ W, dim=0))).sum()
 
-        norms.append(norm(autograd(divergence, problem.W), 1))
-        row = Problem(x[None], problem.W, np.array([0]))
-        by_rule.append(norm(risk_gradient(row, Y=np.full((1, K), 1 / K)), 1))
+    norms = [norm(autograd(partial(divergence, x), problem.W), 1) for x in problem.X]
+    rows = [Problem(x[None], problem.W, np.array([0])) for x in problem.X]
+    by_rule = [norm(risk_gradient(row, Y=uniform.numpy()[None]), 1) for row in rows]
     np.testing.assert_allclose(norms, by_rule, rtol=1e-10, atol=1e-13)
     formula = row_norms(problem.X, 1) * row_norms(problem.S - 1 / K, 1)
     np.testing.assert_allclose(norms, formula, rtol=1e-10, atol=1e-13)

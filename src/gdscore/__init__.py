@@ -1,1 +1,70 @@
-"""How accurate is a classifier on data without labels?"""
+"""How accurate is a classifier on data without labels?
+
+>>> import gdscore
+>>> sorted(gdscore.list_scores(needs=["logits", "features"]))
+['confscore', 'dispersion', 'entropy', 'gdscore', 'gradnorm', 'mano', 'nuclear']
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.outputs import Outputs
+from gdscore.scores import (
+    Score,
+    ScoreTable,
+    create_score,
+    list_scores,
+    register_score,
+    restore_score,
+    score,
+    score_all,
+)
+
+if TYPE_CHECKING:
+    from gdscore import files, io
+    from gdscore.calibration import calibration_error, fit_temperature, reliability
+    from gdscore.sklearn import sklearn_head, sklearn_outputs
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "calibration_error": "gdscore.calibration",
+    "fit_temperature": "gdscore.calibration",
+    "reliability": "gdscore.calibration",
+    "sklearn_head": "gdscore.sklearn",
+    "sklearn_outputs": "gdscore.sklearn",
+}
+_ROOMS = ("files", "io")
+
+__all__ = [
+    "GdscoreError",
+    "GdscoreWarning",
+    "Outputs",
+    "Score",
+    "ScoreTable",
+    "__version__",
+    "calibration_error",
+    "create_score",
+    "files",
+    "fit_temperature",
+    "io",
+    "list_scores",
+    "register_score",
+    "reliability",
+    "restore_score",
+    "score",
+    "score_all",
+    "sklearn_head",
+    "sklearn_outputs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"gdscore.{name}")
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'gdscore' has no attribute {name!r}")

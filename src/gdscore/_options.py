@@ -1,0 +1,40 @@
+"""Checks of option values, worded alike everywhere."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+from gdscore.errors import GdscoreError, nearest
+
+__all__ = ["choice", "integer", "number"]
+
+
+def number(
+    name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None
+) -> float:
+    """Real number within bounds, as float."""
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(float(value))
+    low = real and (above is None or value > above) and (least is None or value >= least)
+    if not (low and (most is None or value <= most)):
+        bounds = [f"larger than {above}"] if above is not None else []
+        bounds += [f"at least {least}"] if least is not None else []
+        bounds += [f"at most {most}"] if most is not None else []
+        raise GdscoreError(f"Expected `{name}` to be a number {' and '.join(bounds)}, but got {value!r}")
+    return float(value)
+
+
+def integer(name: str, value: Any, *, least: int) -> int:
+    """Whole number of at least ``least``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise GdscoreError(f"Expected `{name}` to be an integer of at least {least}, but got {value!r}")
+    return int(value)
+
+
+def choice(name: str, value: Any, valid: Collection[str]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in valid:
+        raise GdscoreError(f"Unknown `{name}` {value!r}: {nearest(str(value), valid)}")
+    return value

@@ -1,0 +1,73 @@
+"""Writing `Outputs` of any array library as ``.npz`` or Parquet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore.errors import GdscoreError
+from gdscore.files import PathLike
+from gdscore.io.npz import write_npz
+from gdscore.io.parquet import write_parquet
+from gdscore.io.table import SUFFIXES, Block, layout
+from gdscore.outputs import Outputs
+
+__all__ = ["write_outputs"]
+
+
+def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
+    """Write what a classifier said, in whatever array library, for `read_outputs`.
+
+    The file appears when all of it is written. Parquet is written as the rows come, in constant memory; ``.npz``
+    needs all rows at once.
+
+    Parameters
+    ----------
+    path : path
+        Ends in ``.npz`` or ``.parquet``, which decides the format.
+    outputs : Outputs or iterable of Outputs
+        All batches must hold the same arrays, of the same widths and types.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from gdscore.io import read_outputs
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "outputs.npz"
+    >>> write_outputs(path, (Outputs(logits=np.full((2, 3), i, dtype="float32")) for i in range(4)))
+    >>> [len(batch) for batch in read_outputs(path, batch_rows=3)]
+    [3, 3, 2]
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise GdscoreError(f"Expected a path that ends in {' or '.join(SUFFIXES)}, but got {os.fspath(path)!r}")
+    if isinstance(outputs, Outputs) or not isinstance(outputs, Iterable):
+        outputs = [outputs]
+    write = write_npz if suffix == ".npz" else write_parquet
+    write(path, _blocks(outputs))
+
+
+def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
+    expected: dict[str, str] = {}
+    for number, out in enumerate(stream):
+        if not isinstance(out, Outputs):
+            raise GdscoreError(f"Expected `Outputs` or an iterable of them to write, but got {type(out).__name__}")
+        block = {name: _plain(array) for name, array in out.to_numpy().arrays.items()}
+        found = layout(block, exact=True)
+        if expected and found != expected:
+            raise GdscoreError(
+                f"Expected every batch to hold {expected} as the first, but batch {number} holds {found}"
+            )
+        expected = found
+        yield block
+    if not expected:
+        raise GdscoreError("Expected at least one batch of `Outputs` to write, but the stream is empty")
+
+
+def _plain(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Rows in order and in the machine's byte order; bfloat16, which no file has, as float32."""
+    kind = np.dtype(np.float32) if array.dtype.name == "bfloat16" else array.dtype.newbyteorder("=")
+    return np.ascontiguousarray(array, dtype=kind)

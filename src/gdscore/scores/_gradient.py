@@ -1,0 +1,152 @@
+r"""The last layer's gradient, as residuals and as norms: all that GdScore computes.
+
+Requirements met here:
+
+- no autograd: ∂L/∂W = Xᵀ(S − Y)/m;
+- a residual keeps its relative precision at any margin. Row i is kept as a unit row r̂ and a log-scale a with
+  s − y = r̂·eᵃ: for a one-hot label y, r̂_k = s_k/(1−s_y), r̂_y = −1 and a = ln(1−s_y) = −softplus(z_y − lse_{k≠y} z_k),
+  none of which cancels or underflows;
+- ‖g‖_p is kept as a logarithm, (1/p) ln Σ|g|^p, with |g|^p = exp(p ln|g|) computed in place and in blocks that stay
+  in a processor's cache: `pow` costs four times as much as the product itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array, namespace
+from gdscore.outputs import Outputs
+
+__all__ = [
+    "Residuals",
+    "column_log_sums",
+    "cross_entropy",
+    "entropy",
+    "product_log_sums",
+    "smoothed",
+    "uniform",
+    "where_rows",
+]
+
+_BLOCK_ELEMENTS = 1 << 18
+"""Gradient entries worked on at once on a processor: 1 MiB of float32, within its second-level cache."""
+
+
+class Residuals(NamedTuple):
+    """Derivative of the loss by the logits, row by row: ``unit`` (m×K) times exp(``log_scale``) (m)."""
+
+    unit: Array
+    log_scale: Array
+
+
+def cross_entropy(chunk: Outputs, labels: Array) -> Residuals:
+    """S − onehot(labels), with full relative precision at any margin."""
+    xp = namespace(chunk.logits)
+    z = xp.asarray(chunk.logits, copy=True)
+    label_logit = arrays.pick(z, labels)
+    others = arrays.put(z, labels, -math.inf)
+    peak = xp.max(others, axis=1)
+    others -= peak[:, None]
+    others = _exp(others)
+    total = xp.sum(others, axis=1)
+    margin = label_logit - peak - xp.log(total)
+    others /= total[:, None]
+    return Residuals(arrays.put(others, labels, -1.0), -xp.logaddexp(xp.zeros_like(margin), margin))
+
+
+def uniform(chunk: Outputs) -> Residuals:
+    """S − 1/K."""
+    s = chunk.probabilities
+    return _plain(s - 1.0 / s.shape[1])
+
+
+def smoothed(chunk: Outputs, labels: Array, epsilon: float) -> Residuals:
+    """S − ((1−ε)·onehot(labels) + ε/K)."""
+    s = chunk.probabilities
+    residual = s - epsilon / s.shape[1]
+    return _plain(arrays.put(residual, labels, arrays.pick(residual, labels) - (1.0 - epsilon)))
+
+
+def entropy(chunk: Outputs) -> Residuals:
+    """Derivative of the entropy by the logits, −S∘(ln S + H)."""
+    xp = namespace(chunk.logits)
+    log_s = chunk.logits - chunk.logsumexp[:, None]
+    # ln of the top probability near 1: the difference above has lost its digits, ln(1 − doubt) has not.
+    log_s = arrays.put(log_s, chunk.predictions, xp.log1p(-chunk.doubt))
+    return _plain(-chunk.probabilities * (log_s + chunk.entropy[:, None]))
+
+
+def where_rows(condition: Array, first: Residuals, second: Residuals) -> Residuals:
+    """Rows of ``first`` where the condition holds, of ``second`` elsewhere."""
+    xp = namespace(condition)
+    return Residuals(
+        xp.where(condition[:, None], first.unit, second.unit), xp.where(condition, first.log_scale, second.log_scale)
+    )
+
+
+def _plain(residual: Array) -> Residuals:
+    return Residuals(residual, namespace(residual).zeros_like(residual[:, 0]))
+
+
+def _exp(x: Array) -> Array:
+    if arrays.is_torch(x):
+        return x.exp_()
+    if arrays.is_jax(x):
+        return namespace(x).exp(x)
+    return namespace(x).exp(x, out=x)
+
+
+def product_log_sums(features: Array, residual: Array, p: float) -> Array:
+    """Ln Σ_d |g_dk|^p of every column k of g = XᵀR, in float64; ln max_d |g_dk| for p = ∞."""
+    if p > 1:
+        return column_log_sums(features.T @ residual, p)
+    # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
+    d, k = features.shape[1], residual.shape[1]
+    block = max(16, _BLOCK_ELEMENTS // k) if arrays.on_host(features) else d
+    total: Array = 0.0
+    with np.errstate(divide="ignore"):
+        for start in range(0, d, block):
+            powers = _power(features[:, start : start + block].T @ residual, p)
+            total = total + arrays.wide(namespace(powers).sum(powers, axis=0))
+        return namespace(total).log(total)
+
+
+def column_log_sums(g: Array, p: float) -> Array:
+    """Ln Σ_d |g_dk|^p of every column of a matrix, which may be overwritten."""
+    xp = namespace(g)
+    with np.errstate(divide="ignore", under="ignore"):
+        if p <= 1:
+            return _log(xp.sum(_power(g, p), axis=0))
+        g = xp.abs(g)
+        if p == math.inf:
+            return _log(xp.max(g, axis=0))
+        largest = xp.max(g)
+        largest = xp.where(largest > 0, largest, xp.ones_like(largest))
+        return _log(xp.sum((g / largest) ** p, axis=0)) + p * _log(largest)
+
+
+def _power(g: Array, p: float) -> Array:
+    """|g|^p, overwriting g where the library can."""
+    if arrays.is_torch(g):
+        g = g.abs_()
+        return g if p == 1 else g.sqrt_() if p == 0.5 else g.log_().mul_(p).exp_()
+    xp = namespace(g)
+    if arrays.is_jax(g):
+        return xp.exp(p * xp.log(xp.abs(g)))
+    xp.abs(g, out=g)
+    if p == 1:
+        return g
+    if p == 0.5:
+        return xp.sqrt(g, out=g)
+    xp.log(g, out=g)
+    g *= p
+    return xp.exp(g, out=g)
+
+
+def _log(x: Array) -> Array:
+    x = arrays.wide(x)
+    return namespace(x).log(x)

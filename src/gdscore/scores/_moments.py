@@ -1,0 +1,54 @@
+"""Sums over rows that are matrices: XᵀX and sums by class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array, namespace
+
+__all__ = ["lower_gram", "mirrored", "sums_by_class"]
+
+_BLOCK = 256
+
+
+def lower_gram(x: Array) -> Array:
+    """XᵀX, of which only the lower triangle is meaningful; `mirrored` completes it."""
+    if arrays.is_numpy(x):
+        return x.T @ x  # NumPy hands this to syrk, which computes one triangle
+    xp = namespace(x)
+    width = x.shape[1]
+    if arrays.is_jax(x) or width <= 2 * _BLOCK:
+        return x.T @ x
+    gram = xp.zeros((width, width), dtype=x.dtype, device=arrays.device(x))
+    for start in range(0, width, _BLOCK):
+        end = min(start + _BLOCK, width)
+        gram[start:end, :end] = x[:, start:end].T @ x[:, :end]
+    return gram
+
+
+def mirrored(lower: NDArray[Any]) -> NDArray[Any]:
+    """Symmetric matrix with the given lower triangle."""
+    triangle = np.tril(lower)
+    return np.asarray(triangle + np.tril(lower, -1).T)
+
+
+def sums_by_class(x: Array, classes: Array, n_classes: int) -> Array:
+    """Sum of the rows of each class in float64, shape (K, D), the same in every run."""
+    if arrays.is_torch(x) and arrays.on_host(x):
+        total = namespace(x).zeros((n_classes, x.shape[1]), dtype=namespace(x).float64)
+        return total.index_add_(0, classes, x.double())
+    if arrays.is_numpy(x) or arrays.is_jax(x):
+        x, classes = arrays.to_numpy(x), arrays.to_numpy(classes)
+        order = np.argsort(classes, kind="stable")
+        present, starts = np.unique(classes[order], return_index=True)
+        sums = np.zeros((n_classes, x.shape[1]))
+        sums[present] = np.add.reduceat(x[order].astype(np.float64), starts, axis=0)
+        return sums
+    # On an accelerator adding by index has no fixed order; a product with the one-hot matrix has.
+    xp = namespace(x)
+    one_hot = xp.arange(n_classes, device=arrays.device(x))[:, None] == classes[None, :]
+    return xp.astype(one_hot, xp.float64) @ xp.astype(x, xp.float64)

@@ -1,0 +1,80 @@
+"""ATC: average thresholded confidence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array
+from gdscore._options import choice
+from gdscore.outputs import Outputs
+from gdscore.scores._threshold import error_threshold
+from gdscore.scores.base import HostStats, Stats
+from gdscore.scores.means import MeanScore
+from gdscore.scores.registry import register_score
+
+__all__ = ["ATC"]
+
+
+@register_score("atc")
+class ATC(MeanScore):
+    r"""Share of rows at least as certain as a threshold learned on the source (Garg et al., ICLR 2022): an accuracy.
+
+    .. math:: \frac1m \sum_i [s_i \ge t], \qquad t:\ \frac1n \sum_j [s^{source}_j < t] = \mathrm{err}_{source}
+
+    On the source itself it returns the source accuracy (ties aside).
+
+    Parameters
+    ----------
+    score : str, default "entropy"
+        What s is: the negative ``entropy`` or the ``confidence``.
+    variant : str, default "default"
+        ``published``: the threshold is the score of the row *before*, which adds 1/n to the accuracy, and 0 where
+        the source has no error, which makes the accuracy by ``entropy`` 0 % then.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> val = gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0]), labels=np.array([0, 1, 2, 0]))
+    >>> gdscore.score("atc", val, source=val), gdscore.score("atc", val[2:], source=val)
+    (0.75, 0.5)
+    """
+
+    source_inputs = frozenset({"logits", "labels"})
+    learned = ("threshold_",)
+
+    def __init__(self, *, score: str = "entropy", variant: str = "default") -> None:
+        self.score = choice("score", score, ("entropy", "confidence"))
+        self.variant = choice("variant", variant, ("default", "published"))
+        super().__init__()
+
+    def _certainty(self, chunk: Outputs) -> Array:
+        if self.score == "entropy":
+            return -chunk.entropy
+        # Minus (1 − c) orders rows as c does, also where c rounds to 1; the released threshold 0 is one of c itself.
+        return chunk.confidence if self.variant == "published" else -chunk.doubt
+
+    def measure_source(self, chunk: Outputs) -> Stats:
+        """Scores of the rows, on the host, and number of errors."""
+        correct = arrays.to_numpy(chunk.correct)
+        return {"scores": arrays.to_numpy(self._certainty(chunk)), "errors": np.asarray(np.sum(~correct))}
+
+    def combine_source(self, first: Stats, second: Stats) -> Stats:
+        """All scores and all errors."""
+        return {
+            "scores": np.concatenate([first["scores"], second["scores"]]),
+            "errors": first["errors"] + second["errors"],
+        }
+
+    def learn(self, stats: HostStats) -> None:
+        """Threshold with the source error below it."""
+        scores, errors = stats["scores"], int(stats["errors"])
+        if self.variant == "published":
+            self.threshold_ = float(np.sort(scores)[errors - 1]) if errors else 0.0
+        else:
+            self.threshold_ = error_threshold(scores, errors / len(scores))
+
+    def row_values(self, chunk: Outputs) -> Array:
+        """Whether each row is at least as certain as the threshold."""
+        certainty = self._certainty(chunk)
+        return certainty >= self.threshold_

@@ -1,0 +1,391 @@
+"""`Score`: one number for a set of rows, from a stream, in constant memory.
+
+A method is written as three small steps over NumPy-like arrays: `measure` turns a chunk of rows into statistics,
+`combine` adds two statistics up, `finish` makes a number of them. Everything else lives here, once:
+
+- rows are cut into chunks of a fixed size counted from the first row, whatever batches they arrive in, so that the
+  answer does not depend on the loader, bit for bit;
+- rows that do not fill a chunk yet are kept as copies; `compute` includes them and changes nothing;
+- states merge, can be saved as plain arrays and numbers, and are refused where options or fits differ;
+- unsound values found on an accelerator are remembered there and reported by `compute`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.outputs import Outputs
+from gdscore.scores._rechunk import CHUNK_ROWS, Rechunker, stream
+
+__all__ = ["Score", "Stats"]
+
+Stats: TypeAlias = dict[str, Array]
+HostStats: TypeAlias = dict[str, NDArray[Any]]
+_FORMAT = "gdscore score state, version 1"
+
+
+class Score:
+    """Base class of all scores; subclasses override the methods of the first part.
+
+    Attributes
+    ----------
+    name : str
+        Name in the registry.
+    inputs : frozenset of str
+        Arrays that the `Outputs` given to `update` must hold.
+    source_inputs : frozenset of str
+        Arrays that the source given to `fit` must hold; empty where no source is needed.
+    learned : tuple of str
+        Attributes that `fit` sets; their names end in ``_``.
+    higher_is_better : bool
+        Whether the number rises with accuracy. May depend on the options of the instance.
+    """
+
+    name: ClassVar[str] = ""
+    inputs: frozenset[str] = frozenset({"logits"})
+    source_inputs: frozenset[str] = frozenset()
+    learned: ClassVar[tuple[str, ...]] = ()
+    higher_is_better: bool = True
+    chunk_rows: int = CHUNK_ROWS
+
+    # -- what a method is made of ---------------------------------------------------------------------------
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """Statistics of a chunk of rows, as arrays on the chunk's device; sums in float64 (`_arrays.wide`)."""
+        raise NotImplementedError
+
+    def combine(self, first: Stats, second: Stats) -> Stats:
+        """Statistics of the rows of both; by default every entry is a sum."""
+        return {name: first[name] + second[name] for name in second}
+
+    def finish(self, stats: HostStats) -> float:
+        """Turn statistics, now NumPy arrays on the host, into the number."""
+        raise NotImplementedError
+
+    def measure_source(self, chunk: Outputs) -> Stats:
+        """Statistics of a chunk of source rows."""
+        raise NotImplementedError
+
+    def combine_source(self, first: Stats, second: Stats) -> Stats:
+        """Statistics of the source rows of both; by default every entry is a sum."""
+        return {name: first[name] + second[name] for name in second}
+
+    def learn(self, stats: HostStats) -> None:
+        """Set the attributes named in ``learned`` from the statistics of the source."""
+        raise NotImplementedError
+
+    def caution(self) -> str | None:
+        """What the reader should know about the number at this size of data, if anything."""
+        return None
+
+    # -- what every score can do ----------------------------------------------------------------------------
+
+    def __init__(self) -> None:
+        self.reset()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Everything the caller must have: arrays of the outputs, ``source`` and ``source_labels``."""
+        source = {"source"} if self.source_inputs else set()
+        return self.inputs | source | ({"source_labels"} if "labels" in self.source_inputs else set())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options by name, as the constructor was given them."""
+        return {name: getattr(self, name) for name in option_names(type(self))}
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the score has the source it needs."""
+        return all(hasattr(self, name) for name in self.learned)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows seen since the last reset."""
+        return self._rows
+
+    @property
+    def n_classes(self) -> int:
+        """Classes K of the rows seen; an error before the first."""
+        return self._seen("n_classes")
+
+    @property
+    def n_features(self) -> int:
+        """Features D of the rows seen; an error before the first."""
+        return self._seen("n_features")
+
+    def _seen(self, what: str) -> int:
+        value = self._shape.get(what)
+        if value is None:
+            raise GdscoreError(f"Expected `{self.name}` to have seen rows with {what}, but it has not")
+        return value
+
+    def reset(self) -> Score:
+        """Forget all rows; options and fit stay."""
+        self._stats: Stats | None = None
+        self._pending = Rechunker(self.chunk_rows)
+        self._rows = 0
+        self._chunks = 0
+        self._unsound: Array | None = None
+        self._shape: dict[str, int | None] = {}
+        return self
+
+    def fit(self, source: Outputs | Iterable[Outputs]) -> Score:
+        """Learn from validation data of the training distribution, where the score needs any; forgets all rows."""
+        fit_together([self], source)
+        return self
+
+    def update(self, outputs: Outputs) -> Score:
+        """Take in more rows."""
+        self.admit(outputs)
+        for chunk in self._pending.push(outputs):
+            self.absorb(chunk)
+        self._rows += len(outputs)
+        return self
+
+    def compute(self) -> float:
+        """Return the number for all rows seen; the state stays as it is."""
+        value = self.finish(self._total())
+        message = self.caution()
+        if message:
+            warnings.warn(f"{self.name}: {message}", GdscoreWarning, stacklevel=2)
+        return float(value)
+
+    def merge(self, other: Score) -> Score:
+        """Take in the rows another score of the same options and fit has seen; ``other`` stays as it is."""
+        self._check_mergeable(other)
+        if not other._rows:
+            return self
+        if other._stats is not None:
+            self._add(other._stats)
+        rest = other._pending.rest()
+        if rest is not None:
+            self._merge_rest(rest)
+        flags = [s._first_unsound() for s in (self, other)]
+        bad = [f for f in flags if f is not None]
+        self._unsound = np.asarray(min(bad)) if bad else None
+        self._shape = self._shape or dict(other._shape)
+        self._rows += other._rows
+        self._chunks += other._chunks
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
+        bad = self._first_unsound()
+        state: dict[str, Any] = {
+            "format": _FORMAT,
+            "name": self.name,
+            "options": json.dumps(self.options),
+            "rows": self._rows,
+            "chunks": self._chunks,
+            "unsound": -1 if bad is None else bad,
+            **{f"shape.{key}": value for key, value in self._shape.items() if value is not None},
+            **{f"learned.{key}": getattr(self, key) for key in self.learned if self.fitted},
+            **{f"stats.{key}": arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
+        }
+        for label, rest in self._kept_rows().items():
+            if rest is not None:
+                state.update({f"{label}.{key}": value for key, value in rest.to_numpy().arrays.items()})
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Score:
+        """Go on from a saved state; its name and options must be this score's."""
+        if state.get("format") != _FORMAT:
+            raise GdscoreError(f"Expected a {_FORMAT}, but got {state.get('format', 'something without a format')!r}")
+        if state["name"] != self.name:
+            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{state['name']}`")
+        if json.loads(state["options"]) != json.loads(json.dumps(self.options)):
+            raise GdscoreError(
+                f"Expected a state of `{self.name}` with options {self.options}, but it was saved with "
+                f"{json.loads(state['options'])}"
+            )
+        parts: dict[str, dict[str, Any]] = {}
+        for key, value in state.items():
+            if "." in key:
+                group, name = key.split(".", 1)
+                parts.setdefault(group, {})[name] = value
+        self.reset()
+        for name, value in parts.get("learned", {}).items():
+            setattr(self, name, value)
+        self._stats = {k: np.asarray(v) for k, v in parts["stats"].items()} if "stats" in parts else None
+        self._shape = {k: int(v) for k, v in parts.get("shape", {}).items()}
+        self._rows, self._chunks = int(state["rows"]), int(state["chunks"])
+        self._unsound = np.asarray(state["unsound"]) if state["unsound"] >= 0 else None
+        self._restore_rows({k: Outputs._trusted(v) for k, v in parts.items() if k in ("pending", "pool")})
+        return self
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"{type(self).__name__}({options}), {self._rows} rows"
+
+    # -- how it works ---------------------------------------------------------------------------------------
+
+    def admit(self, outputs: Outputs) -> None:
+        """Check that rows fit this score and those before them; nothing changes when they do not."""
+        if not isinstance(outputs, Outputs):
+            raise GdscoreError(f"Expected `gdscore.Outputs`, but got {type(outputs).__name__}")
+        missing = sorted(self.inputs - outputs.has)
+        if missing:
+            raise GdscoreError(
+                f"`{self.name}` needs `{'`, `'.join(missing)}`, but the outputs hold only {', '.join(outputs.arrays)}"
+            )
+        if not self.fitted:
+            labelled = "labelled " if "labels" in self.source_inputs else ""
+            raise GdscoreError(f"`{self.name}` needs {labelled}source data: call fit(source) first, or pass source=")
+        shape = {"n_classes": outputs.n_classes, "n_features": outputs.n_features}
+        for what, seen in self._shape.items():
+            if seen is not None and shape[what] != seen:
+                raise GdscoreError(f"Expected {what} to stay {seen} as in the rows before, but got {shape[what]}")
+        self.check_shape(shape["n_classes"], shape["n_features"])
+        self._shape = {k: v for k, v in shape.items() if v is not None}
+
+    def check_shape(self, n_classes: int | None, n_features: int | None) -> None:
+        """Refuse rows that do not go with what was learned from the source."""
+
+    def absorb(self, chunk: Outputs) -> None:
+        """Add one whole chunk to the statistics."""
+        self._add(self._measured(chunk))
+        sound = chunk.sound
+        if sound is not None:
+            xp = arrays.namespace(sound)
+            number = xp.where(sound, 2**31 - 1, self._chunks)
+            self._unsound = number if self._unsound is None else xp.minimum(arrays.like(self._unsound, number), number)
+        self._chunks += 1
+
+    def adopt_rest(self, rest: Outputs | None, rows: int) -> None:
+        """Take over the end of a stream that was cut into chunks elsewhere."""
+        if rest is not None:
+            self._pending.adopt(rest)
+        self._rows += rows
+
+    def _measured(self, rows: Outputs) -> Stats:
+        with arrays.full_precision(next(iter(rows.arrays.values()))):
+            return self.measure(rows)
+
+    def _added(self, stats: Stats | None, more: Stats) -> Stats:
+        if stats is None:
+            return more
+        return self.combine({k: arrays.like(v, more[k]) for k, v in stats.items()}, more)
+
+    def _add(self, more: Stats) -> None:
+        self._stats = self._added(self._stats, more)
+
+    def _total(self) -> HostStats:
+        if not self._rows:
+            raise GdscoreError(f"`{self.name}` has seen no rows: call update before compute")
+        self._raise_if_unsound()
+        stats = self._with_kept_rows(self._stats)
+        return {k: arrays.to_numpy(v) for k, v in stats.items()}
+
+    def _with_kept_rows(self, stats: Stats | None) -> Stats:
+        rest = self._pending.rest()
+        if rest is not None:
+            return self._added(stats, self._measured(rest))
+        assert stats is not None
+        return stats
+
+    def _merge_rest(self, rest: Outputs) -> None:
+        self._add(self._measured(rest))
+
+    def _kept_rows(self) -> dict[str, Outputs | None]:
+        return {"pending": self._pending.rest()}
+
+    def _restore_rows(self, kept: Mapping[str, Outputs]) -> None:
+        if "pending" in kept:
+            self._pending.adopt(kept["pending"])
+
+    def _first_unsound(self) -> int | None:
+        if self._unsound is None:
+            return None
+        number = int(arrays.to_numpy(self._unsound))
+        return None if number == 2**31 - 1 else number
+
+    def _raise_if_unsound(self) -> None:
+        bad = self._first_unsound()
+        rest = self._pending.rest()
+        if bad is None and rest is not None and rest.sound is not None and not bool(rest.sound):
+            bad = self._chunks
+        if bad is not None:
+            start = bad * self.chunk_rows
+            raise GdscoreError(
+                f"Expected finite numbers and labels in range, but rows {start} to {start + self.chunk_rows - 1} of "
+                f"those given to `{self.name}` hold NaN, Inf or a label that is no class"
+            )
+
+    def _check_mergeable(self, other: Score) -> None:
+        if type(other) is not type(self):
+            raise GdscoreError(f"Expected another `{self.name}` to merge, but got {type(other).__name__}")
+        if self.options != other.options:
+            raise GdscoreError(f"Expected equal options to merge, but got {self.options} and {other.options}")
+        for name in self.learned:
+            here, there = getattr(self, name, None), getattr(other, name, None)
+            if not np.array_equal(np.asarray(here), np.asarray(there)):
+                raise GdscoreError(f"Expected scores fitted on the same source to merge, but `{name}` differs")
+        for what, seen in self._shape.items():
+            if other._rows and other._shape.get(what) != seen:
+                raise GdscoreError(f"Expected equal {what} to merge, but got {seen} and {other._shape.get(what)}")
+
+
+def option_names(cls: type[Score]) -> list[str]:
+    """Names of a score's options: the parameters of its constructor."""
+    return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def fit_together(scores: Iterable[Score], source: Outputs | Iterable[Outputs] | None) -> dict[str, str]:
+    """Fit all scores that need a source in one pass over it; returns why a score could not learn from it."""
+    fitting = [s for s in scores if s.source_inputs]
+    if not fitting:
+        return {}
+    stats: dict[int, Stats] = {}
+    shape: dict[str, int | None] = {}
+    for chunk in _source_chunks(source, fitting):
+        shape = {"n_classes": chunk.n_classes, "n_features": chunk.n_features}
+        with arrays.full_precision(next(iter(chunk.arrays.values()))):
+            for i, score in enumerate(fitting):
+                part = score.measure_source(chunk)
+                stats[i] = score.combine_source(stats[i], part) if i in stats else part
+    failures: dict[str, str] = {}
+    for i, score in enumerate(fitting):
+        score.reset()
+        score._shape = {k: v for k, v in shape.items() if v is not None}
+        try:
+            score.learn({k: arrays.to_numpy(v) for k, v in stats[i].items()})
+        except GdscoreError as error:
+            if len(fitting) == 1:
+                raise
+            failures[score.name] = str(error)
+        score._shape = {}
+    return failures
+
+
+def _source_chunks(source: Outputs | Iterable[Outputs] | None, fitting: list[Score]) -> Iterator[Outputs]:
+    cutter = Rechunker(CHUNK_ROWS)
+    for outputs in stream(source, "source"):
+        for score in fitting:
+            missing = sorted(score.source_inputs - outputs.has)
+            if missing:
+                raise GdscoreError(
+                    f"`{score.name}` needs a source with `{'`, `'.join(missing)}`, but it holds only "
+                    f"{', '.join(outputs.arrays)}"
+                )
+        for chunk in cutter.push(outputs):
+            yield _sound(chunk)
+    rest = cutter.rest()
+    if rest is not None:
+        yield _sound(rest)
+
+
+def _sound(chunk: Outputs) -> Outputs:
+    if chunk.sound is not None and not bool(chunk.sound):
+        raise GdscoreError("Expected a source of finite numbers and labels in range, but it holds NaN, Inf or others")
+    return chunk

@@ -1,0 +1,146 @@
+"""The short way: one score, or all that the data allow, in one pass."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gdscore.errors import GdscoreError
+from gdscore.outputs import Outputs
+from gdscore.scores._rechunk import Rechunker, stream
+from gdscore.scores.base import Score, fit_together
+from gdscore.scores.registry import create_score, list_scores
+
+__all__ = ["ScoreTable", "score", "score_all"]
+
+
+def score(
+    name: str,
+    outputs: Outputs | Iterable[Outputs],
+    /,
+    *,
+    source: Outputs | Iterable[Outputs] | None = None,
+    **options: Any,
+) -> float:
+    """Score of one set of rows.
+
+    Parameters
+    ----------
+    name : str
+        Name of the score, see `list_scores`.
+    outputs : Outputs or iterable of Outputs
+        What the classifier said.
+    source : Outputs or iterable of Outputs, optional
+        Validation outputs, labelled where the score needs labels; ignored by scores that need none.
+    **options
+        Options of the score.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> out = gdscore.Outputs(logits=np.zeros((200, 4)), features=np.ones((200, 3)))
+    >>> gdscore.score("gdscore", out, label_rule="uniform")
+    0.0
+    """
+    made = create_score(name, **options)
+    if made.source_inputs and source is not None:
+        made.fit(source)
+    for part in stream(outputs, "outputs"):
+        made.update(part)
+    return made.compute()
+
+
+class ScoreTable(dict[str, float]):
+    """Scores by name, and in ``skipped`` why each of the others could not be computed."""
+
+    def __init__(self, values: Mapping[str, float], skipped: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.skipped = dict(skipped)
+
+
+def score_all(
+    outputs: Outputs | Iterable[Outputs],
+    *,
+    source: Outputs | Iterable[Outputs] | None = None,
+    scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
+) -> ScoreTable:
+    """All scores that the data allow, in one pass over target and source.
+
+    Parameters
+    ----------
+    outputs : Outputs or iterable of Outputs
+        What the classifier said about the target rows.
+    source : Outputs or iterable of Outputs, optional
+        Validation outputs, labelled if possible.
+    scores : iterable of names, or mapping of names to options, optional
+        Scores to compute; all by default.
+
+    Returns
+    -------
+    ScoreTable
+        A dict of the numbers; its attribute ``skipped`` says why others are not there.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> table = gdscore.score_all(gdscore.Outputs(logits=np.eye(4).repeat(10, axis=0)))
+    >>> sorted(table)
+    ['confscore', 'entropy', 'mano', 'nuclear']
+    >>> table.skipped["gdscore"]
+    'needs features'
+    """
+    wanted = list_scores() if scores is None else [scores] if isinstance(scores, str) else scores
+    options = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, {})
+    made = {name: create_score(name, **chosen) for name, chosen in options.items()}
+    target, has = _peek(outputs, "outputs")
+    source_has: frozenset[str] | None = None
+    if source is not None:
+        source, source_has = _peek(source, "source")
+    skipped = {name: why for name, s in made.items() if (why := _missing(s, has, source_has))}
+    running = {name: s for name, s in made.items() if name not in skipped}
+    skipped |= fit_together(running.values(), source)
+    running = {name: s for name, s in running.items() if name not in skipped}
+    _run_together(list(running.values()), target)
+    values: dict[str, float] = {}
+    for name, s in running.items():
+        try:
+            values[name] = s.compute()
+        except GdscoreError as error:
+            skipped[name] = str(error)
+    return ScoreTable(values, skipped)
+
+
+def _peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Outputs], frozenset[str]]:
+    parts = stream(data, what)
+    first = next(parts)
+    return itertools.chain([first], parts), first.has
+
+
+def _missing(score: Score, has: frozenset[str], source_has: frozenset[str] | None) -> str:
+    absent = sorted(score.inputs - has)
+    if "network" in absent:
+        return f"needs the network itself: gdscore.models.{score.name}"
+    words = [", ".join(absent)] if absent else []
+    if score.source_inputs and source_has is None:
+        words.append("labelled source data" if "labels" in score.source_inputs else "source data")
+    elif source_has is not None and score.source_inputs - source_has:
+        words.append(f"{', '.join(sorted(score.source_inputs - source_has))} of the source")
+    return f"needs {' and '.join(words)}" if words else ""
+
+
+def _run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
+    """Feed all scores; those that work on chunks of one size share the chunks and what is derived from them."""
+    cutters = {rows: Rechunker(rows) for rows in {s.chunk_rows for s in scores}}
+    total = 0
+    for part in target:
+        for s in scores:
+            s.admit(part)
+        for rows, cutter in cutters.items():
+            for chunk in cutter.push(part):
+                for s in scores:
+                    if s.chunk_rows == rows:
+                        s.absorb(chunk)
+        total += len(part)
+    for s in scores:
+        s.adopt_rest(cutters[s.chunk_rows].rest(), total)

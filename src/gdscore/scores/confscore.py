@@ -1,0 +1,28 @@
+"""ConfScore: mean confidence."""
+
+from __future__ import annotations
+
+from gdscore._arrays import Array
+from gdscore.outputs import Outputs
+from gdscore.scores.means import MeanScore
+from gdscore.scores.registry import register_score
+
+__all__ = ["ConfScore"]
+
+
+@register_score("confscore")
+class ConfScore(MeanScore):
+    r"""Mean confidence (Hendrycks and Gimpel, ICLR 2017); rises with accuracy.
+
+    .. math:: \frac1m \sum_i \max_k S_{ik}
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> gdscore.score("confscore", gdscore.Outputs(logits=np.array([[0.0, 0.0], [9.0, 0.0]])))
+    0.7499382972164984
+    """
+
+    def row_values(self, chunk: Outputs) -> Array:
+        """Confidence of each row."""
+        return chunk.confidence

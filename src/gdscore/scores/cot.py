@@ -1,0 +1,122 @@
+"""COT: confidence optimal transport."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore._options import choice, integer
+from gdscore.errors import GdscoreError
+from gdscore.outputs import Outputs
+from gdscore.scores._sample import SampleScore
+from gdscore.scores._transport import SOLVERS, Transport, solve
+from gdscore.scores.base import HostStats, Stats
+from gdscore.scores.nuclear import few_rows_for_classes
+from gdscore.scores.registry import register_score
+
+__all__ = ["COT"]
+
+PUBLISHED_BATCH = 10_000
+
+
+@register_score("cot")
+class COT(SampleScore):
+    r"""Cost of transporting the predictions to the source's class mix (Lu et al., NeurIPS 2023): an error rate.
+
+    .. math:: \min_\pi \sum_{ik} \pi_{ik}\, \tfrac12\|S_i - e_k\|_1, \quad \sum_k \pi_{ik} = \tfrac1m,
+              \quad \sum_i \pi_{ik} = q_k
+
+    with q the share of each class among the source's labels. Falls with accuracy. Solved as an m×K problem, exactly,
+    on the k rows of smallest hash; `sampling_error` bounds what more rows than that leave open.
+
+    Parameters
+    ----------
+    k : int, default 10000
+        Rows kept.
+    solver : str, default "auto"
+        ``native``, ``pot`` (the extra ``ot``) or ``auto``.
+    seed : int, default 0
+        Of the published variant's draws.
+    variant : str, default "default"
+        ``published``: q is rounded down to whole rows and the remainder drawn from q; above 10,000 rows the mean over
+        ⌈m/10000⌉ samples of 10,000 rows drawn with replacement. Keeps all distinct rows.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> val = gdscore.Outputs(logits=np.eye(4), labels=np.array([0, 1, 2, 3]))
+    >>> one_sided = gdscore.Outputs(logits=np.array([[9.0, 0, 0, 0]] * 40))
+    >>> round(gdscore.score("cot", one_sided, source=val), 3)
+    0.75
+    """
+
+    source_inputs = frozenset({"logits", "labels"})
+    learned: ClassVar[tuple[str, ...]] = ("class_weights_",)
+    higher_is_better = False
+
+    def __init__(self, *, k: int = 10_000, solver: str = "auto", seed: int = 0, variant: str = "default") -> None:
+        self.k = integer("k", k, least=1)
+        self.solver = choice("solver", solver, SOLVERS)
+        self.seed = integer("seed", seed, least=0)
+        self.variant = choice("variant", variant, ("default", "published"))
+        self.sample_limit = math.inf if variant == "published" else k
+        super().__init__()
+
+    def measure_source(self, chunk: Outputs) -> Stats:
+        """Rows of each class."""
+        return {"class_counts": class_counts(chunk)}
+
+    def learn(self, stats: HostStats) -> None:
+        """Share of each class."""
+        self.class_weights_ = stats["class_counts"] / stats["class_counts"].sum()
+
+    def check_shape(self, n_classes: int | None, n_features: int | None) -> None:
+        """Refuse another number of classes than the source's."""
+        if n_classes != len(self.class_weights_):
+            raise GdscoreError(
+                f"Expected {len(self.class_weights_)} classes as in the source, but the outputs have {n_classes}"
+            )
+
+    def finish(self, stats: HostStats) -> float:
+        """Cost of the best transport."""
+        return float(np.mean([plan.cost for plan, _, _ in self._plans(stats)]))
+
+    def _plans(self, stats: HostStats) -> list[tuple[Transport, NDArray[Any], NDArray[Any]]]:
+        """Transports, with the rows and weights each was solved for: one, or several in the published variant."""
+        rows, counts = stats["rows"], stats["counts"].astype(np.float64)
+        total = int(counts.sum())
+        if self.variant == "default":
+            return [self._transport(rows, counts, self.class_weights_)]
+        rng = np.random.default_rng(self.seed)
+        if total <= PUBLISHED_BATCH:
+            return [self._transport(rows, counts, self._whole_rows(total, rng))]
+        plans = []
+        for _ in range(math.ceil(total / PUBLISHED_BATCH)):
+            drawn = rng.multinomial(PUBLISHED_BATCH, counts / total)
+            weights = self._whole_rows(PUBLISHED_BATCH, rng)
+            plans.append(self._transport(rows[drawn > 0], drawn[drawn > 0].astype(np.float64), weights))
+        return plans
+
+    def _transport(
+        self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
+    ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
+        weights = weights / weights.sum()
+        return solve(rows.astype(np.float64), weights, class_weights, solver=self.solver), rows, weights
+
+    def _whole_rows(self, rows: int, rng: np.random.Generator) -> NDArray[Any]:
+        counts = np.floor(self.class_weights_ * rows + 1e-9)
+        counts += rng.multinomial(rows - int(counts.sum()), self.class_weights_)
+        return np.asarray(counts / rows)
+
+    def caution(self) -> str | None:
+        """Few rows for the number of classes."""
+        return few_rows_for_classes(self.n_rows, self.n_classes)
+
+
+def class_counts(chunk: Outputs) -> NDArray[Any]:
+    """Rows of each true class, on the host."""
+    return np.bincount(arrays.to_numpy(chunk.labels), minlength=chunk.logits.shape[1]).astype(np.float64)

@@ -1,0 +1,75 @@
+"""Dispersion: how far the predicted classes lie apart in feature space."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gdscore import _arrays as arrays
+from gdscore._options import choice
+from gdscore.errors import GdscoreError
+from gdscore.outputs import Outputs
+from gdscore.scores._moments import sums_by_class
+from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.nuclear import few_rows_for_classes
+from gdscore.scores.registry import register_score
+
+__all__ = ["Dispersion"]
+
+
+@register_score("dispersion")
+class Dispersion(Score):
+    r"""Logarithm of the between-class variance of the features, by predicted class (Xie et al., NeurIPS 2023).
+
+    .. math:: \ln \frac{\sum_k m_k \|\mu_k - \mu\|^2}{m\,(K-1)}
+
+    Rises with accuracy.
+
+    Parameters
+    ----------
+    variant : str, default "default"
+        ``published``: without m, so that it grows by ln m, and with the number of *predicted* classes in place of K,
+        so that a collapse to few classes raises it.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> out = gdscore.Outputs(logits=np.tile(np.eye(2), (10, 1)), features=np.tile([[1.0], [-1.0]], (10, 1)))
+    >>> gdscore.score("dispersion", out)
+    0.0
+    """
+
+    inputs = frozenset({"logits", "features"})
+
+    def __init__(self, *, variant: str = "default") -> None:
+        self.variant = choice("variant", variant, ("default", "published"))
+        super().__init__()
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """Rows and sum of features of each predicted class."""
+        predicted, classes = chunk.predictions, chunk.logits.shape[1]
+        sums = sums_by_class(chunk.features, predicted, classes)
+        ones = arrays.namespace(chunk.features).ones_like(chunk.features[:, :1])
+        return {"sums": sums, "counts": sums_by_class(ones, predicted, classes)[:, 0]}
+
+    def finish(self, stats: HostStats) -> float:
+        """Log of the mean squared distance of class means from the overall mean."""
+        counts, sums = stats["counts"], stats["sums"]
+        predicted = counts > 0
+        if predicted.sum() < 2:
+            raise GdscoreError(
+                f"`dispersion` needs at least two predicted classes, but all {self.n_rows} rows are predicted as class "
+                f"{int(np.argmax(predicted))}: there is nothing between classes to measure"
+            )
+        rows = counts.sum()
+        means = sums[predicted] / counts[predicted, None]
+        distance = np.square(means - sums.sum(axis=0) / rows).sum(axis=1)
+        between = float(counts[predicted] @ distance)
+        if between == 0:
+            raise GdscoreError("`dispersion` needs features that differ between predicted classes, but they do not")
+        if self.variant == "published":
+            return float(np.log(between / (predicted.sum() - 1)))
+        return float(np.log(between / (rows * (len(counts) - 1))))
+
+    def caution(self) -> str | None:
+        """Few rows for the number of classes."""
+        return few_rows_for_classes(self.n_rows, self.n_classes)

@@ -1,0 +1,49 @@
+"""DoC: difference of confidences."""
+
+from __future__ import annotations
+
+from gdscore._arrays import Array
+from gdscore.outputs import Outputs
+from gdscore.scores.base import HostStats, Stats
+from gdscore.scores.means import MeanScore, mean_stats
+from gdscore.scores.registry import register_score
+
+__all__ = ["DoC"]
+
+
+@register_score("doc")
+class DoC(MeanScore):
+    r"""Source accuracy less the fall in mean confidence (Guillory et al., ICCV 2021): an accuracy.
+
+    .. math:: \mathrm{acc}_s - \big(\overline{c}_s - \overline{c}_t\big)
+
+    Not clipped to [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> val = gdscore.Outputs(logits=2 * np.eye(4), labels=np.array([0, 1, 2, 0]))
+    >>> gdscore.score("doc", val, source=val)
+    0.75
+    """
+
+    source_inputs = frozenset({"logits", "labels"})
+    learned = ("source_accuracy_", "source_confidence_")
+
+    def measure_source(self, chunk: Outputs) -> Stats:
+        """Sums of confidence and of correctness."""
+        correct = mean_stats(chunk.correct)
+        return {**mean_stats(chunk.confidence), "correct": correct["total"]}
+
+    def learn(self, stats: HostStats) -> None:
+        """Accuracy and mean confidence of the source."""
+        self.source_accuracy_ = float(stats["correct"] / stats["rows"])
+        self.source_confidence_ = float(stats["total"] / stats["rows"])
+
+    def row_values(self, chunk: Outputs) -> Array:
+        """Confidence of each row."""
+        return chunk.confidence
+
+    def finish(self, stats: HostStats) -> float:
+        """Source accuracy moved by the difference of the mean confidences."""
+        return self.source_accuracy_ - (self.source_confidence_ - super().finish(stats))

@@ -1,0 +1,30 @@
+"""Entropy: mean entropy of the softmax."""
+
+from __future__ import annotations
+
+from gdscore._arrays import Array
+from gdscore.outputs import Outputs
+from gdscore.scores.means import MeanScore
+from gdscore.scores.registry import register_score
+
+__all__ = ["Entropy"]
+
+
+@register_score("entropy")
+class Entropy(MeanScore):
+    r"""Mean entropy of the softmax, natural logarithm (Guillory et al., ICCV 2021); falls with accuracy.
+
+    .. math:: -\frac1m \sum_i \sum_k S_{ik} \ln S_{ik}
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> round(gdscore.score("entropy", gdscore.Outputs(logits=np.zeros((5, 4)))), 6)  # ln 4
+    1.386294
+    """
+
+    higher_is_better = False
+
+    def row_values(self, chunk: Outputs) -> Array:
+        """Entropy of each row."""
+        return chunk.entropy

@@ -1,0 +1,273 @@
+"""GdScore: the norm of the last layer's gradient under pseudo-labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array, namespace
+from gdscore._hashing import key_as_uint64
+from gdscore._options import choice, integer, number
+from gdscore.errors import GdscoreError
+from gdscore.outputs import Outputs
+from gdscore.scores import _gradient as gradient
+from gdscore.scores._rechunk import CHUNK_ROWS
+from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.registry import register_score
+
+__all__ = ["GdScore"]
+
+LABEL_RULES = ("mixed", "pseudo", "random", "uniform", "true", "expected")
+LOSSES = ("cross_entropy", "entropy", "smoothing")
+
+
+@register_score("gdscore")
+class GdScore(Score):
+    r"""Mean p-norm of the last layer's gradient over mini-batches (Xie et al., TMLR 2025); falls with accuracy.
+
+    .. math:: \frac{1}{m}\sum_b |b|\,\Big\|\frac{1}{|b|} X_b^\top (S_b - Y_b)\Big\|_p
+
+    over consecutive mini-batches b, with X the features, S the softmax and Y the labels by ``label_rule``.
+
+    Parameters
+    ----------
+    p : float, default 0.3
+        Order of the norm, larger than 0; ``math.inf`` for the largest entry.
+    tau : float, default 0.5
+        Rows with a confidence above it are "confident".
+    batch_size : int or None, default 128
+        Rows of a mini-batch; None for the gradient of the whole set (the paper's equation). A last, shorter
+        mini-batch counts by its rows.
+    label_rule : str, default "mixed"
+        ``mixed``: the predicted class for confident rows, a random one for the others; ``pseudo``: the predicted
+        class; ``random``; ``uniform``: 1/K; ``true``: the labels (an oracle); ``expected``: as ``mixed`` with 1/K
+        for the others, the mean over the random draw.
+    loss : str, default "cross_entropy"
+        ``entropy``: cross-entropy on confident rows plus entropy on the others, each averaged over its own rows of
+        the mini-batch; ``smoothing``: labels (1−ε)·onehot + ε/K.
+    epsilon : float, default 0.4
+        ε of ``smoothing``.
+    seed : int, default 0
+        Of the random labels, each of which depends on the seed and its row alone.
+    log : bool, default False
+        Return the natural logarithm, for p so small that the norm overflows.
+    variant : str, default "default"
+        ``published``: a confidence of exactly ``tau`` is confident, and a last, shorter mini-batch counts as much
+        as a full one.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> rng = np.random.default_rng(0)
+    >>> out = gdscore.Outputs(logits=3 * rng.normal(size=(256, 10)), features=rng.normal(size=(256, 32)))
+    >>> round(gdscore.score("gdscore", out), 1)
+    5192.1
+    >>> round(gdscore.score("gdscore", out, p=2, label_rule="uniform"), 4)
+    0.5134
+    """
+
+    def __init__(
+        self,
+        *,
+        p: float = 0.3,
+        tau: float = 0.5,
+        batch_size: int | None = 128,
+        label_rule: str = "mixed",
+        loss: str = "cross_entropy",
+        epsilon: float = 0.4,
+        seed: int = 0,
+        log: bool = False,
+        variant: str = "default",
+    ) -> None:
+        self.p = number("p", p, above=0)
+        self.tau = number("tau", tau, least=0, most=1)
+        self.batch_size = None if batch_size is None else integer("batch_size", batch_size, least=1)
+        self.label_rule = choice("label_rule", label_rule, LABEL_RULES)
+        self.loss = choice("loss", loss, LOSSES)
+        self.epsilon = number("epsilon", epsilon, least=0, most=1)
+        self.seed = integer("seed", seed, least=0)
+        self.log = bool(log)
+        self.variant = choice("variant", variant, ("default", "published"))
+        self.inputs = frozenset({"logits", "features"} | ({"labels"} if label_rule == "true" else set()))
+        if self.batch_size is not None:
+            self.chunk_rows = self.batch_size * max(1, CHUNK_ROWS // self.batch_size)
+        super().__init__()
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """False, but for the rules whose labels ignore the prediction: there a confident model has large residuals."""
+        return self.label_rule in ("uniform", "random")
+
+    def reset(self) -> Score:
+        """Forget all rows; options stay."""
+        self._pool: list[Outputs] = []
+        return super().reset()
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """Log-sums of the norms of the chunk's mini-batches, or its part of the whole set's gradient."""
+        residuals, confident = self._residuals(chunk)
+        if self.batch_size is None:
+            return self._whole_set(chunk, residuals, confident)
+        stats: Stats | None = None
+        for start in range(0, len(chunk), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            unit, log_scale = residuals.unit[rows], residuals.log_scale[rows]
+            part = self._batch(chunk.features[rows], unit, log_scale, confident[rows])
+            stats = part if stats is None else self.combine(stats, part)
+        assert stats is not None
+        return stats
+
+    def combine(self, first: Stats, second: Stats) -> Stats:
+        """Log-sums add by logaddexp, gradients and weights by +."""
+        return {
+            k: namespace(b).logaddexp(first[k], b) if k.startswith("log_") else first[k] + b for k, b in second.items()
+        }
+
+    def finish(self, stats: HostStats) -> float:
+        """Mean norm, or its logarithm."""
+        log_norm = float(self._log_norms(stats)[-1])
+        if self.log:
+            return log_norm
+        if log_norm > math.log(np.finfo(float).max):
+            raise GdscoreError(f"The norm overflows: its logarithm is {log_norm:.6g}; use log=True to get that instead")
+        return math.exp(log_norm)
+
+    def compute_per_class(self) -> NDArray[Any]:
+        """Mean norm of each class's column of the gradient, shape (K,): which classes the number comes from."""
+        parts = self._log_norms(self._total())[:-1]
+        return parts if self.log else np.exp(parts)
+
+    def caution(self) -> str | None:
+        """Fewer rows than one mini-batch: the norm of a shorter batch is larger."""
+        if self.batch_size is not None and self._rows < self.batch_size:
+            return (
+                f"{self._rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than that of "
+                "more rows of the same kind would be, so compare it only with sets of as many rows"
+            )
+        return None
+
+    # -- the parts ------------------------------------------------------------------------------------------
+
+    def _residuals(self, chunk: Outputs) -> tuple[gradient.Residuals, Array]:
+        confident = chunk.confidence >= self.tau if self.variant == "published" else chunk.confidence > self.tau
+        if self.label_rule == "uniform":
+            labelled = gradient.uniform(chunk)
+        elif self.loss == "smoothing":
+            labelled = gradient.smoothed(chunk, self._labels(chunk, confident), self.epsilon)
+        else:
+            labelled = gradient.cross_entropy(chunk, self._labels(chunk, confident))
+        if self.loss == "entropy":
+            labelled = gradient.where_rows(confident, labelled, gradient.entropy(chunk))
+        elif self.label_rule == "expected":
+            labelled = gradient.where_rows(confident, labelled, gradient.uniform(chunk))
+        return labelled, confident
+
+    def _labels(self, chunk: Outputs, confident: Array) -> Array:
+        if self.label_rule == "true":
+            return chunk.labels
+        if self.label_rule in ("pseudo", "expected"):
+            return chunk.predictions
+        labels = chunk.random_labels(self.seed)
+        if self.label_rule == "mixed":
+            labels = namespace(labels).where(confident, chunk.predictions, labels)
+        return labels
+
+    def _batch(self, features: Array, unit: Array, log_scale: Array, confident: Array) -> Stats:
+        xp = namespace(unit)
+        rows = unit.shape[0]
+        peak = xp.max(log_scale)
+        weights = xp.exp(log_scale - peak)
+        if self.loss == "entropy":
+            # Each group is averaged over its own rows; the division by all rows comes below.
+            sure = xp.sum(xp.astype(confident, unit.dtype))
+            weights = weights * xp.where(confident, rows / xp.clip(sure, 1, None), rows / xp.clip(rows - sure, 1, None))
+        sums = gradient.product_log_sums(features, unit * weights[:, None], self.p)
+        offset = arrays.wide(peak) - math.log(rows)
+        weight = 1.0 if self.variant == "published" else float(rows)
+        norms = self._log_norms_of_columns(sums) + offset + math.log(weight)
+        return {"log_norms": norms, "weight": arrays.wide(xp.ones_like(peak)) * weight}
+
+    def _log_norms_of_columns(self, sums: Array) -> Array:
+        """Log-norms of the K columns and, last, of the whole matrix, from the columns' log-sums of powers."""
+        xp = namespace(sums)
+        largest = xp.max(sums)
+        if self.p == math.inf:
+            return xp.concat([sums, largest[None]])
+        finite = xp.where(largest > -math.inf, largest, xp.zeros_like(largest))
+        with np.errstate(divide="ignore"):
+            total = finite + xp.log(xp.sum(xp.exp(sums - finite)))
+        return xp.concat([sums, total[None]]) / self.p
+
+    def _whole_set(self, chunk: Outputs, residuals: gradient.Residuals, confident: Array) -> Stats:
+        xp = namespace(residuals.unit)
+        stats: Stats = {}
+        groups = {"sure": confident, "unsure": ~confident} if self.loss == "entropy" else {"all": None}
+        for name, members in groups.items():
+            log_scale = residuals.log_scale
+            if members is not None:
+                log_scale = xp.where(members, log_scale, -math.inf)
+            peak = xp.max(log_scale)
+            peak = xp.where(peak > -math.inf, peak, xp.zeros_like(peak))
+            weights = xp.exp(log_scale - peak)
+            product = arrays.wide(chunk.features.T @ (residuals.unit * weights[:, None]))
+            scale = arrays.wide(peak)
+            stats[f"gradient_{name}"] = product * namespace(scale).exp(scale)
+            rows = xp.ones_like(log_scale) if members is None else xp.astype(members, log_scale.dtype)
+            stats[f"rows_{name}"] = arrays.wide(xp.sum(rows))
+        return stats
+
+    def _log_norms(self, stats: HostStats) -> NDArray[Any]:
+        with np.errstate(divide="ignore"):
+            if self.batch_size is not None:
+                return np.asarray(stats["log_norms"] - np.log(stats["weight"]))
+            groups = [k.split("_")[1] for k in stats if k.startswith("rows_")]
+            g = sum(stats[f"gradient_{name}"] / np.maximum(stats[f"rows_{name}"], 1) for name in groups)
+            sums = gradient.column_log_sums(np.asarray(g), self.p)
+            return np.asarray(self._log_norms_of_columns(sums))
+
+    # -- leftover rows of merged states ---------------------------------------------------------------------
+
+    def _merge_rest(self, rest: Outputs) -> None:
+        if self.batch_size is None:
+            super()._merge_rest(rest)
+            return
+        whole = len(rest) // self.batch_size * self.batch_size
+        if whole:
+            self._add(self._measured(rest[:whole]))
+        if whole < len(rest):
+            self._pool.append(rest[whole:])
+
+    def merge(self, other: Score) -> Score:
+        """Take in another state; rows that fill no mini-batch are pooled and ordered by their hash at `compute`."""
+        super().merge(other)
+        if isinstance(other, GdScore):
+            self._pool.extend(other._pool)
+        return self
+
+    def _with_kept_rows(self, stats: Stats | None) -> Stats:
+        if not self._pool or self.batch_size is None:
+            return super()._with_kept_rows(stats)
+        rest = self._pending.rest()
+        leftover = list(self._pool)
+        if rest is not None:
+            whole = len(rest) // self.batch_size * self.batch_size
+            if whole:
+                stats = self._added(stats, self._measured(rest[:whole]))
+            if whole < len(rest):
+                leftover.append(rest[whole:])
+        pooled = Outputs.concatenate([rows.like(leftover[-1]) for rows in leftover])
+        order = arrays.like(np.argsort(key_as_uint64(pooled.row_keys()), kind="stable"), pooled.logits)
+        return self._added(stats, self._measured(pooled[order]))
+
+    def _kept_rows(self) -> dict[str, Outputs | None]:
+        pool = Outputs.concatenate([rows.like(self._pool[-1]) for rows in self._pool]) if self._pool else None
+        return {**super()._kept_rows(), "pool": pool}
+
+    def _restore_rows(self, kept: Mapping[str, Outputs]) -> None:
+        super()._restore_rows(kept)
+        self._pool = [kept["pool"]] if "pool" in kept else []

@@ -1,0 +1,94 @@
+"""MaNo: norm of normalised logits."""
+
+from __future__ import annotations
+
+import math
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array, namespace
+from gdscore._options import choice
+from gdscore.outputs import Outputs
+from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.registry import register_score
+
+__all__ = ["MaNo"]
+
+_CRITERION = 5.0
+_PUBLISHED_BATCH = 128
+
+
+@register_score("mano")
+class MaNo(Score):
+    r"""Norm of normalised logits (Xie et al., NeurIPS 2024); rises with accuracy.
+
+    .. math:: \Big( \frac{1}{mK} \sum_{ik} Q_{ik}^4 \Big)^{1/4}
+
+    with Q the softmax where the mean cross-entropy from the uniform distribution, Φ, exceeds 5, and otherwise the
+    rows of 1 + Z + Z²/2 divided by their sum. As Φ ≥ ln K, K ≥ 149 classes always take the softmax.
+
+    Parameters
+    ----------
+    variant : str, default "default"
+        ``published``: mini-batches of 128 whose norms are averaged, each counting the same; Φ of the fifth
+        mini-batch only (the last of fewer); the row's minimum subtracted from 1 + Z + Z²/2.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> gdscore.score("mano", gdscore.Outputs(logits=np.zeros((3, 4))))
+    0.25
+    """
+
+    def __init__(self, *, variant: str = "default") -> None:
+        self.variant = choice("variant", variant, ("default", "published"))
+        super().__init__()
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """Sums of both kinds of Q⁴ and of the uniform cross-entropy; or their norms by mini-batch."""
+        xp = namespace(chunk.logits)
+        softmax, taylor = _row_sums_of_fourth_powers(chunk.probabilities), self._taylor(chunk.logits)
+        phi = arrays.wide(chunk.logsumexp - xp.mean(chunk.logits, axis=1))
+        softmax, taylor = arrays.wide(softmax), arrays.wide(taylor)
+        xp = namespace(phi)
+        if self.variant == "default":
+            return {
+                "softmax": xp.sum(softmax),
+                "taylor": xp.sum(taylor),
+                "phi": xp.sum(phi),
+                "weight": xp.zeros_like(phi[0]) + len(chunk),
+            }
+        starts = list(range(0, len(chunk), _PUBLISHED_BATCH))
+        batches = [slice(start, start + _PUBLISHED_BATCH) for start in starts]
+        cells = chunk.logits.shape[1]
+        return {
+            "softmax": sum(xp.mean(softmax[b]) ** 0.25 for b in batches) / cells**0.25,
+            "taylor": sum(xp.mean(taylor[b]) ** 0.25 for b in batches) / cells**0.25,
+            "phi": xp.mean(phi[batches[min(4, len(batches) - 1)]]),
+            "weight": xp.zeros_like(phi[0]) + len(batches),
+        }
+
+    def combine(self, first: Stats, second: Stats) -> Stats:
+        """Sums; the published Φ is that of the first chunk."""
+        stats = super().combine(first, second)
+        return {**stats, "phi": first["phi"]} if self.variant == "published" else stats
+
+    def finish(self, stats: HostStats) -> float:
+        """Root of the mean of Q⁴, with the kind of Q chosen by Φ."""
+        weight = float(stats["weight"])
+        if self.variant == "published":
+            return float(stats["softmax"] if stats["phi"] > _CRITERION else stats["taylor"]) / weight
+        kind = "softmax" if float(stats["phi"]) / weight > _CRITERION else "taylor"
+        return math.pow(float(stats[kind]) / (weight * self.n_classes), 0.25)
+
+    def _taylor(self, z: Array) -> Array:
+        xp = namespace(z)
+        q = 1.0 + z + 0.5 * z * z
+        if self.variant == "published":
+            q = q - xp.min(q, axis=1, keepdims=True)
+        total = xp.sum(q, axis=1, keepdims=True)
+        return _row_sums_of_fourth_powers(q / xp.clip(total, 1e-12, None))
+
+
+def _row_sums_of_fourth_powers(q: Array) -> Array:
+    square = q * q
+    return namespace(q).sum(square * square, axis=1)

@@ -1,0 +1,54 @@
+"""Nuclear: nuclear norm of the matrix of probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gdscore import _arrays as arrays
+from gdscore.outputs import Outputs
+from gdscore.scores._moments import lower_gram
+from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.registry import register_score
+
+__all__ = ["Nuclear"]
+
+
+@register_score("nuclear")
+class Nuclear(Score):
+    r"""Nuclear norm of the m×K matrix of probabilities, scaled to at most 1 (Deng et al., ICML 2023).
+
+    .. math:: \|S\|_* \,/\, \sqrt{m \min(m, K)}
+
+    Rises with accuracy: large where predictions are confident and spread over the classes. The singular values are
+    the roots of the eigenvalues of SᵀS, kept in float64.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> round(gdscore.score("nuclear", gdscore.Outputs(logits=99 * np.tile(np.eye(4), (10, 1)))), 6)
+    1.0
+    """
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """SᵀS in float64: it squares the condition number."""
+        return {"gram": lower_gram(arrays.wide(chunk.probabilities))}
+
+    def finish(self, stats: HostStats) -> float:
+        """Sum of singular values over its largest possible value."""
+        eigenvalues = np.linalg.eigvalsh(stats["gram"], UPLO="L")
+        rank = min(self.n_rows, self.n_classes)
+        return float(np.sqrt(np.clip(eigenvalues, 0, None)).sum() / np.sqrt(self.n_rows * rank))
+
+    def caution(self) -> str | None:
+        """Few rows for the number of classes."""
+        return few_rows_for_classes(self.n_rows, self.n_classes)
+
+
+def few_rows_for_classes(rows: int, classes: int) -> str | None:
+    """Words for fewer than ten rows a class, below which the number depends on how many there are."""
+    if rows >= 10 * classes:
+        return None
+    return (
+        f"{rows} rows are few for {classes} classes (fewer than 10 a class), so the number depends on how many "
+        "there are; compare it only with sets of as many rows"
+    )

@@ -1,0 +1,27 @@
+"""ProjNorm: listed here, computed in `gdscore.models`, as it trains the network."""
+
+from __future__ import annotations
+
+from gdscore.errors import GdscoreError
+from gdscore.outputs import Outputs
+from gdscore.scores.base import Score
+from gdscore.scores.registry import register_score
+
+__all__ = ["ProjNorm"]
+
+
+@register_score("projnorm")
+class ProjNorm(Score):
+    r"""Distance in parameters of a network retrained on pseudo-labels (Yu et al., ICML 2022); falls with accuracy.
+
+    .. math:: \|\theta_{ref} - \tilde\theta\|_2
+
+    It needs the network and its training, not only what the network said: `gdscore.models.projnorm` computes it.
+    """
+
+    inputs = frozenset({"network"})
+    higher_is_better = False
+
+    def admit(self, outputs: Outputs) -> None:
+        """Say where it is computed."""
+        raise GdscoreError("`projnorm` needs the network itself, not its outputs: use gdscore.models.projnorm")

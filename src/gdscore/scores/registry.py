@@ -1,0 +1,107 @@
+"""Names of scores: registering, listing and making them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from gdscore.errors import GdscoreError, nearest
+from gdscore.scores.base import Score, option_names
+
+__all__ = ["create_score", "list_scores", "register_score", "restore_score", "score_class"]
+
+_REGISTRY: dict[str, type[Score]] = {}
+_NEEDS = ("logits", "features", "labels", "peer_logits", "rotation_logits", "source", "source_labels", "network")
+
+S = TypeVar("S", bound=type[Score])
+
+
+def register_score(name: str) -> Callable[[S], S]:
+    """Class decorator that gives a `Score` a name, under which all of gdscore finds it.
+
+    All options of the class must have defaults. A name can be registered once.
+
+    Examples
+    --------
+    >>> import gdscore
+    >>> from gdscore.scores.means import MeanScore
+    >>> @gdscore.register_score("margin")
+    ... class Margin(MeanScore):
+    ...     def row_values(self, chunk):
+    ...         return 2 * chunk.confidence - 1
+    >>> "margin" in gdscore.list_scores()
+    True
+    """
+
+    def decorate(cls: S) -> S:
+        if not (isinstance(cls, type) and issubclass(cls, Score)):
+            raise GdscoreError(f"Expected a subclass of `gdscore.Score` to register as {name!r}, but got {cls!r}")
+        if name in _REGISTRY and _REGISTRY[name] is not cls:
+            raise GdscoreError(f"A score named {name!r} is registered already: {_REGISTRY[name].__qualname__}")
+        cls.name = name
+        _REGISTRY[name] = cls
+        return cls
+
+    return decorate
+
+
+def score_class(name: str) -> type[Score]:
+    """Class of a registered score."""
+    if name not in _REGISTRY:
+        raise GdscoreError(f"Unknown score {name!r}: {nearest(str(name), _REGISTRY)}")
+    return _REGISTRY[name]
+
+
+def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
+    """Names of all scores, or of those that can be computed from what the caller has.
+
+    Parameters
+    ----------
+    needs : str or collection of str, optional
+        What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``rotation_logits``, ``source``
+        (validation outputs), ``source_labels`` (the same with labels), ``network``.
+
+    Examples
+    --------
+    >>> import gdscore
+    >>> gdscore.list_scores(needs="logits")
+    ['confscore', 'entropy', 'mano', 'nuclear']
+    """
+    if needs is None:
+        return sorted(_REGISTRY)
+    has = {needs} if isinstance(needs, str) else set(needs)
+    for need in has:
+        if need not in _NEEDS:
+            raise GdscoreError(f"Unknown need {need!r}: {nearest(str(need), _NEEDS)}")
+    if "source_labels" in has:
+        has.add("source")
+    return sorted(name for name, cls in _REGISTRY.items() if cls().needs <= has)
+
+
+def create_score(name: str, /, **options: Any) -> Score:
+    """Streaming score by name; see the class of each score for its options.
+
+    Examples
+    --------
+    >>> import gdscore
+    >>> gdscore.create_score("gdscore", p=1, batch_size=None).higher_is_better
+    False
+    """
+    cls = score_class(name)
+    valid = option_names(cls)
+    for option in options:
+        if option not in valid:
+            hint = nearest(option, valid) if valid else "it has none"
+            raise GdscoreError(f"Unknown option {option!r} of `{name}`: {hint}")
+    return cls(**options)
+
+
+def restore_score(state: dict[str, Any]) -> Score:
+    """Score with the options, fit and rows of a saved `Score.state_dict`."""
+    import json
+
+    try:
+        score = create_score(str(state["name"]), **json.loads(state["options"]))
+    except KeyError as missing:
+        raise GdscoreError(f"Expected the state of a score, but it has no entry {missing}") from None
+    return score.load_state_dict(state)

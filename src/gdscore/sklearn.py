@@ -1,0 +1,269 @@
+"""`Outputs` of a fitted scikit-learn classifier, pipeline or search.
+
+Requirements met here:
+
+- logits, features and last layer where the model has a softmax on top of a linear layer, probabilities otherwise;
+- which of the two holds depends on the model alone and not on the rows, so that all batches agree;
+- the link is tried on numbers: a linear classifier that normalises one-versus-rest scores has no softmax;
+- what single-label accuracy estimation cannot use is refused in words;
+- scikit-learn is imported when a function is called.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._arrays import Array
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.outputs import Outputs
+
+__all__ = ["sklearn_head", "sklearn_outputs"]
+
+_PROBES = 32
+_COMPARED_ROWS = 1000
+
+
+def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
+    """Ask a fitted scikit-learn classifier about the rows of ``X``.
+
+    ========================================================  ================================================
+    classifier                                                outputs
+    ========================================================  ================================================
+    linear with softmax or sigmoid: logistic regression, LDA  logits, features = what enters the classifier
+    ``MLPClassifier``                                         logits, features = last hidden layer
+    others with ``predict_proba``                             probabilities, float64
+    ========================================================  ================================================
+
+    Pipelines are followed to their last step and searches to ``best_estimator_``. A single decision value z of a
+    binary model becomes the logits (0, z). Sparse rows of a linear classifier give no features.
+
+    Parameters
+    ----------
+    clf : classifier, pipeline or search, fitted
+        Multi-label classifiers, regressors and clusterers are refused, and so are classifiers without
+        probabilities: wrap them in ``CalibratedClassifierCV``.
+    X : array, sparse matrix or data frame of m rows
+        As ``clf.predict`` takes it.
+    y : array of shape (m,), optional
+        True classes as ``clf`` names them; they become positions in ``clf.classes_``.
+
+    Returns
+    -------
+    Outputs
+        Predictions are positions in ``clf.classes_``.
+
+    Warns
+    -----
+    GdscoreWarning
+        Where ``clf.predict`` is not the first class of highest probability (``SVC(probability=True)``, tuned
+        thresholds, one-versus-rest scores that saturate), compared on at most 1000 rows: the outputs are about
+        the latter.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from gdscore.sklearn import sklearn_head, sklearn_outputs
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    >>> out = sklearn_outputs(clf, X, y)
+    >>> out
+    Outputs(logits (150, 3), features (150, 4), labels (150,); numpy float64)
+    >>> round(out.accuracy, 3) == round(clf.score(X, y), 3)
+    True
+    >>> W, b = sklearn_head(clf)
+    >>> bool(abs(out.features @ W + b - out.logits).max() < 1e-9)
+    True
+    """
+    transformers, estimator = _unwrapped(clf)
+    head = _head(estimator)
+    given: dict[str, Any]
+    try:
+        for step in transformers:
+            X = step.transform(X)
+        if head is None:
+            given = {"probabilities": _probabilities(estimator, X)}
+        elif hasattr(estimator, "coefs_"):
+            given = _network_outputs(estimator, X, *head)
+        else:
+            given = {"logits": _widened(estimator.decision_function(X)), "features": X}
+    except ValueError as error:
+        raise GdscoreError(f"Expected `X` as {_name(clf)} was fitted with, but it answers: {error}") from error
+    if hasattr(given.get("features"), "tocsr"):
+        del given["features"]
+    elif "features" in given:
+        given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
+    if y is not None:
+        given["labels"] = _positions(estimator.classes_, y)
+    return Outputs(**given)
+
+
+def sklearn_head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Last linear layer of a fitted scikit-learn classifier, where a softmax follows it.
+
+    With the features and logits of `sklearn_outputs`, ``features @ W + b`` equals ``logits``. The one weight vector w
+    of a binary model becomes the columns (0, w).
+
+    Parameters
+    ----------
+    clf : classifier, pipeline or search, fitted
+
+    Returns
+    -------
+    W : array of shape (D, K)
+    b : array of shape (K,)
+        None instead of the pair where there is no such layer.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> W, b = sklearn_head(LinearDiscriminantAnalysis().fit(X, y))
+    >>> W.shape, b.shape, W[:, 0].any()
+    ((30, 2), (2,), np.False_)
+    >>> sklearn_head(GaussianNB().fit(X, y)) is None
+    True
+    """
+    head = _head(_unwrapped(clf)[1])
+    # Order "K": the same memory layout gives the same product bit for bit, also of ill-conditioned weights.
+    return None if head is None else (head[0].copy("K"), head[1].copy("K"))
+
+
+def _name(clf: Any) -> str:
+    return f"the class {clf.__name__}" if isinstance(clf, type) else type(clf).__name__
+
+
+def _unwrapped(clf: Any) -> tuple[list[Any], Any]:
+    """Split into the transformers before the final classifier and that classifier, checked to be usable."""
+    from sklearn.pipeline import Pipeline
+
+    transformers: list[Any] = []
+    while True:
+        if isinstance(clf, Pipeline):
+            # "passthrough" has no transform, nor have imbalanced-learn's samplers, which act only while fitting.
+            transformers += [step for _, step in clf.steps[:-1] if hasattr(step, "transform")]
+            clf = clf.steps[-1][1]
+        elif not isinstance(clf, type) and hasattr(clf, "best_estimator_"):
+            clf = clf.best_estimator_
+        else:
+            _check_classifier(clf)
+            return transformers, clf
+
+
+def _check_classifier(clf: Any) -> None:
+    from sklearn.base import is_classifier
+
+    name = _name(clf)
+    fitted = hasattr(clf, "classes_") and not isinstance(clf, type)
+    try:
+        usable = fitted or is_classifier(clf)
+    except (AttributeError, TypeError):  # what scikit-learn says to objects that are no estimators
+        usable = False
+    if not usable:
+        raise GdscoreError(
+            f"Expected a fitted scikit-learn classifier, or a pipeline or search of one, but got {name}; "
+            "gdscore estimates the accuracy of single-label classification"
+        )
+    if not fitted:
+        search = " with refit=True" if getattr(clf, "refit", True) is False else ""
+        raise GdscoreError(f"Expected a fitted classifier, but this {name} is not fitted: call its fit{search} first")
+    network_outputs = clf.n_outputs_ if getattr(clf, "out_activation_", None) == "logistic" else 1
+    if isinstance(clf.classes_, list) or getattr(clf, "multilabel_", False) or network_outputs > 1:
+        raise GdscoreError(f"Expected one label for each row, but this {name} is multi-label, which is out of scope")
+    if len(clf.classes_) < 2:
+        raise GdscoreError(
+            f"Expected a classifier of at least 2 classes, but this {name} was fitted on {clf.classes_[0]!r} alone"
+        )
+    if not hasattr(clf, "predict_proba"):
+        raise GdscoreError(
+            f"Expected a classifier with `predict_proba`, but this {name} has none: "
+            "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
+        )
+
+
+def _widened(scores: Array) -> Array:
+    """Columns (0, z) of a binary model's single column z, several columns as they are."""
+    scores = np.asarray(scores)
+    if scores.ndim == 2 and scores.shape[1] > 1:
+        return scores
+    column = scores.reshape(-1, 1)
+    return np.hstack([np.zeros_like(column), column])
+
+
+def _head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    if hasattr(clf, "coefs_") and hasattr(clf, "out_activation_"):
+        return _widened(clf.coefs_[-1]), _widened(clf.intercepts_[-1][None])[0]
+    if not all(hasattr(clf, name) for name in ("coef_", "intercept_", "decision_function")):
+        return None
+    coef = clf.coef_.toarray() if hasattr(clf.coef_, "toarray") else np.asarray(clf.coef_)
+    columns = 1 if len(clf.classes_) == 2 else len(clf.classes_)
+    if coef.ndim != 2 or coef.shape[0] != columns:
+        return None
+    intercept = np.broadcast_to(clf.intercept_, columns)
+    W, b = _widened(coef.T), _widened(intercept[None])[0]
+    # Rows whose decision values are small: where they are large, any link gives ones and zeros.
+    targets = np.random.default_rng(0).normal(scale=3.0, size=(columns, _PROBES))
+    rows = (np.linalg.pinv(coef, rcond=1e-3) @ (targets - intercept[:, None])).T.astype(coef.dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        probabilities, logits = clf.predict_proba(rows), _widened(clf.decision_function(rows))
+    agree = partial(np.allclose, rtol=1e-4, atol=1e-4)
+    linked = agree(Outputs(logits=logits).probabilities, probabilities) and agree(rows @ W + b, logits)
+    return (W, b) if linked else None
+
+
+def _network_outputs(clf: Any, X: Any, W: Array, b: Array) -> dict[str, Any]:
+    from scipy.special import expit
+    from sklearn.utils import shuffle
+
+    activation: Callable[[Array], Array] = {
+        "identity": lambda z: z,
+        "logistic": expit,
+        "tanh": np.tanh,
+        "relu": lambda z: np.maximum(z, 0),
+    }[clf.activation]
+    # One row through the front door: scikit-learn checks the columns, their number and their names.
+    clf.predict_proba(shuffle(X, n_samples=1, random_state=0))
+    hidden = X if hasattr(X, "tocsr") else np.asarray(X)
+    for weights, intercept in zip(clf.coefs_[:-1], clf.intercepts_[:-1], strict=True):
+        hidden = activation(hidden @ weights + intercept)
+    return {"logits": hidden @ W + b, "features": hidden}
+
+
+def _probabilities(clf: Any, X: Any) -> Array:
+    from sklearn.utils import shuffle
+
+    probabilities = np.asarray(clf.predict_proba(X), dtype=np.float64)
+    rows, drawn = shuffle(X, probabilities, n_samples=min(_COMPARED_ROWS, len(probabilities)), random_state=0)
+    predictions = _positions(clf.classes_, clf.predict(rows))
+    differing = int((predictions != Outputs(probabilities=drawn).predictions).sum())
+    if differing:
+        warnings.warn(
+            f"{_name(clf)}.predict differs from its class of highest probability in {differing} of {len(drawn)} "
+            "rows compared: outputs and accuracy are those of the highest probability, the first of equals",
+            GdscoreWarning,
+            stacklevel=3,
+        )
+    return probabilities
+
+
+def _positions(classes: Array, y: Any) -> NDArray[np.int64]:
+    y = np.asarray(y)
+    if y.ndim != 1:
+        raise GdscoreError(f"Expected `y` to have one dimension, but got shape {y.shape}")
+    position = {label: i for i, label in enumerate(np.asarray(classes).tolist())}
+    found = np.array([position.get(label, -1) for label in y.tolist()], dtype=np.int64)
+    if (found < 0).any():
+        row = int((found < 0).argmax())
+        raise GdscoreError(f"Expected `y` among the classes {list(position)}, but got {y.tolist()[row]!r} in row {row}")
+    return found

@@ -1,0 +1,202 @@
+"""Parquet columns as other tools write them."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from gdscore import Outputs
+from gdscore.errors import GdscoreError
+from gdscore.io import read_outputs, write_outputs
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.standard_normal((10, 3))
+
+
+def lists(matrix, kind=None):
+    return pa.array(matrix.tolist(), kind or pa.list_(pa.float64()))
+
+
+def fixed(matrix):
+    return pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
+
+
+def save(path, columns, **options):
+    pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def read(path, **options):
+    batches = list(read_outputs(path, **options))
+    return {name: np.concatenate([batch.arrays[name] for batch in batches]) for name in batches[0].arrays}
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("wrap", ["list", "large_list", "fixed", "tensor"])
+@pytest.mark.parametrize("group", [3, 100])
+def test_matrix_columns(tmp_path, kind, wrap, group):
+    logits = LOGITS.astype(kind)
+    leaf = pa.from_numpy_dtype(kind)
+    column = {
+        "list": lambda: lists(logits, pa.list_(leaf)),
+        "large_list": lambda: lists(logits, pa.large_list(leaf)),
+        "fixed": lambda: fixed(logits),
+        "tensor": lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(logits),
+    }[wrap]()
+    got = read(save(tmp_path / "x.parquet", {"logits": column}, row_group_size=group), batch_rows=4)["logits"]
+    np.testing.assert_array_equal(got, logits)
+    assert got.dtype == logits.dtype
+
+
+def test_all_columns_and_no_others(tmp_path):
+    rotation = RNG.standard_normal((10, 4, 4))
+    columns = {
+        "unknown": pa.array([None] * 10, pa.int32()),
+        "features": fixed(LOGITS.astype(np.float32)),
+        "peer_logits": fixed(LOGITS),
+        "logits": fixed(LOGITS),
+        "rotation_logits": pa.array(rotation.tolist()),
+        "label": pa.array(np.arange(10) % 3, pa.uint8()),
+        "id": pa.array([f"é{i}" for i in range(10)]),
+    }
+    got = read(save(tmp_path / "x.parquet", columns), batch_rows=3)
+    assert got.keys() == {"logits", "features", "peer_logits", "rotation_logits", "labels", "ids"}
+    np.testing.assert_array_equal(got["rotation_logits"], rotation)
+    np.testing.assert_array_equal(got["labels"], np.arange(10) % 3)
+    assert got["ids"].tolist() == [f"é{i}" for i in range(10)]
+    flat = read(save(tmp_path / "y.parquet", {"rotation_logits": fixed(rotation.reshape(10, 16))}))
+    np.testing.assert_array_equal(flat["rotation_logits"], rotation)
+
+
+def test_text_ids_may_be_encoded_as_a_dictionary(tmp_path):
+    ids = pa.array(["b", "a", "b"] * 3).dictionary_encode()
+    got = read(save(tmp_path / "x.parquet", {"logits": fixed(LOGITS[:9]), "ids": ids}), batch_rows=2)
+    assert got["ids"].tolist() == ["b", "a", "b"] * 3
+
+
+def test_a_plain_column_of_probabilities_is_a_binary_models(tmp_path):
+    p = np.array([0.0, 0.25, 1.0])
+    got = read(save(tmp_path / "x.parquet", {"probabilities": pa.array(p)}))
+    np.testing.assert_allclose(got["probabilities"], np.stack([1 - p, p], axis=1))
+
+
+def test_empty_row_groups_and_files_are_skipped(tmp_path):
+    schema = pa.schema({"logits": pa.list_(pa.float64(), 3)})
+    empty = pa.table({"logits": pa.array([], schema.field(0).type)})
+    pq.write_table(empty, tmp_path / "a.parquet")
+    with pq.ParquetWriter(tmp_path / "b.parquet", schema) as writer:
+        for table in (empty, pa.table({"logits": fixed(LOGITS)}), empty, pa.table({"logits": fixed(LOGITS)}), empty):
+            writer.write_table(table)
+    np.testing.assert_array_equal(read(tmp_path)["logits"], np.concatenate([LOGITS, LOGITS]))
+    with pytest.raises(GdscoreError, match=r"at least one row in '.*a\.parquet'"):
+        read_outputs(tmp_path / "a.parquet")
+
+
+def with_null(row, at):
+    rows = LOGITS.tolist()
+    if at is None:
+        rows[row] = None
+    else:
+        rows[row][at] = None
+    return rows
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.list_(pa.float64(), 3)])
+@pytest.mark.parametrize("at", [None, 2])
+@pytest.mark.parametrize("row", [0, 5, 9])
+def test_nulls_are_refused_with_their_row(tmp_path, kind, at, row):
+    path = save(tmp_path / "x.parquet", {"logits": pa.array(with_null(row, at), kind)}, row_group_size=4)
+    with pytest.raises(GdscoreError, match=rf"`logits` in '.*x\.parquet', but row {row} has a null"):
+        list(read_outputs(path, batch_rows=3))
+
+
+def test_nulls_among_labels_and_nested_lists(tmp_path):
+    labels = pa.array([0, 1, 2, 0, 1, None, 0, 1, 2, 0])
+    path = save(tmp_path / "x.parquet", {"logits": fixed(LOGITS), "label": labels})
+    with pytest.raises(GdscoreError, match=r"`label`.*row 5 has a null"):
+        list(read_outputs(path, batch_rows=3))
+    rotation = np.zeros((10, 4, 4)).tolist()
+    rotation[7][2][3] = None
+    path = save(tmp_path / "x.parquet", {"rotation_logits": pa.array(rotation)})
+    with pytest.raises(GdscoreError, match=r"`rotation_logits`.*row 7 has a null"):
+        list(read_outputs(path, batch_rows=3))
+
+
+@pytest.mark.parametrize("row", [1, 3, 9])
+@pytest.mark.parametrize("length", [0, 2, 4])
+def test_lists_of_other_length_are_refused_with_their_row(tmp_path, row, length):
+    rows = LOGITS.tolist()
+    rows[row] = [0.5] * length
+    path = save(tmp_path / "x.parquet", {"logits": pa.array(rows)})
+    with pytest.raises(GdscoreError, match=rf"x\.parquet.*row {row} has {length} entries.*have 3"):
+        list(read_outputs(path, batch_rows=3))
+
+
+def test_inner_lists_of_other_length_are_refused_with_their_row(tmp_path):
+    rotation = np.zeros((10, 4, 4)).tolist()
+    rotation[6][1] = [0.0] * 5
+    path = save(tmp_path / "x.parquet", {"rotation_logits": pa.array(rotation)})
+    with pytest.raises(GdscoreError, match="row 6 has 5 entries"):
+        list(read_outputs(path, batch_rows=3))
+
+
+def test_lists_that_are_all_empty(tmp_path):
+    path = save(tmp_path / "x.parquet", {"features": pa.array([[]] * 3, pa.list_(pa.float32()))})
+    with pytest.raises(GdscoreError, match=r"`features` to have columns.*x\.parquet"):
+        list(read_outputs(path))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"logit_0": pa.array([0.5]), "logit_1": pa.array([0.5])}, "found 'logit_0', 'logit_1'"),
+        ({"logits": pa.array([0.5])}, "`logits`.*a list of floating-point numbers per row.*double"),
+        ({"logits": pa.array([[1, 2]])}, "list<.*int64>"),
+        ({"logits": pa.array([[["a"]]])}, "string"),
+        ({"logits": pa.array([b"raw"])}, "binary"),
+        ({"logits": pa.array([{"a": 1.0}])}, "struct"),
+        ({"logits": fixed(LOGITS), "labels": pa.array([0.0] * 10)}, "`labels`.*an integer.*double"),
+        ({"logits": fixed(LOGITS), "label": pa.array([[0]] * 10)}, "`label`.*an integer.*list"),
+        ({"logits": fixed(LOGITS), "ids": pa.array([b"a"] * 10)}, "`ids`.*an integer or a string.*binary"),
+        ({"logits": fixed(LOGITS), "id": pa.array([0] * 10), "ids": pa.array([0] * 10)}, "'id' and 'ids'"),
+        ({"logits": fixed(LOGITS), "probabilities": fixed(LOGITS)}, "both"),
+    ],
+)
+def test_unfit_columns_are_worded_at_once(tmp_path, columns, says):
+    path = save(tmp_path / "bad.parquet", columns)
+    with pytest.raises(GdscoreError, match=says) as raised:
+        read_outputs(path)
+    assert "bad.parquet" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_column_named_twice(tmp_path):
+    pq.write_table(pa.Table.from_arrays([fixed(LOGITS), fixed(LOGITS)], ["logits", "logits"]), tmp_path / "x.parquet")
+    with pytest.raises(GdscoreError, match="one `logits`"):
+        read_outputs(tmp_path / "x.parquet")
+
+
+def test_damage_within_a_page_is_worded(tmp_path):
+    path = tmp_path / "x.parquet"
+    save(path, {"logits": fixed(RNG.standard_normal((1000, 3)))})
+    raw = bytearray(path.read_bytes())
+    raw[4:400] = b"\xff" * 396
+    path.write_bytes(raw)
+    with pytest.raises(GdscoreError, match=r"x\.parquet.*damaged") as raised:
+        list(read_outputs(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
+    path = save(tmp_path / "x.parquet", {"logits": fixed(LOGITS)})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(GdscoreError, match=r'pip install "gdscore\[parquet\]"'):
+        read_outputs(path)
+    with pytest.raises(GdscoreError, match=r'pip install "gdscore\[parquet\]"'):
+        write_outputs(tmp_path / "y.parquet", Outputs(logits=LOGITS))
+    write_outputs(tmp_path / "y.npz", Outputs(logits=LOGITS))
+    np.testing.assert_array_equal(read(tmp_path / "y.npz")["logits"], LOGITS)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.parquet", "y.npz"]

@@ -1,0 +1,240 @@
+import contextlib
+import errno
+import os
+import stat
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gdscore import files
+from gdscore.errors import GdscoreError
+from gdscore.files import atomic, read_arrays, read_json, write_arrays, write_json
+
+STATE = {"sum": np.arange(12.0).reshape(3, 4), "count": 7, "tau": 0.5, "variant": "paper", "seen": True}
+
+DTYPES = st.sampled_from(["f2", "f4", "f8", "i1", "i8", "u8", "?", "U3", ">f4", ">i2"])
+ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4))
+TEXT = st.text().filter(lambda text: not text.endswith("\0"))
+SCALARS = st.one_of(st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), TEXT)
+NAMES = st.text("abc./_ é", min_size=1, max_size=6)
+
+
+def assert_same(read, written):
+    if isinstance(written, np.ndarray):
+        assert read.dtype == written.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(read, written)
+    else:
+        assert type(read) is type(written)
+        assert read == written or read != read
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(NAMES, st.one_of(ARRAYS, ARRAYS.map(np.transpose), SCALARS), max_size=4))
+def test_arrays_round_trip(tmp_path_factory, values):
+    path = tmp_path_factory.getbasetemp() / "state"
+    write_arrays(path, values)
+    read = read_arrays(path)
+    assert list(read) == list(values)
+    for name, value in values.items():
+        assert_same(read[name], value)
+
+
+def test_arrays_are_an_ordinary_npz(tmp_path):
+    write_arrays(tmp_path / "m.gdscore", STATE)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.gdscore"]
+    with np.load(tmp_path / "m.gdscore", allow_pickle=False) as loaded:
+        np.testing.assert_array_equal(loaded["sum"], STATE["sum"])
+        assert str(loaded["variant"]) == "paper"
+    np.savez_compressed(tmp_path / "c.npz", **STATE, fortran=np.asfortranarray(STATE["sum"]))
+    read = read_arrays(tmp_path / "c.npz")
+    np.testing.assert_array_equal(read.pop("fortran"), STATE["sum"])
+    for name, value in STATE.items():
+        assert_same(read[name], value)
+
+
+def test_same_values_give_the_same_bytes(tmp_path):
+    write_arrays(tmp_path / "a", STATE)
+    write_arrays(tmp_path / "b", STATE)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([1, 2], "list"),
+        (None, "NoneType"),
+        (2**70, "object"),
+        (np.array(["a", None], dtype=object), "object"),
+        (np.array([(1, 2.0)], dtype="i4,f4"), "pickle"),
+        (np.array([1j]), "complex"),
+        ("ends\0", "NUL"),
+    ],
+)
+def test_unstorable_values_are_refused_before_anything_is_written(tmp_path, value, says):
+    with pytest.raises(GdscoreError, match=f"`bad`.*{says}"):
+        write_arrays(tmp_path / "state", {"good": 1, "bad": value})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_nothing_half_written_stays(tmp_path, error):
+    path = tmp_path / "result"
+    path.write_text("before")
+    with pytest.raises(error), atomic(path) as file:  # noqa: PT012
+        file.write(b"half")
+        raise error
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["before"]
+
+
+def test_full_disk_is_worded_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(GdscoreError, match=r"state.*No space left"):
+        write_arrays(tmp_path / "state", STATE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_errors_of_the_block_pass_as_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic(tmp_path / "x"):
+        (tmp_path / "missing").read_bytes()
+    assert not list(tmp_path.iterdir())
+
+
+def test_permissions_are_those_of_any_new_file_and_links_are_followed(tmp_path):
+    real, link, plain = tmp_path / "real", tmp_path / "link", tmp_path / "plain"
+    plain.touch()
+    real.touch()
+    link.symlink_to(real)
+    write_json(link, [1])
+    assert link.is_symlink()
+    assert read_json(real) == [1]
+    assert stat.S_IMODE(real.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_bad_targets_are_worded(tmp_path):
+    with pytest.raises(GdscoreError, match="folder or a device"):
+        write_arrays(tmp_path, STATE)
+    with pytest.raises(GdscoreError, match="folder or a device"):
+        write_arrays(os.devnull, STATE)
+    with pytest.raises(GdscoreError, match="create it first"):
+        write_arrays(tmp_path / "missing" / "state", STATE)
+
+
+def bytes_of(tmp_path) -> bytes:
+    write_arrays(tmp_path / "whole", STATE)
+    return (tmp_path / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("part", [0, 1, 30, 200, -1, -60, -400])
+def test_truncated_arrays_are_worded(tmp_path, part):
+    (tmp_path / "cut.npz").write_bytes(bytes_of(tmp_path)[:part])
+    with pytest.raises(GdscoreError, match=r"cut\.npz.*truncated.*write the file again"):
+        read_arrays(tmp_path / "cut.npz")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damaged_bytes_are_worded_or_harmless(tmp_path_factory, data):
+    folder = tmp_path_factory.getbasetemp()
+    raw = bytearray(bytes_of(folder))
+    position = data.draw(st.integers(0, len(raw) - 1))
+    raw[position] ^= 1 << data.draw(st.integers(0, 7))
+    (folder / "flipped.npz").write_bytes(raw)
+    read = {}
+    with contextlib.suppress(GdscoreError):
+        read = read_arrays(folder / "flipped.npz")
+    for name in read.keys() & STATE.keys():
+        assert_same(read[name], STATE[name])
+
+
+def test_foreign_files_are_worded(tmp_path):
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    (tmp_path / "text.npz").write_text("hello")
+    for name, says in {"single.npy": "no .npz", "other.zip": "readme.txt", "text.npz": "no .npz"}.items():
+        with pytest.raises(GdscoreError, match=says) as raised:
+            read_arrays(tmp_path / name)
+        assert name in str(raised.value)
+    with pytest.raises(GdscoreError, match="there is none"):
+        read_arrays(tmp_path / "missing.npz")
+    with pytest.raises(GdscoreError, match="system refused"):
+        read_arrays(tmp_path)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (Path.touch, (Path("exploded"),))
+
+
+def test_pickles_are_never_loaded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("bomb.npz", x=np.array([Bomb()], dtype=object))
+    with pytest.raises(GdscoreError, match=r"`x` in 'bomb\.npz'.*pickled"):
+        read_arrays("bomb.npz")
+    np.savez("fields.npz", x=np.zeros(2, "i4,f4"))
+    with pytest.raises(GdscoreError, match=r"`x` in 'fields\.npz'"):
+        read_arrays("fields.npz")
+    assert not Path("exploded").exists()
+
+
+def test_a_header_that_promises_too_much_allocates_nothing(tmp_path):
+    for shape in ("(10000000000000,)", "(-8,)", "(2,)"):
+        header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+        with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
+            archive.writestr("x.npy", b"\x93NUMPY\x01\x00\x76\x00" + header.encode() + bytes(64))
+        with pytest.raises(GdscoreError, match="takes other than 64 bytes"):
+            read_arrays(tmp_path / "liar.npz")
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(JSON)
+def test_json_round_trip(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "x.json"
+    write_json(path, value)
+    assert read_json(path) == value
+
+
+def test_json_takes_numpy_and_refuses_what_it_has_not(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": np.float32(0.5), "b": np.arange(2), "c": (np.True_, np.int64(3))})
+    assert read_json(path) == {"a": 0.5, "b": [0, 1], "c": [True, 3]}
+    before = path.read_bytes()
+    for value, says in [
+        ({"atc": [1.0, float("nan")]}, "item 1 of 'atc' of the value is nan"),
+        (np.array([np.inf]), "item 0 of the value is inf"),
+        ({1: 2}, "key 1"),
+        ({"x": {1, 2}}, "'x' of the value is of type set"),
+    ]:
+        with pytest.raises(GdscoreError, match=says):
+            write_json(path, value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", '{"a": ', '{"a": NaN}', "[-Infinity]", "[" * 100_000])
+def test_damaged_json_is_worded(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(GdscoreError, match=r"x\.json.*damaged"):
+        read_json(tmp_path / "x.json")
+
+
+def test_unreadable_json_is_worded(tmp_path):
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(GdscoreError, match="UTF-8"):
+        read_json(tmp_path / "x.json")
+    with pytest.raises(GdscoreError, match="there is none"):
+        read_json(tmp_path / "missing.json")
