@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 # Coordinates lie on a coarse grid, so that zeros, ties and cancellations are drawn often. Logits stay within
 # ±6, so that 1 − s_y keeps ten digits and norms with p < 1, which magnify small entries, can be compared.
-small = settings(deadline=None, max_examples=80)
+small = settings(deadline=None, max_examples=40)
 at_least_one = st.one_of(st.sampled_from([1.0, 2.0, math.inf]), st.floats(1.0, 8.0))
 below_one = st.one_of(st.just(0.3), st.floats(0.2, 0.99))
 any_p = st.one_of(at_least_one, below_one)
@@ -322,7 +322,7 @@ def test_risk_difference_with_a_negative_conjugate_is_false():
     left = abs(risk(uneven, C) - risk(uneven, uneven.W)).item()
     gradient_norm = max(norm(g, p), norm(risk_gradient(uneven, W=C), p))
     assert left == pytest.approx(0.0488, abs=5e-5)
-    assert gradient_norm * norm(C - uneven.W, q) < 1e-6
+    assert gradient_norm * norm(C - uneven.W, q) < 1e-7
     assert_at_most(left, gradient_norm * norm(C - uneven.W, math.inf))
 
 

@@ -57,8 +57,10 @@ def like(x: Array, reference: Array) -> Array:
         return x
     if is_torch(x) and is_torch(reference):
         return x.to(reference.device)
-    xp = namespace(reference)
-    return compat.to_device(xp.asarray(to_numpy(x)), device(reference))
+    host = to_numpy(x)
+    # A view of a JAX array is read-only, which torch does not know.
+    host = host if host.flags.writeable else host.copy()
+    return compat.to_device(namespace(reference).asarray(host), device(reference))
 
 
 def working(x: Array) -> Array:

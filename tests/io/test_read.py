@@ -1,5 +1,7 @@
 """Which files are read, in which order, and what is said when they do not fit together."""
 
+import contextlib
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import pytest
 
 from gdscore import Outputs
 from gdscore.errors import GdscoreError
-from gdscore.io import read_outputs, write_outputs
+from gdscore.io import read, read_outputs, write_outputs
 
 
 def outputs(rows, start=0, **more):
@@ -165,6 +167,20 @@ def test_truncated_files_are_worded_and_closed(tmp_path, suffix, part):
         list(read_outputs(tmp_path / f"cut.{suffix}"))
     assert "\n" not in str(raised.value)
     assert not open_files()
+
+
+def test_a_file_that_gives_fewer_rows_than_it_says(tmp_path, monkeypatch):
+    write_outputs(tmp_path / "x.npz", outputs(10))
+    opened = read._open
+
+    @contextlib.contextmanager
+    def boasting(path):
+        with opened(path) as table:
+            yield dataclasses.replace(table, rows=11)
+
+    monkeypatch.setattr(read, "_open", boasting)
+    with pytest.raises(GdscoreError, match=r"Expected 11 rows in '.*x\.npz', but got 10"):
+        list(read_outputs(tmp_path / "x.npz"))
 
 
 def test_foreign_files_are_worded(tmp_path):

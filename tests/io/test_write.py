@@ -152,3 +152,15 @@ def test_suffixes_in_capitals(tmp_path):
     write_outputs(tmp_path / "X.NPZ", Outputs(logits=np.zeros((2, 3))))
     assert [p.name for p in tmp_path.iterdir()] == ["X.NPZ"]
     assert sum(len(batch) for batch in read_outputs(tmp_path / "X.NPZ")) == 2
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_flipped_bit_among_the_numbers_is_noticed(tmp_path, suffix):
+    path = tmp_path / f"x.{suffix}"
+    logits = np.random.default_rng(0).standard_normal((50, 3))
+    write_outputs(path, Outputs(logits=logits))
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(logits[20:30].tobytes())] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(GdscoreError, match=rf"x\.{suffix}.*damaged"):
+        list(read_outputs(path, batch_rows=7))

@@ -12,7 +12,7 @@ import numpy as np
 
 from gdscore.errors import GdscoreError
 from gdscore.files import ArrayMember, PathLike, open_npz, write_arrays
-from gdscore.io.table import MATRICES, Block, Table, known_names
+from gdscore.io.table import MATRICES, Block, Table, default_rows, known_names
 
 __all__ = ["open_npz_table", "write_npz"]
 
@@ -34,7 +34,10 @@ def open_npz_table(path: Path) -> Iterator[Table]:
                 )
         rows = first.shape[0]
 
-        def blocks(batch_rows: int) -> Iterator[Block]:
+        def blocks(batch_rows: int | None) -> Iterator[Block]:
+            batch_rows = batch_rows or default_rows(
+                sum(member.dtype.itemsize * math.prod(member.shape[1:]) for member in members.values())
+            )
             whole = {name: member.read() for name, member in members.items() if member.fortran_order}
             for start in range(0, rows, batch_rows):
                 stop = min(start + batch_rows, rows)
@@ -43,8 +46,7 @@ def open_npz_table(path: Path) -> Iterator[Table]:
                     for name, member in members.items()
                 }
 
-        row_bytes = sum(member.dtype.itemsize * math.prod(member.shape[1:]) for member in members.values())
-        yield Table(path, frozenset(members), rows, row_bytes, blocks)
+        yield Table(path, frozenset(members), rows, blocks)
 
 
 def _check_member(member: ArrayMember, path: Path) -> None:

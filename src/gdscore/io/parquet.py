@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike, atomic
-from gdscore.io.table import BLOCK_BYTES, MATRICES, Block, Table, known_names
+from gdscore.io.table import BLOCK_BYTES, MATRICES, Block, Table, default_rows, known_names
 
 __all__ = ["open_parquet_table", "write_parquet"]
 
 _READ_AHEAD = 1 << 20
-# In memory; for text a guess.
-_VALUE_BYTES = {"FLOAT": 4, "INT32": 4, "FIXED_LEN_BYTE_ARRAY": 2, "BYTE_ARRAY": 64}
 
 
 @contextlib.contextmanager
@@ -33,29 +31,37 @@ def open_parquet_table(path: Path) -> Iterator[Table]:
     with contextlib.ExitStack() as stack:
         with _decoding(path, pa):
             handle = stack.enter_context(pa.OSFile(os.fspath(path), "rb"))
-            file = pq.ParquetFile(handle, buffer_size=_READ_AHEAD, pre_buffer=False)
+            file = pq.ParquetFile(handle, buffer_size=_READ_AHEAD, pre_buffer=False, page_checksum_verification=True)
             schema = file.schema_arrow
-        known = known_names(schema.names, path)
-        for name, column in known.items():
-            _check_type(name, column, schema.field(column).type, path, pa)
+            known = known_names(schema.names, path)
+            for name, column in known.items():
+                _check_type(name, column, schema.field(column).type, path, pa)
 
-        def blocks(batch_rows: int) -> Iterator[Block]:
+        def batches(batch_rows: int) -> Iterator[Block]:
             widths: dict[str, list[int]] = {name: [] for name in known}
-            batches = file.iter_batches(batch_rows, columns=list(known.values()), use_threads=False)
+            read = file.iter_batches(batch_rows, columns=list(known.values()), use_threads=False)
             start = 0
             while True:
                 with _decoding(path, pa):
-                    batch = next(batches, None)
+                    batch = next(read, None)
                 if batch is None:
                     return
-                if batch.num_rows:
-                    yield {
+                if not batch.num_rows:
+                    continue
+                with _decoding(path, pa):
+                    block = {
                         name: _to_numpy(batch.column(c), f"`{c}` in {os.fspath(path)!r}", start, widths[name], pa)
                         for name, c in known.items()
                     }
                 start += batch.num_rows
+                yield block
 
-        yield Table(path, frozenset(known), file.metadata.num_rows, _row_bytes(file.metadata, known), blocks)
+        def blocks(batch_rows: int | None) -> Iterator[Block]:
+            # Lengths of lists are known from a row only; Arrow's metadata of columns ends the process when damaged.
+            first = next(batches(1), None) if batch_rows is None else None
+            return batches(batch_rows or default_rows(sum(array.nbytes for array in (first or {}).values())))
+
+        yield Table(path, frozenset(known), file.metadata.num_rows, blocks)
 
 
 def write_parquet(path: PathLike, parts: Iterable[Block]) -> None:
@@ -66,7 +72,8 @@ def write_parquet(path: PathLike, parts: Iterable[Block]) -> None:
         for block in _regrouped(parts):
             batch = pa.record_batch({name: _to_arrow(array, pa) for name, array in block.items()})
             if writer is None:
-                writer = stack.enter_context(pq.ParquetWriter(file, batch.schema, use_dictionary=False))
+                options = {"use_dictionary": False, "write_page_checksum": True}
+                writer = stack.enter_context(pq.ParquetWriter(file, batch.schema, **options))
             writer.write_batch(batch)
 
 
@@ -87,7 +94,7 @@ def _decoding(path: Path, pa: Any) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise GdscoreError(f"Expected a file {os.fspath(path)!r}, but there is none: check the name") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise GdscoreError(
             f"Expected {os.fspath(path)!r} to be a Parquet file, but it is truncated, damaged or of another kind "
@@ -159,17 +166,6 @@ def _to_numpy(array: Any, what: str, start: int, widths: list[int], pa: Any) -> 
         return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.str_)
     values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return values.reshape(rows, *widths)
-
-
-def _row_bytes(metadata: Any, known: dict[str, str]) -> float:
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    group = next((group for group in groups if group.num_rows), None)
-    if group is None:
-        return 0.0
-    chunks = (group.column(i) for i in range(group.num_columns))
-    wanted = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in known.values()]
-    size = sum(chunk.num_values * _VALUE_BYTES.get(chunk.physical_type, 8) for chunk in wanted)
-    return float(size / group.num_rows)
 
 
 # -- NumPy to Arrow -------------------------------------------------------------------------------------------

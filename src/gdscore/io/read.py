@@ -83,7 +83,7 @@ def _stream(paths: list[Path], batch_rows: int | None, rows: int, progress: bool
         for path in paths:
             with _open(path) as table:
                 start = 0
-                for block in table.blocks(batch_rows or table.default_rows):
+                for block in table.blocks(batch_rows):
                     out = _outputs(block, path, start)
                     found = layout(block, exact=False)
                     expected = expected or (found, path)
@@ -91,6 +91,11 @@ def _stream(paths: list[Path], batch_rows: int | None, rows: int, progress: bool
                     start += len(out)
                     yield out
                     advance(len(out))
+                if start != table.rows:
+                    raise GdscoreError(
+                        f"Expected {table.rows} rows in {os.fspath(path)!r}, but got {start}: the file is damaged, "
+                        "write it again"
+                    )
 
 
 def _outputs(block: Block, path: Path, start: int) -> Outputs:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 
-__all__ = ["BLOCK_BYTES", "MATRICES", "SUFFIXES", "Block", "Table", "known_names", "layout"]
+__all__ = ["BLOCK_BYTES", "MATRICES", "SUFFIXES", "Block", "Table", "default_rows", "known_names", "layout"]
 
 Block: TypeAlias = dict[str, NDArray[Any]]
 """Some rows: arrays by the names that `Outputs` gives them."""
@@ -31,14 +31,13 @@ class Table:
     path: Path
     names: frozenset[str]
     rows: int
-    row_bytes: float
-    blocks: Callable[[int], Iterator[Block]]
-    """Rows in order, in blocks of at most so many; valid while the file is open."""
+    blocks: Callable[[int | None], Iterator[Block]]
+    """Rows in order, in blocks of at most so many, or of about `BLOCK_BYTES`; once, while the file is open."""
 
-    @property
-    def default_rows(self) -> int:
-        """Rows that make a block of about `BLOCK_BYTES`."""
-        return max(1, int(BLOCK_BYTES / max(self.row_bytes, 1.0)))
+
+def default_rows(row_bytes: int) -> int:
+    """Rows that make a block of about `BLOCK_BYTES`."""
+    return max(1, BLOCK_BYTES // max(row_bytes, 1))
 
 
 def known_names(found: Iterable[str], path: Path) -> dict[str, str]:

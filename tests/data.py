@@ -1,0 +1,57 @@
+"""Data the tests share: a classifier with class structure, in the arrays of any library."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import gdscore
+
+LIBRARIES = ("numpy", "torch", "jax")
+TARGET_SCORES = tuple(n for n in gdscore.list_scores() if n != "projnorm")
+
+
+def arrays_of(rows: int, classes: int = 10, features: int = 16, seed: int = 0, noise: float = 1.0) -> dict:
+    """Arrays of a linear classifier on Gaussian clusters: accuracy falls as the noise grows."""
+    fixed = np.random.default_rng(99)
+    centres = fixed.normal(size=(classes, features)) * 1.5
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, rows)
+    x = np.maximum(centres[labels] + noise * rng.normal(size=(rows, features)), 0)
+    relu = np.maximum(centres, 0)
+    z = 0.4 * (x @ relu.T - 0.5 * np.square(relu).sum(1))
+    peer = z + 0.7 * rng.normal(size=z.shape)
+    rotation = np.eye(4)[None] + rng.normal(size=(rows, 4, 4))
+    return {
+        "logits": z.astype(np.float32),
+        "features": x.astype(np.float32),
+        "peer_logits": peer.astype(np.float32),
+        "rotation_logits": rotation.astype(np.float32),
+        "labels": labels,
+    }
+
+
+def made(rows: int, library: str = "numpy", *, keep: tuple[str, ...] | None = None, **kwargs) -> gdscore.Outputs:
+    given = arrays_of(rows, **kwargs)
+    return gdscore.Outputs(**{k: to_library(v, library) for k, v in given.items() if keep is None or k in keep})
+
+
+def to_library(x: np.ndarray, library: str):
+    if library == "torch":
+        import torch
+
+        return torch.from_numpy(np.array(x))
+    if library == "jax":
+        import jax.numpy as jnp
+
+        return jnp.asarray(x)
+    return x
+
+
+def batches(out: gdscore.Outputs, size: int) -> list[gdscore.Outputs]:
+    return [out[i : i + size] for i in range(0, len(out), size)]
+
+
+def ready(name: str, source: gdscore.Outputs | None = None, **options) -> gdscore.Score:
+    """Score of that name, fitted where it has to be."""
+    score = gdscore.create_score(name, **options)
+    return score.fit(source) if score.source_inputs else score

@@ -1,0 +1,286 @@
+"""What holds for every score: batching, sharding, saving, merging, libraries, sizes, bad input."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import gdscore
+from tests.data import LIBRARIES, TARGET_SCORES, batches, made, ready, to_library
+
+pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+
+SOURCE = made(1500, seed=5)
+OPTIONS = {
+    "gdscore": [{}, {"batch_size": None}, {"batch_size": 100}, {"loss": "entropy"}, {"variant": "published"}],
+    "atc": [{}, {"score": "confidence"}, {"variant": "published"}],
+    "mano": [{}, {"variant": "published"}],
+    "dispersion": [{}, {"variant": "published"}],
+    "frechet": [{}, {"squared": False}],
+    "cot": [{}, {"k": 500}, {"variant": "published"}],
+    "cott": [{}, {"k": 500}],
+}
+CASES = [(name, options) for name in TARGET_SCORES for options in OPTIONS.get(name, [{}])]
+cases = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+
+
+@cases
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_same_answer_for_any_loader_batch_size(name, options, library):
+    out = made(2700, library, noise=2.0)
+    whole = ready(name, SOURCE, **options).update(out).compute()
+    for size in (1025, 333, 100) + ((7,) if library == "numpy" else ()):
+        score = ready(name, SOURCE, **options)
+        for part in batches(out, size):
+            score.update(part)
+        assert score.compute() == whole, size
+    table = gdscore.score_all(iter(batches(out, 411)), source=iter(batches(SOURCE, 77)), scores={name: options})
+    assert table[name] == whole
+
+
+@cases
+def test_shards_merge_in_any_order(name, options):
+    out = made(2560 if options.get("batch_size") != 100 else 2500, noise=2.0)
+    step = 512 if options.get("batch_size") != 100 else 500
+    whole = ready(name, SOURCE, **options).update(out).compute()
+    shards = batches(out, step)
+    if options.get("variant") == "published" and name == "mano":
+        shards = [shards[0], *shards[1:]]  # its Φ is the first shard's
+        orders = [range(5), (0, 4, 3, 2, 1)]
+    else:
+        orders = [range(5), (4, 2, 0, 1, 3)]
+    for order in orders:
+        scores = [ready(name, SOURCE, **options).update(shards[i]) for i in order]
+        first = scores[0]
+        for other in scores[1:]:
+            first.merge(other)
+        assert first.compute() == pytest.approx(whole, rel=1e-6)
+        assert first.n_rows == len(out)
+
+
+@cases
+def test_compute_and_merge_leave_the_state_alone(name, options):
+    out = made(2200, noise=2.0)
+    score, twin = ready(name, SOURCE, **options), ready(name, SOURCE, **options)
+    other = ready(name, SOURCE, **options).update(out[:300])
+    before = other.compute()
+    for part in batches(out, 300):
+        score.update(part)
+        twin.update(part)
+        assert score.compute() == score.compute()
+    assert score.compute() == twin.compute()
+    score.merge(other)
+    assert other.compute() == before
+    other.update(out[300:500])
+    assert score.n_rows == 2500
+
+
+@cases
+def test_saved_state_goes_on_bit_for_bit(name, options, tmp_path):
+    out = made(2200, noise=2.0)
+    score = ready(name, SOURCE, **options).update(out[:1300])
+    gdscore.files.write_arrays(tmp_path / "state.npz", score.state_dict())
+    again = gdscore.restore_score(gdscore.files.read_arrays(tmp_path / "state.npz"))
+    assert again.compute() == score.compute()
+    assert again.update(out[1300:]).compute() == score.update(out[1300:]).compute()
+    empty = gdscore.restore_score(ready(name, SOURCE, **options).state_dict())
+    assert empty.update(out).compute() == ready(name, SOURCE, **options).update(out).compute()
+
+
+@cases
+def test_libraries_agree(name, options):
+    values = []
+    for library in LIBRARIES:
+        source = made(1500, library, seed=5)
+        values.append(ready(name, source, **options).update(made(1500, library, noise=2.0)).compute())
+    assert values[1:] == pytest.approx([values[0]] * 2, rel=1e-5)
+
+
+@cases
+def test_state_moves_between_libraries(name, options):
+    out = made(2300, noise=2.0)
+    whole = ready(name, SOURCE, **options).update(out).compute()
+    mixed = ready(name, SOURCE, **options)
+    for part, library in zip(batches(out, 400), itertools.cycle(LIBRARIES), strict=False):
+        mixed.update(gdscore.Outputs(**{k: to_library(a, library) for k, a in part.arrays.items()}))
+    assert mixed.compute() == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in TARGET_SCORES if n != "frechet"])
+def test_size_means_nothing(name):
+    small = ready(name, SOURCE).update(made(1280, noise=1.5, seed=1)).compute()
+    large = ready(name, SOURCE).update(made(12_800, noise=1.5, seed=2)).compute()
+    assert small == pytest.approx(large, **({"abs": 0.15} if name == "dispersion" else {"rel": 0.05}))
+
+
+@pytest.mark.parametrize("name", TARGET_SCORES)
+def test_one_row(name):
+    out = made(1)
+    score = ready(name, SOURCE).update(out)
+    if name in ("frechet", "dispersion"):
+        with pytest.raises(gdscore.GdscoreError, match="at least"):
+            score.compute()
+    else:
+        assert np.isfinite(score.compute())
+
+
+@pytest.mark.parametrize("name", TARGET_SCORES)
+def test_caller_may_reuse_its_buffers(name):
+    out = made(700, noise=2.0)
+    whole = ready(name, SOURCE).update(out).compute()
+    buffer = {k: np.empty_like(a[:100]) for k, a in out.arrays.items()}
+    score = ready(name, SOURCE)
+    for part in batches(out, 100):
+        for k, a in part.arrays.items():
+            buffer[k][:] = a
+        score.update(gdscore.Outputs(**buffer))
+    assert score.compute() == whole
+
+
+@pytest.mark.parametrize("name", TARGET_SCORES)
+def test_strides_and_half_precision(name):
+    given = made(900, noise=2.0).arrays
+    whole = ready(name, SOURCE).update(gdscore.Outputs(**given)).compute()
+    spread = {k: np.repeat(a, 2, axis=0)[::2] for k, a in given.items()}
+    fortran = {k: np.asfortranarray(a) for k, a in given.items()}
+    backwards = {k: np.ascontiguousarray(a[::-1])[::-1] for k, a in given.items()}
+    for strided in (spread, fortran, backwards):
+        assert ready(name, SOURCE).update(gdscore.Outputs(**strided)).compute() == whole
+    half = {k: torch.from_numpy(a) if k == "labels" else torch.from_numpy(a).bfloat16() for k, a in given.items()}
+    widened = {k: a if k == "labels" else a.float() for k, a in half.items()}
+    assert (
+        ready(name, SOURCE).update(gdscore.Outputs(**half)).compute()
+        == ready(name, SOURCE).update(gdscore.Outputs(**widened)).compute()
+    )
+
+
+def test_torch_settings_do_not_matter_and_stay():
+    out = made(256, "torch", noise=2.0)
+    for array in out.arrays.values():
+        if array.is_floating_point():
+            array.requires_grad_(True)
+    out = gdscore.Outputs(**out.arrays)
+    plain = gdscore.score("gdscore", out)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert gdscore.score("gdscore", out) == plain
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert torch.is_grad_enabled()
+
+
+class TestBadInput:
+    def test_compute_before_update(self):
+        with pytest.raises(gdscore.GdscoreError, match="`confscore` has seen no rows: call update before compute"):
+            gdscore.create_score("confscore").compute()
+
+    @pytest.mark.parametrize("name", ["gdscore", "agreescore", "rotation", "gradnorm", "dispersion", "frechet"])
+    def test_missing_arrays(self, name):
+        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs `.*but the outputs hold only logits"):
+            gdscore.score(name, made(10, keep=("logits",)), source=SOURCE)
+
+    @pytest.mark.parametrize("name", ["atc", "doc", "cot", "cott"])
+    def test_missing_source(self, name):
+        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs labelled source data"):
+            gdscore.score(name, made(10))
+        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs a source with `labels`"):
+            gdscore.score(name, made(10), source=made(10, keep=("logits", "features")))
+
+    def test_empty_source(self):
+        with pytest.raises(gdscore.GdscoreError, match="`source` to have rows"):
+            gdscore.score("atc", made(10), source=iter([]))
+
+    def test_class_count_changes(self):
+        score = gdscore.create_score("nuclear").update(made(10))
+        with pytest.raises(gdscore.GdscoreError, match="n_classes to stay 10 as in the rows before, but got 7"):
+            score.update(made(10, classes=7))
+        assert score.n_rows == 10
+        with pytest.raises(gdscore.GdscoreError, match="n_features to stay 16"):
+            gdscore.create_score("gdscore").update(made(10)).update(made(10, features=8))
+
+    @pytest.mark.parametrize("name", ["cot", "cott", "frechet"])
+    def test_target_unlike_source(self, name):
+        with pytest.raises(gdscore.GdscoreError, match="as in the source"):
+            gdscore.score(name, made(10, classes=7, features=9), source=SOURCE)
+
+    def test_not_outputs(self):
+        with pytest.raises(gdscore.GdscoreError, match=r"Expected `gdscore.Outputs`, but got ndarray"):
+            gdscore.create_score("confscore").update(np.zeros((3, 2)))
+        with pytest.raises(gdscore.GdscoreError, match="`outputs` to yield `gdscore.Outputs`, but it yielded ndarray"):
+            gdscore.score("confscore", np.zeros((3, 2)))
+        with pytest.raises(gdscore.GdscoreError, match="`outputs` to be .* but got dict"):
+            gdscore.score("confscore", {})
+
+    def test_merging_what_differs(self):
+        out = made(200)
+        score = gdscore.create_score("gdscore").update(out)
+        with pytest.raises(gdscore.GdscoreError, match="equal options"):
+            score.merge(gdscore.create_score("gdscore", p=1).update(out))
+        with pytest.raises(gdscore.GdscoreError, match="another `gdscore` to merge, but got Entropy"):
+            score.merge(gdscore.create_score("entropy").update(out))
+        with pytest.raises(gdscore.GdscoreError, match="same source"):
+            ready("atc", SOURCE).merge(ready("atc", SOURCE[:100]).update(out))
+        with pytest.raises(gdscore.GdscoreError, match="equal n_classes"):
+            gdscore.create_score("nuclear").update(out).merge(gdscore.create_score("nuclear").update(made(9, classes=3)))
+
+    def test_foreign_states(self):
+        state = gdscore.create_score("gdscore").update(made(10)).state_dict()
+        with pytest.raises(gdscore.GdscoreError, match="state of `entropy`, but got one of `gdscore`"):
+            gdscore.create_score("entropy").load_state_dict(state)
+        with pytest.raises(gdscore.GdscoreError, match="saved with"):
+            gdscore.create_score("gdscore", p=2).load_state_dict(state)
+        with pytest.raises(gdscore.GdscoreError, match="Expected a gdscore score state, version 1"):
+            gdscore.create_score("gdscore").load_state_dict({**state, "format": "version 9"})
+        with pytest.raises(gdscore.GdscoreError, match="no entry 'name'"):
+            gdscore.restore_score({})
+
+
+def test_interruption_halfway_leaves_a_usable_score():
+    out = made(3000)
+
+    def broken():
+        yield out[:1500]
+        raise KeyboardInterrupt
+
+    score = gdscore.create_score("gdscore")
+    with pytest.raises(KeyboardInterrupt):
+        for part in broken():
+            score.update(part)
+    assert score.update(out[1500:]).compute() == gdscore.score("gdscore", out)
+
+
+def test_fit_forgets_rows_and_reset_keeps_the_fit():
+    score = ready("atc", SOURCE).update(made(100))
+    threshold = score.threshold_
+    assert score.reset().n_rows == 0
+    assert score.threshold_ == threshold
+    assert score.update(made(100)).fit(SOURCE[:200]).n_rows == 0
+    assert score.threshold_ != threshold
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
+    from gdscore import _arrays
+
+    monkeypatch.setattr(_arrays, "on_host", lambda x: False)
+    z = np.random.default_rng(0).normal(size=(3000, 4))
+    z[2500, 1] = np.nan
+    score = gdscore.create_score("confscore").update(gdscore.Outputs(logits=z))
+    with pytest.raises(gdscore.GdscoreError, match="rows 2048 to 3071 of those given to `confscore`"):
+        score.compute()
+    z[1030, 1] = np.inf
+    score = gdscore.create_score("confscore").update(gdscore.Outputs(logits=z))
+    with pytest.raises(gdscore.GdscoreError, match="rows 1024 to 2047"):
+        score.compute()
+    with pytest.raises(gdscore.GdscoreError, match="rows 1024 to 2047"):
+        gdscore.restore_score(score.state_dict()).compute()
+    clean = gdscore.create_score("confscore").update(gdscore.Outputs(logits=z[:1024]))
+    assert np.isfinite(clean.compute())
+    with pytest.raises(gdscore.GdscoreError, match="finite"):
+        clean.merge(score).compute()
+    with pytest.raises(gdscore.GdscoreError, match="source of finite numbers"):
+        gdscore.create_score("doc").fit(gdscore.Outputs(logits=z, labels=np.zeros(3000, dtype=int)))

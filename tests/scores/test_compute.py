@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gdscore
+from tests.data import TARGET_SCORES, batches, made, ready
+
+SOURCE = made(1500, seed=5)
+
+
+def test_all_equals_one_by_one():
+    out = made(2300, noise=2.0)
+    table = gdscore.score_all(out, source=SOURCE)
+    assert set(table) == set(TARGET_SCORES)
+    assert table.skipped == {"projnorm": "needs the network itself: gdscore.models.projnorm"}
+    for name, value in table.items():
+        assert gdscore.score(name, out, source=SOURCE) == value, name
+
+
+def test_streams_are_read_once():
+    out = made(2300, noise=2.0)
+    once = gdscore.score_all(iter(batches(out, 100)), source=iter(batches(SOURCE, 700)))
+    assert once == gdscore.score_all(out, source=SOURCE)
+
+
+def test_what_is_skipped_and_why():
+    table = gdscore.score_all(made(300, keep=("logits",)))
+    assert set(table) == {"confscore", "entropy", "mano", "nuclear"}
+    assert table.skipped["gdscore"] == "needs features"
+    assert table.skipped["agreescore"] == "needs peer_logits"
+    assert table.skipped["atc"] == "needs labelled source data"
+    assert table.skipped["frechet"] == "needs features and source data"
+    unlabelled = gdscore.score_all(made(300), source=made(300, keep=("logits", "features")))
+    assert unlabelled.skipped["cot"] == "needs labels of the source"
+    assert "frechet" in unlabelled
+
+
+def test_a_score_that_cannot_be_computed_does_not_stop_the_others():
+    z = np.zeros((300, 4))
+    z[:, 2] = np.linspace(1, 2, 300)
+    table = gdscore.score_all(gdscore.Outputs(logits=z, features=np.ones((300, 2))))
+    assert "all 300 rows are predicted as class 2" in table.skipped["dispersion"]
+    assert "gdscore" in table
+    one_row = gdscore.score_all(made(300), source=made(1))
+    assert "at least 2 rows of source" in one_row.skipped["frechet"]
+    assert "doc" in one_row
+
+
+def test_picked_scores_and_options():
+    out = made(300)
+    assert list(gdscore.score_all(out, scores=["entropy", "gdscore"])) == ["entropy", "gdscore"]
+    assert list(gdscore.score_all(out, scores="entropy")) == ["entropy"]
+    assert gdscore.score_all(out, scores={"gdscore": {"p": 1}})["gdscore"] == gdscore.score("gdscore", out, p=1)
+    with pytest.raises(gdscore.GdscoreError, match="did you mean 'entropy'"):
+        gdscore.score_all(out, scores=["entrop"])
+    with pytest.raises(gdscore.GdscoreError, match="`outputs` to have rows"):
+        gdscore.score_all([])
+
+
+def test_source_is_ignored_where_none_is_needed():
+    assert gdscore.score("entropy", made(100), source=SOURCE) == gdscore.score("entropy", made(100))
+    assert ready("entropy").fit(SOURCE).update(made(100)).n_rows == 100

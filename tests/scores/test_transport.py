@@ -1,0 +1,197 @@
+import builtins
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from gdscore.errors import GdscoreError
+from gdscore.scores import _transport
+from gdscore.scores._transport import solve
+
+
+def softmax_rows(rng, m, K, noise=4.0, boost=6.0):
+    """Rows of a classifier whose true classes follow a skewed distribution."""
+    frequency = rng.permutation(np.arange(1, K + 1) ** -0.7)
+    logits = noise * rng.standard_normal((m, K))
+    logits[np.arange(m), rng.choice(K, m, p=frequency / frequency.sum())] += boost
+    rows = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return rows / rows.sum(axis=1, keepdims=True)
+
+
+def cost_by_linear_program(S, a, q):
+    m, K = S.shape
+    sums = np.vstack([np.kron(np.eye(m), np.ones(K)), np.kron(np.ones(m), np.eye(K))])
+    # One equation follows from the others; with it, rounding could make the program infeasible.
+    answer = linprog(1 - S.ravel(), A_eq=sums[:-1], b_eq=np.concatenate([a, q])[:-1], method="highs")
+    assert answer.status == 0
+    return answer.fun
+
+
+def uniform(m):
+    return np.full(m, 1 / m)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_equals_pot_on_random_problems(seed):
+    ot = pytest.importorskip("ot")
+    rng = np.random.default_rng(seed)
+    m, K = (2000, 100) if seed < 6 else (int(rng.integers(1, 2001)), int(rng.integers(2, 101)))
+    concentration = [None, 0.05, 5.0][seed % 3]
+    S = rng.dirichlet(np.full(K, concentration), size=m) if concentration else softmax_rows(rng, m, K)
+    a = uniform(m) if seed % 2 else rng.integers(1, 6, size=m).astype(float)
+    a = a / a.sum()
+    q = rng.dirichlet(np.full(K, [0.2, 1.0, 20.0][seed % 4 % 3]))
+    expected = ot.emd2(a, q, 1 - S, numItermax=10_000_000)
+    answer = solve(S, a, q, "native")
+    assert answer.cost == pytest.approx(expected, abs=1e-6)
+    assert answer.cost == pytest.approx(solve(S, a, q, "pot").cost, rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    m=st.integers(1, 12),
+    K=st.integers(2, 6),
+    decimals=st.sampled_from([0, 1, 2, 16]),
+    weighted=st.booleans(),
+    closed=st.integers(0, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_equals_the_linear_program(m, K, decimals, weighted, closed, seed):
+    rng = np.random.default_rng(seed)
+    S = np.round(rng.dirichlet(np.full(K, 0.5), size=m), decimals)  # few decimals: ties and equal rows
+    S[S.sum(axis=1) == 0, 0] = 1.0
+    S /= S.sum(axis=1, keepdims=True)
+    a = rng.integers(1, 4, size=m) if weighted else np.ones(m)
+    q = rng.integers(0, 4, size=K).astype(float)
+    q[rng.permutation(K)[: min(closed, K - 1)]] = 0.0
+    if q.sum() == 0:
+        q[-1] = 1.0
+    a, q = a / a.sum(), q / q.sum()
+    answer = solve(S, a, q)
+    assert answer.cost == pytest.approx(cost_by_linear_program(S, a, q), abs=1e-7)
+    assert answer.match.shape == (m,)
+    assert answer.match.dtype == np.int64
+    assert (q[answer.match] > 0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=st.integers(1, 10), K=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
+def test_whole_rows_cost_what_their_match_says(m, K, seed):
+    """With integer class counts every row can go to one class whole, and does when rows are distinct."""
+    rng = np.random.default_rng(seed)
+    S = rng.dirichlet(np.ones(K), size=m)
+    counts = rng.multinomial(m, rng.dirichlet(np.ones(K)))
+    answer = solve(S, uniform(m), counts / m)
+    np.testing.assert_array_equal(np.bincount(answer.match, minlength=K), counts)
+    assert answer.cost == pytest.approx(np.mean(1 - S[np.arange(m), answer.match]), abs=1e-12)
+
+
+def test_large_problem_is_certified(monkeypatch):
+    """10,000 × 1,000: the cost meets a lower bound that is computed here from the prices alone."""
+    rng = np.random.default_rng(0)
+    m, K = 10_000, 1_000
+    S, a, q = softmax_rows(rng, m, K), uniform(m), rng.dirichlet(np.full(K, 2.0))
+    seen = []
+    original = _transport._dual_value
+    monkeypatch.setattr(_transport, "_dual_value", lambda *args: seen.append(args[3]) or original(*args))
+    answer = solve(S, a, q)
+    (prices,) = seen
+    bound = 1 - q @ prices - np.mean((S - prices).max(axis=1))
+    assert answer.cost == pytest.approx(bound, rel=1e-9)
+
+
+def edge_cases():
+    rng = np.random.default_rng(7)
+    S = rng.dirichlet(np.full(5, 0.3), size=40)
+    flat = np.full(5, 0.2)
+    some = np.array([0.5, 0.0, 0.3, 0.0, 0.2])
+    yield "one row", S[:1], np.ones(1), some
+    yield "fewer rows than classes", S[:3], uniform(3), flat
+    yield "one class", np.ones((4, 1)), uniform(4), np.ones(1)
+    yield "two classes", S[:, :2] / S[:, :2].sum(axis=1, keepdims=True), uniform(40), np.array([0.3, 0.7])
+    yield "all mass on one class", S, uniform(40), np.eye(5)[3]
+    yield "nearly all mass on one class", S, uniform(40), np.array([1e-17, 1e-9, 1.0, 1e-300, 0.0])
+    yield "one-hot rows", np.eye(5)[rng.integers(5, size=40)], uniform(40), some
+    yield "uniform rows", np.full((40, 5), 0.2), uniform(40), some
+    yield "repeated rows", S[rng.integers(4, size=40)], uniform(40), some
+    yield "almost one-hot rows", np.eye(5)[rng.integers(5, size=40)] * (1 - 1e-13) + 2e-14, uniform(40), some
+    yield "one heavy row", S, np.r_[1.0, np.full(39, 1e-18)], flat
+    yield "masses differ in the last bits", S, uniform(40) * (1 + 1e-12), flat * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("S", "a", "q"), [pytest.param(*case[1:], id=case[0]) for case in edge_cases()])
+def test_edge_cases(S, a, q):
+    answer = solve(S, a, q, "native")
+    assert answer.cost == pytest.approx(cost_by_linear_program(S, a / a.sum(), q / q.sum()), abs=1e-7)
+    assert (q[answer.match] > 0).all()
+
+
+def test_one_hot_rows_with_their_own_marginal_cost_nothing():
+    labels = np.random.default_rng(1).integers(6, size=200)
+    answer = solve(np.eye(6)[labels], uniform(200), np.bincount(labels, minlength=6) / 200)
+    assert answer.cost == pytest.approx(0, abs=1e-12)
+    np.testing.assert_array_equal(answer.match, labels)
+
+
+def test_ties_go_to_the_smallest_class():
+    answer = solve(np.array([[0.2, 0.4, 0.4]]), np.ones(1), np.array([0.0, 0.5, 0.5]))
+    assert answer.match.tolist() == [1]
+
+
+def test_equal_rows_are_dealt_out_whole():
+    answer = solve(np.full((4, 2), 0.5), uniform(4), np.array([0.25, 0.75]))
+    np.testing.assert_array_equal(np.bincount(answer.match), [1, 3])
+
+
+def test_weights_act_like_repeated_rows():
+    rng = np.random.default_rng(3)
+    S, counts, q = rng.dirichlet(np.ones(4), size=30), rng.integers(1, 5, size=30), rng.dirichlet(np.ones(4))
+    repeated = np.repeat(S, counts, axis=0)
+    once = solve(S, counts / counts.sum(), q).cost
+    assert once == pytest.approx(solve(repeated, uniform(len(repeated)), q).cost, rel=1e-12)
+
+
+def test_inputs_are_left_alone():
+    rng = np.random.default_rng(4)
+    S, a, q = rng.dirichlet(np.ones(4), size=9), uniform(9), np.array([0.5, 0.5, 0.0, 0.0])
+    before = S.copy(), a.copy(), q.copy()
+    solve(S, a, q)
+    for now, then in zip((S, a, q), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize(
+    ("S", "a", "q", "solver", "message"),
+    [
+        (np.eye(2), uniform(2), uniform(2), "potty", "did you mean 'pot'"),
+        (np.eye(2)[0], uniform(2), uniform(2), "auto", "shape"),
+        (np.eye(2) * np.nan, uniform(2), uniform(2), "auto", "NaN"),
+        (np.eye(2), uniform(3), uniform(2), "auto", "row_weights must have shape"),
+        (np.eye(2), uniform(2), np.array([1.5, -0.5]), "auto", "class_weights must be non-negative"),
+        (np.eye(2), np.zeros(2), uniform(2), "auto", "row_weights must be non-negative"),
+    ],
+)
+def test_unusable_input_is_refused(S, a, q, solver, message):
+    with pytest.raises(GdscoreError, match=message):
+        solve(S, a, q, solver)
+
+
+def test_an_uncertified_answer_is_refused(monkeypatch):
+    monkeypatch.setattr(_transport, "_dual_value", lambda *_: -1.0)
+    with pytest.raises(GdscoreError, match="not solved"):
+        solve(np.eye(2), uniform(2), uniform(2))
+
+
+def test_missing_pot_is_named(monkeypatch):
+    original = builtins.__import__
+
+    def without_pot(name, *args, **kwargs):
+        if name == "ot":
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_pot)
+    with pytest.raises(GdscoreError, match="needs the package POT"):
+        solve(np.eye(2), uniform(2), uniform(2), "pot")

@@ -1,0 +1,100 @@
+"""Row hashing: the same in every library; the test vectors of docs/methods.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import gdscore
+from gdscore._hashing import id_words, key_as_uint64, label_hash, row_key, value_words
+from tests.data import LIBRARIES, to_library
+
+M = 0xFFFFFFFF
+
+
+def fmix32(x: int) -> int:
+    x ^= x >> 16
+    x = x * 0x85EBCA6B & M
+    x ^= x >> 13
+    x = x * 0xC2B2AE35 & M
+    return x ^ x >> 16
+
+
+def reference(words: list[int], seed: int, classes: int) -> tuple[int, int]:
+    """The definition in plain Python integers: 64-bit key and label."""
+    first = second = 0
+    for j, w in enumerate(words, start=1):
+        t = (w ^ w >> 15) * (fmix32(j) | 1) & M
+        t ^= t >> 16
+        first = first + t & M
+        second = second + t * (fmix32(j + 2**31) | 1) & M
+    high, low = fmix32(first), fmix32(second)
+    label = (fmix32(high ^ fmix32((seed + 0x9E3779B9) & M)) & 0x7FFFFFFF) % classes
+    return high << 32 | low, label
+
+
+@given(arrays(np.float32, (3, 5), elements=st.floats(-1e30, 1e30, width=32)), st.integers(0, 2**64), st.integers(2, 1000))
+def test_equals_the_definition_in_every_library(z, seed, classes):
+    words = [[int(w) for w in row] for row in (z + np.float32(0)).view(np.uint32)]
+    expected = [reference(row, seed, classes) for row in words]
+    for library in LIBRARIES:
+        key = row_key(value_words(to_library(z, library)))
+        assert key_as_uint64(key).tolist() == [k for k, _ in expected]
+        assert np.asarray(label_hash(key[0], seed, classes)).tolist() == [y for _, y in expected]
+
+
+def test_vectors_of_the_documentation():
+    page = (Path(__file__).parents[1] / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\[.*?\])` \| (\d+) \| (\d+) \| `(0x[0-9a-f]{16})` \| (\d+) \|$", page, re.MULTILINE)
+    assert len(rows) >= 4
+    for values, seed, classes, key, label in rows:
+        z = np.array([[float(v) for v in values.strip("[]").split(",")]], dtype=np.float32)
+        out = row_key(value_words(z))
+        assert hex(int(key_as_uint64(out)[0])) == key
+        assert int(label_hash(out[0], int(seed), int(classes))[0]) == int(label)
+
+
+def test_negative_zero_is_zero():
+    assert gdscore.Outputs(logits=np.array([[-0.0, 1.0]])).row_keys() == gdscore.Outputs(logits=np.array([[0.0, 1.0]])).row_keys()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_ids_of_any_width_and_library(dtype):
+    ids = np.array([0, 1, -1, 100, -128], dtype=dtype)
+    expected = [reference([int(i) & M, int(i) >> 32 & M], 0, 10)[0] for i in ids]
+    for library in LIBRARIES:
+        assert key_as_uint64(row_key(id_words(to_library(ids, library)))).tolist() == expected
+
+
+def test_unsigned_and_large_ids():
+    ids = np.array([2**63 + 5, 7], dtype=np.uint64)
+    expected = [reference([int(i) & M, int(i) >> 32 & M], 0, 10)[0] for i in ids]
+    assert key_as_uint64(row_key(id_words(ids))).tolist() == expected
+    small = np.array([200, 7], dtype=np.uint8)
+    assert key_as_uint64(row_key(id_words(small))).tolist() == key_as_uint64(row_key(id_words(small.astype(np.int64)))).tolist()
+    strided = np.arange(20)[::3]
+    assert key_as_uint64(row_key(id_words(strided))).tolist() == key_as_uint64(row_key(id_words(strided.copy()))).tolist()
+
+
+def test_strings_keep_their_key_at_any_padding():
+    short, long = np.array(["a", "bc"]), np.array(["a", "bc", "something longer"])
+    assert (key_as_uint64(row_key(id_words(short))) == key_as_uint64(row_key(id_words(long)))[:2]).all()
+    as_objects = gdscore.Outputs(logits=np.zeros((2, 3)), ids=np.array(["a", "bc"], dtype=object))
+    as_strings = gdscore.Outputs(logits=np.zeros((2, 3)), ids=short)
+    assert (as_objects.random_labels(0) == as_strings.random_labels(0)).all()
+    beside_torch = gdscore.Outputs(logits=to_library(np.zeros((2, 3)), "torch"), ids=short)
+    assert beside_torch.random_labels(0).tolist() == as_strings.random_labels(0).tolist()
+
+
+def test_few_collisions_also_on_coarse_values():
+    grid = np.stack(np.meshgrid(*[np.arange(22, dtype=np.float16)] * 4), axis=-1).reshape(-1, 4)
+    keys = key_as_uint64(row_key(value_words(grid)))
+    assert len(np.unique(keys)) == len(grid) == 22**4
+    high = keys >> np.uint64(32)
+    assert len(grid) - len(np.unique(high)) < 25  # 6.4 expected of random 32-bit numbers
