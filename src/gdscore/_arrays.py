@@ -44,9 +44,8 @@ def to_numpy(x: Array) -> NDArray[Any]:
     if is_torch(x):
         x = x.detach().cpu()
         return np.asarray(x.float() if str(x.dtype) == "torch.bfloat16" else x)
-    if compat.is_cupy_array(x):
-        return np.asarray(x.get())
-    return np.asarray(x)
+    host = np.asarray(x.get() if compat.is_cupy_array(x) else x)
+    return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 
 
 def like(x: Array, reference: Array) -> Array:

@@ -4,7 +4,7 @@ A row is seen as 32-bit words w_1 … w_L: the float32 bits of its logits (or of
 what the model gave), or the two halves of its id. Every step is a two's-complement int32 operation, which wraps
 alike in NumPy, PyTorch, JAX and CuPy::
 
-    t_j  = (w_j ^ (w_j >>> 15)) * c_j,   t_j ^= t_j >>> 16        c_j = fmix32(j) | 1,  j = 1 … L
+    t_j  = (w_j ^ (w_j >>> 16)) * c_j,   t_j ^= t_j >>> 15        c_j = fmix32(j) | 1,  j = 1 … L
     key  = ( fmix32(Σ_j t_j),  fmix32(Σ_j t_j * d_j) )            d_j = fmix32(j + 2³¹) | 1
     label = ( fmix32(key₁ ^ fmix32(seed + 0x9e3779b9)) & 0x7fffffff ) mod K
 
@@ -72,8 +72,8 @@ def row_key(words: Array, *, lanes: int = 2) -> tuple[Array, ...]:
     """One or two int32 hashes of every row of an m×L matrix of words."""
     xp = namespace(words)
     first, second = (like(c, words) for c in _multipliers(words.shape[1]))
-    mixed = (words ^ _shifted(words, 15)) * first
-    mixed = mixed ^ _shifted(mixed, 16)
+    mixed = (words ^ _shifted(words, 16)) * first
+    mixed = mixed ^ _shifted(mixed, 15)
     sums = [mixed] if lanes == 1 else [mixed, mixed * second]
     return tuple(_fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in sums)
 

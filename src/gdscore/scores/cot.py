@@ -104,8 +104,8 @@ class COT(SampleScore):
     def _transport(
         self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
     ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
-        weights = weights / weights.sum()
-        return solve(rows.astype(np.float64), weights, class_weights, solver=self.solver), rows, weights
+        plan = solve(rows.astype(np.float64), weights / weights.sum(), class_weights, solver=self.solver)
+        return plan, rows, weights
 
     def _whole_rows(self, rows: int, rng: np.random.Generator) -> NDArray[Any]:
         counts = np.floor(self.class_weights_ * rows + 1e-9)

@@ -75,9 +75,10 @@ class COTT(COT):
 
     def finish(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
-        shares = [
-            weights @ (_cheapness(plan.match, rows) >= self.threshold_) for plan, rows, weights in self._plans(stats)
-        ]
+        shares = []
+        for plan, rows, weights in self._plans(stats):
+            cheap = _cheapness(plan.match, rows) >= self.threshold_
+            shares.append(weights[cheap].sum() / weights.sum())
         return float(np.mean(shares))
 
 
