@@ -39,7 +39,11 @@ def reference(words: list[int], seed: int, classes: int) -> tuple[int, int]:
     return high << 32 | low, label
 
 
-@given(arrays(np.float32, (3, 5), elements=st.floats(-(2.0**100), 2.0**100, width=32)), st.integers(0, 2**64), st.integers(2, 1000))
+@given(
+    arrays(np.float32, (3, 5), elements=st.floats(-(2.0**100), 2.0**100, width=32)),
+    st.integers(0, 2**64),
+    st.integers(2, 1000),
+)
 def test_equals_the_definition_in_every_library(z, seed, classes):
     words = [[int(w) for w in row] for row in (z + np.float32(0)).view(np.uint32)]
     expected = [reference(row, seed, classes) for row in words]
@@ -61,7 +65,10 @@ def test_vectors_of_the_documentation():
 
 
 def test_negative_zero_is_zero():
-    assert gdscore.Outputs(logits=np.array([[-0.0, 1.0]])).row_keys() == gdscore.Outputs(logits=np.array([[0.0, 1.0]])).row_keys()
+    assert (
+        gdscore.Outputs(logits=np.array([[-0.0, 1.0]])).row_keys()
+        == gdscore.Outputs(logits=np.array([[0.0, 1.0]])).row_keys()
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
@@ -77,9 +84,14 @@ def test_unsigned_and_large_ids():
     expected = [reference([int(i) & M, int(i) >> 32 & M], 0, 10)[0] for i in ids]
     assert key_as_uint64(row_key(id_words(ids))).tolist() == expected
     small = np.array([200, 7], dtype=np.uint8)
-    assert key_as_uint64(row_key(id_words(small))).tolist() == key_as_uint64(row_key(id_words(small.astype(np.int64)))).tolist()
+    assert (
+        key_as_uint64(row_key(id_words(small))).tolist()
+        == key_as_uint64(row_key(id_words(small.astype(np.int64)))).tolist()
+    )
     strided = np.arange(20)[::3]
-    assert key_as_uint64(row_key(id_words(strided))).tolist() == key_as_uint64(row_key(id_words(strided.copy()))).tolist()
+    assert (
+        key_as_uint64(row_key(id_words(strided))).tolist() == key_as_uint64(row_key(id_words(strided.copy()))).tolist()
+    )
 
 
 def test_strings_keep_their_key_at_any_padding():

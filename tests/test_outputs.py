@@ -93,6 +93,16 @@ class TestRows:
         np.testing.assert_array_equal(out[np.arange(10) % 2 == 0].labels, out.labels[::2])
         np.testing.assert_array_equal(out[np.array([3, 3, 1])].features, out.features[[3, 3, 1]])
 
+    @pytest.mark.parametrize("library", LIBRARIES)
+    @pytest.mark.parametrize("chooser", LIBRARIES)
+    def test_selection_of_another_library(self, library, chooser):
+        names = np.array([f"row {i}" for i in range(10)])
+        out = gdscore.Outputs(logits=made(10, library).logits, ids=names)
+        picked = out[to_library(np.array([7, 2]), chooser)]
+        assert picked.ids.tolist() == ["row 7", "row 2"]
+        np.testing.assert_array_equal(np.asarray(picked.logits), np.asarray(out.logits)[[7, 2]])
+        assert len(out[[1, 2, 3]]) == 3
+
     def test_empty_selection(self):
         with pytest.raises(gdscore.GdscoreError, match="selects none of 10 rows"):
             made(10)[5:5]

@@ -100,7 +100,12 @@ class Outputs:
             raise GdscoreError(
                 f"Expected a slice, an index array or a mask of rows, but got a number: use out[{rows}:{rows + 1}]"
             )
-        picked = Outputs._trusted({name: array[rows] for name, array in self._given.items()})
+        if not isinstance(rows, slice) and not arrays.is_array(rows):
+            rows = np.asarray(rows)
+        # String ids stay on the host whatever the others do, so each array gets the selection where it lives.
+        picked = Outputs._trusted(
+            {k: a[rows if isinstance(rows, slice) else arrays.like(rows, a)] for k, a in self._given.items()}
+        )
         if not len(picked):
             raise GdscoreError(f"Expected at least one row, but {rows!r} selects none of {len(self)} rows")
         return picked

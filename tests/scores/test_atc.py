@@ -98,8 +98,6 @@ class TestPublishedVariant:
         temperature = gdscore.fit_temperature(source)
         assert temperature != pytest.approx(1.0, abs=0.05)
         target = made(500, noise=3.0, seed=4).with_temperature(0.5)
-        scaled = gdscore.score(
-            "atc", target.with_temperature(temperature), source=source.with_temperature(temperature)
-        )
+        scaled = gdscore.score("atc", target.with_temperature(temperature), source=source.with_temperature(temperature))
         published = gdscore.score("atc", target, source=source, variant="published")
         assert published == self.released(source, target, "entropy") != scaled

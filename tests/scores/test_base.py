@@ -225,7 +225,9 @@ class TestBadInput:
         with pytest.raises(gdscore.GdscoreError, match="same source"):
             ready("atc", SOURCE).merge(ready("atc", SOURCE[:100]).update(out))
         with pytest.raises(gdscore.GdscoreError, match="equal n_classes"):
-            gdscore.create_score("nuclear").update(out).merge(gdscore.create_score("nuclear").update(made(9, classes=3)))
+            gdscore.create_score("nuclear").update(out).merge(
+                gdscore.create_score("nuclear").update(made(9, classes=3))
+            )
 
     def test_foreign_states(self):
         state = gdscore.create_score("gdscore").update(made(10)).state_dict()

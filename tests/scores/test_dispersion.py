@@ -41,7 +41,9 @@ def test_offset_features_do_not_cancel():
 
 @pytest.mark.parametrize("variant", ["default", "published"])
 def test_one_predicted_class(variant):
-    out = gdscore.Outputs(logits=np.tile([0.0, 1.0, 0.0], (40, 1)), features=np.random.default_rng(0).normal(size=(40, 2)))
+    out = gdscore.Outputs(
+        logits=np.tile([0.0, 1.0, 0.0], (40, 1)), features=np.random.default_rng(0).normal(size=(40, 2))
+    )
     with pytest.raises(gdscore.GdscoreError, match="at least two predicted classes, but all 40 rows .* class 1"):
         gdscore.score("dispersion", out, variant=variant)
 

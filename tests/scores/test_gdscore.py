@@ -157,7 +157,7 @@ def test_wide_layer_and_small_orders_do_not_overflow():
         logits=3 * rng.standard_normal((128, 1000), dtype=np.float32),
         features=np.abs(rng.standard_normal((128, 2048), dtype=np.float32)),
     )
-    (g, _), = autograd_gradients(out)
+    ((g, _),) = autograd_gradients(out)
     for p in (0.3, 0.05, 1.0, 2.0):
         log_norm = float(torch.logsumexp(p * g.abs().log().flatten(), 0) / p)
         assert gdscore.score("gdscore", out, p=p, log=True) == pytest.approx(log_norm, abs=1e-5 / min(p, 1))
@@ -271,14 +271,14 @@ class TestLeftoverRows:
         leftover = gdscore.Outputs.concatenate([out[128:150], out[150:260], out[388:]])
         high, low = (k.view(np.uint32).astype(np.uint64) for k in leftover.row_keys())
         ordered = leftover[np.argsort((high << np.uint64(32)) | low)]
-        total = sum(
-            gdscore.score("gdscore", b, batch_size=len(b)) * len(b) for b in [*whole, *batches(ordered, 128)]
-        )
+        total = sum(gdscore.score("gdscore", b, batch_size=len(b)) * len(b) for b in [*whole, *batches(ordered, 128)])
         assert values.pop() == pytest.approx(total / 500, rel=1e-6)
 
     def test_kept_in_the_saved_state(self):
         out = made(500, keep=("logits", "features"), noise=2.0)
-        merged = gdscore.create_score("gdscore").update(out[:150]).merge(gdscore.create_score("gdscore").update(out[150:]))
+        merged = (
+            gdscore.create_score("gdscore").update(out[:150]).merge(gdscore.create_score("gdscore").update(out[150:]))
+        )
         again = gdscore.restore_score(merged.state_dict())
         assert again.compute() == merged.compute()
         assert again.update(out[:77]).compute() == merged.update(out[:77]).compute()

@@ -6,8 +6,20 @@ import gdscore
 from gdscore.scores.means import MeanScore
 from tests.data import made
 
-PAPER = "gdscore confscore entropy atc agreescore frechet dispersion nuclear gradnorm rotation projnorm".split()
-BEYOND = "doc cot cott mano".split()
+PAPER = [
+    "gdscore",
+    "confscore",
+    "entropy",
+    "atc",
+    "agreescore",
+    "frechet",
+    "dispersion",
+    "nuclear",
+    "gradnorm",
+    "rotation",
+    "projnorm",
+]
+BEYOND = ["doc", "cot", "cott", "mano"]
 
 
 def test_all_scores_of_the_design_are_listed():
@@ -32,7 +44,9 @@ def test_listing_by_what_the_caller_has(has, names):
 def test_mistyped_names_get_the_nearest():
     with pytest.raises(gdscore.GdscoreError, match="Unknown score 'gdscor': did you mean 'gdscore'"):
         gdscore.create_score("gdscor")
-    with pytest.raises(gdscore.GdscoreError, match="Unknown option 'batchsize' of `gdscore`: did you mean 'batch_size'"):
+    with pytest.raises(
+        gdscore.GdscoreError, match="Unknown option 'batchsize' of `gdscore`: did you mean 'batch_size'"
+    ):
         gdscore.score("gdscore", made(10), batchsize=3)
     with pytest.raises(gdscore.GdscoreError, match="Unknown option 'p' of `entropy`: it has none"):
         gdscore.create_score("entropy", p=1)
@@ -57,7 +71,9 @@ def test_third_party_score():
     assert gdscore.score("margin", out, scale=3.0) == pytest.approx(3 * expected, rel=1e-6)
     assert gdscore.score_all(out)["margin"] == pytest.approx(expected, rel=1e-6)
     assert "margin" in gdscore.list_scores(needs="logits")
-    assert gdscore.restore_score(gdscore.create_score("margin", scale=2).update(out).state_dict()).options == {"scale": 2}
+    assert gdscore.restore_score(gdscore.create_score("margin", scale=2).update(out).state_dict()).options == {
+        "scale": 2
+    }
     with pytest.raises(gdscore.GdscoreError, match="registered already"):
         gdscore.register_score("margin")(type("Other", (MeanScore,), {}))
     with pytest.raises(gdscore.GdscoreError, match="subclass of `gdscore.Score`"):

@@ -6,8 +6,8 @@ Requirements met here:
 - a residual keeps its relative precision at any margin. Row i is kept as a unit row r̂ and a log-scale a with
   s − y = r̂·eᵃ: for a one-hot label y, r̂_k = s_k/(1−s_y), r̂_y = −1 and a = ln(1−s_y) = −softplus(z_y − lse_{k≠y} z_k),
   none of which cancels or underflows;
-- ‖g‖_p is kept as a logarithm, (1/p) ln Σ|g|^p, with |g|^p = exp(p ln|g|) computed in place and in blocks that stay
-  in a processor's cache: `pow` costs four times as much as the product itself.
+- ‖g‖_p is kept as a logarithm, (1/p) ln Σ|g|^p, with |g|^p = 2^(p log₂|g|) computed in place and in blocks that stay
+  in a processor's cache: `pow` costs as much as the product itself, log₂ and 2^x together half of it or less.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ __all__ = [
     "where_rows",
 ]
 
-_BLOCK_ELEMENTS = 1 << 18
-"""Gradient entries worked on at once on a processor: 1 MiB of float32, within its second-level cache."""
+_BLOCK_ELEMENTS = 1 << 20
+"""Gradient entries worked on at once on a processor: 4 MiB of float32 stay in its caches, and the product of a block
+that large still runs at full speed."""
 
 
 class Residuals(NamedTuple):
@@ -133,18 +134,18 @@ def _power(g: Array, p: float) -> Array:
     """|g|^p, overwriting g where the library can."""
     if arrays.is_torch(g):
         g = g.abs_()
-        return g if p == 1 else g.sqrt_() if p == 0.5 else g.log_().mul_(p).exp_()
+        return g if p == 1 else g.sqrt_() if p == 0.5 else g.log2_().mul_(p).exp2_()
     xp = namespace(g)
     if arrays.is_jax(g):
-        return xp.exp(p * xp.log(xp.abs(g)))
+        return xp.exp2(p * xp.log2(xp.abs(g)))
     xp.abs(g, out=g)
     if p == 1:
         return g
     if p == 0.5:
         return xp.sqrt(g, out=g)
-    xp.log(g, out=g)
+    xp.log2(g, out=g)
     g *= p
-    return xp.exp(g, out=g)
+    return xp.exp2(g, out=g)
 
 
 def _log(x: Array) -> Array:

@@ -101,7 +101,7 @@ def score_all(
     running = {name: s for name, s in made.items() if name not in skipped}
     skipped |= fit_together(running.values(), source)
     running = {name: s for name, s in running.items() if name not in skipped}
-    _run_together(list(running.values()), target)
+    run_together(list(running.values()), target)
     values: dict[str, float] = {}
     for name, s in running.items():
         try:
@@ -129,7 +129,7 @@ def _missing(score: Score, has: frozenset[str], source_has: frozenset[str] | Non
     return f"needs {' and '.join(words)}" if words else ""
 
 
-def _run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
+def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
     """Feed all scores; those that work on chunks of one size share the chunks and what is derived from them."""
     cutters = {rows: Rechunker(rows) for rows in {s.chunk_rows for s in scores}}
     total = 0
