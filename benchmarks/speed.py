@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import gdscore
-from gdscore.scores.base import fit_together
+from gdscore.scores._fitting import fit_together
 from gdscore.scores.compute import run_together
 
 BOUNDS = {("torch", "gdscore"): 2.2, ("numpy", "gdscore"): 3.0, ("torch", "all"): 6.0, ("numpy", "all"): 6.0}

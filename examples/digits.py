@@ -80,7 +80,8 @@ def main() -> None:
     console.print(table)
     console.print(
         "↑ rises, ↓ falls with accuracy; ρ: Spearman's rank correlation with the true accuracy over these "
-        f"{len(sets)} sets.\natc, doc and cott are accuracies, cot and agreescore error rates; the others only order sets."
+        f"{len(sets)} sets.\n"
+        "atc, doc and cott are accuracies, cot and agreescore error rates; the others only order sets."
     )
 
 

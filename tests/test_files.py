@@ -85,7 +85,7 @@ def test_unstorable_values_are_refused_before_anything_is_written(tmp_path, valu
 def test_nothing_half_written_stays(tmp_path, error):
     path = tmp_path / "result"
     path.write_text("before")
-    with pytest.raises(error), atomic(path) as file:  # noqa: PT012
+    with pytest.raises(error), atomic(path) as file:
         file.write(b"half")
         raise error
     assert [p.read_text() for p in tmp_path.iterdir()] == ["before"]

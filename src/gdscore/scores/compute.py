@@ -8,8 +8,9 @@ from typing import Any
 
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
+from gdscore.scores._fitting import fit_together
 from gdscore.scores._rechunk import Rechunker, stream
-from gdscore.scores.base import Score, fit_together
+from gdscore.scores.base import Score
 from gdscore.scores.registry import create_score, list_scores
 
 __all__ = ["ScoreTable", "score", "score_all"]
@@ -91,7 +92,7 @@ def score_all(
     'needs features'
     """
     wanted = list_scores() if scores is None else [scores] if isinstance(scores, str) else scores
-    options = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted, {})
+    options = wanted if isinstance(wanted, Mapping) else {name: {} for name in wanted}
     made = {name: create_score(name, **chosen) for name, chosen in options.items()}
     target, has = _peek(outputs, "outputs")
     source_has: frozenset[str] | None = None
