@@ -51,7 +51,9 @@ def _multipliers(words: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 def value_words(values: Array) -> Array:
     """Float32 bits of an m×K matrix as int32; −0 counts as 0."""
     xp = namespace(values)
-    return working(xp.astype(values, xp.float32, copy=False) + 0.0).view(xp.int32)
+    words = working(xp.astype(values, xp.float32, copy=False)).view(xp.int32)
+    # Not by adding 0.0: JAX takes numbers below 1e-38 for 0 when it computes.
+    return xp.where(words == -(2**31), xp.zeros_like(words), words)
 
 
 def id_words(ids: Array) -> Array:

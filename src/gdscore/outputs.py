@@ -10,7 +10,7 @@ Requirements met here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -130,6 +130,11 @@ class Outputs:
                 )
         names = first._given
         return Outputs._trusted({name: arrays.concatenate([p._given[name] for p in parts]) for name in names})
+
+    def only(self, names: Collection[str]) -> Outputs:
+        """Outputs with just the named arrays and the ids; probabilities count as logits."""
+        kept = {*names, "ids"} | ({"probabilities"} if "logits" in names else set())
+        return Outputs._trusted({name: array for name, array in self._given.items() if name in kept})
 
     def held(self) -> Outputs:
         """Copy that shares no memory with the caller's arrays, in working precision."""

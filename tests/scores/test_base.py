@@ -177,6 +177,14 @@ def test_torch_settings_do_not_matter_and_stay():
     assert torch.is_grad_enabled()
 
 
+def test_only_what_a_score_needs_is_kept():
+    labelled = made(100)
+    unlabelled = made(100, keep=("logits", "features"))
+    scores = [gdscore.create_score("gdscore").update(out) for out in (labelled, unlabelled)]
+    assert np.isfinite(scores[0].merge(scores[1]).update(unlabelled).compute())
+    assert not any("labels" in key or "peer" in key for key in scores[0].state_dict())
+
+
 class TestBadInput:
     def test_compute_before_update(self):
         with pytest.raises(gdscore.GdscoreError, match="`confscore` has seen no rows: call update before compute"):

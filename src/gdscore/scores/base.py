@@ -149,7 +149,7 @@ class Score:
     def update(self, outputs: Outputs) -> Score:
         """Take in more rows."""
         self.admit(outputs)
-        for chunk in self._pending.push(outputs):
+        for chunk in self._pending.push(outputs.only(self.inputs)):
             self.absorb(chunk)
         self._rows += len(outputs)
         return self

@@ -133,12 +133,13 @@ def _missing(score: Score, has: frozenset[str], source_has: frozenset[str] | Non
 def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
     """Feed all scores; those that work on chunks of one size share the chunks and what is derived from them."""
     cutters = {rows: Rechunker(rows) for rows in {s.chunk_rows for s in scores}}
+    inputs = {rows: frozenset().union(*(s.inputs for s in scores if s.chunk_rows == rows)) for rows in cutters}
     total = 0
     for part in target:
         for s in scores:
             s.admit(part)
         for rows, cutter in cutters.items():
-            for chunk in cutter.push(part):
+            for chunk in cutter.push(part.only(inputs[rows])):
                 for s in scores:
                     if s.chunk_rows == rows:
                         s.absorb(chunk)

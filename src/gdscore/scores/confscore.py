@@ -19,8 +19,8 @@ class ConfScore(MeanScore):
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> gdscore.score("confscore", gdscore.Outputs(logits=np.array([[0.0, 0.0], [9.0, 0.0]])))
-    0.7499382972164984
+    >>> round(gdscore.score("confscore", gdscore.Outputs(logits=np.array([[0.0, 0.0], [9.0, 0.0]]))), 6)
+    0.749938
     """
 
     def row_values(self, chunk: Outputs) -> Array:

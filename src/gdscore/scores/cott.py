@@ -39,7 +39,8 @@ class COTT(COT):
     --------
     >>> import numpy as np, gdscore
     >>> val = gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0]), labels=np.array([0, 1, 2, 0]))
-    >>> gdscore.score("cott", gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0])[[0, 0, 1, 2] * 10]), source=val)
+    >>> new = gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0])[[0, 1, 2, 3] * 10])
+    >>> gdscore.score("cott", new, source=val)  # class 3 is not in the source: its rows are dear
     0.75
     """
 

@@ -65,10 +65,10 @@ class GdScore(Score):
     >>> import numpy as np, gdscore
     >>> rng = np.random.default_rng(0)
     >>> out = gdscore.Outputs(logits=3 * rng.normal(size=(256, 10)), features=rng.normal(size=(256, 32)))
-    >>> round(gdscore.score("gdscore", out), 1)
-    5192.1
+    >>> round(gdscore.score("gdscore", out, log=True), 4)
+    14.6282
     >>> round(gdscore.score("gdscore", out, p=2, label_rule="uniform"), 4)
-    0.5134
+    0.3212
     """
 
     def __init__(
