@@ -94,6 +94,15 @@ def test_unsigned_and_large_ids():
     )
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_64_bit_ids_beside_any_library(library):
+    ids = np.array([1, 2**40 + 1, 2**41 + 1, -(2**50)])
+    out = gdscore.Outputs(logits=to_library(np.zeros((4, 3), dtype=np.float32), library), ids=ids)
+    expected = [reference([int(i) & M, int(i) >> 32 & M], 5, 3) for i in ids]
+    assert key_as_uint64(out.row_keys()).tolist() == [key for key, _ in expected]
+    assert np.asarray(out.random_labels(5)).tolist() == [label for _, label in expected]
+
+
 def test_strings_keep_their_key_at_any_padding():
     short, long = np.array(["a", "bc"]), np.array(["a", "bc", "something longer"])
     assert (key_as_uint64(row_key(id_words(short))) == key_as_uint64(row_key(id_words(long)))[:2]).all()

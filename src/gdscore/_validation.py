@@ -159,7 +159,8 @@ def _checked_row_names(name: str, x: Array, reference: Array) -> Array:
         raise GdscoreError(f"Expected `{name}` to be integers, but got {x.dtype}")
     if x.ndim != 1:
         raise GdscoreError(f"Expected `{name}` to have one dimension, but got shape {tuple(x.shape)}")
-    return x if arrays.is_numpy(x) and x.dtype.kind == "U" else arrays.like(x, reference)
+    # Ids stay where they are: JAX would cut 64-bit numbers in half, and strings have no other place.
+    return x if name == "ids" else arrays.like(x, reference)
 
 
 def _check_columns(given: dict[str, Array]) -> None:

@@ -45,7 +45,7 @@ class Outputs:
     rotation_logits : array of shape (m, 4, 4), optional
         Logits of a rotation head: row × rotation shown × rotation predicted.
     ids : integer or NumPy string array of shape (m,), optional
-        Names of the rows. Random labels are tied to them; without ids they are tied to the logits.
+        Names of the rows, of any library. Random labels are tied to them; without ids they are tied to the logits.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class Outputs:
             )
         if not isinstance(rows, slice) and not arrays.is_array(rows):
             rows = np.asarray(rows)
-        # String ids stay on the host whatever the others do, so each array gets the selection where it lives.
+        # Ids may live elsewhere than the other arrays, so each gets the selection where it lives.
         picked = Outputs._trusted(
             {k: a[rows if isinstance(rows, slice) else arrays.like(rows, a)] for k, a in self._given.items()}
         )
@@ -148,13 +148,9 @@ class Outputs:
         return Outputs._trusted({name: arrays.to_numpy(array) for name, array in self._given.items()})
 
     def like(self, other: Outputs) -> Outputs:
-        """Put the same rows into the library and onto the device of ``other``."""
-        return Outputs._trusted(
-            {
-                name: a if name == "ids" and a.dtype.kind in "US" else arrays.like(a, other._reference)
-                for name, a in self._given.items()
-            }
-        )
+        """Put each array into the library and onto the device that ``other`` has it in."""
+        there = other._given
+        return Outputs._trusted({k: arrays.like(a, there[k]) if k in there else a for k, a in self._given.items()})
 
     # -- what was given -----------------------------------------------------------------------------------
 

@@ -286,6 +286,10 @@ def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
     score = gdscore.create_score("confscore").update(gdscore.Outputs(logits=z))
     with pytest.raises(gdscore.GdscoreError, match="rows 2048 to 3071 of those given to `confscore`"):
         score.compute()
+    with pytest.raises(gdscore.GdscoreError, match="rows 2048 to 3071"):  # found in rows that fill no chunk yet
+        gdscore.restore_score(score.state_dict()).compute()
+    with pytest.raises(gdscore.GdscoreError, match="hold NaN"):
+        gdscore.create_score("confscore").update(gdscore.Outputs(logits=z[:1500])).merge(score).compute()
     z[1030, 1] = np.inf
     score = gdscore.create_score("confscore").update(gdscore.Outputs(logits=z))
     with pytest.raises(gdscore.GdscoreError, match="rows 1024 to 2047"):

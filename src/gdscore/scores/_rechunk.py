@@ -21,6 +21,9 @@ class Rechunker:
         self._held: list[Outputs] = []
         self._count = 0
 
+    def __len__(self) -> int:
+        return self._count
+
     def push(self, outputs: Outputs) -> Iterator[Outputs]:
         """Chunks completed by these rows; whole chunks of a large input are passed on without a copy."""
         start = 0

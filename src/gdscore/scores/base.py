@@ -113,7 +113,7 @@ class Score:
     @property
     def n_rows(self) -> int:
         """Rows seen since the last reset."""
-        return self._rows
+        return self._counted + len(self._pending)
 
     @property
     def n_classes(self) -> int:
@@ -135,7 +135,7 @@ class Score:
         """Forget all rows; options and fit stay."""
         self._stats: Stats | None = None
         self._pending = Rechunker(self.chunk_rows)
-        self._rows = 0
+        self._counted = 0
         self._chunks = 0
         self._unsound: Array | None = None
         self._shape: dict[str, int | None] = {}
@@ -151,7 +151,6 @@ class Score:
         self.admit(outputs)
         for chunk in self._pending.push(outputs.only(self.inputs)):
             self.absorb(chunk)
-        self._rows += len(outputs)
         return self
 
     def compute(self) -> float:
@@ -165,7 +164,7 @@ class Score:
     def merge(self, other: Score) -> Score:
         """Take in the rows another score of the same options and fit has seen; ``other`` stays as it is."""
         self._check_mergeable(other)
-        if not other._rows:
+        if not other.n_rows:
             return self
         if other._stats is not None:
             self._add(other._stats)
@@ -176,7 +175,7 @@ class Score:
         bad = [f for f in flags if f is not None]
         self._unsound = np.asarray(min(bad)) if bad else None
         self._shape = self._shape or dict(other._shape)
-        self._rows += other._rows
+        self._counted += other.n_rows
         self._chunks += other._chunks
         return self
 
@@ -187,7 +186,7 @@ class Score:
             "format": _FORMAT,
             "name": self.name,
             "options": json.dumps(self.options),
-            "rows": self._rows,
+            "rows": self._counted,
             "chunks": self._chunks,
             "unsound": -1 if bad is None else bad,
             **{f"shape.{key}": value for key, value in self._shape.items() if value is not None},
@@ -220,14 +219,14 @@ class Score:
             setattr(self, name, value)
         self._stats = {k: np.asarray(v) for k, v in parts["stats"].items()} if "stats" in parts else None
         self._shape = {k: int(v) for k, v in parts.get("shape", {}).items()}
-        self._rows, self._chunks = int(state["rows"]), int(state["chunks"])
+        self._counted, self._chunks = int(state["rows"]), int(state["chunks"])
         self._unsound = np.asarray(state["unsound"]) if state["unsound"] >= 0 else None
         self._restore_rows({k: Outputs._trusted(v) for k, v in parts.items() if k in ("pending", "pool")})
         return self
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"{type(self).__name__}({options}), {self._rows} rows"
+        return f"{type(self).__name__}({options}), {self.n_rows} rows"
 
     # -- how it works ---------------------------------------------------------------------------------------
 
@@ -256,6 +255,7 @@ class Score:
     def absorb(self, chunk: Outputs) -> None:
         """Add one whole chunk to the statistics."""
         self._add(self._measured(chunk))
+        self._counted += len(chunk)
         sound = chunk.sound
         if sound is not None:
             xp = arrays.namespace(sound)
@@ -263,11 +263,10 @@ class Score:
             self._unsound = number if self._unsound is None else xp.minimum(arrays.like(self._unsound, number), number)
         self._chunks += 1
 
-    def adopt_rest(self, rest: Outputs | None, rows: int) -> None:
+    def adopt_rest(self, rest: Outputs | None) -> None:
         """Take over the end of a stream that was cut into chunks elsewhere."""
         if rest is not None:
             self._pending.adopt(rest)
-        self._rows += rows
 
     def _measured(self, rows: Outputs) -> Stats:
         with arrays.full_precision(next(iter(rows.arrays.values()))):
@@ -282,7 +281,7 @@ class Score:
         self._stats = self._added(self._stats, more)
 
     def _total(self) -> HostStats:
-        if not self._rows:
+        if not self.n_rows:
             raise GdscoreError(f"`{self.name}` has seen no rows: call update before compute")
         self._raise_if_unsound()
         stats = self._with_kept_rows(self._stats)
@@ -306,16 +305,14 @@ class Score:
             self._pending.adopt(kept["pending"])
 
     def _first_unsound(self) -> int | None:
-        if self._unsound is None:
-            return None
-        number = int(arrays.to_numpy(self._unsound))
-        return None if number == 2**31 - 1 else number
+        """Number of the first chunk with values that cannot be used."""
+        if self._unsound is not None and (number := int(arrays.to_numpy(self._unsound))) != 2**31 - 1:
+            return number
+        rest = self._pending.rest()
+        return self._chunks if rest is not None and rest.sound is not None and not bool(rest.sound) else None
 
     def _raise_if_unsound(self) -> None:
         bad = self._first_unsound()
-        rest = self._pending.rest()
-        if bad is None and rest is not None and rest.sound is not None and not bool(rest.sound):
-            bad = self._chunks
         if bad is not None:
             start = bad * self.chunk_rows
             raise GdscoreError(
@@ -333,7 +330,7 @@ class Score:
             if not np.array_equal(np.asarray(here), np.asarray(there)):
                 raise GdscoreError(f"Expected scores fitted on the same source to merge, but `{name}` differs")
         for what, seen in self._shape.items():
-            if other._rows and other._shape.get(what) != seen:
+            if other.n_rows and other._shape.get(what) != seen:
                 raise GdscoreError(f"Expected equal {what} to merge, but got {seen} and {other._shape.get(what)}")
 
 

@@ -134,7 +134,6 @@ def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
     """Feed all scores; those that work on chunks of one size share the chunks and what is derived from them."""
     cutters = {rows: Rechunker(rows) for rows in {s.chunk_rows for s in scores}}
     inputs = {rows: frozenset().union(*(s.inputs for s in scores if s.chunk_rows == rows)) for rows in cutters}
-    total = 0
     for part in target:
         for s in scores:
             s.admit(part)
@@ -143,6 +142,5 @@ def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
                 for s in scores:
                     if s.chunk_rows == rows:
                         s.absorb(chunk)
-        total += len(part)
     for s in scores:
-        s.adopt_rest(cutters[s.chunk_rows].rest(), total)
+        s.adopt_rest(cutters[s.chunk_rows].rest())

@@ -144,9 +144,9 @@ class GdScore(Score):
 
     def caution(self) -> str | None:
         """Fewer rows than one mini-batch: the norm of a shorter batch is larger."""
-        if self.batch_size is not None and self._rows < self.batch_size:
+        if self.batch_size is not None and self.n_rows < self.batch_size:
             return (
-                f"{self._rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than that of "
+                f"{self.n_rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than that of "
                 "more rows of the same kind would be, so compare it only with sets of as many rows"
             )
         return None
