@@ -1,6 +1,7 @@
 import builtins
 
 import numpy as np
+import ot
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,6 @@ def uniform(m):
 
 @pytest.mark.parametrize("seed", range(50))
 def test_equals_pot_on_random_problems(seed):
-    ot = pytest.importorskip("ot")
     rng = np.random.default_rng(seed)
     m, K = (2000, 100) if seed < 6 else (int(rng.integers(1, 2001)), int(rng.integers(2, 101)))
     concentration = [None, 0.05, 5.0][seed % 3]
@@ -88,8 +88,8 @@ def test_whole_rows_cost_what_their_match_says(m, K, seed):
     assert answer.cost == pytest.approx(np.mean(1 - S[np.arange(m), answer.match]), abs=1e-12)
 
 
-def test_large_problem_is_certified(monkeypatch):
-    """10,000 × 1,000: the cost meets a lower bound that is computed here from the prices alone."""
+def test_large_problem_is_certified_and_equals_pot(monkeypatch):
+    """10,000 × 1,000: the cost meets a lower bound that is computed here from the prices alone, and POT's cost."""
     rng = np.random.default_rng(0)
     m, K = 10_000, 1_000
     S, a, q = softmax_rows(rng, m, K), uniform(m), rng.dirichlet(np.full(K, 2.0))
@@ -100,6 +100,7 @@ def test_large_problem_is_certified(monkeypatch):
     (prices,) = seen
     bound = 1 - q @ prices - np.mean((S - prices).max(axis=1))
     assert answer.cost == pytest.approx(bound, rel=1e-9)
+    assert answer.cost == pytest.approx(ot.emd2(a, q, 1 - S, numItermax=10_000_000), abs=1e-6)
 
 
 def edge_cases():

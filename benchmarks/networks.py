@@ -1,0 +1,80 @@
+"""ResNets in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images.
+
+After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "Wide Residual Networks" (2016). With
+``small=True`` the first convolution is 3×3 with stride 1 and there is no first pooling, as is usual for 32 px images.
+"""
+
+import torch
+from torch import nn
+
+__all__ = ["NETWORKS", "ResNet", "network"]
+
+
+def convolution(inputs, outputs, size, stride=1):
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions, or 1×1, 3×3, 1×1 with a fourfold expansion, around a shortcut."""
+
+    def __init__(self, inputs, width, stride, bottleneck, widen):
+        super().__init__()
+        outputs = width * 4 if bottleneck else width
+        inner = width * widen
+        if bottleneck:
+            layers = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
+        else:
+            layers = [(inputs, width, 3, stride), (width, width, 3, 1)]
+        parts = []
+        for index, (a, b, size, step) in enumerate(layers):
+            parts += [convolution(a, b, size, step), nn.BatchNorm2d(b)]
+            if index + 1 < len(layers):
+                parts.append(nn.ReLU(inplace=True))
+        self.body = nn.Sequential(*parts)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = (
+            nn.Identity() if same else nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+        )
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Stem, four stages, global average pooling, linear head."""
+
+    def __init__(self, depths, classes, *, bottleneck, widen=1, small=False, channels=3):
+        super().__init__()
+        if small:
+            self.stem = nn.Sequential(convolution(channels, 64, 3), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
+        else:
+            self.stem = nn.Sequential(
+                convolution(channels, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+            )
+        inputs, stages = 64, []
+        for stage, depth in enumerate(depths):
+            width, blocks = 64 * 2**stage, []
+            for index in range(depth):
+                stride = 2 if stage and not index else 1
+                blocks.append(Block(inputs, width, stride, bottleneck, widen))
+                inputs = width * 4 if bottleneck else width
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.head = nn.Linear(inputs, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x):
+        return self.head(self.stages(self.stem(x)).mean(dim=(2, 3)))
+
+
+NETWORKS = {
+    "resnet18": {"depths": (2, 2, 2, 2), "bottleneck": False},
+    "resnet50": {"depths": (3, 4, 6, 3), "bottleneck": True},
+    "wrn50_2": {"depths": (3, 4, 6, 3), "bottleneck": True, "widen": 2},
+}
+
+
+def network(name, classes, *, small=False, channels=3):
+    return ResNet(classes=classes, small=small, channels=channels, **NETWORKS[name])
