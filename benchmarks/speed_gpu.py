@@ -132,7 +132,8 @@ def main():
     )
 
     result = {
-        "network": f"{name}, {side} px, {classes} classes, batches of {rows}, {count} batches, {options.repeats} repeats",
+        "network": f"{name}, {side} px, {classes} classes",
+        "batches": f"{count} of {rows} rows, {options.repeats} repeats",
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "precision": str(autocast or torch.float32),
         "torch": torch.__version__,

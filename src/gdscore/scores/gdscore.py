@@ -110,7 +110,7 @@ class GdScore(Score):
 
     def measure(self, chunk: Outputs) -> Stats:
         """Log-sums of the norms of the chunk's mini-batches, or its part of the whole set's gradient."""
-        residuals, confident = self._residuals(chunk)
+        residuals, confident = self.residuals(chunk)
         if self.batch_size is None:
             return self._whole_set(chunk, residuals, confident)
         stats: Stats | None = None
@@ -146,28 +146,30 @@ class GdScore(Score):
         """Fewer rows than one mini-batch: the norm of a shorter batch is larger."""
         if self.batch_size is not None and self.n_rows < self.batch_size:
             return (
-                f"{self.n_rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than that of "
-                "more rows of the same kind would be, so compare it only with sets of as many rows"
+                f"{self.n_rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than "
+                "that of more rows of the same kind would be, so compare it only with sets of as many rows"
             )
         return None
 
     # -- the parts ------------------------------------------------------------------------------------------
 
-    def _residuals(self, chunk: Outputs) -> tuple[gradient.Residuals, Array]:
+    def residuals(self, chunk: Outputs) -> tuple[gradient.Residuals, Array]:
+        """Derivative of the loss by the logits of each row, and which rows are confident."""
         confident = chunk.confidence >= self.tau if self.variant == "published" else chunk.confidence > self.tau
         if self.label_rule == "uniform":
             labelled = gradient.uniform(chunk)
         elif self.loss == "smoothing":
-            labelled = gradient.smoothed(chunk, self._labels(chunk, confident), self.epsilon)
+            labelled = gradient.smoothed(chunk, self.labels(chunk, confident), self.epsilon)
         else:
-            labelled = gradient.cross_entropy(chunk, self._labels(chunk, confident))
+            labelled = gradient.cross_entropy(chunk, self.labels(chunk, confident))
         if self.loss == "entropy":
             labelled = gradient.where_rows(confident, labelled, gradient.entropy(chunk))
         elif self.label_rule == "expected":
             labelled = gradient.where_rows(confident, labelled, gradient.uniform(chunk))
         return labelled, confident
 
-    def _labels(self, chunk: Outputs, confident: Array) -> Array:
+    def labels(self, chunk: Outputs, confident: Array) -> Array:
+        """Class of each row by ``label_rule``; for the soft rules, of the rows that have one."""
         if self.label_rule == "true":
             return chunk.labels
         if self.label_rule in ("pseudo", "expected"):

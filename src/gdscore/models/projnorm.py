@@ -1,0 +1,188 @@
+"""ProjNorm: how far a network moves when it is trained on its own predictions.
+
+Requirements met here:
+
+- everything is trained on copies and under a random state of its own: the given model, its gradients and the
+  caller's random state stay as they were, also after an exception;
+- loaders may be read once only and yield batches of any size: rows are collected in host memory and cut anew by
+  permutations of the seed, so that equal rows give equal training whatever the loader's batch size;
+- both trainings see the same seeds: equal data and labels give a distance of exactly 0.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from gdscore._options import choice, integer, number
+from gdscore.errors import GdscoreError
+from gdscore.io.progress import progress_bar
+from gdscore.models.batches import (
+    Where,
+)
+from gdscore.models.training import (
+    Rows,
+    Trainer,
+    checked,
+    collected,
+    device_of,
+    predicted,
+    seeded,
+    shuffled,
+    working_copy,
+)
+
+__all__ = ["projnorm"]
+
+
+def projnorm(
+    model: nn.Module,
+    loader: Iterable[Any],
+    source_loader: Iterable[Any] | None = None,
+    *,
+    init: Callable[[], nn.Module] | None = None,
+    reference: str = "source",
+    steps: int = 500,
+    lr: float = 1e-3,
+    momentum: float = 0.9,
+    batch_size: int = 128,
+    seed: int = 0,
+    logits: Where = None,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+) -> float:
+    r"""Distance between a network trained on source labels and one trained on pseudo-labels; falls with accuracy.
+
+    .. math:: \|\theta_{ref} - \tilde\theta\|_2
+
+    One initialisation is trained twice, equally long and with the same seeds: on the source with its true labels
+    (:math:`\theta_{ref}`) and on the target with the classes that ``model`` predicts in evaluation mode
+    (:math:`\tilde\theta`). SGD without weight decay, learning rate on a cosine from ``lr`` to 0 over ``steps``,
+    training mode, nothing frozen. Parameters count, BatchNorm's running statistics do not.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Gives the pseudo-labels; stays untouched.
+    loader : iterable
+        Target data, labels or none.
+    source_loader : iterable, optional
+        Labelled data of the training distribution; needed by ``reference="source"`` only.
+    init : callable, optional
+        Function without arguments that makes the network both trainings start from, such as a pretrained one. By
+        default they start from a copy of ``model``.
+    reference : str, default "source"
+        ``pretrained``: the parameters of ``model`` are the start and :math:`\theta_{ref}`, as the GdScore paper
+        describes it; no source is needed.
+    steps, lr, momentum, batch_size
+        Of the training. A permutation of the rows is cut into full mini-batches and the remainder left out; fewer
+        rows than ``batch_size`` form one mini-batch.
+    seed : int, default 0
+        Of the mini-batches, of dropout and of ``init``.
+    logits : int, str or callable, optional
+        Where the model's output holds the logits, as in `logits_of`.
+    device : torch.device or str, optional
+        Where to train; by default where the model is.
+    progress : bool, optional
+        Whether to show a progress bar (rows trained on); by default where a terminal is attached.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Host memory: all target rows, and all source rows, once each. Device memory: two to three copies of the network, and
+    one more of momentum. On a GPU equality to the last bit is up to its kernels.
+
+    References
+    ----------
+    Yu et al., "Predicting Out-of-Distribution Error with the Projection Norm", ICML 2022.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore.models import projnorm
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> x = torch.randn(256, 4, generator=rng)
+    >>> model = torch.nn.Linear(4, 2, bias=False)
+    >>> with torch.no_grad():
+    ...     _ = model.weight.copy_(torch.tensor([[1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]]))
+    >>> source = [(x, model(x).argmax(1))]
+    >>> projnorm(model, [x], source, steps=20)  # the source itself, all predictions right
+    0.0
+    >>> round(projnorm(model, [x + 1], source, steps=20), 4)
+    0.0091
+    """
+    choice("reference", reference, ("source", "pretrained"))
+    steps = integer("steps", steps, least=1)
+    batch_size = integer("batch_size", batch_size, least=1)
+    seed = integer("seed", seed, least=0)
+    lr, momentum = number("lr", lr, above=0), number("momentum", momentum, least=0, most=1)
+    if reference == "pretrained" and (init is not None or source_loader is not None):
+        raise GdscoreError(
+            "`reference='pretrained'` starts from the model itself and reads no source: leave out `init` and "
+            "`source_loader`, or use reference='source'"
+        )
+    if reference == "source" and source_loader is None:
+        raise GdscoreError(
+            "`reference='source'` needs `source_loader` with labels; where there is none use reference='pretrained'"
+        )
+    where = device_of(model, device)
+
+    # Parameters made in inference mode cannot be trained, wherever the caller is.
+    with torch.inference_mode(False):
+        given = working_copy(model, where)
+        target, n_classes = predicted(given, collected(loader, seed, where), batch_size, logits)
+        runs = [target]
+        if source_loader is not None:
+            source = collected(source_loader, seed, where, labelled=True, name="source_loader")
+            runs.append(checked(source, n_classes))
+        start = given if init is None else _initialised(init, seed, where)
+        for rows in runs:
+            _, classes = predicted(start, rows[:1], 1, logits)
+            if classes != n_classes:
+                raise GdscoreError(f"Expected `init` to make a network of {n_classes} classes, but it has {classes}")
+        ends = []
+        with progress_bar(steps * sum(min(batch_size, len(rows)) for rows in runs), progress) as advance:
+            for rows in runs:
+                trainer = Trainer(copy.deepcopy(start).train(), lr, momentum, logits)
+                with seeded(seed, where):
+                    _train(trainer, rows, steps, batch_size, seed, advance)
+                ends.append(trainer.model)
+        return _distance(start if len(ends) == 1 else ends[1], ends[0])
+
+
+def _initialised(init: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
+    with seeded(seed, device):
+        start = init() if callable(init) and not isinstance(init, nn.Module) else None
+    if not isinstance(start, nn.Module):
+        raise GdscoreError("Expected `init` to be a function without arguments that returns an nn.Module")
+    return working_copy(start, device)
+
+
+def _train(
+    trainer: Trainer, rows: Rows, steps: int, batch_size: int, seed: int, advance: Callable[[int], None]
+) -> None:
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(trainer.optimiser, T_max=steps)
+    generator = torch.Generator().manual_seed(seed)
+    epochs = itertools.chain.from_iterable(shuffled(rows, batch_size, generator) for _ in itertools.count())
+    for batch in itertools.islice(epochs, steps):
+        trainer.step(batch)
+        schedule.step()
+        advance(len(batch))
+
+
+def _distance(first: nn.Module, second: nn.Module) -> float:
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    squares = [(a.detach().double() - b.detach().double()).square().sum().item() for a, b in pairs]
+    value = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan
+    if math.isnan(value):
+        raise GdscoreError("The training diverged: parameters are not finite any more; use a smaller `lr`")
+    return value

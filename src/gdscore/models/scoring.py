@@ -1,0 +1,63 @@
+"""All scores of a model on a loader, in one pass on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from gdscore.models.extract import extract
+from gdscore.models.feed import check_loader
+from gdscore.scores.compute import ScoreTable, score_all
+
+__all__ = ["score"]
+
+
+def score(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
+    source: Iterable[Any] | None = None,
+    peer: nn.Module | None = None,
+    rotation_head: Callable[[Tensor], Tensor] | None = None,
+    **options: Any,
+) -> ScoreTable:
+    """Scores of a model on unlabelled data, all in one forward pass over it; the model is not changed.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier.
+    loader : iterable of batches
+        The data in question, as for `extract`.
+    scores : iterable of names, or mapping of names to options, optional
+        Scores to compute; by default all that are possible.
+    source : iterable of batches, optional
+        Validation data of the training distribution, labelled where scores need it; one more pass.
+    peer : nn.Module, optional
+        An independently trained model, for ``agreescore``.
+    rotation_head : callable, optional
+        For ``rotation``, see `extract`.
+    **options
+        Further options of `extract`: ``head``, ``logits``, ``batchnorm``, ``autocast``, …
+
+    Returns
+    -------
+    ScoreTable
+        A dict of the numbers; its attribute ``skipped`` says why others are not there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore import models
+    >>> model = torch.nn.Linear(8, 3)
+    >>> table = models.score(model, [torch.randn(256, 8)], scores=["confscore", "atc"])
+    >>> sorted(table), table.skipped
+    (['confscore'], {'atc': 'needs labelled source data'})
+    """
+    if source is not None:
+        check_loader(source, "source")
+    target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
+    return score_all(target, source=None if source is None else extract(model, source, **options), scores=scores)

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import gdscore
+from gdscore import GdscoreError
+from gdscore.models import extract
+from tests.models.networks import CLASSES, CNN, ROWS, distilbert, images, labels, loader, seeded, texts
+
+
+def test_forms_of_batches_agree():
+    model = seeded(CNN)
+    x, y = images(), labels()
+    plain = next(extract(model, [x]))
+    assert plain.has == {"logits", "features"}
+    for batch, labelled in [((x,), False), ((x, y), True), ((x, y, ["meta"]), True), ({"x": x, "label": y}, True)]:
+        out = next(extract(model, [batch]))
+        assert torch.equal(out.logits, plain.logits)
+        assert ("labels" in out.has) == labelled
+    assert "labels" not in next(extract(model, [(x, y)], labels=False)).has
+
+
+def test_data_loader_and_batch_size():
+    model = seeded(CNN)
+    data = TensorDataset(images(20), labels(20))
+    whole = gdscore.Outputs.concatenate(list(extract(model, DataLoader(data, 20))))
+    parts = list(extract(model, DataLoader(data, 8)))
+    assert [len(part) for part in parts] == [8, 8, 4]
+    assert torch.allclose(gdscore.Outputs.concatenate(parts).logits, whole.logits, atol=1e-6)
+
+
+def test_outputs_can_be_used_in_autograd():
+    (out,) = extract(seeded(CNN), loader(1))
+    scale = torch.ones((), requires_grad=True)
+    (out.arrays["logits"] * scale).sum().backward()
+    assert scale.grad is not None
+
+
+def test_inside_inference_mode():
+    with torch.inference_mode():
+        (out,) = extract(seeded(CNN), loader(1))
+    assert torch.equal(out.logits, next(extract(seeded(CNN), loader(1))).logits)
+
+
+def test_scripted_model_gives_logits_only():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(768, CLASSES))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.trace(model, images())
+    assert next(extract(scripted, loader(), head=False)).has == {"logits", "labels"}
+    with pytest.raises(GdscoreError, match="scripted"):
+        extract(scripted, loader(), batchnorm="batch")
+
+
+def test_peer_in_the_same_pass():
+    model, peer = seeded(CNN), seeded(CNN, bias=False)
+    for out, alone in zip(extract(model, loader(), peer=peer), extract(peer, loader()), strict=True):
+        assert torch.equal(out.peer_logits, alone.logits)
+    with pytest.raises(GdscoreError, match="peer_logits"):
+        next(extract(model, loader(), peer=nn.Sequential(nn.Flatten(), nn.Linear(768, 3))))
+
+
+def test_four_rotations():
+    model, head = seeded(CNN), nn.Linear(16, 4).double()
+    for out, (x, _) in zip(extract(model, loader(2), rotation_head=head), loader(2), strict=True):
+        assert out.rotation_logits.shape == (ROWS, 4, 4)
+        for k in range(4):
+            turned = next(extract(model, [torch.rot90(x, k, dims=(2, 3))]))
+            expected = head(turned.features.double())
+            assert torch.allclose(out.rotation_logits[:, k], expected, atol=1e-6)
+    with pytest.raises(GdscoreError, match=r"images of shape \(m, C, H, W\)"):
+        next(extract(distilbert(), texts(), rotation_head=nn.Linear(16, 4)))
+    with pytest.raises(GdscoreError, match=r"shape \(m, 4\)"):
+        next(extract(model, loader(), rotation_head=nn.Linear(16, 3)))
+    with pytest.raises(GdscoreError, match="callable"):
+        extract(model, loader(), rotation_head=3)
+    with pytest.raises(GdscoreError, match="head=False"):
+        extract(model, loader(), rotation_head=head, head=False)
+
+
+def test_logits_where_the_caller_says():
+    class Both(CNN):
+        def forward(self, x):
+            h = self.backbone(x)
+            return h, self.fc(h)
+
+    model = seeded(Both)
+    with pytest.raises(GdscoreError, match="a linear layer to make"):
+        next(extract(model, loader()))
+    assert next(extract(model, loader(), logits=1)).n_classes == CLASSES
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_precision_of_the_model(dtype):
+    model = seeded(CNN).to(dtype)
+    (out,) = extract(model, loader(1))
+    assert out.arrays["logits"].dtype == out.arrays["features"].dtype == dtype
+    assert torch.allclose(out.logits.float(), next(extract(seeded(CNN), loader(1))).logits, atol=2e-2)
+    assert gdscore.score("confscore", out) > 0
+
+
+def test_input_of_another_precision_is_cast():
+    (out,) = extract(seeded(CNN), [images().double()])
+    assert out.arrays["logits"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("empty", [[], iter(()), DataLoader(TensorDataset(images(3)), 4, drop_last=True)])
+def test_a_loader_that_yields_nothing(empty):
+    with pytest.raises(GdscoreError, match="it yielded none"):
+        list(extract(seeded(CNN), empty))
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        (images(), "a single Tensor: a list of one batch"),
+        ({"x": images()}, "a single dict"),
+        (TensorDataset(images()), "wrap it in a DataLoader"),
+        (3, "an iterable of batches, but got int"),
+    ],
+)
+def test_what_is_no_loader(bad, word):
+    with pytest.raises(GdscoreError, match=word):
+        extract(seeded(CNN), bad)
+
+
+def test_iterable_datasets_are_loaders():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(loader())
+
+    assert len(list(extract(seeded(CNN), Stream()))) == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "word"),
+    [
+        (images(channels=1), r"batch 0, float32 of shape \(12, 1, 16, 16\).*RuntimeError: .*channels"),
+        ({"y": images()}, "batch 0, a dict of .*TypeError: .*unexpected keyword argument 'y'"),
+        (images().to(torch.uint8), "uint8 of shape"),
+        ((images(), labels().float()), "labels to be integers, but the loader yielded torch.float32"),
+        ((images(), torch.eye(CLASSES)[labels()]), "argmax"),
+        ((images(), labels(4)), "each of 12 rows"),
+        ((images(), labels() + 100), "between 0 and 4"),
+        ((images(), ["cat"] * ROWS), "labels to be integers"),
+        (None, "NoneType"),
+        (images() * float("nan"), "finite"),
+    ],
+)
+def test_bad_batches(batch, word):
+    with pytest.raises(GdscoreError, match=word):
+        list(extract(seeded(CNN), [batch]))
+
+
+def test_the_cause_stays_in_the_traceback():
+    with pytest.raises(GdscoreError) as caught:
+        next(extract(seeded(CNN), [images(channels=1)]))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_devices():
+    model = seeded(CNN)
+    assert next(extract(model, loader(), device="cpu")).logits.device.type == "cpu"
+    with pytest.raises(GdscoreError, match=r"on device cuda, but its parameters are on cpu.*model.to\('cuda'\)"):
+        extract(model, loader(), device="cuda")
+    with pytest.raises(GdscoreError, match="to be a torch device"):
+        extract(model, loader(), device="gpu")
+    with pytest.raises(GdscoreError, match="on device meta"):
+        extract(model, loader(), device="meta")
+
+
+def test_bad_options_are_refused_before_the_first_batch():
+    with pytest.raises(GdscoreError, match="batchnorm"):
+        extract(seeded(CNN), loader(), batchnorm="train")
+    for bad in ("bf16", torch.int64):
+        with pytest.raises(GdscoreError, match="`autocast` to be a floating-point"):
+            extract(seeded(CNN), loader(), autocast=bad)
+    with pytest.raises(GdscoreError, match="nn.Module"):
+        extract(lambda x: x, loader())
+
+
+def test_one_batch_of_one_row_on_batch_statistics_says_why():
+    with pytest.raises(GdscoreError, match="more than 1 value per channel"):
+        list(extract(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), [torch.zeros(1, 4)], batchnorm="batch"))
+
+
+def test_progress(capsys):
+    data = DataLoader(TensorDataset(images(20)), 8)
+    list(extract(seeded(CNN), data, progress=True))
+    assert "20/20" in capsys.readouterr().err
+    list(extract(seeded(CNN), data))
+    list(extract(seeded(CNN), loader(), progress=True))
+    assert not capsys.readouterr().err
+
+
+def test_torch_is_imported_with_the_room_only():
+    code = (
+        "import sys, gdscore; assert 'torch' not in sys.modules; sys.modules['torch'] = None\n"
+        "try:\n    from gdscore import models\n"
+        "except gdscore.GdscoreError as error:\n    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 'pip install "gdscore[torch]"' in said
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("pin", [False, True])
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_cuda(pin, autocast):
+    model = seeded(CNN, dropout=0.2).train()
+    data = DataLoader(TensorDataset(images(200), labels(200)), 64, pin_memory=pin)
+    expected = gdscore.Outputs.concatenate(list(extract(model, data)))
+    model.cuda()
+    state = torch.cuda.get_rng_state()
+    torch.cuda.synchronize()
+    parts = []
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for out in extract(model, data, autocast=autocast):
+                parts.append(out)
+                # The first batch is compared with the head; no later one may wait for the device.
+                torch.cuda.set_sync_debug_mode("error" if pin else "default")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    got = gdscore.Outputs.concatenate(parts)
+    assert got.logits.is_cuda
+    assert got.arrays["logits"].dtype == (autocast or torch.float32)
+    assert torch.allclose(got.logits.cpu(), expected.logits, atol=1e-3 if autocast is None else 5e-2)
+    assert torch.equal(got.labels.cpu(), expected.labels)
+    assert torch.equal(torch.cuda.get_rng_state(), state)

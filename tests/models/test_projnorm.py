@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gdscore import GdscoreError
+from gdscore.models import projnorm
+from gdscore.models.training import recut
+
+
+class Net(nn.Module):
+    """Small network with everything that has a state: BatchNorm, dropout, a frozen layer."""
+
+    def __init__(self, dropout: float = 0.3):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.drop = nn.Dropout(dropout)
+        self.fc = nn.Linear(6, 3)
+        self.conv.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return self.fc(self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3))))
+
+
+def rows(n: int, seed: int, shift: float = 0.0):
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(3, (n,), generator=generator)
+    x = torch.randn(n, 1, 8, 8, generator=generator) + y[:, None, None, None] + shift
+    return x, y
+
+
+@pytest.fixture
+def net():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = Net()
+    model.train()
+    model.fc.eval()
+    model.norm.running_mean.fill_(0.1)
+    model.fc.weight.grad = torch.ones_like(model.fc.weight)
+    return model
+
+
+SOURCE, TARGET = rows(70, 0), rows(45, 1, shift=1.0)
+OPTIONS = {"steps": 7, "lr": 0.05, "batch_size": 16}
+
+
+def by_hand(start: nn.Module, x, y, steps, lr, batch_size, seed=0, momentum=0.9):
+    """Train by the published recipe, written out: heavy-ball SGD, cosine, training mode, all parameters."""
+    model = copy.deepcopy(start).train()
+    parameters = [p.requires_grad_(True) for p in model.parameters()]
+    velocity = [torch.zeros_like(p) for p in parameters]
+    generator = torch.Generator().manual_seed(seed)
+    batches = []
+    while len(batches) < steps:
+        order = torch.randperm(len(x), generator=generator)
+        batches += [order[i : i + batch_size] for i in range(0, len(x) - batch_size + 1, batch_size)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for t, index in enumerate(batches[:steps]):
+            loss = nn.functional.cross_entropy(model(x[index]), y[index])
+            gradients = torch.autograd.grad(loss, parameters)
+            rate = lr * (1 + math.cos(math.pi * t / steps)) / 2
+            with torch.no_grad():
+                for p, v, g in zip(parameters, velocity, gradients, strict=True):
+                    v.mul_(momentum).add_(g)
+                    p.sub_(rate * v)
+    return torch.cat([p.detach().flatten() for p in parameters])
+
+
+def pseudo(model, x):
+    with torch.no_grad():
+        return copy.deepcopy(model).eval()(x).argmax(1)
+
+
+def test_equals_the_recipe_written_out(net):
+    reference = by_hand(net, *SOURCE, **OPTIONS)
+    tuned = by_hand(net, TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)
+    value = projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS)
+    assert value == pytest.approx(float((reference - tuned).norm()), rel=1e-4)
+    assert value > 0.01
+
+
+def test_pretrained_measures_from_the_model_itself(net):
+    start = torch.cat([p.detach().flatten() for p in net.parameters()])
+    tuned = by_hand(net, TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)
+    value = projnorm(net, [TARGET], reference="pretrained", **OPTIONS)
+    assert value == pytest.approx(float((start - tuned).norm()), rel=1e-4)
+
+
+def test_init_is_one_start_for_both(net):
+    made = []
+
+    def init():
+        made.append(Net())
+        return made[-1]
+
+    value = projnorm(net, [TARGET[0]], [SOURCE], init=init, **OPTIONS)
+    assert len(made) == 1
+    reference = by_hand(made[0], *SOURCE, **OPTIONS)
+    tuned = by_hand(made[0], TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)
+    assert value == pytest.approx(float((reference - tuned).norm()), rel=1e-4)
+    assert projnorm(net, [TARGET[0]], [SOURCE], init=Net, **OPTIONS) == value
+
+
+def test_equal_data_give_zero(net):
+    x = SOURCE[0]
+    assert projnorm(net, [x], [(x, pseudo(net, x))], **OPTIONS) == 0.0
+
+
+def test_seed_decides_and_the_loader_does_not(net):
+    first = projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS)
+    source, target = TensorDataset(*SOURCE), TensorDataset(*TARGET)
+    again = projnorm(net, DataLoader(target, 9), (b for b in DataLoader(source, 32)), **OPTIONS)
+    assert again == first
+    assert projnorm(net, [TARGET[0]], [SOURCE], seed=1, **OPTIONS) != first
+    shuffling = [projnorm(net, DataLoader(target, 9, shuffle=True), [SOURCE], **OPTIONS) for _ in range(2)]
+    assert shuffling[0] == shuffling[1]
+
+
+def test_dicts_and_picked_logits(net):
+    class Wrapped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = copy.deepcopy(net)
+
+        def forward(self, pixels, scale=1.0):
+            return {"score": self.net(pixels * scale), "other": pixels}
+
+    target = [{"pixels": part, "scale": 1.0} for part in TARGET[0].split(20)]
+    source = [{"pixels": SOURCE[0], "scale": 1.0, "labels": SOURCE[1]}]
+    value = projnorm(Wrapped(), target, source, logits="score", **OPTIONS)
+    assert value == projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS)
+
+
+def frozen_state(model):
+    return (
+        {k: v.clone() for k, v in model.state_dict().items()},
+        [m.training for m in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+        [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        torch.get_rng_state(),
+    )
+
+
+def assert_same_state(before, after):
+    for a, b in zip(before, after, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_the_model_and_the_random_state_stay(net):
+    before = frozen_state(net)
+    projnorm(net, DataLoader(TensorDataset(*TARGET), 9, shuffle=True), [SOURCE], init=Net, **OPTIONS)
+    with torch.inference_mode():
+        projnorm(net, [TARGET], reference="pretrained", **OPTIONS)
+    assert_same_state(before, frozen_state(net))
+
+    def breaks():
+        yield TARGET
+        raise OSError("disk gone")
+
+    with pytest.raises(OSError, match="disk gone"):
+        projnorm(net, breaks(), [SOURCE], **OPTIONS)
+    with pytest.raises(OSError, match="disk gone"):
+        projnorm(net, [TARGET], breaks(), **OPTIONS)
+    assert_same_state(before, frozen_state(net))
+
+
+def test_fewer_rows_than_a_batch(net):
+    assert projnorm(net, [TARGET[0][:5]], [SOURCE], **OPTIONS) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": 0}, "`steps` to be an integer of at least 1, but got 0"),
+        ({"lr": 0}, "`lr`"),
+        ({"momentum": 2}, "`momentum`"),
+        ({"batch_size": 1.5}, "`batch_size`"),
+        ({"reference": "sorce"}, "did you mean 'source'"),
+        ({"source_loader": None}, "needs `source_loader`"),
+        ({"source_loader": [SOURCE[0]]}, "to yield labels"),
+        ({"source_loader": [(SOURCE[0], SOURCE[1].float())]}, "labels to be integers"),
+        ({"source_loader": [(SOURCE[0], SOURCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
+        ({"source_loader": []}, "`source_loader` to yield rows"),
+        ({"source_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
+        ({"loader": TARGET[0]}, "a single Tensor"),
+        ({"loader": []}, "yielded none"),
+        ({"loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
+        ({"loader": [{"x": TARGET[0]}, {"y": TARGET[0]}]}, "every batch to have `x`"),
+        ({"init": nn.Linear(1, 1)}, "`init` to be a function"),
+        ({"init": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))}, "a network of 3 classes, but it has 5"),
+        ({"reference": "pretrained"}, "reads no source"),
+        ({"lr": 1e30, "momentum": 0.0}, "diverged"),
+    ],
+)
+def test_bad_input_is_told(net, change, words):
+    arguments = {"loader": [TARGET[0]], "source_loader": [SOURCE], **OPTIONS, **change}
+    with pytest.raises(GdscoreError, match=words):
+        projnorm(net, **arguments)
+
+
+def test_models_that_cannot_be_used():
+    with pytest.raises(GdscoreError, match="has none"):
+        projnorm(nn.Flatten(), [TARGET[0]], [SOURCE])
+    net = Net()
+    net.kept = net(SOURCE[0][:2])
+    with pytest.raises(GdscoreError, match="deepcopy"):
+        projnorm(net, [TARGET[0]], [SOURCE])
+
+
+@pytest.mark.parametrize("size", [1, 7, 45, 100])
+def test_recut_keeps_the_rows_in_order(size):
+    batches = list(recut(zip(*(t.split(11) for t in TARGET), strict=True), size, labelled=True))
+    assert all(len(b) == size for b in batches[:-1])
+    assert torch.equal(torch.cat([b.inputs for b in batches]), TARGET[0])
+    assert torch.equal(torch.cat([b.labels for b in batches]), TARGET[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu(net):
+    net.drop.p = 0.0
+    before, state = torch.cuda.get_rng_state(), frozen_state(net)
+    value = projnorm(net, [TARGET[0]], [SOURCE], device="cuda", **OPTIONS)
+    assert value == pytest.approx(projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS), rel=0.02)
+    assert_same_state(state, frozen_state(net))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
