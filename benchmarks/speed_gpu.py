@@ -5,7 +5,8 @@
 
 ResNet-50 with random weights, batches of 128 in channels_last, bfloat16 forward pass, data already on the device:
 
-- ``gdscore``: GdScore of everything the network says, through ``gdscore.models.extract``;
+- ``extract``: logits and features of every batch, and nothing else;
+- ``gdscore``: ``gdscore.models.score`` with GdScore alone;
 - ``all``: every output-based score at once (`update`; `compute` is timed apart);
 - ``released``: the released algorithm, forward and backward through the whole network in train mode, at the same
   precision;
@@ -24,6 +25,7 @@ import torch
 
 import gdscore
 from gdscore import models
+from gdscore.models.scoring import kept_casts
 from gdscore.scores._fitting import fit_together
 from gdscore.scores.compute import run_together
 from networks import network
@@ -102,16 +104,18 @@ def main():
 
     def update(names):
         stream = models.extract(model, batches, autocast=autocast, progress=False)
-        run_together([scores[n].reset() for n in names], stream)
+        with kept_casts(model, autocast):
+            run_together([scores[n].reset() for n in names], stream)
 
     def extract_only():
-        for _ in models.extract(model, batches, autocast=autocast, progress=False):
-            pass
+        with kept_casts(model, autocast):
+            for _ in models.extract(model, batches, autocast=autocast, progress=False):
+                pass
 
     tasks = {
         "forward": forward,
         "extract": extract_only,
-        "gdscore": lambda: update(["gdscore"]),
+        "gdscore": lambda: models.score(model, batches, scores=["gdscore"], autocast=autocast, progress=False),
         "all": lambda: update(chosen),
         "released": lambda: released(model, batches, precision),
     }

@@ -98,6 +98,10 @@ def pick(x: Array, column: Array) -> Array:
 
 def put(x: Array, column: Array, value: Array | float) -> Array:
     """Matrix with ``x[i, column[i]]`` replaced by ``value``: written into ``x`` itself where that is possible."""
+    if is_torch(x):
+        # Not by indexing: assigning a number to entries of a GPU's tensor copies it there and waits.
+        index = column[:, None].long()
+        return x.scatter_(1, index, value if isinstance(value, float) else value[:, None])
     rows = namespace(x).arange(x.shape[0], device=device(x))
     if is_jax(x):
         return x.at[rows, column].set(value)

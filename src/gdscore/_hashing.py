@@ -14,15 +14,17 @@ strings of different padding keep their key. Test vectors stand in ``docs/method
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, is_numpy, is_torch, like, namespace, to_numpy, working
+from gdscore._arrays import Array, device, is_numpy, is_torch, library, like, namespace, to_numpy, working
 
 __all__ = ["id_words", "key_as_uint64", "label_hash", "row_key", "value_words"]
+
+
+_MULTIPLIERS: dict[tuple[int, str, str], tuple[Array, Array]] = {}
 
 
 def _shifted(x: Array, bits: int) -> Array:
@@ -41,11 +43,17 @@ def _fmix32(x: Array) -> Array:
     return x ^ _shifted(x, 16)
 
 
-@lru_cache(maxsize=64)
-def _multipliers(words: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    position = np.arange(1, words + 1, dtype=np.uint32)
-    second = position + np.uint32(1 << 31)
-    return _fmix32(position.view(np.int32)) | 1, _fmix32(second.view(np.int32)) | 1
+def _multipliers(words: Array) -> tuple[Array, Array]:
+    """C and d for a matrix of words, computed once for each width and device: a copy to a device waits for it."""
+    place = (words.shape[1], library(words), str(device(words)))
+    if place not in _MULTIPLIERS:
+        if len(_MULTIPLIERS) >= 64:
+            _MULTIPLIERS.clear()
+        position = np.arange(1, words.shape[1] + 1, dtype=np.uint32)
+        both = (position.view(np.int32), (position + np.uint32(1 << 31)).view(np.int32))
+        first, second = (like(_fmix32(p) | 1, words) for p in both)
+        _MULTIPLIERS[place] = first, second
+    return _MULTIPLIERS[place]
 
 
 def value_words(values: Array) -> Array:
@@ -73,7 +81,7 @@ def id_words(ids: Array) -> Array:
 def row_key(words: Array, *, lanes: int = 2) -> tuple[Array, ...]:
     """One or two int32 hashes of every row of an m×L matrix of words."""
     xp = namespace(words)
-    first, second = (like(c, words) for c in _multipliers(words.shape[1]))
+    first, second = _multipliers(words)
     mixed = (words ^ _shifted(words, 16)) * first
     mixed = mixed ^ _shifted(mixed, 15)
     sums = [mixed] if lanes == 1 else [mixed, mixed * second]

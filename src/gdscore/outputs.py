@@ -138,10 +138,8 @@ class Outputs:
 
     def held(self) -> Outputs:
         """Copy that shares no memory with the caller's arrays, in working precision."""
-        exact = ("labels", "ids")
-        return Outputs._trusted(
-            {k: arrays.detached_copy(a if k in exact else arrays.working(a)) for k, a in self._given.items()}
-        )
+        widened = {k: a if k in ("labels", "ids") else arrays.working(a) for k, a in self._given.items()}
+        return Outputs._trusted({k: arrays.detached_copy(a) if a is self._given[k] else a for k, a in widened.items()})
 
     def to_numpy(self) -> Outputs:
         """Copy the same rows to NumPy."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gdscore.models.extract import extract
@@ -60,4 +62,19 @@ def score(
     if source is not None:
         check_loader(source, "source")
     target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
-    return score_all(target, source=None if source is None else extract(model, source, **options), scores=scores)
+    reference = None if source is None else extract(model, source, **options)
+    with kept_casts(model, options.get("autocast")):
+        return score_all(target, source=reference, scores=scores)
+
+
+def kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    """Context in which autocast casts the weights once, not once for each batch.
+
+    Autocast forgets its casts when the outermost context ends. Around a pass that nobody else's code runs in, a
+    disabled one keeps them.
+    """
+    weight = next(model.parameters(), None)
+    if autocast is None or weight is None:
+        return contextlib.nullcontext()
+    kept: contextlib.AbstractContextManager[Any] = torch.autocast(weight.device.type, enabled=False)
+    return kept

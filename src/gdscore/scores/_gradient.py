@@ -26,6 +26,7 @@ __all__ = [
     "column_log_sums",
     "cross_entropy",
     "entropy",
+    "log_sum",
     "product_log_sums",
     "smoothed",
     "uniform",
@@ -35,6 +36,9 @@ __all__ = [
 _BLOCK_ELEMENTS = 1 << 20
 """Gradient entries worked on at once on a processor: 4 MiB of float32 stay in its caches, and the product of a block
 that large still runs at full speed."""
+
+_DEVICE_ELEMENTS = 1 << 26
+"""Gradient entries worked on at once on an accelerator: 256 MiB of float32."""
 
 
 class Residuals(NamedTuple):
@@ -101,33 +105,59 @@ def _exp(x: Array) -> Array:
     return namespace(x).exp(x, out=x)
 
 
-def product_log_sums(features: Array, residual: Array, p: float) -> Array:
-    """Ln Σ_d |g_dk|^p of every column k of g = XᵀR, in float64; ln max_d |g_dk| for p = ∞."""
-    if p > 1:
-        return column_log_sums(features.T @ residual, p)
-    # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
+def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> Array:
+    """Ln Σ_d |g_dk|^p of every column k of g = XᵀR for each ``batch`` rows, shape (batches, K), in float64.
+
+    For p = ∞ the logarithm of the largest entry of the column.
+    """
+    xp = namespace(features)
     d, k = features.shape[1], residual.shape[1]
-    block = max(16, _BLOCK_ELEMENTS // k) if arrays.on_host(features) else d
+    count = features.shape[0] // batch
+    x = xp.permute_dims(xp.reshape(features, (count, batch, d)), (0, 2, 1))
+    r = xp.reshape(residual, (count, batch, k))
+    if not arrays.on_host(features):
+        # One product for many mini-batches: an accelerator waits for the host to launch each of them otherwise.
+        together = max(1, _DEVICE_ELEMENTS // (d * k))
+        return xp.concat(
+            [column_log_sums(x[i : i + together] @ r[i : i + together], p) for i in range(0, count, together)]
+        )
+    return xp.stack([_log_sums_in_blocks(x[i], r[i], p) for i in range(count)])
+
+
+def _log_sums_in_blocks(x: Array, r: Array, p: float) -> Array:
+    if p > 1:
+        return column_log_sums(x @ r, p)
+    # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
+    block = max(16, _BLOCK_ELEMENTS // r.shape[1])
     total: Array = 0.0
     with np.errstate(divide="ignore"):
-        for start in range(0, d, block):
-            powers = _power(features[:, start : start + block].T @ residual, p)
+        for start in range(0, x.shape[0], block):
+            powers = _power(x[start : start + block] @ r, p)
             total = total + arrays.wide(namespace(powers).sum(powers, axis=0))
-        return namespace(total).log(total)
+        return _log(total)
 
 
 def column_log_sums(g: Array, p: float) -> Array:
-    """Ln Σ_d |g_dk|^p of every column of a matrix, which may be overwritten."""
+    """Ln Σ_d |g_dk|^p of every column of a matrix, or of each of a stack; they may be overwritten."""
     xp = namespace(g)
     with np.errstate(divide="ignore", under="ignore"):
         if p <= 1:
-            return _log(xp.sum(_power(g, p), axis=0))
+            return _log(xp.sum(_power(g, p), axis=-2))
         g = xp.abs(g)
         if p == math.inf:
-            return _log(xp.max(g, axis=0))
-        largest = xp.max(g)
+            return _log(xp.max(g, axis=-2))
+        largest = xp.max(g, axis=(-2, -1), keepdims=True)
         largest = xp.where(largest > 0, largest, xp.ones_like(largest))
-        return _log(xp.sum((g / largest) ** p, axis=0)) + p * _log(largest)
+        return _log(xp.sum((g / largest) ** p, axis=-2)) + p * _log(largest[..., 0])
+
+
+def log_sum(x: Array, axis: int) -> Array:
+    """Ln Σ exp(x) along an axis, of float64 numbers that may all be −∞."""
+    xp = namespace(x)
+    largest = xp.max(x, axis=axis, keepdims=True)
+    largest = xp.where(largest > -math.inf, largest, xp.zeros_like(largest))
+    with np.errstate(divide="ignore"):
+        return xp.squeeze(largest, axis=axis) + xp.log(xp.sum(xp.exp(x - largest), axis=axis))
 
 
 def _power(g: Array, p: float) -> Array:

@@ -113,14 +113,12 @@ class GdScore(Score):
         residuals, confident = self.residuals(chunk)
         if self.batch_size is None:
             return self._whole_set(chunk, residuals, confident)
-        stats: Stats | None = None
-        for start in range(0, len(chunk), self.batch_size):
-            rows = slice(start, start + self.batch_size)
-            unit, log_scale = residuals.unit[rows], residuals.log_scale[rows]
-            part = self._batch(chunk.features[rows], unit, log_scale, confident[rows])
-            stats = part if stats is None else self.combine(stats, part)
-        assert stats is not None
-        return stats
+        whole = len(chunk) // self.batch_size * self.batch_size
+        parts = [(slice(0, whole), self.batch_size), (slice(whole, len(chunk)), len(chunk) - whole)]
+        stats = [
+            self._batches(chunk, residuals, confident, rows, size) for rows, size in parts if rows.stop > rows.start
+        ]
+        return stats[0] if len(stats) == 1 else self.combine(*stats)
 
     def combine(self, first: Stats, second: Stats) -> Stats:
         """Log-sums add by logaddexp, gradients and weights by +."""
@@ -179,31 +177,36 @@ class GdScore(Score):
             labels = namespace(labels).where(confident, chunk.predictions, labels)
         return labels
 
-    def _batch(self, features: Array, unit: Array, log_scale: Array, confident: Array) -> Stats:
+    def _batches(
+        self, chunk: Outputs, residuals: gradient.Residuals, confident: Array, rows: slice, size: int
+    ) -> Stats:
+        """Statistics of some rows of a chunk, in mini-batches of ``size``."""
+        unit = residuals.unit[rows]
         xp = namespace(unit)
-        rows = unit.shape[0]
-        peak = xp.max(log_scale)
+        count = unit.shape[0] // size
+        log_scale = xp.reshape(residuals.log_scale[rows], (count, size))
+        peak = xp.max(log_scale, axis=1, keepdims=True)
         weights = xp.exp(log_scale - peak)
         if self.loss == "entropy":
             # Each group is averaged over its own rows; the division by all rows comes below.
-            sure = xp.sum(xp.astype(confident, unit.dtype))
-            weights = weights * xp.where(confident, rows / xp.clip(sure, 1, None), rows / xp.clip(rows - sure, 1, None))
-        sums = gradient.product_log_sums(features, unit * weights[:, None], self.p)
-        offset = arrays.wide(peak) - math.log(rows)
-        weight = 1.0 if self.variant == "published" else float(rows)
-        norms = self._log_norms_of_columns(sums) + offset + math.log(weight)
-        return {"log_norms": norms, "weight": arrays.wide(xp.ones_like(peak)) * weight}
+            sure = xp.reshape(xp.astype(confident[rows], unit.dtype), (count, size))
+            members = xp.sum(sure, axis=1, keepdims=True)
+            weights = (
+                weights * size * (sure / xp.clip(members, 1, None) + (1 - sure) / xp.clip(size - members, 1, None))
+            )
+        weighted = unit * xp.reshape(weights, (-1, 1))
+        sums = gradient.product_log_sums(chunk.features[rows], weighted, self.p, size)
+        norms = self._log_norms_of_columns(sums) + (arrays.wide(peak) - math.log(size))
+        weight = 1.0 if self.variant == "published" else float(size)
+        total = gradient.log_sum(norms, axis=0) + math.log(weight)
+        return {"log_norms": total, "weight": namespace(total).ones_like(total[0]) * (weight * count)}
 
     def _log_norms_of_columns(self, sums: Array) -> Array:
         """Log-norms of the K columns and, last, of the whole matrix, from the columns' log-sums of powers."""
         xp = namespace(sums)
-        largest = xp.max(sums)
         if self.p == math.inf:
-            return xp.concat([sums, largest[None]])
-        finite = xp.where(largest > -math.inf, largest, xp.zeros_like(largest))
-        with np.errstate(divide="ignore"):
-            total = finite + xp.log(xp.sum(xp.exp(sums - finite)))
-        return xp.concat([sums, total[None]]) / self.p
+            return xp.concat([sums, xp.max(sums, axis=-1, keepdims=True)], axis=-1)
+        return xp.concat([sums, gradient.log_sum(sums, axis=-1)[..., None]], axis=-1) / self.p
 
     def _whole_set(self, chunk: Outputs, residuals: gradient.Residuals, confident: Array) -> Stats:
         xp = namespace(residuals.unit)
