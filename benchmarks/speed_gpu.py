@@ -37,7 +37,7 @@ LEAST = {"released": 3.0}
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="ResNet-18 at 32 px, 2 batches of 32, 2 ProjNorm steps")
-    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--batches", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--steps", type=int, default=500, help="of ProjNorm")
     parser.add_argument("--output", type=Path, help="write the numbers as JSON")

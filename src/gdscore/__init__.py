@@ -24,7 +24,7 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import files, io, models
+    from gdscore import files, io, metasets, models
     from gdscore.calibration import calibration_error, fit_temperature, reliability
     from gdscore.sklearn import sklearn_head, sklearn_outputs
 
@@ -37,7 +37,7 @@ _LAZY = {
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_ROOMS = ("files", "io", "models")
+_ROOMS = ("files", "io", "metasets", "models")
 
 __all__ = [
     "GdscoreError",
@@ -52,6 +52,7 @@ __all__ = [
     "fit_temperature",
     "io",
     "list_scores",
+    "metasets",
     "models",
     "register_score",
     "reliability",

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, device, is_numpy, is_torch, library, like, namespace, to_numpy, working
 
-__all__ = ["id_words", "key_as_uint64", "label_hash", "row_key", "value_words"]
+__all__ = ["fmix32", "id_words", "key_as_uint64", "label_hash", "logical_shift", "row_key", "value_words"]
 
 
 _MULTIPLIERS: dict[tuple[int, str, str], tuple[Array, Array]] = {}
 
 
-def _shifted(x: Array, bits: int) -> Array:
+def logical_shift(x: Array, bits: int) -> Array:
+    """Right shift of int32 numbers as if they were unsigned."""
     return (x >> bits) & ((1 << (32 - bits)) - 1)
 
 
@@ -35,12 +36,13 @@ def _signed(constant: int) -> int:
     return constant - (1 << 32) if constant >= 1 << 31 else constant
 
 
-def _fmix32(x: Array) -> Array:
-    x = x ^ _shifted(x, 16)
+def fmix32(x: Array) -> Array:
+    """Finaliser of MurmurHash3 on int32 numbers."""
+    x = x ^ logical_shift(x, 16)
     x = x * _signed(0x85EBCA6B)
-    x = x ^ _shifted(x, 13)
+    x = x ^ logical_shift(x, 13)
     x = x * _signed(0xC2B2AE35)
-    return x ^ _shifted(x, 16)
+    return x ^ logical_shift(x, 16)
 
 
 def _multipliers(words: Array) -> tuple[Array, Array]:
@@ -51,7 +53,7 @@ def _multipliers(words: Array) -> tuple[Array, Array]:
             _MULTIPLIERS.clear()
         position = np.arange(1, words.shape[1] + 1, dtype=np.uint32)
         both = (position.view(np.int32), (position + np.uint32(1 << 31)).view(np.int32))
-        first, second = (like(_fmix32(p) | 1, words) for p in both)
+        first, second = (like(fmix32(p) | 1, words) for p in both)
         _MULTIPLIERS[place] = first, second
     return _MULTIPLIERS[place]
 
@@ -82,16 +84,16 @@ def row_key(words: Array, *, lanes: int = 2) -> tuple[Array, ...]:
     """One or two int32 hashes of every row of an m×L matrix of words."""
     xp = namespace(words)
     first, second = _multipliers(words)
-    mixed = (words ^ _shifted(words, 16)) * first
-    mixed = mixed ^ _shifted(mixed, 15)
+    mixed = (words ^ logical_shift(words, 16)) * first
+    mixed = mixed ^ logical_shift(mixed, 15)
     sums = [mixed] if lanes == 1 else [mixed, mixed * second]
-    return tuple(_fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in sums)
+    return tuple(fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in sums)
 
 
 def label_hash(key: Array, seed: int, classes: int) -> Array:
     """Label 0 … K−1 of every row, uniform over seeds and rows."""
-    salt = _fmix32(np.array([_signed((seed + 0x9E3779B9) & 0xFFFFFFFF)], dtype=np.int32))
-    return (_fmix32(key ^ int(salt[0])) & 0x7FFFFFFF) % classes
+    salt = fmix32(np.array([_signed((seed + 0x9E3779B9) & 0xFFFFFFFF)], dtype=np.int32))
+    return (fmix32(key ^ int(salt[0])) & 0x7FFFFFFF) % classes
 
 
 def key_as_uint64(key: tuple[Array, ...]) -> NDArray[np.uint64]:

@@ -306,8 +306,17 @@ class Outputs:
         if arrays.on_host(self._reference):
             return None
         flags = [check.ok() for check in row_checks(self._given)]
-        xp = namespace(flags[0])
-        return xp.all(xp.stack(flags))
+        return namespace(flags[0]).all(namespace(flags[0]).stack(flags))
+
+    @cached_property
+    def _marks(self) -> dict[int, Array]:
+        return {}
+
+    def mark_unsound(self, number: int) -> Array | None:
+        """``number`` where values cannot be used, else 2³¹ − 1, left on the accelerator; None on the host."""
+        if self.sound is not None and number not in self._marks:
+            self._marks[number] = namespace(self.sound).where(self.sound, 2**31 - 1, number)
+        return self._marks.get(number)
 
     def with_temperature(self, temperature: float) -> Outputs:
         """Copy of the outputs with logits divided by ``temperature``, features and the rest as they are."""

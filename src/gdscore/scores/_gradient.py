@@ -110,29 +110,29 @@ def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> 
 
     For p = ∞ the logarithm of the largest entry of the column.
     """
+    if arrays.on_host(features) or arrays.is_jax(features):
+        rows = [slice(start, start + batch) for start in range(0, features.shape[0], batch)]
+        sums = [_log_sums_in_blocks(features[b], residual[b], p) for b in rows]
+        return namespace(sums[0]).stack(sums)
+    # One product for many mini-batches: an accelerator waits for the host to launch each of them otherwise.
     xp = namespace(features)
     d, k = features.shape[1], residual.shape[1]
-    count = features.shape[0] // batch
-    x = xp.permute_dims(xp.reshape(features, (count, batch, d)), (0, 2, 1))
-    r = xp.reshape(residual, (count, batch, k))
-    if not arrays.on_host(features):
-        # One product for many mini-batches: an accelerator waits for the host to launch each of them otherwise.
-        together = max(1, _DEVICE_ELEMENTS // (d * k))
-        return xp.concat(
-            [column_log_sums(x[i : i + together] @ r[i : i + together], p) for i in range(0, count, together)]
-        )
-    return xp.stack([_log_sums_in_blocks(x[i], r[i], p) for i in range(count)])
+    x = xp.permute_dims(xp.reshape(features, (-1, batch, d)), (0, 2, 1))
+    r = xp.reshape(residual, (-1, batch, k))
+    step = max(1, _DEVICE_ELEMENTS // (d * k))
+    starts = range(0, x.shape[0], step)
+    return arrays.concatenate([column_log_sums(x[i : i + step] @ r[i : i + step], p) for i in starts])
 
 
 def _log_sums_in_blocks(x: Array, r: Array, p: float) -> Array:
     if p > 1:
-        return column_log_sums(x @ r, p)
+        return column_log_sums(x.T @ r, p)
     # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
     block = max(16, _BLOCK_ELEMENTS // r.shape[1])
     total: Array = 0.0
     with np.errstate(divide="ignore"):
-        for start in range(0, x.shape[0], block):
-            powers = _power(x[start : start + block] @ r, p)
+        for start in range(0, x.shape[1], block):
+            powers = _power(x[:, start : start + block].T @ r, p)
             total = total + arrays.wide(namespace(powers).sum(powers, axis=0))
         return _log(total)
 

@@ -256,11 +256,10 @@ class Score:
         """Add one whole chunk to the statistics."""
         self._add(self._measured(chunk))
         self._counted += len(chunk)
-        sound = chunk.sound
-        if sound is not None:
-            xp = arrays.namespace(sound)
-            number = xp.where(sound, 2**31 - 1, self._chunks)
-            self._unsound = number if self._unsound is None else xp.minimum(arrays.like(self._unsound, number), number)
+        mark = chunk.mark_unsound(self._chunks)
+        if mark is not None:
+            seen = mark if self._unsound is None else arrays.like(self._unsound, mark)
+            self._unsound = arrays.namespace(mark).minimum(seen, mark)
         self._chunks += 1
 
     def adopt_rest(self, rest: Outputs | None) -> None:

@@ -132,15 +132,20 @@ def _missing(score: Score, has: frozenset[str], source_has: frozenset[str] | Non
 
 def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
     """Feed all scores; those that work on chunks of one size share the chunks and what is derived from them."""
-    cutters = {rows: Rechunker(rows) for rows in {s.chunk_rows for s in scores}}
-    inputs = {rows: frozenset().union(*(s.inputs for s in scores if s.chunk_rows == rows)) for rows in cutters}
+    groups = [[s for s in scores if s.chunk_rows == rows] for rows in sorted({s.chunk_rows for s in scores})]
+    cutters = [Rechunker(group[0].chunk_rows) for group in groups]
+    inputs = [frozenset().union(*(s.inputs for s in group)) for group in groups]
+    admitted: object = None
     for part in target:
-        for s in scores:
-            s.admit(part)
-        for rows, cutter in cutters.items():
-            for chunk in cutter.push(part.only(inputs[rows])):
-                for s in scores:
-                    if s.chunk_rows == rows:
-                        s.absorb(chunk)
-    for s in scores:
-        s.adopt_rest(cutters[s.chunk_rows].rest())
+        shape = (part.has, part.n_classes, part.n_features)
+        if shape != admitted:
+            for s in scores:
+                s.admit(part)
+            admitted = shape
+        for group, cutter, needed in zip(groups, cutters, inputs, strict=True):
+            for chunk in cutter.push(part.only(needed)):
+                for s in group:
+                    s.absorb(chunk)
+    for group, cutter in zip(groups, cutters, strict=True):
+        for s in group:
+            s.adopt_rest(cutter.rest())

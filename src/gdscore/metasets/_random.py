@@ -1,0 +1,132 @@
+"""Random numbers that belong to an image: the same in every array library, on every device and in every batching.
+
+A draw is a hash of the seed, the family, the layer (which of a family's random fields), the position of the image in
+its set and the position in the field. Every step up to the returned number is an integer operation, a table look-up or
+one rounded float32 addition or product, so that even thresholds on these numbers fall alike everywhere::
+
+    key   = fmix32(fmix32(index_low ^ fmix32(index_high)) ^ salt(seed, family, layer))
+    bits  = fmix32(key ^ fmix32(position + 0x9e3779b9))
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._arrays import Array, like, namespace
+from gdscore._hashing import fmix32, logical_shift
+
+__all__ = ["Draws"]
+
+_CELLS = 4096
+_CELL_BITS = 12
+_EXACT_RATE = 4.0
+_MOST_COUNTS = 20
+
+
+def _words(values: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    low = (values & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.int32)
+    return low, (values >> np.uint64(32)).astype(np.uint32).view(np.int32)
+
+
+@lru_cache(maxsize=16)
+def _positions(count: int) -> NDArray[np.int32]:
+    mixed: NDArray[np.int32] = fmix32((np.arange(count, dtype=np.uint32) + np.uint32(0x9E3779B9)).view(np.int32))
+    return mixed
+
+
+@lru_cache(maxsize=1)
+def _normal_table() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Quantiles at the left end of each of 4096 cells of equal probability, and the rise within the cell."""
+    inner = [NormalDist().inv_cdf(i / _CELLS) for i in range(1, _CELLS)]
+    # The end cells are unbounded: they get the width that keeps their mean.
+    end = 2 * NormalDist().pdf(inner[0]) * _CELLS + inner[0]
+    knots = np.array([-end, *inner, end])
+    return knots[:-1].astype(np.float32), np.diff(knots).astype(np.float32)
+
+
+class Draws:
+    """Random fields for the images ``start, start + 1, …`` of a set.
+
+    Parameters
+    ----------
+    images : array of shape (N, C, H, W)
+        Fields come in the library and on the device of these.
+    family : str
+        Name of the corruption: families draw independently of each other.
+    seed, start : int
+        Seed of the whole set, and position in the set of the first image.
+    """
+
+    def __init__(self, images: Array, family: str, seed: int, start: int) -> None:
+        self._like = images
+        low, high = _words(np.arange(start, start + images.shape[0], dtype=np.uint64))
+        self._index: NDArray[np.int32] = fmix32(low ^ fmix32(high))
+        self._seed = _words(np.array([seed & (2**64 - 1)], dtype=np.uint64))
+        self._family = zlib.crc32(family.encode())
+
+    def _keys(self, layer: int) -> NDArray[np.int32]:
+        stream = np.array([(self._family + layer * 0x9E3779B9) & 0xFFFFFFFF], dtype=np.uint32).view(np.int32)
+        keys: NDArray[np.int32] = fmix32(self._index ^ fmix32(self._seed[0] ^ fmix32(self._seed[1] ^ fmix32(stream))))
+        return keys
+
+    def bits(self, layer: int, shape: tuple[int, ...]) -> Array:
+        """Field of uniform int32 words, N × ``shape``."""
+        keys, positions = like(self._keys(layer), self._like), like(_positions(int(np.prod(shape))), self._like)
+        words = fmix32(keys[:, None] ^ positions[None, :])
+        return namespace(words).reshape(words, (keys.shape[0], *shape))
+
+    def uniform(self, layer: int, shape: tuple[int, ...]) -> Array:
+        """Field of multiples of 2⁻²⁴ in [0, 1)."""
+        return _unit(logical_shift(self.bits(layer, shape), 8), 24)
+
+    def normal(self, layer: int, shape: tuple[int, ...]) -> Array:
+        """Field of standard normal numbers, within ±4."""
+        return self._quantiles(self.bits(layer, shape))
+
+    def poisson(self, layer: int, rate: Array, most: float) -> Array:
+        """Poisson numbers for a field of rates up to ``most``.
+
+        By inversion below a rate of 4, and above by the Cornish-Fisher expansion to third order, rounded.
+        """
+        xp = namespace(rate)
+        bits = self.bits(layer, tuple(rate.shape[1:]))
+        u = _unit(logical_shift(bits, 8), 24)
+        small = xp.clip(rate, max=_EXACT_RATE)
+        # exp(−rate) from sums and products alone: libraries round their own exp differently, and a count would jump.
+        term = 1.0 - small * (1 / 16) * (1.0 - small * (1 / 32) * (1.0 - small * (1 / 48) * (1.0 - small * (1 / 64))))
+        for _ in range(4):
+            term = term * term
+        cumulative, counts = term, xp.astype(u >= term, xp.float32)
+        for k in range(1, min(_MOST_COUNTS, int(8 + 4 * most))):
+            term = term * small * (1 / k)
+            cumulative = cumulative + term
+            counts = counts + xp.astype(u >= cumulative, xp.float32)
+        if most <= _EXACT_RATE:
+            return counts
+        z, root = self._quantiles(bits), xp.sqrt(xp.clip(rate, min=_EXACT_RATE))
+        expansion = rate + root * z + (z * z - 1.0) * (1 / 6) + (z - z * z * z) * (1 / 72) / root
+        return xp.where(rate <= _EXACT_RATE, counts, xp.clip(xp.floor(expansion + 0.5), min=0.0))
+
+    def per_image(self, layer: int, count: int = 1) -> NDArray[np.float64]:
+        """N × ``count`` uniform numbers in [0, 1) on the host."""
+        words = fmix32(self._keys(layer)[:, None] ^ _positions(count)[None, :])
+        unit: NDArray[np.float64] = words.view(np.uint32).astype(np.float64) * 2.0**-32
+        return unit
+
+    def _quantiles(self, bits: Array) -> Array:
+        xp = namespace(bits)
+        left, rise = (like(t, self._like) for t in _normal_table())
+        cell = xp.reshape(logical_shift(bits, 32 - _CELL_BITS), (-1,))
+        within = _unit(bits & ((1 << (32 - _CELL_BITS)) - 1), 32 - _CELL_BITS)
+        picked = [xp.reshape(xp.take(t, cell, axis=0), bits.shape) for t in (left, rise)]
+        return picked[0] + within * picked[1]
+
+
+def _unit(words: Array, bits: int) -> Array:
+    xp = namespace(words)
+    return xp.astype(words, xp.float32) * 2.0**-bits

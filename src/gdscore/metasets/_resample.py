@@ -1,0 +1,176 @@
+"""Blurring, resizing and moving pixels, in products and sums of whole arrays.
+
+Matrix products and library reductions are left out on purpose: they round differently from one library, device and
+batch size to the next. What is here gives the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._arrays import Array, device, is_numpy, like, namespace
+
+__all__ = ["bilinear", "box", "disk", "edge", "gaussian", "mean", "mirror", "motion", "pick", "upsample", "zoom"]
+
+Border: TypeAlias = Callable[[NDArray[Any], int], NDArray[Any]]
+
+
+def edge(position: NDArray[Any], size: int) -> NDArray[Any]:
+    """Index of the nearest pixel: … a a a b c c c …"""
+    clipped: NDArray[Any] = np.clip(position, 0, size - 1)
+    return clipped
+
+
+def mirror(position: NDArray[Any], size: int) -> NDArray[Any]:
+    """Index of the pixel mirrored at the outermost one: … c b a b c b a …"""
+    last = max(size - 1, 1)
+    return edge(last - np.abs(position % (2 * last) - last), size)
+
+
+def _cut(x: Array, begin: int, length: int, axis: int) -> Array:
+    return x[..., begin : begin + length] if axis == -1 else x[..., begin : begin + length, :]
+
+
+def _along(x: Array, index: NDArray[Any], weight: NDArray[Any], axis: int) -> Array:
+    """Σ_t weight[:, t] · x[index[:, t]] along the rows (−2) or columns (−1)."""
+    xp = namespace(x)
+    column = (-1,) if axis == -1 else (-1, 1)
+    total = None
+    for t in range(index.shape[1]):
+        taken = xp.take(x, like(np.ascontiguousarray(index[:, t]), x), axis=axis)
+        term = taken * xp.reshape(like(weight[:, t].astype(np.float32), x), column)
+        total = term if total is None else total + term
+    return total
+
+
+def _padded(x: Array, by: int, axis: int, border: Border) -> Array:
+    index = border(np.arange(-by, x.shape[axis] + by), x.shape[axis])
+    return namespace(x).take(x, like(index, x), axis=axis) if by else x
+
+
+def _symmetric(x: Array, half: NDArray[Any], axis: int, border: Border) -> Array:
+    size, radius = x.shape[axis], len(half) - 1
+    padded = _padded(x, radius, axis, border)
+    total = x * float(half[0])
+    for k in range(1, radius + 1):
+        pair = _cut(padded, radius - k, size, axis) + _cut(padded, radius + k, size, axis)
+        total = total + pair * float(half[k])
+    return total
+
+
+def gaussian(x: Array, sigma: float, border: Border, *, radius: int | None = None) -> Array:
+    """Gaussian blur, cut at four standard deviations unless a radius is given."""
+    radius = int(4 * sigma + 0.5) if radius is None else radius
+    if radius == 0:
+        return x
+    half = np.exp(-0.5 * (np.arange(radius + 1) / sigma) ** 2)
+    half /= half[0] + 2 * half[1:].sum()
+    return _symmetric(_symmetric(x, half, -1, border), half, -2, border)
+
+
+def disk(x: Array, radius: float, border: Border) -> Array:
+    """Mean over all pixels within a distance: horizontal boxes that grow row by row, so the cost is linear in it."""
+    height, width = x.shape[-2:]
+    reach = int(radius)
+    padded = _padded(_padded(x, reach, -1, border), reach, -2, border)
+    widths = [int(math.sqrt(radius**2 - dy**2)) for dy in range(reach + 1)]
+    boxes = _cut(padded, reach, width, -1)
+    total: Array = None
+    for half in range(reach + 1):
+        if half:
+            boxes = boxes + _cut(padded, reach - half, width, -1) + _cut(padded, reach + half, width, -1)
+        for dy in (d for d, w in enumerate(widths) if w == half):
+            for row in {reach - dy, reach + dy}:
+                part = _cut(boxes, row, height, -2)
+                total = part if total is None else total + part
+    pixels = sum((2 * w + 1) * (2 if dy else 1) for dy, w in enumerate(widths))
+    return total * (1 / pixels)
+
+
+def _linear(size: int, position: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    left = np.clip(np.floor(position).astype(np.int64), 0, max(size - 2, 0))
+    fraction = np.clip(position - left, 0, 1)
+    return np.stack([left, edge(left + 1, size)], axis=1), np.stack([1 - fraction, fraction], axis=1)
+
+
+def zoom(x: Array, factor: float) -> Array:
+    """Enlarge about the centre and cut to the old size, bilinear."""
+    for axis in (-1, -2):
+        middle = (x.shape[axis] - 1) / 2
+        position = (np.arange(x.shape[axis]) - middle) / factor + middle
+        x = _along(x, *_linear(x.shape[axis], position), axis)
+    return x
+
+
+def upsample(lattice: Array, spacing: float, height: int, width: int) -> Array:
+    """Bilinear field from its values at multiples of ``spacing`` pixels."""
+    for axis, size in ((-1, width), (-2, height)):
+        lattice = _along(lattice, *_linear(lattice.shape[axis], np.arange(size) / spacing), axis)
+    return lattice
+
+
+def box(x: Array, height: int, width: int) -> Array:
+    """Resize, each new pixel being the mean of the old pixels whose centres it covers (nearest when enlarging)."""
+    for axis, new in ((-1, width), (-2, height)):
+        old = x.shape[axis]
+        centre, reach = (np.arange(new) + 0.5) * old / new, max(old / new, 1) / 2
+        first, last = np.floor(centre - reach + 0.5), np.floor(centre + reach + 0.5)
+        index = first[:, None] + np.arange(int((last - first).max()))
+        weight = (index < last[:, None]) / (last - first)[:, None]
+        x = _along(x, edge(index.astype(np.int64), old), weight, axis)
+    return x
+
+
+def mean(x: Array) -> Array:
+    """Mean of each image's channel, N×C×1×1, added up in an order that is the same everywhere."""
+    pixels = x.shape[-1] * x.shape[-2]
+    for axis in (-1, -2):
+        while (size := x.shape[axis]) > 1:
+            half = size // 2
+            folded = _cut(x, 0, half, axis) + _cut(x, half, half, axis)
+            x = namespace(x).concat([folded, _cut(x, 2 * half, 1, axis)], axis=axis) if size % 2 else folded
+    return x * (1 / pixels)
+
+
+def pick(x: Array, rows: Array, columns: Array) -> Array:
+    """Pixel ``x[n, c, rows[n], columns[n]]``; the indices broadcast to N×H×W."""
+    xp = namespace(x)
+    n, channels, height, width = x.shape
+    # NumPy indexes with machine integers and would convert.
+    whole = xp.int64 if is_numpy(x) else xp.int32
+    plane = xp.reshape(xp.arange(n * channels, dtype=whole, device=device(x)), (n, channels, 1, 1)) * (height * width)
+    index = (xp.astype(rows, whole, copy=False) * width + xp.astype(columns, whole, copy=False))[:, None, :, :] + plane
+    return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(index, (-1,)), axis=0), x.shape)
+
+
+def bilinear(x: Array, rows: Array, columns: Array) -> Array:
+    """Values at real positions, N×H×W each, mirrored at the border."""
+    xp = namespace(x)
+    corners = []
+    for position, size in ((rows, x.shape[-2]), (columns, x.shape[-1])):
+        folded = xp.clip((size - 1) - xp.abs((size - 1) - xp.abs(position)), min=0.0)
+        low = xp.clip(xp.floor(folded), max=float(size - 2))
+        corners.append((xp.astype(low, xp.int32), (folded - low)[:, None, :, :]))
+    (top, down), (left, right) = corners
+    upper = pick(x, top, left) * (1.0 - right) + pick(x, top, left + 1) * right
+    lower = pick(x, top + 1, left) * (1.0 - right) + pick(x, top + 1, left + 1) * right
+    return upper * (1.0 - down) + lower * down
+
+
+def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
+    """Half-Gaussian trail of 2·radius + 1 pixels in a direction of each image's own (radians); edges repeat."""
+    height, width = x.shape[-2:]
+    weights = np.exp(-0.5 * (np.arange(2 * round(radius) + 1) / sigma) ** 2)
+    weights = weights[weights > 1e-4 * weights.sum()]
+    weights /= weights.sum()
+    total = x * float(weights[0])
+    for step in range(1, len(weights)):
+        down, right = (np.ceil(step * f(angle) - 0.5).astype(np.int64)[:, None] for f in (np.sin, np.cos))
+        rows, columns = edge(np.arange(height) + down, height), edge(np.arange(width) + right, width)
+        total = total + pick(x, like(rows[:, :, None], x), like(columns[:, None, :], x)) * float(weights[step])
+    return total

@@ -1,0 +1,123 @@
+"""Digital: contrast, elastic transform, pixelate, JPEG, saturate. Parameters' sources: see `gdscore.metasets.noise`."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._arrays import Array, like, namespace, to_numpy
+from gdscore.metasets import _resample as resample
+from gdscore.metasets._random import Draws
+from gdscore.metasets._registry import corruption
+from gdscore.metasets._textures import smooth_field
+
+__all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate"]
+
+_MISPRINT = 244 / 224
+"""ImageNet-C scales its elastic parameters by 244 instead of 224 pixels."""
+
+
+@corruption(
+    px32=(0.75, 0.5, 0.4, 0.3, 0.15, 0.11, 0.08, 0.055),
+    px224=(0.4, 0.3, 0.2, 0.1, 0.05, 0.037, 0.027, 0.02),
+)
+def contrast(x: Array, draws: Draws, factor: float) -> Array:
+    """Pull every value towards the mean of its image and channel: what is left of the distance is ``factor``."""
+    means = resample.mean(x)
+    return (x - means) * factor + means
+
+
+@corruption(
+    px32=(
+        *((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+        *((0.13, 0.03, 0.03), (0.17, 0.03, 0.03), (0.22, 0.03, 0.03)),
+    ),
+    px224=tuple(
+        (strength * _MISPRINT, sigma * _MISPRINT, affine * _MISPRINT)
+        for strength, sigma, affine in (
+            *((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)),
+            *((0.17, 0.01, 0.02), (0.23, 0.01, 0.02), (0.3, 0.01, 0.02)),
+        )
+    ),
+)
+def elastic_transform(x: Array, draws: Draws, strength: float, sigma: float, affine: float) -> Array:
+    """Tilt and stretch the image, then push pixels about by a smooth random field.
+
+    All parameters are shares of the image size: ``affine`` bounds the random moves of three corners, and the field is
+    uniform noise in ±1, blurred by ``sigma``, times ``strength``. The original interpolates twice, once for each step;
+    here positions are composed and interpolated once.
+    """
+    n, _, height, width = x.shape
+    size = (height * width) ** 0.5
+    middle, arm = np.array([height // 2, width // 2]), min(height, width) // 3
+    corners = np.array([middle + arm, middle + np.array([arm, -arm]), middle - arm], dtype=np.float64)
+    moved = corners + (2 * draws.per_image(0, 6).reshape(n, 3, 2) - 1) * affine * size
+    maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], moved)
+    rows = like(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
+        draws, 1, x, sigma * size, strength * size
+    )
+    columns = like(np.arange(width, dtype=np.float32), x) + smooth_field(draws, 2, x, sigma * size, strength * size)
+    m = like(maps.astype(np.float32)[..., None, None], x)
+    positions = (rows * m[:, 0, k] + columns * m[:, 1, k] + m[:, 2, k] for k in (0, 1))
+    return resample.bilinear(x, *positions)
+
+
+@corruption(
+    px32=(0.95, 0.9, 0.85, 0.75, 0.65, 0.55, 0.45, 0.35),
+    px224=(0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.16, 0.12),
+)
+def pixelate(x: Array, draws: Draws, share: float) -> Array:
+    """Shrink to a ``share`` of the size and enlarge again, both without interpolation (Pillow's BOX)."""
+    height, width = x.shape[-2:]
+    return resample.box(resample.box(x, int(height * share), int(width * share)), height, width)
+
+
+@corruption(
+    px32=(80, 65, 58, 50, 40, 30, 20, 12),
+    px224=(25, 18, 15, 10, 7, 5, 3, 2),
+)
+def jpeg_compression(x: Array, draws: Draws, quality: float) -> Array:
+    """Encode as JPEG of this ``quality`` and decode, by Pillow on the host."""
+    xp = namespace(x)
+    whole = to_numpy(xp.astype(xp.floor(x * 255.0 + 0.5), xp.uint8)).transpose(0, 2, 3, 1)
+    out = np.empty(whole.shape, dtype=np.uint8)
+    pieces = [slice(i, i + 64) for i in range(0, len(whole), 64)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda piece: _through_jpeg(whole[piece], out[piece], round(quality)), pieces))
+    return xp.astype(like(np.ascontiguousarray(out.transpose(0, 3, 1, 2)), x), xp.float32) * (1 / 255)
+
+
+def _through_jpeg(images: NDArray[Any], out: NDArray[Any], quality: int) -> None:
+    from PIL import Image
+
+    for image, target in zip(images, out, strict=True):
+        file = io.BytesIO()
+        Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).save(file, "JPEG", quality=quality)
+        target[:] = np.asarray(Image.open(file)).reshape(target.shape)
+
+
+@corruption(
+    px32=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2), (3.5, 0.3), (5, 0.4), (8, 0.5)),
+    px224=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2), (40, 0.3), (80, 0.4), (160, 0.5)),
+)
+def saturate(x: Array, draws: Draws, factor: float, offset: float) -> Array:
+    """Change the saturation S of HSV to ``factor`` · S + ``offset``, at most 1.
+
+    Grey pixels turn red when there is an offset, as in the original. The first two severities take colour away, the
+    others add it, so that severity 3 is milder than 2. An image of one channel gets the luminance of what its RGB copy
+    would become: severities 1–3 leave it as it is.
+    """
+    xp = namespace(x)
+    if x.shape[1] == 1:
+        return x * (1.0 - 0.701 * offset)
+    value, least = xp.max(x, axis=1, keepdims=True), xp.min(x, axis=1, keepdims=True)
+    spread = value - least
+    grey = spread == 0
+    old = xp.where(grey, xp.ones_like(value), spread) / xp.where(value == 0, xp.ones_like(value), value)
+    new = xp.clip(xp.where(grey, xp.zeros_like(old), old) * factor + offset, max=1.0)
+    red = like(np.array([0, 1, 1], dtype=np.float32).reshape(1, 3, 1, 1), x)
+    return value - xp.where(grey, value * red * new, (value - x) * (new / old))

@@ -1,0 +1,162 @@
+"""Weather: snow, frost, fog, brightness, spatter. Sources of the parameters: see `gdscore.metasets.noise`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._arrays import Array, like, namespace
+from gdscore.metasets import _resample as resample
+from gdscore.metasets._random import Draws
+from gdscore.metasets._registry import corruption
+from gdscore.metasets._textures import fractal
+
+__all__ = ["brightness", "fog", "frost", "snow", "spatter"]
+
+_LUMINANCE = (0.299, 0.587, 0.114)
+
+
+def _colour(rgb: tuple[float, float, float], x: Array) -> Array:
+    """Colour as 1×C×1×1: its luminance where the images have one channel."""
+    values: NDArray[Any] = np.array(rgb if x.shape[1] == 3 else [np.dot(rgb, _LUMINANCE)], dtype=np.float32)
+    return like(values.reshape(1, -1, 1, 1), x)
+
+
+@corruption(
+    px32=(
+        *((0.1, 0.2, 1, 0.6, 8, 3, 0.95), (0.1, 0.2, 1, 0.5, 10, 4, 0.9), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9)),
+        *((0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)),
+        *(
+            (0.34, 0.3, 1.25, 0.65, 14, 12, 0.76),
+            (0.38, 0.3, 1.25, 0.65, 14, 12, 0.72),
+            (0.43, 0.3, 1.25, 0.65, 14, 12, 0.68),
+        ),
+    ),
+    px224=(
+        *((0.1, 0.3, 3, 0.5, 10, 4, 0.8), (0.2, 0.3, 2, 0.5, 12, 4, 0.7), (0.55, 0.3, 4, 0.9, 12, 8, 0.7)),
+        *((0.55, 0.3, 4.5, 0.85, 12, 8, 0.65), (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55)),
+        *(
+            (0.58, 0.3, 2.5, 0.85, 12, 12, 0.5),
+            (0.61, 0.3, 2.5, 0.85, 12, 12, 0.46),
+            (0.65, 0.3, 2.5, 0.85, 12, 12, 0.42),
+        ),
+    ),
+)
+def snow(
+    x: Array,
+    draws: Draws,
+    mean: float,
+    scale: float,
+    flake: float,
+    least: float,
+    radius: float,
+    sigma: float,
+    keep: float,
+) -> Array:
+    """Whiten the image, all but a share ``keep``, and add falling flakes.
+
+    Flakes are normal noise (``mean``, ``scale``) enlarged ``flake`` times, cut off below ``least`` and drawn out
+    downwards by a motion blur (``radius``, ``sigma``) in a direction of each image's own; they are added once as they
+    are and once turned by 180°.
+    """
+    xp = namespace(x)
+    height, width = x.shape[-2:]
+    shape = (1, math.ceil(height / flake) + 1, math.ceil(width / flake) + 1)
+    layer = resample.upsample(draws.normal(0, shape) * scale + mean, flake, height, width)
+    layer = xp.clip(xp.where(layer < least, xp.zeros_like(layer), layer), min=0.0, max=1.0)
+    layer = resample.motion(layer, (draws.per_image(1)[:, 0] + 0.5) * (-np.pi / 2), radius, sigma)
+    grey = x if x.shape[1] == 1 else sum(x[:, c : c + 1] * w for c, w in enumerate(_LUMINANCE))
+    x = x * keep + xp.maximum(x, grey * 1.5 + 0.5) * (1 - keep)
+    return x + layer + xp.flip(layer, axis=(-2, -1))
+
+
+@corruption(
+    px32=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45), (0.68, 0.52), (0.6, 0.6), (0.5, 0.68)),
+    px224=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75), (0.52, 0.8), (0.44, 0.85), (0.36, 0.9)),
+)
+def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
+    """A share ``keep`` of the image behind a share ``ice`` of frost on the pane.
+
+    The original crops photographs of frosted windows; here the frost is generated: needles along three directions 60°
+    apart, of each image's own, grow where a cloudy field is dense, on a bluish film.
+    """
+    xp = namespace(x)
+    height, width = x.shape[-2:]
+    unit = (height * width) ** 0.5 / 32
+    cover = fractal(draws, 16, x, 1.6)
+    spacing = max(1.5, 0.6 * unit)
+    shape = (1, math.ceil(height / spacing) + 1, math.ceil(width / spacing) + 1)
+    turn = draws.per_image(8)[:, 0]
+    needles = xp.zeros_like(cover)
+    for k in range(3):
+        seeds = resample.upsample(draws.normal(k, shape), spacing, height, width)
+        seeds = xp.clip(seeds + cover * 2.0 - 1.7, min=0.0)
+        for side in (0.0, 1.0):
+            trail = resample.motion(seeds, (turn + k / 3 + side) * np.pi, 4 * unit, 2.2 * unit)
+            needles = xp.maximum(needles, trail)
+    texture = xp.clip(cover * 0.45 + needles * 1.1, max=1.0)
+    return x * keep + texture * _colour((0.82, 0.92, 1.0), x) * ice
+
+
+@corruption(
+    px32=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75), (2, 1.6), (2.6, 1.5), (3.4, 1.4)),
+    px224=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4), (3.6, 1.35), (4.3, 1.3), (5.2, 1.25)),
+)
+def fog(x: Array, draws: Draws, density: float, decay: float) -> Array:
+    """Add ``density`` times a cloudy field and scale back to the image's own maximum.
+
+    The field is noise on ever finer grids, each ``decay``² times fainter, interpolated and added up; the original's
+    diamond-square algorithm makes the same spectrum point by point.
+    """
+    most = namespace(x).max(x, axis=(1, 2, 3), keepdims=True)
+    return (x + fractal(draws, 0, x, decay) * density) * (most / (most + density))
+
+
+@corruption(
+    px32=(0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6),
+    px224=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+)
+def brightness(x: Array, draws: Draws, more: float) -> Array:
+    """Add ``more`` to the value V of HSV, at most 1: hue and saturation stay."""
+    xp = namespace(x)
+    value = xp.max(x, axis=1, keepdims=True)
+    brighter = xp.clip(value + more, max=1.0)
+    black = value == 0
+    return xp.where(black, brighter, x * (brighter / xp.where(black, xp.ones_like(value), value)))
+
+
+@corruption(
+    px32=(
+        *((0.62, 0.1, 0.7, 0.7, 0.5, 0), (0.65, 0.1, 0.8, 0.7, 0.5, 0), (0.65, 0.3, 1, 0.69, 0.5, 0)),
+        *((0.65, 0.1, 0.7, 0.69, 0.6, 1), (0.65, 0.1, 0.5, 0.68, 0.6, 1)),
+        *((0.67, 0.1, 0.5, 0.68, 0.6, 1), (0.69, 0.1, 0.5, 0.68, 0.6, 1), (0.71, 0.1, 0.5, 0.68, 0.6, 1)),
+    ),
+    px224=(
+        *((0.65, 0.3, 4, 0.69, 0.6, 0), (0.65, 0.3, 3, 0.68, 0.6, 0), (0.65, 0.3, 2, 0.68, 0.5, 0)),
+        *((0.65, 0.3, 1, 0.65, 1.5, 1), (0.67, 0.4, 1, 0.65, 1.5, 1)),
+        *((0.69, 0.4, 1, 0.65, 1.5, 1), (0.71, 0.4, 1, 0.65, 1.5, 1), (0.73, 0.4, 1, 0.65, 1.5, 1)),
+    ),
+)
+def spatter(
+    x: Array, draws: Draws, mean: float, scale: float, sigma: float, least: float, strength: float, mud: float
+) -> Array:
+    """Splash drops onto the image: pale water at severities 1–3, brown mud from 4 on.
+
+    Drops are where normal noise (``mean``, ``scale``), blurred by ``sigma`` pixels, exceeds ``least``. Mud covers what
+    a blur of the drops by ``strength`` leaves above 0.8. Water brightens by up to ``strength``; its light comes from a
+    relief of the drops, where the original goes through an edge detector and a distance transform.
+    """
+    xp = namespace(x)
+    layer = resample.gaussian(draws.normal(0, (1, *x.shape[-2:])) * scale + mean, sigma, resample.edge)
+    drops = layer > least
+    if mud:
+        cover = resample.gaussian(xp.astype(drops, xp.float32), strength, resample.edge)
+        cover = xp.where(cover < 0.8, xp.zeros_like(cover), cover)
+        return x * (1.0 - cover) + _colour((63 / 255, 42 / 255, 20 / 255), x) * cover
+    soft = resample.gaussian(xp.astype(drops, xp.float32), max(0.5, sigma / 2), resample.edge)
+    relief = soft - xp.roll(soft, (1, 1), axis=(-2, -1))
+    light = xp.where(drops, xp.clip(0.5 + relief, min=0.0, max=1.0), xp.zeros_like(soft)) * soft
+    return x + light * strength * _colour((175 / 255, 238 / 255, 238 / 255), x)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from gdscore import GdscoreError, metasets
+
+X = np.random.default_rng(0).random((3, 3, 16, 16), dtype=np.float32)
+
+
+def test_names():
+    names = metasets.corruption_names()
+    assert len(names) == len(set(names)) == 19
+    assert names[0] == "gaussian_noise"
+    names.clear()
+    assert len(metasets.corruption_names()) == 19
+
+
+def test_corruption_is_a_callable_with_a_family():
+    shift = metasets.Corruption("fog", 3)
+    assert shift.family == "fog"
+    np.testing.assert_array_equal(shift(X), metasets.corrupt(X, "fog", 3))
+    np.testing.assert_array_equal(shift(X[1:], start=1), shift(X)[1:])
+    assert repr(shift) == "Corruption('fog', severity=3)"
+    assert repr(metasets.Corruption("fog", 3, seed=2)) == "Corruption('fog', severity=3, seed=2)"
+    assert shift == metasets.Corruption("fog", np.int64(3))
+    assert len({shift, metasets.Corruption("fog", 3)}) == 1
+    with pytest.raises(AttributeError):
+        shift.severity = 4
+
+
+def test_corruptions():
+    shifts = metasets.corruptions()
+    assert len(shifts) == 152
+    assert [s.severity for s in shifts[:8]] == list(range(1, 9))
+    few = metasets.corruptions(iter([1, 5]), names=iter(["fog", "snow"]), seed=4)
+    assert [(s.name, s.severity, s.seed) for s in few] == [("fog", 1, 4), ("fog", 5, 4), ("snow", 1, 4), ("snow", 5, 4)]
+
+
+def test_composition_applies_its_parts_in_turn():
+    parts = (metasets.Corruption("gaussian_noise", 2), metasets.Corruption("pixelate", 5))
+    both = metasets.Composition(parts)
+    np.testing.assert_array_equal(both(X), parts[1](parts[0](X)))
+    np.testing.assert_array_equal(both(X[1:], start=1), both(X)[1:])
+    assert both.family == "composition"
+    assert repr(both) == "Composition('composition': gaussian_noise 2 → pixelate 5)"
+    whole = (X * 255).astype(np.uint8)
+    assert both(whole).dtype == np.uint8
+
+
+def test_compositions():
+    made = metasets.compositions()
+    assert len(made) == 100
+    assert [c.family for c in made[:2]] == ["composition-0", "composition-1"]
+    assert made[:20] == metasets.compositions(20)
+    assert made != metasets.compositions(100, seed=1)
+    assert {len(c.parts) for c in made} == {2, 3}
+    assert all(len({p.name for p in c.parts}) == len(c.parts) for c in made)
+    assert {p.name for c in made for p in c.parts} == set(metasets.corruption_names())
+    assert {p.severity for c in made for p in c.parts} == {1, 2, 3, 4, 5}
+    assert len({c.parts for c in made}) == 100
+    assert len({c.parts[0].seed for c in made}) == 100
+    assert metasets.compositions(0) == []
+
+
+def test_compositions_of_the_callers_choice():
+    made = metasets.compositions(30, severities=[8], names=["fog", "snow", "fog"], lengths=[1, 2])
+    assert {p.name for c in made for p in c.parts} == {"fog", "snow"}
+    assert {p.severity for c in made for p in c.parts} == {8}
+    assert {len(c.parts) for c in made} == {1, 2}
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
+def test_compositions_stay_in_the_library(convert):
+    for shift in metasets.compositions(3, seed=2):
+        got = shift(convert(X))
+        assert type(got) is type(convert(X))
+        assert got.shape == X.shape
+        np.testing.assert_allclose(np.asarray(got), shift(X), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (X.tolist(), "array of NumPy, PyTorch, JAX or CuPy, but got list"),
+        (X[0], r"shape \(N, C, H, W\), but got shape \(3, 16, 16\); add the batch axis"),
+        (X[None], "shape \\(N, C, H, W\\), but got shape"),
+        (X.transpose(0, 2, 3, 1), "channels last: transpose to \\(N, C, H, W\\) with axes \\(0, 3, 1, 2\\)"),
+        (X[:, :2], "1 or 3 channels"),
+        (np.concatenate([X, X[:, :1]], axis=1), "1 or 3 channels"),
+        (X[:0], "at least one image"),
+        (X[:, :, :7], "at least 8×8 pixels, but got 7×16"),
+        (X * 255, "from .* to 25.*: divide by 255 or pass uint8"),
+        (X - 0.5, "undo the normalisation"),
+        (np.where(np.arange(3)[:, None, None, None] == 1, np.nan, X), "without NaN, but image 1 has some"),
+        (np.where(X > 0.9, np.inf, X), "to inf"),
+        ((X * 255).astype(np.int64), "floats in \\[0, 1\\] or of uint8, but got int64"),
+        (X > 0.5, "but got bool"),
+        (X + 0j, "but got complex"),
+        (torch.from_numpy((X * 255).astype(np.int32)), "but got torch.int32"),
+        (torch.from_numpy(np.where(X > 0.9, np.nan, X)), "without NaN"),
+        (jnp.asarray(np.where(X > 0.9, np.nan, X)), "without NaN"),
+    ],
+)
+def test_unusable_images_are_refused(images, message):
+    with pytest.raises(GdscoreError, match=message):
+        metasets.corrupt(images, "contrast", 1)
+
+
+def test_a_little_over_one_is_forgiven():
+    got = metasets.corrupt(np.where(X > 0.9, 1.0005, X), "contrast", 1)
+    np.testing.assert_array_equal(got, metasets.corrupt(np.where(X > 0.9, 1.0, X), "contrast", 1))
+
+
+@pytest.mark.parametrize("severity", [0, 9, 2.0, True, "3", None])
+def test_unusable_severities_are_refused(severity):
+    with pytest.raises(GdscoreError, match="integer from 1 to 8"):
+        metasets.corrupt(X, "fog", severity)
+
+
+def test_unusable_options_are_refused():
+    with pytest.raises(GdscoreError, match="Unknown corruption 'gausian_noise': did you mean 'gaussian_noise'"):
+        metasets.corrupt(X, "gausian_noise", 1)
+    with pytest.raises(GdscoreError, match="Unknown corruption 3"):
+        metasets.corruptions(names=[3])
+    with pytest.raises(GdscoreError, match="`start`"):
+        metasets.corrupt(X, "fog", 1, start=-1)
+    with pytest.raises(GdscoreError, match="`seed`"):
+        metasets.corrupt(X, "fog", 1, seed=0.5)
+    with pytest.raises(GdscoreError, match="`count`"):
+        metasets.compositions(-1)
+    with pytest.raises(GdscoreError, match="at least as many names as the largest length"):
+        metasets.compositions(names=["fog"])
+    with pytest.raises(GdscoreError, match="one or more `Corruption`"):
+        metasets.Composition(())
+    with pytest.raises(GdscoreError, match="one or more `Corruption`"):
+        metasets.Composition(("fog",))
+
+
+def test_every_corruption_has_its_row_in_the_docs():
+    page = Path(__file__).parents[2] / "docs" / "metasets.md"
+    rows = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == metasets.corruption_names()
+    picture = page.parent / "images" / "corruptions.png"
+    assert picture.stat().st_size < 600_000
