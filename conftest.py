@@ -1,4 +1,8 @@
+"""Test settings that doctests of the source share with the tests."""
+
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -10,7 +14,7 @@ settings.load_profile("default")
 
 
 @pytest.fixture(autouse=True)
-def _same_registry_afterwards():
+def _same_registry_afterwards() -> Iterator[None]:
     before = dict(registry._REGISTRY)
     yield
     registry._REGISTRY.clear()
