@@ -1,4 +1,6 @@
-"""ResNets in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images.
+"""Networks in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images, and a small CNN.
+
+All take images in [0, 1]; there is no normalisation to forget, since a BatchNorm follows the first convolution.
 
 After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "Wide Residual Networks" (2016). With
 ``small=True`` the first convolution is 3×3 with stride 1 and there is no first pooling, as is usual for 32 px images.
@@ -7,7 +9,7 @@ After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "
 import torch
 from torch import nn
 
-__all__ = ["NETWORKS", "ResNet", "network"]
+__all__ = ["NETWORKS", "ResNet", "SmallCNN", "network"]
 
 
 def convolution(inputs, outputs, size, stride=1):
@@ -69,6 +71,24 @@ class ResNet(nn.Module):
         return self.head(self.stages(self.stem(x)).mean(dim=(2, 3)))
 
 
+class SmallCNN(nn.Module):
+    """Three blocks of two 3×3 convolutions and a pooling, global average pooling, linear head: for CPUs and digits."""
+
+    def __init__(self, classes, *, channels=3, widths=(32, 64, 96)):
+        super().__init__()
+        inputs, parts = channels, []
+        for width in widths:
+            for _ in range(2):
+                parts += [convolution(inputs, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+                inputs = width
+            parts.append(nn.MaxPool2d(2))
+        self.body = nn.Sequential(*parts)
+        self.head = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean(dim=(2, 3)))
+
+
 NETWORKS = {
     "resnet18": {"depths": (2, 2, 2, 2), "bottleneck": False},
     "resnet50": {"depths": (3, 4, 6, 3), "bottleneck": True},
@@ -77,4 +97,7 @@ NETWORKS = {
 
 
 def network(name, classes, *, small=False, channels=3):
+    """A network by its name: ``"small"`` (SmallCNN) or one of `NETWORKS`, these with ``small=True`` at 32 px."""
+    if name == "small":
+        return SmallCNN(classes, channels=channels)
     return ResNet(classes=classes, small=small, channels=channels, **NETWORKS[name])

@@ -60,7 +60,7 @@ class TestProbabilities:
     def test_logarithm_serves_as_logits(self):
         p = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
         out = gdscore.Outputs(probabilities=p)
-        np.testing.assert_allclose(out.probabilities, p, atol=1e-300)
+        np.testing.assert_allclose(out.probabilities, p, atol=1e-37)
         assert np.isfinite(out.logits).all()
         assert "logits" in out.has
         assert out.n_classes == 3
@@ -68,7 +68,7 @@ class TestProbabilities:
     @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
     def test_single_column_is_widened(self, shape):
         out = gdscore.Outputs(probabilities=np.array([0.25, 1.0, 0.0]).reshape(shape), labels=np.array([0, 1, 0]))
-        np.testing.assert_allclose(out.probabilities, [[0.75, 0.25], [0, 1], [1, 0]], atol=1e-300)
+        np.testing.assert_allclose(out.probabilities, [[0.75, 0.25], [0, 1], [1, 0]], atol=1e-37)
         assert out.accuracy == 1.0
 
     def test_float16_rounding_is_tolerated(self):
@@ -107,7 +107,24 @@ class TestRows:
         with pytest.raises(gdscore.GdscoreError, match="selects none of 10 rows"):
             made(10)[5:5]
 
+    @pytest.mark.parametrize("library", LIBRARIES)
+    def test_selections_that_do_not_fit(self, library):
+        out = made(10, library)
+        for rows, message in (
+            (np.array([100]), "indices of 10 rows, but got 100"),
+            (np.array([[0, 1], [2, 3]]), "one dimension"),
+            (np.ones(4, dtype=bool), "mask of 10 rows, but got one of 4"),
+            (np.array([0.5]), "integers"),
+            ([], "selects none"),
+            (np.zeros(10, dtype=bool), "selects none"),
+        ):
+            with pytest.raises(gdscore.GdscoreError, match=message):
+                out[rows]
+        assert np.asarray(out[::-1].labels).tolist() == np.asarray(out.labels).tolist()[::-1]
+
     def test_number_is_no_selection(self):
+        with pytest.raises(gdscore.GdscoreError, match=r"use out\[3:4\]"):
+            made(10)[np.int64(3)]
         with pytest.raises(gdscore.GdscoreError, match=r"use out\[3:4\]"):
             made(10)[3]
 
@@ -162,6 +179,7 @@ NAN[4, 1], INF[2, 0] = np.nan, -np.inf
         ({"logits": Z.astype(int)}, "floating-point numbers, but got int64"),
         ({"logits": Z.tolist()}, "NumPy, PyTorch, JAX or CuPy, but got list; numpy.asarray"),
         ({"logits": 3.0}, "but got float"),
+        ({"logits": np.ma.masked_array(Z)}, "without a mask"),
         ({"logits": Z.astype(object)}, "`logits`"),
         ({"logits": Z, "features": Z[:4]}, "as many rows as `logits`, 6, but got 4"),
         ({"logits": Z, "features": Z[:, :0]}, "`features` to have columns"),

@@ -26,11 +26,18 @@ from gdscore.scores import (
 if TYPE_CHECKING:
     from gdscore import files, io, metasets, models
     from gdscore.calibration import calibration_error, fit_temperature, reliability
+    from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
+    from gdscore.metasets import MetaSet
     from gdscore.sklearn import sklearn_head, sklearn_outputs
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "AccuracyEstimator": "gdscore.estimator",
+    "ClassEstimate": "gdscore.estimator",
+    "Estimate": "gdscore.estimator",
+    "MetaSet": "gdscore.metasets",
+    "direct_estimate": "gdscore.estimator",
     "calibration_error": "gdscore.calibration",
     "fit_temperature": "gdscore.calibration",
     "reliability": "gdscore.calibration",
@@ -40,14 +47,19 @@ _LAZY = {
 _ROOMS = ("files", "io", "metasets", "models")
 
 __all__ = [
+    "AccuracyEstimator",
+    "ClassEstimate",
+    "Estimate",
     "GdscoreError",
     "GdscoreWarning",
+    "MetaSet",
     "Outputs",
     "Score",
     "ScoreTable",
     "__version__",
     "calibration_error",
     "create_score",
+    "direct_estimate",
     "files",
     "fit_temperature",
     "io",

@@ -125,16 +125,8 @@ def full_precision(x: Array) -> Iterator[None]:
     if is_torch(x):
         import torch
 
-        precision = torch.get_float32_matmul_precision()
-        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-            # The setting is process-wide: touch it only when it is not what is needed already.
-            if precision != "highest":
-                torch.set_float32_matmul_precision("highest")
-            try:
-                yield
-            finally:
-                if precision != "highest":
-                    torch.set_float32_matmul_precision(precision)
+        with torch.no_grad(), torch.autocast(x.device.type, enabled=False), _exact_products(torch):
+            yield
     elif is_jax(x):
         import jax
 
@@ -142,3 +134,29 @@ def full_precision(x: Array) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@contextlib.contextmanager
+def _exact_products(torch: Any) -> Iterator[None]:
+    # The settings are process-wide: they are touched only where they are not what is needed already. Newer versions
+    # have one for each backend, and refuse to read the old one once somebody has set those.
+    places = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    if all(hasattr(place, "fp32_precision") for place in places):
+        changed = [(place, place.fp32_precision) for place in places]
+        changed = [(place, value) for place, value in changed if value != "ieee"]
+        try:
+            for place, _ in changed:
+                place.fp32_precision = "ieee"
+            yield
+        finally:
+            for place, value in changed:
+                place.fp32_precision = value
+        return
+    value = torch.get_float32_matmul_precision()
+    try:
+        if value != "highest":
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        if value != "highest":
+            torch.set_float32_matmul_precision(value)

@@ -80,14 +80,14 @@ def id_words(ids: Array) -> Array:
     return xp.stack([low, high], axis=1)
 
 
-def row_key(words: Array, *, lanes: int = 2) -> tuple[Array, ...]:
-    """One or two int32 hashes of every row of an m×L matrix of words."""
+def row_key(words: Array) -> tuple[Array, Array]:
+    """Two int32 hashes of every row of an m×L matrix of words."""
     xp = namespace(words)
     first, second = _multipliers(words)
     mixed = (words ^ logical_shift(words, 16)) * first
     mixed = mixed ^ logical_shift(mixed, 15)
-    sums = [mixed] if lanes == 1 else [mixed, mixed * second]
-    return tuple(fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in sums)
+    high, low = (fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in (mixed, mixed * second))
+    return high, low
 
 
 def label_hash(key: Array, seed: int, classes: int) -> Array:

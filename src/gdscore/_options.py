@@ -7,9 +7,11 @@ import numbers
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
 from gdscore.errors import GdscoreError, nearest
 
-__all__ = ["choice", "integer", "number"]
+__all__ = ["boolean", "choice", "integer", "number"]
 
 
 def number(
@@ -31,6 +33,13 @@ def integer(name: str, value: Any, *, least: int) -> int:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise GdscoreError(f"Expected `{name}` to be an integer of at least {least}, but got {value!r}")
     return int(value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise GdscoreError(f"Expected `{name}` to be True or False, but got {value!r}")
+    return bool(value)
 
 
 def choice(name: str, value: Any, valid: Collection[str]) -> str:

@@ -16,7 +16,7 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore.errors import GdscoreError
 
-__all__ = ["RowCheck", "check_outputs", "row_checks"]
+__all__ = ["RowCheck", "check_outputs", "check_rows", "row_checks"]
 
 _DIMENSIONS = {"logits": 2, "probabilities": 2, "features": 2, "peer_logits": 2, "rotation_logits": 3}
 
@@ -97,6 +97,10 @@ def check_outputs(arguments: dict[str, Any]) -> dict[str, Array]:
                 f"Expected `{name}` to be an array of NumPy, PyTorch, JAX or CuPy, but got {type(x).__name__}"
                 + ("; numpy.asarray makes one of it" if name in ("labels", "ids") or hasattr(x, "__len__") else "")
             )
+        if isinstance(x, np.ma.MaskedArray):
+            raise GdscoreError(
+                f"Expected `{name}` without a mask, but got a masked array: fill or drop those rows first"
+            )
         if arrays.is_torch(x):
             given[name] = x.detach()
         elif arrays.is_numpy(x) and x.dtype.name == "bfloat16":
@@ -120,6 +124,29 @@ def check_outputs(arguments: dict[str, Any]) -> dict[str, Array]:
     _check_columns(given)
     for check in row_checks(given):
         _require(check, reference)
+    return given
+
+
+def check_rows(rows: Any, length: int) -> Array:
+    """Index array or mask of rows as a one-dimensional array that fits; anything else is refused."""
+    given = rows if arrays.is_array(rows) else np.asarray(rows)
+    if given.ndim == 0:
+        raise GdscoreError(
+            f"Expected a slice, an index array or a mask of rows, but got a number: use out[{rows}:{rows + 1}]"
+        )
+    if given.ndim != 1:
+        raise GdscoreError(f"Expected indices or a mask of one dimension, but got shape {tuple(given.shape)}")
+    host = arrays.to_numpy(given)
+    if host.size == 0 or host.dtype == bool:
+        if host.dtype == bool and len(host) != length:
+            raise GdscoreError(f"Expected a mask of {length} rows, but got one of {len(host)}")
+        return np.flatnonzero(host) if host.dtype == bool else host.astype(np.int64)
+    if host.dtype.kind not in "iu":
+        raise GdscoreError(f"Expected indices to be integers, but got {host.dtype}")
+    if host.min() < -length or host.max() >= length:
+        raise GdscoreError(
+            f"Expected indices of {length} rows, but got {host.max() if host.max() >= length else host.min()}"
+        )
     return given
 
 

@@ -18,10 +18,13 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._hashing import id_words, label_hash, row_key, value_words
-from gdscore._validation import check_outputs, row_checks
+from gdscore._validation import check_outputs, check_rows, row_checks
 from gdscore.errors import GdscoreError
 
 __all__ = ["Outputs"]
+
+_SMALLEST = float(np.finfo(np.float32).smallest_normal)
+"""What a probability of 0 counts as, in every precision."""
 
 
 class Outputs:
@@ -35,7 +38,7 @@ class Outputs:
         Scores before the softmax, K ≥ 2. float16, bfloat16, float32 or float64, any strides.
     probabilities : array of shape (m, K), (m, 1) or (m,), optional
         For models that give nothing else, instead of ``logits``: their logarithm serves as logits, and a zero
-        counts as the smallest normal number. A single column is the probability of class 1 of a binary model.
+        counts as the smallest normal float32, 1.2e-38. A single column is the probability of class 1 of a binary model.
     features : array of shape (m, D), optional
         What enters the last linear layer.
     labels : integer array of shape (m,), optional
@@ -96,19 +99,16 @@ class Outputs:
 
     def __getitem__(self, rows: slice | Array) -> Outputs:
         """Rows by slice, index array or mask; an empty selection is an error."""
-        if isinstance(rows, int):
-            raise GdscoreError(
-                f"Expected a slice, an index array or a mask of rows, but got a number: use out[{rows}:{rows + 1}]"
-            )
-        if not isinstance(rows, slice) and not arrays.is_array(rows):
-            rows = np.asarray(rows)
+        picked = rows if isinstance(rows, slice) else check_rows(rows, len(self))
+        if isinstance(picked, slice) and picked.step is not None and picked.step < 1:
+            picked = np.arange(len(self))[picked].copy()  # torch has no backward slices
         # Ids may live elsewhere than the other arrays, so each gets the selection where it lives.
-        picked = Outputs._trusted(
-            {k: a[rows if isinstance(rows, slice) else arrays.like(rows, a)] for k, a in self._given.items()}
+        chosen = Outputs._trusted(
+            {k: a[picked if isinstance(picked, slice) else arrays.like(picked, a)] for k, a in self._given.items()}
         )
-        if not len(picked):
+        if not len(chosen):
             raise GdscoreError(f"Expected at least one row, but {rows!r} selects none of {len(self)} rows")
-        return picked
+        return chosen
 
     @staticmethod
     def concatenate(parts: Sequence[Outputs]) -> Outputs:
@@ -213,7 +213,7 @@ class Outputs:
             return arrays.working(self._get("logits"))
         p = arrays.working(self._given["probabilities"])
         xp = namespace(p)
-        return xp.log(xp.clip(p, float(xp.finfo(p.dtype).smallest_normal), None))
+        return xp.log(xp.clip(p, _SMALLEST, None))
 
     @cached_property
     def features(self) -> Array:
@@ -266,7 +266,9 @@ class Outputs:
         """H = −Σ S ln S of each row, with full relative precision near 0."""
         s, _, peak, others = self._softmax
         xp = namespace(s)
-        return xp.log1p(others) - xp.sum(s * (self.logits - peak[:, None]), axis=1)
+        # Far below the top s is 0, but 0 · ∞ would not be.
+        below = xp.clip(self.logits - peak[:, None], -1e4, None)
+        return xp.log1p(others) - xp.sum(s * below, axis=1)
 
     @cached_property
     def correct(self) -> Array:
@@ -320,10 +322,13 @@ class Outputs:
 
     def with_temperature(self, temperature: float) -> Outputs:
         """Copy of the outputs with logits divided by ``temperature``, features and the rest as they are."""
-        if not temperature > 0 or not np.isfinite(temperature):
-            raise GdscoreError(f"Expected `temperature` to be a finite number larger than 0, but got {temperature!r}")
+        if not 1e-30 <= temperature <= 1e30:
+            raise GdscoreError(f"Expected `temperature` to be a number from 1e-30 to 1e30, but got {temperature!r}")
         others = {k: a for k, a in self._given.items() if k not in ("logits", "probabilities")}
-        return Outputs._trusted({"logits": self.logits / temperature, **others})
+        scaled = self.logits / temperature
+        if temperature < 1e-3:  # only then can a quotient be too large
+            scaled = Outputs(logits=scaled)._given["logits"]
+        return Outputs._trusted({"logits": scaled, **others})
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self._given.items())

@@ -236,3 +236,14 @@ def test_cuda(pin, autocast):
     assert torch.allclose(got.logits.cpu(), expected.logits, atol=1e-3 if autocast is None else 5e-2)
     assert torch.equal(got.labels.cpu(), expected.labels)
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_numbered_rows():
+    x = torch.randn(300, 6)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    values = []
+    for size in (7, 64, 300):
+        outputs = list(extract(net, x.split(size), numbered=True))
+        assert torch.cat([out.ids for out in outputs]).tolist() == list(range(300))
+        values.append(gdscore.score("gdscore", outputs))
+    assert values == pytest.approx([values[0]] * 3, rel=1e-4)

@@ -249,7 +249,7 @@ class TestBadInput:
             gdscore.create_score("gdscore", p=2).load_state_dict(state)
         with pytest.raises(gdscore.GdscoreError, match="Expected a gdscore score state, version 1"):
             gdscore.create_score("gdscore").load_state_dict({**state, "format": "version 9"})
-        with pytest.raises(gdscore.GdscoreError, match="no entry 'name'"):
+        with pytest.raises(gdscore.GdscoreError, match="damaged: 'name'"):
             gdscore.restore_score({})
 
 
@@ -302,3 +302,130 @@ def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
         clean.merge(score).compute()
     with pytest.raises(gdscore.GdscoreError, match="source of finite numbers"):
         gdscore.create_score("doc").fit(gdscore.Outputs(logits=z, labels=np.zeros(3000, dtype=int)))
+
+
+class TestWhatAReviewFound:
+    """Each of these was once wrong."""
+
+    def test_both_ways_of_setting_torch_precision(self):
+        out = made(256, "torch", noise=2.0)
+        plain = gdscore.score("gdscore", out)
+        places = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+        if not all(hasattr(place, "fp32_precision") for place in places):
+            pytest.skip("this torch has the old setting only")
+        before = [place.fp32_precision for place in places]
+        try:
+            places[0].fp32_precision, places[1].fp32_precision = "tf32", "bf16"
+            assert gdscore.score("gdscore", out) == plain
+            assert [place.fp32_precision for place in places] == ["tf32", "bf16"]
+        finally:
+            for place, value in zip(places, before, strict=True):
+                place.fp32_precision = value
+        assert torch.get_float32_matmul_precision() == "highest"
+
+    @pytest.mark.parametrize("name", ["cot", "cott"])
+    def test_equal_rows_count_as_their_copies(self, name):
+        source = made(400, seed=3, noise=2.0)
+        z = np.tile(source.logits[:3], (100, 1))
+        named = gdscore.Outputs(logits=z, ids=np.arange(300))
+        shaken = gdscore.Outputs(logits=z + 1e-5 * np.random.default_rng(0).normal(size=z.shape))
+        value = gdscore.score(name, gdscore.Outputs(logits=z), source=source)
+        assert value == pytest.approx(gdscore.score(name, named, source=source), abs=0.011)
+        assert value == pytest.approx(gdscore.score(name, shaken, source=source), abs=0.011)
+
+    @pytest.mark.parametrize("name", ["cot", "cott"])
+    def test_rows_that_share_an_id_or_float32_bits_are_not_merged(self, name):
+        source, out = made(400, seed=3), made(500, noise=2.0, keep=("logits",))
+        value = gdscore.score(name, out, source=source)
+        shared = gdscore.Outputs(logits=out.logits, ids=np.arange(500) // 50)
+        assert gdscore.score(name, shared, source=source) == pytest.approx(value, abs=1e-6)
+        far = gdscore.Outputs(logits=out.logits.astype(np.float64) + 1e8)
+        assert gdscore.score(name, far, source=source) == pytest.approx(value, abs=1e-3)
+
+    @pytest.mark.parametrize("name", ["atc", "doc", "cot", "cott"])
+    def test_classes_of_source_and_target(self, name):
+        with pytest.raises(gdscore.GdscoreError, match="10 classes as in the source, but the outputs have 7"):
+            gdscore.score(name, made(300, classes=7), source=SOURCE)
+        with pytest.raises(gdscore.GdscoreError, match="source of one shape"):
+            gdscore.create_score(name).fit([made(1024), made(1024, classes=7)])
+        again = gdscore.restore_score(ready(name, SOURCE).state_dict())
+        with pytest.raises(gdscore.GdscoreError, match="as in the source"):
+            again.update(made(300, classes=7))
+
+    def test_merging_rows_of_equal_logits_in_any_order(self):
+        rng = np.random.default_rng(0)
+        out = gdscore.Outputs(logits=2 * np.eye(3)[rng.integers(0, 3, 300)], features=np.abs(rng.normal(size=(300, 8))))
+        values = []
+        for order in itertools.permutations(range(3)):
+            scores = [gdscore.create_score("gdscore").update(out[100 * i : 100 * i + 100]) for i in order]
+            values.append(scores[0].merge(scores[1]).merge(scores[2]).compute())
+        assert values == pytest.approx([values[0]] * 6, rel=1e-12)
+
+    def test_arrays_that_come_and_go_are_refused_at_once(self):
+        z = made(300).logits
+        score = gdscore.create_score("confscore").update(gdscore.Outputs(logits=z, ids=np.arange(300)))
+        with pytest.raises(gdscore.GdscoreError, match="arrays to stay"):
+            score.update(gdscore.Outputs(logits=z))
+        assert score.n_rows == 300
+        assert np.isfinite(score.compute())
+        score = gdscore.create_score("confscore").update(made(10)).update(made(10, keep=("logits",)))
+        assert score.n_rows == 20
+
+    def test_damaged_states(self):
+        state = ready("atc", SOURCE).update(made(10)).state_dict()
+        score = ready("atc", SOURCE).update(made(20))
+        for broken in (
+            {"format": state["format"]},
+            {k: v for k, v in state.items() if k != "rows"},
+            {**state, "options": "{x"},
+            {**state, "learned.compute": 5.0},
+            None,
+        ):
+            with pytest.raises(gdscore.GdscoreError):
+                score.load_state_dict(broken)
+            assert score.n_rows == 20
+        with pytest.raises(gdscore.GdscoreError, match="damaged"):
+            gdscore.restore_score({**state, "options": "{x"})
+        with pytest.raises(gdscore.GdscoreError, match="damaged"):
+            gdscore.restore_score(None)
+
+    @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+    def test_finite_inputs_do_not_give_nan(self):
+        edge = 0.9 * np.finfo(np.float32).max
+        wide = gdscore.Outputs(logits=np.array([[edge, -edge, 0.0]], dtype=np.float32))
+        assert gdscore.score("entropy", wide) == 0.0
+        with pytest.raises(gdscore.GdscoreError, match="too large to compute with"):
+            gdscore.score("mano", gdscore.Outputs(logits=np.full((40, 3), 1e20, dtype=np.float32)))
+        with pytest.raises(gdscore.GdscoreError, match="`temperature`"):
+            made(10).with_temperature(1e-320)
+        with pytest.raises(gdscore.GdscoreError, match="finite"):
+            gdscore.Outputs(logits=np.array([[1e20, 0.0]], dtype=np.float32)).with_temperature(1e-25)
+        flat = gdscore.Outputs(logits=np.tile(np.eye(2), (20, 1)), features=np.full((40, 3), 0.1))
+        with pytest.raises(gdscore.GdscoreError, match="features that differ"):
+            gdscore.score("dispersion", flat)
+        p = np.random.default_rng(0).dirichlet(np.full(5, 0.05), size=400)
+        p[p < 1e-6] = 0
+        p /= p.sum(1, keepdims=True)
+        both = [gdscore.score("mano", gdscore.Outputs(probabilities=p.astype(t))) for t in (np.float32, np.float64)]
+        assert both[0] == pytest.approx(both[1], rel=1e-5)
+
+    def test_options_that_are_true_or_false(self):
+        for name, option in (("gdscore", "log"), ("frechet", "squared"), ("agreescore", "soft")):
+            with pytest.raises(gdscore.GdscoreError, match=f"`{option}` to be True or False, but got 'no'"):
+                gdscore.create_score(name, **{option: "no"})
+
+    def test_nearly_equal_logits_keep_their_digits(self):
+        rng = np.random.default_rng(0)
+        z, x = (1e-4 * rng.normal(size=(128, 6))).astype(np.float32), rng.normal(size=(128, 5)).astype(np.float32)
+        e = np.exp(z.astype(np.float64))
+        g = np.abs(x.T.astype(np.float64) @ (e / e.sum(1, keepdims=True) - 1 / 6) / 128)
+        for p in (0.1, 0.3, 1.0):
+            value = gdscore.score("gdscore", gdscore.Outputs(logits=z, features=x), p=p, label_rule="uniform")
+            assert value == pytest.approx(float((g**p).sum() ** (1 / p)), rel=1e-5)
+
+    def test_margin_beyond_float64_for_the_whole_set(self):
+        z = np.zeros((300, 3))
+        z[:, 0] = 900.0
+        out = gdscore.Outputs(logits=z, features=np.ones((300, 1)))
+        for size in (128, None):
+            assert gdscore.score("gdscore", out, p=1, batch_size=size, log=True) == pytest.approx(np.log(4) - 900)

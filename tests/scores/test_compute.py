@@ -61,3 +61,13 @@ def test_picked_scores_and_options():
 def test_source_is_ignored_where_none_is_needed():
     assert gdscore.score("entropy", made(100), source=SOURCE) == gdscore.score("entropy", made(100))
     assert ready("entropy").fit(SOURCE).update(made(100)).n_rows == 100
+
+
+def test_a_single_score_that_cannot_learn_is_skipped_too():
+    out = made(300, keep=("features",))
+    table = gdscore.score_all(out, source=made(1, keep=("features",)))
+    assert "at least 2 rows of source" in table.skipped["frechet"]
+    with pytest.raises(gdscore.GdscoreError, match="Expected `needs`"):
+        gdscore.list_scores(needs=3)
+    with pytest.raises(gdscore.GdscoreError, match="Unknown score"):
+        gdscore.create_score(["a"])

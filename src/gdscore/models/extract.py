@@ -31,6 +31,7 @@ def extract(
     batchnorm: BatchNormMode = "eval",
     autocast: torch.dtype | None = None,
     labels: bool = True,
+    numbered: bool = False,
     progress: bool | None = None,
 ) -> Iterator[Outputs]:
     """Ask a model about everything a loader yields: logits, head features and labels, one `Outputs` per batch.
@@ -65,6 +66,10 @@ def extract(
         Run the forward passes under ``torch.autocast`` with this precision.
     labels : bool
         False ignores the loader's labels.
+    numbered : bool
+        Name rows by their number in the loader's order (``ids``). Random labels then hang on the number and not on the
+        bits of the logits, which can differ in the last digit with the loader's batch size. For loaders that do not
+        shuffle.
     progress : bool, optional
         Progress bar on standard error. By default where that is a terminal and the loader has a length.
 
@@ -91,7 +96,7 @@ def extract(
     rotation = None if rotation_head is None else _Rotation(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
-    return _stream(network, loader, second, rotation, labels, progress)
+    return _stream(network, loader, second, rotation, labels, numbered, progress)
 
 
 def _stream(
@@ -100,10 +105,12 @@ def _stream(
     peer: Network | None,
     rotation: _Rotation | None,
     with_labels: bool,
+    numbered: bool,
     progress: bool | None,
 ) -> Iterator[Outputs]:
     feed = Feed(loader, network.device, network.dtype)
     rows = length(loader)
+    seen = 0
     with progress_bar(rows or 0, progress if rows else False) as advance:
         while (batch := feed.take()) is not None:
             inputs, labels = batch
@@ -117,6 +124,9 @@ def _stream(
                 given["peer_logits"] = two_columns(peer.run(there, number)[0]).to(logits.device, non_blocking=True)
             if rotation is not None and features is not None:
                 given["rotation_logits"] = rotation.run(inputs, features, number)
+            if numbered:
+                given["ids"] = torch.arange(seen, seen + logits.shape[0], device=logits.device)
+                seen += logits.shape[0]
             feed.stage()
             outputs = Outputs(**given)
             del batch, inputs, logits, features, given

@@ -25,7 +25,10 @@ def fit_together(scores: Iterable[Score], source: Outputs | Iterable[Outputs] | 
     stats: dict[int, dict[str, Array]] = {}
     shape: dict[str, int | None] = {}
     for chunk in _source_chunks(source, fitting):
-        shape = {"n_classes": chunk.n_classes, "n_features": chunk.n_features}
+        here = {"n_classes": chunk.n_classes, "n_features": chunk.n_features}
+        if shape and here != shape:
+            raise GdscoreError(f"Expected a source of one shape, but it has {shape} and then {here}")
+        shape = here
         with arrays.full_precision(next(iter(chunk.arrays.values()))):
             for i, score in enumerate(fitting):
                 part = score.measure_source(chunk)
@@ -36,9 +39,8 @@ def fit_together(scores: Iterable[Score], source: Outputs | Iterable[Outputs] | 
         score._shape = {k: v for k, v in shape.items() if v is not None}
         try:
             score.learn({k: arrays.to_numpy(v) for k, v in stats[i].items()})
+            score.source_shape = {k: shape[k] for k in score.compared_with_source() if shape[k] is not None}
         except GdscoreError as error:
-            if len(fitting) == 1:
-                raise
             failures[score.name] = str(error)
         score._shape = {}
     return failures

@@ -65,8 +65,13 @@ def cross_entropy(chunk: Outputs, labels: Array) -> Residuals:
 
 def uniform(chunk: Outputs) -> Residuals:
     """S − 1/K."""
-    s = chunk.probabilities
-    return _plain(s - 1.0 / s.shape[1])
+    s, z = chunk.probabilities, chunk.logits
+    xp = namespace(s)
+    # Of nearly equal logits the difference has lost its digits; deviations from their mean have not.
+    near = xp.expm1(xp.clip(z - xp.mean(z, axis=1, keepdims=True), -1.0, 1.0))
+    middle = xp.mean(near, axis=1, keepdims=True)
+    alike = xp.max(xp.abs(near), axis=1, keepdims=True) < 0.5
+    return _plain(xp.where(alike, (near - middle) / (s.shape[1] * (1.0 + middle)), s - 1.0 / s.shape[1]))
 
 
 def smoothed(chunk: Outputs, labels: Array, epsilon: float) -> Residuals:

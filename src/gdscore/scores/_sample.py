@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gdscore import _arrays as arrays
-from gdscore._hashing import key_as_uint64
+from gdscore._hashing import key_as_uint64, row_key, value_words
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, Stats
 
@@ -21,9 +21,19 @@ __all__ = ["SampleScore", "bottom_k", "sample_of"]
 
 
 def sample_of(chunk: Outputs) -> Stats:
-    """All rows of a chunk as a sample: two hashes, a count of one and the probabilities of each."""
+    """All rows of a chunk as a sample: the row's hash, that of its probabilities, a count of one, the probabilities."""
     high, low = chunk.row_keys()
-    return {"high": high, "low": low, "counts": high * 0 + 1, "rows": chunk.probabilities}
+    # Rows are one and the same only if their probabilities are; ids, or bits lost in float32, do not tell.
+    apart = "ids" in chunk.arrays or str(chunk.probabilities.dtype).endswith("float64")
+    said = row_key(value_words(chunk.probabilities)) if apart else (high, low)
+    return {
+        "high": high,
+        "low": low,
+        "said_high": said[0],
+        "said_low": said[1],
+        "counts": high * 0 + 1,
+        "rows": chunk.probabilities,
+    }
 
 
 def bottom_k(samples: list[Stats], k: float) -> Stats:
@@ -31,16 +41,15 @@ def bottom_k(samples: list[Stats], k: float) -> Stats:
     last = samples[-1]
     parts = {n: arrays.concatenate([arrays.like(s[n], last[n]) for s in samples]) for n in last}
     keys = key_as_uint64((parts["high"], parts["low"]))
-    distinct, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    counts = np.bincount(group.ravel(), weights=arrays.to_numpy(parts["counts"]), minlength=len(distinct))
-    size = int(min(k, len(distinct)))
-    kept = arrays.like(first[:size], parts["rows"])
-    return {
-        "high": parts["high"][kept],
-        "low": parts["low"][kept],
-        "counts": arrays.like(counts[:size].astype(np.int64), parts["rows"]),
-        "rows": parts["rows"][kept],
-    }
+    said = key_as_uint64((parts["said_high"], parts["said_low"]))
+    order = np.lexsort((said, keys))
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (keys[order][1:] != keys[order][:-1]) | (said[order][1:] != said[order][:-1])
+    counts = np.add.reduceat(arrays.to_numpy(parts["counts"])[order].astype(np.int64), np.flatnonzero(new))
+    size = int(min(k, len(counts)))
+    kept = arrays.like(order[new][:size], parts["rows"])
+    picked = {n: parts[n][kept] for n in last if n != "counts"}
+    return {**picked, "counts": arrays.like(counts[:size], parts["rows"])}
 
 
 class SampleScore(Score):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias
@@ -92,6 +93,7 @@ class Score:
     # -- what every score can do ----------------------------------------------------------------------------
 
     def __init__(self) -> None:
+        self.source_shape: dict[str, int | None] = {}
         self.reset()
 
     @property
@@ -139,11 +141,14 @@ class Score:
         self._chunks = 0
         self._unsound: Array | None = None
         self._shape: dict[str, int | None] = {}
+        self._names: frozenset[str] | None = None
         return self
 
     def fit(self, source: Outputs | Iterable[Outputs]) -> Score:
         """Learn from validation data of the training distribution, where the score needs any; forgets all rows."""
-        fit_together([self], source)
+        failure = fit_together([self], source).get(self.name)
+        if failure:
+            raise GdscoreError(failure)
         return self
 
     def update(self, outputs: Outputs) -> Score:
@@ -155,11 +160,15 @@ class Score:
 
     def compute(self) -> float:
         """Return the number for all rows seen; the state stays as it is."""
-        value = self.finish(self._total())
+        value = float(self.finish(self._total()))
+        if math.isnan(value) or value == math.inf:
+            raise GdscoreError(
+                f"`{self.name}` is not finite ({value}): the numbers given are too large to compute with"
+            )
         message = self.caution()
         if message:
             warnings.warn(f"{self.name}: {message}", GdscoreWarning, stacklevel=2)
-        return float(value)
+        return value
 
     def merge(self, other: Score) -> Score:
         """Take in the rows another score of the same options and fit has seen; ``other`` stays as it is."""
@@ -190,6 +199,7 @@ class Score:
             "chunks": self._chunks,
             "unsound": -1 if bad is None else bad,
             **{f"shape.{key}": value for key, value in self._shape.items() if value is not None},
+            **{f"source_shape.{key}": value for key, value in self.source_shape.items()},
             **{f"learned.{key}": getattr(self, key) for key in self.learned if self.fitted},
             **{f"stats.{key}": arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
         }
@@ -199,29 +209,39 @@ class Score:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Score:
-        """Go on from a saved state; its name and options must be this score's."""
-        if state.get("format") != _FORMAT:
-            raise GdscoreError(f"Expected a {_FORMAT}, but got {state.get('format', 'something without a format')!r}")
-        if state["name"] != self.name:
-            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{state['name']}`")
-        if json.loads(state["options"]) != json.loads(json.dumps(self.options)):
+        """Go on from a saved state of the same name and options; nothing changes when it is another."""
+        if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
+            found = state.get("format") if isinstance(state, Mapping) else type(state).__name__
+            raise GdscoreError(f"Expected a {_FORMAT}, but got {found!r}")
+        try:
+            name, options = str(state["name"]), json.loads(state["options"])
+            counted, chunks, unsound = (int(state[key]) for key in ("rows", "chunks", "unsound"))
+        except (KeyError, TypeError, ValueError) as error:
+            raise GdscoreError(f"Expected the whole state of a score, but it is damaged: {error}") from None
+        if name != self.name:
+            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{name}`")
+        if options != json.loads(json.dumps(self.options)):
             raise GdscoreError(
-                f"Expected a state of `{self.name}` with options {self.options}, but it was saved with "
-                f"{json.loads(state['options'])}"
+                f"Expected a state of `{self.name}` with options {self.options}, but it was saved with {options}"
             )
         parts: dict[str, dict[str, Any]] = {}
         for key, value in state.items():
             if "." in key:
-                group, name = key.split(".", 1)
-                parts.setdefault(group, {})[name] = value
+                group, entry = key.split(".", 1)
+                parts.setdefault(group, {})[entry] = value
+        learned = parts.get("learned", {})
+        if learned and set(learned) != set(self.learned):
+            raise GdscoreError(f"Expected a state of `{name}` with {sorted(self.learned)}, but got {sorted(learned)}")
+        kept = {k: Outputs(**v) for k, v in parts.items() if k in ("pending", "pool")}
         self.reset()
-        for name, value in parts.get("learned", {}).items():
-            setattr(self, name, value)
+        for entry, value in learned.items():
+            setattr(self, entry, value)
         self._stats = {k: np.asarray(v) for k, v in parts["stats"].items()} if "stats" in parts else None
         self._shape = {k: int(v) for k, v in parts.get("shape", {}).items()}
-        self._counted, self._chunks = int(state["rows"]), int(state["chunks"])
-        self._unsound = np.asarray(state["unsound"]) if state["unsound"] >= 0 else None
-        self._restore_rows({k: Outputs._trusted(v) for k, v in parts.items() if k in ("pending", "pool")})
+        self.source_shape = {k: int(v) for k, v in parts.get("source_shape", {}).items()}
+        self._counted, self._chunks = counted, chunks
+        self._unsound = np.asarray(unsound) if unsound >= 0 else None
+        self._restore_rows(kept)
         return self
 
     def __repr__(self) -> str:
@@ -242,15 +262,27 @@ class Score:
         if not self.fitted:
             labelled = "labelled " if "labels" in self.source_inputs else ""
             raise GdscoreError(f"`{self.name}` needs {labelled}source data: call fit(source) first, or pass source=")
-        shape = {"n_classes": outputs.n_classes, "n_features": outputs.n_features}
+        shape = {"n_classes": outputs.n_classes}
+        if "features" in self.inputs:
+            shape["n_features"] = outputs.n_features
+        for what, there in self.source_shape.items():
+            if shape[what] != there:
+                kind = what.removeprefix("n_")
+                raise GdscoreError(f"Expected {there} {kind} as in the source, but the outputs have {shape[what]}")
         for what, seen in self._shape.items():
-            if seen is not None and shape[what] != seen:
+            if shape[what] != seen:
                 raise GdscoreError(f"Expected {what} to stay {seen} as in the rows before, but got {shape[what]}")
-        self.check_shape(shape["n_classes"], shape["n_features"])
+        names = frozenset(outputs.only(self.inputs).arrays)
+        if self._names not in (None, names):
+            seen_names, came = sorted(self._names or ()), sorted(names)
+            raise GdscoreError(f"Expected the arrays to stay {seen_names} as in the rows before, but got {came}")
         self._shape = {k: v for k, v in shape.items() if v is not None}
+        self._names = names
 
-    def check_shape(self, n_classes: int | None, n_features: int | None) -> None:
-        """Refuse rows that do not go with what was learned from the source."""
+    def compared_with_source(self) -> list[str]:
+        """Which of ``n_classes`` and ``n_features`` must be the source's."""
+        both = self.inputs & self.source_inputs
+        return [what for what, name in (("n_classes", "logits"), ("n_features", "features")) if name in both]
 
     def absorb(self, chunk: Outputs) -> None:
         """Add one whole chunk to the statistics."""

@@ -93,7 +93,7 @@ def score_all(
     """
     wanted = list_scores() if scores is None else [scores] if isinstance(scores, str) else scores
     options = wanted if isinstance(wanted, Mapping) else {name: {} for name in wanted}
-    made = {name: create_score(name, **chosen) for name, chosen in options.items()}
+    made = {name: create_score(name, **(chosen or {})) for name, chosen in options.items()}
     target, has = _peek(outputs, "outputs")
     source_has: frozenset[str] | None = None
     if source is not None:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._options import choice, integer
-from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import SampleScore
 from gdscore.scores._transport import SOLVERS, Transport, solve
@@ -73,13 +72,6 @@ class COT(SampleScore):
     def learn(self, stats: HostStats) -> None:
         """Share of each class."""
         self.class_weights_ = stats["class_counts"] / stats["class_counts"].sum()
-
-    def check_shape(self, n_classes: int | None, n_features: int | None) -> None:
-        """Refuse another number of classes than the source's."""
-        if n_classes != len(self.class_weights_):
-            raise GdscoreError(
-                f"Expected {len(self.class_weights_)} classes as in the source, but the outputs have {n_classes}"
-            )
 
     def finish(self, stats: HostStats) -> float:
         """Cost of the best transport."""

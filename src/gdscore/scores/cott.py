@@ -11,6 +11,7 @@ from gdscore import _arrays as arrays
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import bottom_k, sample_of
 from gdscore.scores._threshold import error_threshold
+from gdscore.scores._transport import Transport
 from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.cot import COT, class_counts
 from gdscore.scores.registry import register_score
@@ -54,8 +55,8 @@ class COTT(COT):
 
     def combine_source(self, first: Stats, second: Stats) -> Stats:
         """Sums, and the sample of the union."""
-        names = ("high", "low", "counts", "rows")
-        sample = bottom_k([{n: s[n] for n in names} for s in (first, second)], self.k)
+        sums = ("class_counts", "errors")
+        sample = bottom_k([{n: v for n, v in s.items() if n not in sums} for s in (first, second)], self.k)
         return {
             "class_counts": first["class_counts"] + second["class_counts"],
             "errors": first["errors"] + second["errors"],
@@ -65,24 +66,32 @@ class COTT(COT):
     def learn(self, stats: HostStats) -> None:
         """Class shares, and the threshold with the source error below it."""
         super().learn(stats)
-        plan, rows, weights = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
+        plan, rows, counts = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()
-        cheapness = _cheapness(plan.match, rows)
+        cheapness, weights = _cheapness(plan, rows, counts)
         if self.variant == "published":
-            wrong = round(error * len(cheapness))
-            self.threshold_ = float(np.sort(cheapness)[wrong - 1])
+            wrong = round(error * weights.sum())
+            self.threshold_ = float(np.sort(np.repeat(cheapness, np.rint(weights).astype(int)))[wrong - 1])
         else:
             self.threshold_ = error_threshold(cheapness, error, weights)
 
     def finish(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
         shares = []
-        for plan, rows, weights in self._plans(stats):
-            cheap = _cheapness(plan.match, rows) >= self.threshold_
-            shares.append(weights[cheap].sum() / weights.sum())
+        for plan, rows, counts in self._plans(stats):
+            cheapness, weights = _cheapness(plan, rows, counts)
+            shares.append(weights[cheapness >= self.threshold_].sum() / weights.sum())
         return float(np.mean(shares))
 
 
-def _cheapness(match: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
-    """Minus the transport cost of each row: its probability of the class it is sent to, less one."""
-    return np.asarray(rows[np.arange(len(rows)), match].astype(np.float64) - 1.0)
+def _cheapness(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Minus the transport cost of each row, and how often it occurs.
+
+    A row goes where most of it goes. One that occurs several times goes where its copies go, each share by itself.
+    """
+    once = np.flatnonzero(counts == 1)
+    several = counts[plan.rows] != 1
+    where = np.concatenate([once, plan.rows[several]])
+    match = np.concatenate([plan.match[once], plan.classes[several]])
+    weights = np.concatenate([np.ones(len(once)), plan.mass[several] * counts.sum()])
+    return np.asarray(rows[where, match].astype(np.float64) - 1.0), weights

@@ -64,7 +64,8 @@ class Dispersion(Score):
         means = sums[predicted] / counts[predicted, None]
         distance = np.square(means - sums.sum(axis=0) / rows).sum(axis=1)
         between = float(counts[predicted] @ distance)
-        if between == 0:
+        # What rounding alone leaves between equal means is nothing.
+        if between <= 1e-24 * float(counts[predicted] @ np.square(means).sum(axis=1)):
             raise GdscoreError("`dispersion` needs features that differ between predicted classes, but they do not")
         if self.variant == "published":
             return float(np.log(between / (predicted.sum() - 1)))

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._arrays import Array, namespace
+from gdscore._arrays import namespace
+from gdscore._options import boolean
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram, mirrored
@@ -52,20 +53,22 @@ class Frechet(Score):
     chunk_rows = 4 * CHUNK_ROWS
 
     def __init__(self, *, squared: bool = True) -> None:
-        self.squared = bool(squared)
+        self.squared = boolean("squared", squared)
         super().__init__()
 
     def measure(self, chunk: Outputs) -> Stats:
         """Number, mean and centred second moment of the rows."""
         x = chunk.features
         xp = namespace(x)
-        mean = xp.sum(x, axis=0, dtype=_widest(x)) / x.shape[0]
-        centred = x - xp.astype(mean, x.dtype)
-        mean = arrays.wide(mean)
+        pivot = xp.mean(x, axis=0)
+        centred = x - pivot
+        # The pivot is a rounded mean; what it is off by is small enough to be measured and taken out.
+        off = arrays.wide(centred).sum(axis=0) / x.shape[0]
+        moment = arrays.wide(lower_gram(centred)) - off[:, None] * (x.shape[0] * off)[None, :]
         return {
-            "rows": namespace(mean).zeros_like(mean[0]) + x.shape[0],
-            "mean": mean,
-            "moment": arrays.wide(lower_gram(centred)),
+            "rows": namespace(off).zeros_like(off[0]) + x.shape[0],
+            "mean": arrays.wide(pivot) + off,
+            "moment": moment,
         }
 
     def combine(self, first: Stats, second: Stats) -> Stats:
@@ -82,13 +85,6 @@ class Frechet(Score):
     def learn(self, stats: HostStats) -> None:
         """Mean and covariance of the source."""
         self.source_mean_, self.source_covariance_ = _gaussian(stats, "source")
-
-    def check_shape(self, n_classes: int | None, n_features: int | None) -> None:
-        """Refuse features of another width than the source's."""
-        if n_features is not None and n_features != len(self.source_mean_):
-            raise GdscoreError(
-                f"Expected {len(self.source_mean_)} features as in the source, but the outputs have {n_features}"
-            )
 
     def finish(self, stats: HostStats) -> float:
         """Distance of the two Gaussians, by eigenvalues of a symmetric matrix rather than a matrix root."""
@@ -117,7 +113,3 @@ def _gaussian(stats: HostStats, what: str) -> tuple[NDArray[Any], NDArray[Any]]:
     if rows < 2:
         raise GdscoreError(f"`frechet` needs at least 2 rows of {what} for a covariance, but got {int(rows)}")
     return stats["mean"], mirrored(stats["moment"]) / (rows - 1)
-
-
-def _widest(x: Array) -> Any:
-    return namespace(x).float32 if arrays.is_jax(x) else namespace(x).float64

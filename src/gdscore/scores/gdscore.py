@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore._hashing import key_as_uint64
-from gdscore._options import choice, integer, number
+from gdscore._hashing import key_as_uint64, row_key, value_words
+from gdscore._options import boolean, choice, integer, number
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import _gradient as gradient
@@ -91,7 +91,7 @@ class GdScore(Score):
         self.loss = choice("loss", loss, LOSSES)
         self.epsilon = number("epsilon", epsilon, least=0, most=1)
         self.seed = integer("seed", seed, least=0)
-        self.log = bool(log)
+        self.log = boolean("log", log)
         self.variant = choice("variant", variant, ("default", "published"))
         self.inputs = frozenset({"logits", "features"} | ({"labels"} if label_rule == "true" else set()))
         if self.batch_size is not None:
@@ -121,10 +121,21 @@ class GdScore(Score):
         return stats[0] if len(stats) == 1 else self.combine(*stats)
 
     def combine(self, first: Stats, second: Stats) -> Stats:
-        """Log-sums add by logaddexp, gradients and weights by +."""
-        return {
-            k: namespace(b).logaddexp(first[k], b) if k.startswith("log_") else first[k] + b for k, b in second.items()
-        }
+        """Log-sums add by logaddexp; gradients, a matrix times the exponential of a scale, at the larger scale."""
+        if "log_norms" in second:
+            logs = namespace(second["log_norms"]).logaddexp(first["log_norms"], second["log_norms"])
+            return {"log_norms": logs, "weight": first["weight"] + second["weight"]}
+        stats: Stats = {}
+        for name in [k.removeprefix("rows_") for k in second if k.startswith("rows_")]:
+            scales = first[f"scale_{name}"], second[f"scale_{name}"]
+            xp = namespace(scales[1])
+            scale = xp.maximum(*scales)
+            parts = [
+                s[f"gradient_{name}"] * xp.exp(own - scale) for s, own in zip((first, second), scales, strict=True)
+            ]
+            stats[f"gradient_{name}"], stats[f"scale_{name}"] = parts[0] + parts[1], scale
+            stats[f"rows_{name}"] = first[f"rows_{name}"] + second[f"rows_{name}"]
+        return stats
 
     def finish(self, stats: HostStats) -> float:
         """Mean norm, or its logarithm."""
@@ -219,9 +230,8 @@ class GdScore(Score):
             peak = xp.max(log_scale)
             peak = xp.where(peak > -math.inf, peak, xp.zeros_like(peak))
             weights = xp.exp(log_scale - peak)
-            product = arrays.wide(chunk.features.T @ (residuals.unit * weights[:, None]))
-            scale = arrays.wide(peak)
-            stats[f"gradient_{name}"] = product * namespace(scale).exp(scale)
+            stats[f"gradient_{name}"] = arrays.wide(chunk.features.T @ (residuals.unit * weights[:, None]))
+            stats[f"scale_{name}"] = arrays.wide(peak)
             rows = xp.ones_like(log_scale) if members is None else xp.astype(members, log_scale.dtype)
             stats[f"rows_{name}"] = arrays.wide(xp.sum(rows))
         return stats
@@ -231,9 +241,11 @@ class GdScore(Score):
             if self.batch_size is not None:
                 return np.asarray(stats["log_norms"] - np.log(stats["weight"]))
             groups = [k.split("_")[1] for k in stats if k.startswith("rows_")]
-            g = sum(stats[f"gradient_{name}"] / np.maximum(stats[f"rows_{name}"], 1) for name in groups)
-            sums = gradient.column_log_sums(np.asarray(g), self.p)
-            return np.asarray(self._log_norms_of_columns(sums))
+            # A group without rows has a scale of no meaning, and a gradient of 0.
+            scale = max(float(stats[f"scale_{n}"]) for n in groups if stats[f"rows_{n}"] > 0)
+            own = {n: min(float(stats[f"scale_{n}"]) - scale, 0.0) for n in groups}
+            parts = [stats[f"gradient_{n}"] * np.exp(own[n]) / max(stats[f"rows_{n}"], 1) for n in groups]
+            return np.asarray(self._log_norms_of_columns(gradient.column_log_sums(sum(parts), self.p)) + scale)
 
     # -- leftover rows of merged states ---------------------------------------------------------------------
 
@@ -266,7 +278,9 @@ class GdScore(Score):
             if whole < len(rest):
                 leftover.append(rest[whole:])
         pooled = Outputs.concatenate([rows.like(leftover[-1]) for rows in leftover])
-        order = arrays.like(np.argsort(key_as_uint64(pooled.row_keys()), kind="stable"), pooled.logits)
+        # Equal logits have equal hashes; their features then say which comes first, whatever the order of merging.
+        ties = key_as_uint64(row_key(value_words(pooled.features)))
+        order = np.lexsort((ties, key_as_uint64(pooled.row_keys())))
         return self._added(stats, self._measured(pooled[order]))
 
     def _kept_rows(self) -> dict[str, Outputs | None]:

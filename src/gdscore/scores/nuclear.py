@@ -35,9 +35,11 @@ class Nuclear(Score):
 
     def finish(self, stats: HostStats) -> float:
         """Sum of singular values over its largest possible value."""
-        eigenvalues = np.linalg.eigvalsh(stats["gram"], UPLO="L")
         rank = min(self.n_rows, self.n_classes)
-        return float(np.sqrt(np.clip(eigenvalues, 0, None)).sum() / np.sqrt(self.n_rows * rank))
+        eigenvalues = np.linalg.eigvalsh(stats["gram"], UPLO="L")[-rank:]
+        # Below this an eigenvalue is rounding, and its root would not be small.
+        real = eigenvalues[eigenvalues > 4 * np.finfo(float).eps * eigenvalues[-1]]
+        return float(np.sqrt(real).sum() / np.sqrt(self.n_rows * rank))
 
     def caution(self) -> str | None:
         """Few rows for the number of classes."""

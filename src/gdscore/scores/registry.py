@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -47,7 +48,7 @@ def register_score(name: str) -> Callable[[S], S]:
 
 def score_class(name: str) -> type[Score]:
     """Class of a registered score."""
-    if name not in _REGISTRY:
+    if not isinstance(name, str) or name not in _REGISTRY:
         raise GdscoreError(f"Unknown score {name!r}: {nearest(str(name), _REGISTRY)}")
     return _REGISTRY[name]
 
@@ -69,6 +70,8 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
     """
     if needs is None:
         return sorted(_REGISTRY)
+    if not isinstance(needs, Collection):
+        raise GdscoreError(f"Expected `needs` to be a name or names, but got {needs!r}")
     has = {needs} if isinstance(needs, str) else set(needs)
     for need in has:
         if need not in _NEEDS:
@@ -98,10 +101,9 @@ def create_score(name: str, /, **options: Any) -> Score:
 
 def restore_score(state: dict[str, Any]) -> Score:
     """Score with the options, fit and rows of a saved `Score.state_dict`."""
-    import json
-
     try:
-        score = create_score(str(state["name"]), **json.loads(state["options"]))
-    except KeyError as missing:
-        raise GdscoreError(f"Expected the state of a score, but it has no entry {missing}") from None
+        name, options = str(state["name"]), json.loads(state["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise GdscoreError(f"Expected the state of a score, but it is damaged: {error}") from None
+    score = create_score(name, **options)
     return score.load_state_dict(state)

@@ -18,6 +18,8 @@ ABSOLUTE_GAP = 1e-12  # what rounding alone leaves between two equal sums of up 
 TOTAL_UNITS = 2**50
 SOLVERS = ("auto", "native", "pot")
 
+Plan = tuple[Integers, Integers, Floats]
+
 
 class Transport(NamedTuple):
     """The solved problem.
@@ -28,10 +30,15 @@ class Transport(NamedTuple):
         The least cost Σ π_ik (1 − S_ik).
     match
         Shape (m,). The class that takes most of each row's mass, argmax_k π_ik; the smallest on ties.
+    rows, classes, mass
+        The plan: every positive π_ik as its row, its class and its value.
     """
 
     cost: float
     match: Integers
+    rows: Integers
+    classes: Integers
+    mass: Floats
 
 
 def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats, solver: str = "auto") -> Transport:
@@ -78,13 +85,13 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats, sol
         q /= q.sum()
 
     if solver == "pot":
-        cost, match, prices = _solve_with_pot(S, a, q)
+        cost, match, prices, (rows, classes, mass) = _solve_with_pot(S, a, q)
     else:
-        cost, match, prices = _solve_natively(S, row_units, class_units)
+        cost, match, prices, (rows, classes, mass) = _solve_natively(S, row_units, class_units)
     bound = _dual_value(S, a, q, prices)
     if abs(cost - bound) > RELATIVE_GAP * abs(cost) + ABSOLUTE_GAP:
         raise GdscoreError(f"the transport problem was not solved: cost {cost!r}, lower bound {bound!r}")
-    return Transport(cost, open_classes[match].astype(np.int64))
+    return Transport(cost, open_classes[match].astype(np.int64), rows, open_classes[classes].astype(np.int64), mass)
 
 
 def _normalised(weights: Floats, size: int, name: str) -> Floats:
@@ -126,7 +133,7 @@ def _dual_value(S: Floats, a: Floats, q: Floats, prices: Floats) -> float:
     return float(1.0 - q @ prices - a @ gain)
 
 
-def _solve_with_pot(S: Floats, a: Floats, q: Floats) -> tuple[float, Integers, Floats]:
+def _solve_with_pot(S: Floats, a: Floats, q: Floats) -> tuple[float, Integers, Floats, Plan]:
     """Run POT's network simplex on the m × K costs."""
     try:
         import ot
@@ -135,10 +142,12 @@ def _solve_with_pot(S: Floats, a: Floats, q: Floats) -> tuple[float, Integers, F
     plan, log = ot.emd(a, q, 1.0 - S, numItermax=2**31 - 1, log=True)
     if log["warning"] is not None:
         raise GdscoreError(f"POT did not solve the transport problem: {log['warning']}")
-    return float(1.0 - np.vdot(plan, S)), plan.argmax(axis=1), -np.asarray(log["v"], dtype=np.float64)
+    rows, classes = np.nonzero(plan)
+    prices = -np.asarray(log["v"], dtype=np.float64)
+    return float(1.0 - np.vdot(plan, S)), plan.argmax(axis=1), prices, (rows, classes, plan[rows, classes])
 
 
-def _solve_natively(S: Floats, row_units: Integers, class_units: Integers) -> tuple[float, Integers, Floats]:
+def _solve_natively(S: Floats, row_units: Integers, class_units: Integers) -> tuple[float, Integers, Floats, Plan]:
     """Balance the classes by shortest paths on the graph of classes, from near-optimal prices."""
     rewards = np.rint(S * GRID)
     rewards /= GRID
@@ -157,7 +166,7 @@ def _solve_natively(S: Floats, row_units: Integers, class_units: Integers) -> tu
     # Written in this order, each row's largest share comes last, the smallest class last of equals.
     order = np.lexsort((-classes, units))
     match[rows[order]] = classes[order]
-    return cost, match, flow.prices
+    return cost, match, flow.prices, (rows, classes, units / int(row_units.sum()))
 
 
 def _distinct_rows(rewards: Floats) -> tuple[Integers, Integers]:

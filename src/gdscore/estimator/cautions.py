@@ -1,0 +1,88 @@
+"""Warnings that earn their place: what a person should know before trusting an estimate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FEW_ROWS", "about_class_mix", "about_reference", "about_rows", "about_scores", "class_mix_accuracy"]
+
+FEW_ROWS = 200
+SMALL_REFERENCE = 500
+TOO_EASY = 0.995
+FAR_MIX = 0.15
+DISAGREEMENT = 0.3
+
+
+def about_rows(rows: int) -> list[str]:
+    """Too few rows to say much."""
+    if rows >= FEW_ROWS:
+        return []
+    return [f"{rows} rows are few: an accuracy over so few rows is uncertain by itself; collect at least {FEW_ROWS}"]
+
+
+def about_reference(rows: int, accuracy: float) -> list[str]:
+    """A reference that is too small or too easy to calibrate on."""
+    found = []
+    if rows < SMALL_REFERENCE:
+        found.append(
+            f"the reference has only {rows} rows: calibration on fewer than {SMALL_REFERENCE} is unreliable; use more"
+        )
+    if accuracy > TOO_EASY:
+        found.append(
+            f"the model makes almost no errors on the reference ({accuracy:.1%} accurate), so there is little to learn "
+            "from about its errors; a reference it finds harder would calibrate better"
+        )
+    return found
+
+
+def about_class_mix(target: NDArray[Any], reference: NDArray[Any], rows: int, corrected: float | None) -> list[str]:
+    """Predicted classes that are far from the reference's, or only a few of them."""
+    found = []
+    spread, usual = _effective_classes(target), _effective_classes(reference)
+    if spread < 0.5 * usual:
+        found.append(
+            f"predictions have collapsed to few classes (as many as {spread:.1f} equally frequent ones, against "
+            f"{usual:.1f} on the reference): the model may have failed in a way scores do not show"
+        )
+    distance = 0.5 * float(np.abs(target - reference).sum())
+    noise = 0.4 * float(np.sqrt(reference * (1 - reference) / rows).sum())
+    if distance > FAR_MIX + 2 * noise:
+        beside = "" if corrected is None else f"; if only the mix had changed, accuracy would be {corrected:.1%}"
+        found.append(
+            f"the mix of predicted classes is far from the reference's ({distance:.0%} of the rows would have to "
+            f"change class){beside}"
+        )
+    return found
+
+
+def about_scores(opinions: dict[str, float]) -> list[str]:
+    """Scores that, each by itself, say very different things."""
+    if len(opinions) < 2:
+        return []
+    low, high = min(opinions, key=lambda k: opinions[k]), max(opinions, key=lambda k: opinions[k])
+    if opinions[high] - opinions[low] < DISAGREEMENT:
+        return []
+    return [
+        f"scores disagree: {low} alone would say {opinions[low]:.0%}, {high} alone {opinions[high]:.0%}; this shift "
+        "may be unlike those calibrated on"
+    ]
+
+
+def class_mix_accuracy(confusion: NDArray[Any], predicted: NDArray[Any]) -> float | None:
+    """Accuracy if p(x | y) is that of the reference and only p(y) has changed (Lipton et al., 2018).
+
+    ``confusion[j, k]`` is the share of reference rows of class k that are predicted as j; the class mix q solves
+    confusion · q = predicted. None where that cannot be solved.
+    """
+    if np.linalg.matrix_rank(confusion) < len(confusion):
+        return None
+    mix = np.clip(np.linalg.solve(confusion, predicted), 0, None)
+    return float(np.diag(confusion) @ (mix / mix.sum()))
+
+
+def _effective_classes(mix: NDArray[Any]) -> float:
+    present = mix[mix > 0]
+    return float(np.exp(-(present * np.log(present)).sum()))

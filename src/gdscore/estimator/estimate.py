@@ -1,0 +1,84 @@
+"""`Estimate`: an accuracy with an interval, and what to be careful about."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["ClassEstimate", "Estimate"]
+
+
+@dataclass(frozen=True)
+class ClassEstimate:
+    """Estimated recall of one class: the share of its rows that are predicted as it."""
+
+    label: int
+    recall: float
+    low: float
+    high: float
+    share: float
+    """Estimated share of the class among the rows."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Accuracy on the population the rows come from.
+
+    Attributes
+    ----------
+    accuracy, low, high : float
+        Estimate and interval, in [0, 1].
+    level : float
+        How often such intervals are meant to hold the true accuracy.
+    n : int
+        Rows seen.
+    source_accuracy : float
+        Accuracy on the reference data.
+    scores : dict of str to float
+        The numbers the estimate was made of.
+    per_class : list of ClassEstimate
+        Recall by class.
+    warnings : list of str
+        What to be careful about, in plain words.
+    class_mix_accuracy : float or None
+        What the accuracy would be if nothing but the mix of classes had changed.
+    method : str
+        How it was computed.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    level: float
+    n: int
+    source_accuracy: float
+    scores: dict[str, float] = field(default_factory=dict)
+    per_class: list[ClassEstimate] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    class_mix_accuracy: float | None = None
+    method: str = "stack"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, strings, lists and dicts."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
+            f"({self.level:.0%} interval, {self.n:,} rows); it was {self.source_accuracy:.1%} on the reference data"
+        ]
+        return "\n".join(lines + [f"careful: {warning}" for warning in self.warnings])
+
+    def _repr_html_(self) -> str:
+        bar = "position:absolute;height:10px;"
+        width = max(self.high - self.low, 0.004)
+        careful = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
+        return (
+            f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} ({self.level:.0%} interval, "
+            f"{self.n:,} rows); reference {self.source_accuracy:.1%}"
+            '<div style="position:relative;height:10px;width:320px;background:#eee">'
+            f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:#9ecae1"></div>'
+            f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#08519c"></div></div>'
+            f"{f'<ul>{careful}</ul>' if careful else ''}</div>"
+        )

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gdscore
+from gdscore.estimator import cautions
+from tests.data import batches
+
+RNG = np.random.default_rng(0)
+CENTRES = np.random.default_rng(7).normal(size=(6, 8)) * 1.3
+W = CENTRES.T
+B = -0.5 * np.square(CENTRES).sum(1)
+
+
+def said(rows, noise=1.0, *, seed=0, mix=None, shrink=1.0, turn=0.0):
+    """A linear classifier on six clusters whose surroundings can change in several ways."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(6, size=rows, p=mix)
+    x = shrink * CENTRES[y] + noise * rng.normal(size=(rows, 8))
+    if turn:
+        x = (1 - turn) * x + turn * np.roll(x, 1, axis=1)
+    return gdscore.Outputs(logits=x @ W + B, features=x, labels=y)
+
+
+def metasets(rows=800):
+    for family, options in {
+        "noise": [{"noise": n} for n in np.linspace(1, 4, 10)],
+        "shrink": [{"shrink": s} for s in np.linspace(1, 0.1, 10)],
+        "turn": [{"turn": t} for t in np.linspace(0, 0.7, 10)],
+        "both": [{"noise": 1 + 2 * t, "shrink": 1 - 0.5 * t} for t in np.linspace(0, 1, 10)],
+    }.items():
+        for index, option in enumerate(options):
+            yield gdscore.MetaSet(said(rows, seed=100 + index, **option), family)
+    yield from gdscore.metasets.resampled(said(1500, seed=1), 40, rows=rows)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    reference = said(1500, seed=1)
+    return gdscore.AccuracyEstimator(level=0.8).fit(reference, metasets=metasets())
+
+
+class TestEstimate:
+    @pytest.mark.parametrize("options", [{"noise": 2.2}, {"shrink": 0.5}, {"turn": 0.35}, {"noise": 1.6, "turn": 0.2}])
+    def test_near_the_truth(self, fitted, options):
+        target = said(3000, seed=55, **options)
+        e = fitted.estimate(target)
+        assert e.low <= target.accuracy <= e.high
+        assert e.accuracy == pytest.approx(target.accuracy, abs=0.13)
+        assert e.source_accuracy == pytest.approx(said(1500, seed=1).accuracy)
+
+    def test_unshifted_data(self, fitted):
+        target = said(4000, seed=77)
+        e = fitted.estimate(target)
+        assert e.accuracy == pytest.approx(target.accuracy, abs=0.02)
+        assert e.warnings == []
+
+    def test_streams_and_seeds(self, fitted):
+        target = said(3000, seed=55, noise=2.0)
+        whole = fitted.estimate(target)
+        assert fitted.estimate(iter(batches(target, 333))) == whole
+        again = gdscore.AccuracyEstimator(level=0.8).fit(said(1500, seed=1), metasets=metasets())
+        assert again.estimate(target) == whole
+
+    def test_fewer_rows_wider_interval(self, fitted):
+        few = said(60, seed=3, noise=1.5)
+        many = few[np.tile(np.arange(60), 50)]
+        narrow, wide = fitted.estimate(many), fitted.estimate(few)
+        assert wide.accuracy == pytest.approx(narrow.accuracy, abs=0.02)
+        assert wide.high - wide.low > narrow.high - narrow.low + 0.005
+
+    def test_per_class_recalls_average_to_the_accuracy(self, fitted):
+        target = said(4000, seed=5, noise=2.0)
+        e = fitted.estimate(target)
+        assert sum(c.recall * c.share for c in e.per_class) == pytest.approx(e.accuracy, abs=1e-6)
+        true = [float((target.predictions == k)[target.labels == k].mean()) for k in range(6)]
+        held = [c.low <= t <= c.high for c, t in zip(e.per_class, true, strict=True)]
+        assert sum(held) >= 5
+
+    def test_views(self, fitted):
+        e = fitted.estimate(said(150, seed=5, noise=2.0))
+        assert str(e).startswith(f"about {e.accuracy:.1%} accurate, between {e.low:.1%} and {e.high:.1%}")
+        assert "careful: 150 rows are few" in str(e)
+        assert f"<b>{e.accuracy:.1%}</b>" in e._repr_html_()
+        assert e.to_dict()["per_class"][0]["label"] == 0
+        assert gdscore.files.write_json is not None
+
+
+class TestWarnings:
+    def test_few_rows(self, fitted):
+        assert any("150 rows are few" in w for w in fitted.estimate(said(150)).warnings)
+        assert not any("are few" in w for w in fitted.estimate(said(500)).warnings)
+
+    def test_class_mix(self, fitted):
+        mix = [0.6, 0.3, 0.05, 0.03, 0.01, 0.01]
+        target = said(3000, seed=9, mix=mix)
+        e = fitted.estimate(target)
+        assert any("mix of predicted classes is far" in w for w in e.warnings)
+        assert e.class_mix_accuracy == pytest.approx(target.accuracy, abs=0.03)
+        assert not any("mix" in w for w in fitted.estimate(said(3000, seed=9, noise=1.3)).warnings)
+
+    def test_collapse(self, fitted):
+        z = np.zeros((500, 6))
+        z[:, 2] = 3 + RNG.normal(size=500)
+        e = fitted.estimate(gdscore.Outputs(logits=z, features=RNG.normal(size=(500, 8))))
+        assert any("collapsed to few classes" in w for w in e.warnings)
+
+    def test_reference_too_small_or_too_easy(self):
+        assert any("only 120 rows" in w for w in cautions.about_reference(120, 0.9))
+        assert any("almost no errors" in w for w in cautions.about_reference(5000, 0.999))
+        assert cautions.about_reference(5000, 0.9) == []
+
+    def test_scores_that_disagree(self):
+        assert any("a alone would say 20%" in w for w in cautions.about_scores({"a": 0.2, "b": 0.9}))
+        assert cautions.about_scores({"a": 0.6, "b": 0.7}) == []
+        assert cautions.about_scores({"a": 0.6}) == []
+
+    def test_outputs_only_and_reachable_level(self):
+        est = gdscore.AccuracyEstimator(level=0.9).fit(said(1500, seed=1), head=(W, B))
+        e = est.estimate(said(2000, seed=2, noise=1.5))
+        assert any("outputs alone" in w for w in e.warnings)
+        assert e.level == 0.9
+        alone = gdscore.AccuracyEstimator(level=0.9).fit(said(1500, seed=1)).estimate(said(2000, seed=2))
+        assert alone.level == pytest.approx(5 / 6)
+        assert any("support intervals of at most 83%" in w for w in alone.warnings)
+
+
+class TestFitting:
+    def test_reference_from_the_metasets(self):
+        est = gdscore.AccuracyEstimator(level=0.8).fit(metasets=list(metasets()))
+        target = said(3000, seed=55, noise=2.2)
+        assert est.estimate(target).accuracy == pytest.approx(target.accuracy, abs=0.13)
+
+    def test_a_single_score_with_a_line(self):
+        est = gdscore.AccuracyEstimator(level=0.8, regressor="gdscore").fit(said(1500, seed=1), metasets=metasets())
+        e = est.estimate(said(3000, seed=55, noise=2.0))
+        assert list(e.scores) == ["gdscore"]
+        assert e.method == "gdscore"
+
+    def test_own_scores_must_be_possible(self):
+        with pytest.raises(gdscore.GdscoreError, match="`agreescore` needs peer_logits"):
+            gdscore.AccuracyEstimator(scores=["agreescore"]).fit(said(500), metasets=metasets(200))
+        with pytest.raises(gdscore.GdscoreError, match="did you mean 'nuclear'"):
+            gdscore.AccuracyEstimator(scores=["nucler"])
+        with pytest.raises(gdscore.GdscoreError, match="Unknown `regressor` 'stak'"):
+            gdscore.AccuracyEstimator(regressor="stak")
+        with pytest.raises(gdscore.GdscoreError, match="among `scores`"):
+            gdscore.AccuracyEstimator(scores=["nuclear"], regressor="gdscore")
+        with pytest.raises(gdscore.GdscoreError, match="`level`"):
+            gdscore.AccuracyEstimator(level=1.0)
+
+    def test_predictor_with_own_shifts(self):
+        rng = np.random.default_rng(0)
+        y = rng.integers(0, 6, 1200)
+        x = CENTRES[y] + rng.normal(size=(1200, 8))
+
+        def predict(rows):
+            return gdscore.Outputs(logits=rows @ W + B, features=rows)
+
+        def noisy(strength):
+            def shift(rows):
+                return rows + strength * np.random.default_rng(3).normal(size=rows.shape)
+
+            shift.__name__ = f"noise-{strength:.1f}"
+            return shift
+
+        shifts = [noisy(s) for s in np.linspace(0, 3, 12)]
+        est = gdscore.AccuracyEstimator(level=0.8).fit_predictor(predict, x, y, shifts=shifts, resamples=20)
+        target = said(2000, seed=8, noise=2.0)
+        e = est.estimate(target)
+        assert e.low <= target.accuracy <= e.high
+
+    def test_predictor_on_images(self):
+        from sklearn.datasets import load_digits
+        from sklearn.linear_model import LogisticRegression
+
+        digits = load_digits()
+        images, labels = (digits.images[:, None] / 16).astype(np.float32), digits.target
+        clf = LogisticRegression(max_iter=300).fit(images[:600].reshape(600, -1), labels[:600])
+
+        def predict(rows):
+            return gdscore.sklearn_outputs(clf, rows.reshape(len(rows), -1))
+
+        shifts = gdscore.metasets.corruptions((3, 6))
+        est = gdscore.AccuracyEstimator().fit_predictor(
+            predict, images[600:1000], labels[600:1000], shifts=shifts, resamples=12
+        )
+        assert len(est.families_) == 19 + 5
+        target = gdscore.sklearn_outputs(clf, images[1000:].reshape(797, -1), labels[1000:])
+        e = est.estimate(target)
+        assert e.low <= target.accuracy <= e.high
+
+    @pytest.mark.parametrize(
+        ("fit", "message"),
+        [
+            (lambda e: e.fit(), "`reference` or `metasets`"),
+            (lambda e: e.fit(gdscore.Outputs(logits=np.eye(3))), "with labels"),
+            (lambda e: e.fit(metasets=[]), "empty"),
+            (lambda e: e.fit(metasets=[said(10)]), "`gdscore.MetaSet`, but got Outputs"),
+            (lambda e: e.fit(metasets=[gdscore.MetaSet(said(300), "a")] * 3), "at least two families"),
+            (
+                lambda e: e.fit(metasets=[gdscore.MetaSet(said(300), f) for f in "abc"]),
+                "different accuracies",
+            ),
+            (lambda e: e.estimate(said(10)), "fitted estimator"),
+            (lambda e: e.save("x.gdscore"), "fitted estimator"),
+            (lambda e: e.fit_predictor(lambda x: x, np.zeros((3, 2)), np.zeros(2, dtype=int)), "as many labels"),
+            (
+                lambda e: e.fit_predictor(lambda x: x, np.zeros((3, 2)), np.zeros(3, dtype=int), shifts=[]),
+                "`predict` to return",
+            ),
+        ],
+    )
+    def test_bad_input(self, fit, message):
+        with pytest.raises(gdscore.GdscoreError, match=message):
+            fit(gdscore.AccuracyEstimator(level=0.5))
+
+    def test_bad_targets(self, fitted):
+        with pytest.raises(gdscore.GdscoreError, match="6 classes as in calibration, but they have 4"):
+            fitted.estimate(gdscore.Outputs(logits=np.zeros((9, 4)), features=np.zeros((9, 8))))
+        with pytest.raises(gdscore.GdscoreError, match="8 features as in calibration"):
+            fitted.estimate(gdscore.Outputs(logits=np.zeros((9, 6)), features=np.zeros((9, 3))))
+        with pytest.raises(gdscore.GdscoreError, match="have rows"):
+            fitted.estimate([])
+
+
+class TestFiles:
+    def test_round_trip(self, fitted, tmp_path):
+        fitted.save(tmp_path / "m.gdscore")
+        again = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
+        target = said(3000, seed=55, noise=2.0)
+        assert again.estimate(target) == fitted.estimate(target)
+        assert [p.name for p in tmp_path.iterdir()] == ["m.gdscore"]
+
+    def test_foreign_old_and_damaged_files(self, fitted, tmp_path):
+        path = tmp_path / "m.gdscore"
+        fitted.save(path)
+        state = gdscore.files.read_arrays(path)
+        gdscore.files.write_arrays(path, {**state, "version": 99})
+        with pytest.raises(gdscore.GdscoreError, match="version 1 of the estimator's file, but .* has version 99"):
+            gdscore.AccuracyEstimator.load(path)
+        gdscore.files.write_arrays(path, {k: v for k, v in state.items() if k != "fit.weights"})
+        with pytest.raises(gdscore.GdscoreError, match="damaged"):
+            gdscore.AccuracyEstimator.load(path)
+        gdscore.files.write_arrays(path, {"something": 1})
+        with pytest.raises(gdscore.GdscoreError, match="something else"):
+            gdscore.AccuracyEstimator.load(path)
+        path.write_bytes(b"not an estimator")
+        with pytest.raises(gdscore.GdscoreError):
+            gdscore.AccuracyEstimator.load(path)
+
+
+class TestDirect:
+    @pytest.mark.parametrize("name", ["confscore", "doc", "atc", "cot", "cott"])
+    @pytest.mark.parametrize("temperature", [True, False])
+    def test_equals_the_score(self, name, temperature):
+        source, target = said(1500, seed=1), said(2000, seed=2, noise=1.5)
+        e = gdscore.direct_estimate(name, target, source=source, temperature=temperature)
+        divisor = gdscore.fit_temperature(source) if temperature else 1.0
+        value = gdscore.score(name, target.with_temperature(divisor), source=source.with_temperature(divisor))
+        assert e.accuracy == pytest.approx(1 - value if name == "cot" else value)
+        assert e.low < e.accuracy < e.high
+        assert f"not the error of {name} itself" in e.warnings[0]
+
+    def test_agreement(self):
+        target = said(500)
+        peer = gdscore.Outputs(**target.arrays, peer_logits=target.logits)
+        assert gdscore.direct_estimate("agreescore", peer, source=said(500)).accuracy == 1.0
+
+    def test_refusals(self):
+        with pytest.raises(gdscore.GdscoreError, match="Unknown `name` 'nuclear'"):
+            gdscore.direct_estimate("nuclear", said(10), source=said(500))
+        with pytest.raises(gdscore.GdscoreError, match="labelled"):
+            gdscore.direct_estimate("atc", said(10), source=gdscore.Outputs(logits=np.eye(6)))
+
+    def test_interval_covers_sampling(self):
+        """Confidence of a calibrated model: the interval must hold the population's accuracy as often as it says."""
+        rng = np.random.default_rng(0)
+        z = 2 * rng.normal(size=(200_000, 4))
+        p = gdscore.Outputs(logits=z).confidence
+        source = gdscore.Outputs(logits=z[:5000], labels=(z[:5000] + rng.gumbel(size=(5000, 4))).argmax(1))
+        held = []
+        for _ in range(100):
+            rows = rng.integers(0, 200_000, 300)
+            e = gdscore.direct_estimate("confscore", gdscore.Outputs(logits=z[rows]), source=source, temperature=False)
+            held.append(e.low <= p.mean() <= e.high)
+        assert np.mean(held) >= 0.88
