@@ -52,7 +52,8 @@ def _labels_in_range(labels: Array, classes: int) -> RowCheck:
     return RowCheck(
         lambda: (xp.min(labels) >= 0) & (xp.max(labels) < classes),
         bad_rows,
-        f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes, but got another number",
+        f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes (leave `labels` out "
+        "where they are not known), but got another number",
     )
 
 

@@ -247,3 +247,9 @@ def test_numbered_rows():
         assert torch.cat([out.ids for out in outputs]).tolist() == list(range(300))
         values.append(gdscore.score("gdscore", outputs))
     assert values == pytest.approx([values[0]] * 3, rel=1e-4)
+
+
+def test_batches_without_rows_are_passed_over():
+    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    outputs = list(extract(net, [torch.randn(5, 6), torch.randn(0, 6), torch.randn(3, 6), torch.randn(0, 6)]))
+    assert [len(out) for out in outputs] == [5, 3]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
-from gdscore.models.batches import Inputs, Where, integer_labels, shapes, to_device
+from gdscore.models.batches import Inputs, Where, count_rows, integer_labels, shapes, to_device
 from gdscore.models.feed import Feed, check_loader, length
 from gdscore.models.network import Network, floating_dtype, two_columns
 from gdscore.models.untouched import BatchNormMode, untouched
@@ -115,6 +115,9 @@ def _stream(
         while (batch := feed.take()) is not None:
             inputs, labels = batch
             number = feed.taken - 1
+            if not count_rows(inputs):
+                feed.stage()
+                continue
             logits, features = network.run(inputs, number)
             given: dict[str, Tensor | None] = {"logits": two_columns(logits), "features": features}
             if labels is not None and with_labels:
