@@ -370,6 +370,8 @@ class TestWhatAReviewFound:
         assert np.isfinite(score.compute())
         score = gdscore.create_score("confscore").update(made(10)).update(made(10, keep=("logits",)))
         assert score.n_rows == 20
+        turned = gdscore.create_score("rotation").update(made(10)).update(made(10, keep=("rotation_logits",)))
+        assert turned.n_rows == 20
 
     def test_damaged_states(self):
         state = ready("atc", SOURCE).update(made(10)).state_dict()

@@ -262,7 +262,9 @@ class Score:
         if not self.fitted:
             labelled = "labelled " if "labels" in self.source_inputs else ""
             raise GdscoreError(f"`{self.name}` needs {labelled}source data: call fit(source) first, or pass source=")
-        shape = {"n_classes": outputs.n_classes}
+        shape = {}
+        if "logits" in self.inputs:
+            shape["n_classes"] = outputs.n_classes
         if "features" in self.inputs:
             shape["n_features"] = outputs.n_features
         for what, there in self.source_shape.items():
