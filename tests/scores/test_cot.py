@@ -59,14 +59,14 @@ class TestSample:
         merged = parts[0]
         for part in parts[1:]:
             merged.merge(part)
-        a, b = whole._total(), merged._total()
+        a, b = whole.statistics(), merged.statistics()
         for name in a:
             np.testing.assert_array_equal(a[name], b[name])
         assert whole.compute() == merged.compute()
 
     def test_keeps_the_rows_of_smallest_hash(self):
         out = made(2500)
-        kept = gdscore.create_score("cot", k=100).fit(SOURCE).update(out)._total()
+        kept = gdscore.create_score("cot", k=100).fit(SOURCE).update(out).statistics()
         high, low = (k.view(np.uint32).astype(np.uint64) for k in out.row_keys())
         smallest = np.argsort((high << np.uint64(32)) | low)[:100]
         np.testing.assert_array_equal(kept["rows"], out.probabilities[smallest])

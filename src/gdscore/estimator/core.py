@@ -17,10 +17,13 @@ from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.describe import RECIPE, Describer, Description, transformed
 from gdscore.estimator.direct import sampling_error
-from gdscore.estimator.estimate import ClassEstimate, Estimate
+from gdscore.estimator.estimate import Estimate
+from gdscore.estimator.per_class import recalls
 from gdscore.estimator.regress import Fit, GroupedInterval, fit_line, fit_stack
+from gdscore.io.progress import progress_bar
 from gdscore.metasets import MetaSet, compositions, corruptions, perturbed, resampled
 from gdscore.outputs import Outputs
+from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score, list_scores
 
 __all__ = ["AccuracyEstimator"]
@@ -164,8 +167,6 @@ class AccuracyEstimator:
         progress : bool, optional
             Progress bar on standard error; by default where that is a terminal.
         """
-        from gdscore.io.progress import progress_bar
-
         if shifts is None:
             small = arrays.on_host(images)
             shifts = [
@@ -269,7 +270,7 @@ class AccuracyEstimator:
             n=found.rows,
             source_accuracy=self.reference_accuracy_,
             scores=found.scores,
-            per_class=self._per_class(found, accuracy, low, high),
+            per_class=recalls(found.profile, accuracy, low, high, level),
             warnings=self._warnings(found, x, corrected),
             class_mix_accuracy=corrected,
             method=self.regressor,
@@ -280,8 +281,6 @@ class AccuracyEstimator:
         return self.interval_.n_families / (self.interval_.n_families + 1)
 
     def _same_model(self, outputs: Outputs | Iterable[Outputs]) -> Iterable[Outputs]:
-        from gdscore.scores._rechunk import stream
-
         for part in stream(outputs, "outputs"):
             for what, there, here in (
                 ("classes", self.n_classes_, part.n_classes),
@@ -316,23 +315,6 @@ class AccuracyEstimator:
             )
         return warnings
 
-    def _per_class(self, found: Description, accuracy: float, low: float, high: float) -> list[ClassEstimate]:
-        """Recall by calibrated probabilities, moved in logit space until their mean is the estimated accuracy."""
-        mass, right = found.profile["mass"], found.profile["right"]
-        recall = np.clip(right / np.maximum(mass, 1e-12), 1e-4, 1 - 1e-4)
-        share = mass / mass.sum()
-        logits = np.log(recall / (1 - recall))
-        values = {b: _moved(logits, share, b) for b in (accuracy, low, high)}
-        rows = np.maximum(mass, 1.0)
-        estimates = []
-        for k in range(len(share)):
-            value = float(values[accuracy][k])
-            noise = sampling_error(value, int(max(rows[k], 1)), self.level)
-            down = math.hypot(value - float(values[low][k]), noise)
-            up = math.hypot(float(values[high][k]) - value, noise)
-            estimates.append(ClassEstimate(k, value, max(0.0, value - down), min(1.0, value + up), float(share[k])))
-        return estimates
-
     # -- files ----------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
@@ -364,15 +346,3 @@ def _predicted(predict: Callable[[Any], Outputs], images: Any, labels: NDArray[A
 
 def _sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
-
-
-def _moved(logits: NDArray[Any], share: NDArray[Any], goal: float) -> NDArray[Any]:
-    """Probabilities whose logits are moved by one number until their weighted mean is the goal."""
-    low, high = -40.0, 40.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        if float(share @ (1 / (1 + np.exp(-(logits + middle))))) < goal:
-            low = middle
-        else:
-            high = middle
-    return np.asarray(1 / (1 + np.exp(-(logits + 0.5 * (low + high)))))

@@ -106,8 +106,8 @@ class Describer:
             profile.update(scaled)
             for name, s in self.scores.items():
                 s.update(scaled if name in CALIBRATED else part)
-        values = {name: s.finish(s._total()) for name, s in self.scores.items()}
-        return Description(values, profile.n_rows, profile._total())
+        values = {name: s.finish(s.statistics()) for name, s in self.scores.items()}
+        return Description(values, profile.n_rows, profile.statistics())
 
 
 def transformed(name: str, value: float, rows: int) -> float:

@@ -64,7 +64,7 @@ def direct_estimate(
         score.fit(source.with_temperature(divisor))
     for part in stream(outputs, "outputs"):
         score.update(part.with_temperature(divisor))
-    value = score.finish(score._total())
+    value = score.finish(score.statistics())
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
     error = sampling_error(accuracy, score.n_rows, level)
     return Estimate(

@@ -69,7 +69,7 @@ class SampleScore(Score):
 
         One row in k moves a mean transport cost in [0, 1] by at most 1/k: McDiarmid's inequality.
         """
-        kept = int(self._total()["counts"].sum()) if self.n_rows else 0
+        kept = int(self.statistics()["counts"].sum()) if self.n_rows else 0
         return 0.0 if kept == self.n_rows else math.sqrt(math.log(40) / (2 * self.k))
 
     def measure(self, chunk: Outputs) -> Stats:

@@ -160,7 +160,7 @@ class Score:
 
     def compute(self) -> float:
         """Return the number for all rows seen; the state stays as it is."""
-        value = float(self.finish(self._total()))
+        value = float(self.finish(self.statistics()))
         if math.isnan(value) or value == math.inf:
             raise GdscoreError(
                 f"`{self.name}` is not finite ({value}): the numbers given are too large to compute with"
@@ -313,7 +313,8 @@ class Score:
     def _add(self, more: Stats) -> None:
         self._stats = self._added(self._stats, more)
 
-    def _total(self) -> HostStats:
+    def statistics(self) -> HostStats:
+        """Statistics of all rows seen, on the host: what `finish` makes the number of."""
         if not self.n_rows:
             raise GdscoreError(f"`{self.name}` has seen no rows: call update before compute")
         self._raise_if_unsound()

@@ -148,7 +148,7 @@ class GdScore(Score):
 
     def compute_per_class(self) -> NDArray[Any]:
         """Mean norm of each class's column of the gradient, shape (K,): which classes the number comes from."""
-        parts = self._log_norms(self._total())[:-1]
+        parts = self._log_norms(self.statistics())[:-1]
         return parts if self.log else np.exp(parts)
 
     def caution(self) -> str | None:
