@@ -15,6 +15,7 @@ from gdscore._options import integer, number
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import cautions, storage
+from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.describe import RECIPE, Describer, Description, transformed
 from gdscore.estimator.direct import sampling_error
 from gdscore.estimator.estimate import Estimate
@@ -55,6 +56,10 @@ class AccuracyEstimator:
         Of the reference.
     families_ : list of str
         Kinds of shifts calibrated on.
+    calibration_ : Calibration
+        The meta-sets: family, accuracy, rows, scores, and what the fit without their family says.
+    reference_confidence_ : ConfidenceHistogram
+        How confident the model is on the reference, and how often right.
 
     Examples
     --------
@@ -216,15 +221,23 @@ class AccuracyEstimator:
         y = np.log(smooth / (1 - smooth))
         fit = fit_stack if self.regressor == "stack" else fit_line
         self.fit_: Fit = fit(x, y)
-        self.interval_ = GroupedInterval.make(x, y, families, fit)
+        self.interval_, left_out = GroupedInterval.make(x, y, families, fit)
+        self.calibration_ = Calibration(
+            families=[str(f) for f in families],
+            accuracy=accuracy,
+            rows=rows,
+            scores={n: np.array([d.scores[n] for d in found]) for n in scores},
+            predicted=1 / (1 + np.exp(-left_out)),
+        )
         self.single_ = {name: fit_line(x[:, [i]], y) for i, name in enumerate(scores)}
         self.families_ = [str(f) for f in np.unique(families)]
         self.reference_accuracy_, self.temperature_ = reference.accuracy, temperature
         self.set_rows_ = float(np.median(rows))
         self.outputs_only_ = outputs_only
         self.describer_ = describer
-        itself = describer.describe(reference)
+        itself = describer.describe(reference, labelled=True)
         self.reference_rows_, self.reference_mix_ = itself.rows, itself.predicted_mix
+        self.reference_confidence_ = itself.confidence
         labels, predicted = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.predictions)
         k = int(reference.n_classes or 0)
         counts = np.zeros((k, k))
@@ -274,6 +287,7 @@ class AccuracyEstimator:
             warnings=self._warnings(found, x, corrected),
             class_mix_accuracy=corrected,
             method=self.regressor,
+            confidence=found.confidence,
         )
 
     def _reachable_level(self) -> float:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore.errors import GdscoreError
+from gdscore.estimator.confidence import ConfidenceCounter, ConfidenceHistogram
 from gdscore.outputs import Outputs
 from gdscore.scores._fitting import fit_together
 from gdscore.scores._rechunk import stream
@@ -59,6 +60,7 @@ class Description:
     scores: dict[str, float]
     rows: int
     profile: HostStats
+    confidence: ConfidenceHistogram
 
     @property
     def predicted_mix(self) -> NDArray[Any]:
@@ -96,18 +98,21 @@ class Describer:
         describer.scores, describer.temperature = scores, temperature
         return describer
 
-    def describe(self, outputs: Outputs | Iterable[Outputs]) -> Description:
-        """Scores and profile of a set of rows."""
-        profile = _Profile()
+    def describe(self, outputs: Outputs | Iterable[Outputs], *, labelled: bool = False) -> Description:
+        """Scores and profile of a set of rows; with how often they are right by confidence where labelled."""
+        profile, confidence = _Profile(), ConfidenceCounter(labelled)
         for s in self.scores.values():
             s.reset()
         for part in stream(outputs, "outputs"):
             scaled = part.with_temperature(self.temperature)
             profile.update(scaled)
+            confidence.update(part)
             for name, s in self.scores.items():
                 s.update(scaled if name in CALIBRATED else part)
         values = {name: s.finish(s.statistics()) for name, s in self.scores.items()}
-        return Description(values, profile.n_rows, profile.statistics())
+        return Description(
+            values, profile.n_rows, profile.statistics(), ConfidenceHistogram.of(confidence.statistics())
+        )
 
 
 def transformed(name: str, value: float, rows: int) -> float:

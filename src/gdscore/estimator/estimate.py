@@ -6,6 +6,8 @@ import html
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gdscore.estimator.confidence import ConfidenceHistogram
+
 __all__ = ["ClassEstimate", "Estimate"]
 
 
@@ -45,6 +47,8 @@ class Estimate:
         What the accuracy would be if nothing but the mix of classes had changed.
     method : str
         How it was computed.
+    confidence : ConfidenceHistogram or None
+        How confident the model was, by bins.
     """
 
     accuracy: float
@@ -58,6 +62,7 @@ class Estimate:
     warnings: list[str] = field(default_factory=list)
     class_mix_accuracy: float | None = None
     method: str = "stack"
+    confidence: ConfidenceHistogram | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""

@@ -88,20 +88,21 @@ class GroupedInterval:
     @classmethod
     def make(
         cls, x: Floats, y: Floats, families: NDArray[Any], fit: Callable[[Floats, Floats], Fit], most: int = 20
-    ) -> GroupedInterval:
-        """Fit without each family; with more than ``most`` families, without groups of them."""
+    ) -> tuple[GroupedInterval, Floats]:
+        """Fit without each family; with more than ``most``, without groups of them. Also what they say of those."""
         names = np.unique(families)
         fold_of = {name: index % most for index, name in enumerate(names)}
         folds = np.array([fold_of[f] for f in families])
-        fits, residuals = [], []
+        fits, residuals, predicted = [], [], np.empty(len(y))
         for fold in np.unique(folds):
             out = folds == fold
             fitted = fit(x[~out], y[~out])
-            error = np.abs(y[out] - fitted.predict(x[out]))
+            predicted[out] = fitted.predict(x[out])
+            error = np.abs(y[out] - predicted[out])
             for name in np.unique(families[out]):
                 fits.append(fitted)
                 residuals.append(np.sort(error[families[out] == name]))
-        return cls(fits, residuals)
+        return cls(fits, residuals), predicted
 
     @property
     def n_families(self) -> int:

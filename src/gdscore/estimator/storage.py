@@ -10,6 +10,8 @@ import numpy as np
 
 from gdscore import files
 from gdscore.errors import GdscoreError
+from gdscore.estimator.calibrated import Calibration
+from gdscore.estimator.confidence import ConfidenceHistogram
 from gdscore.estimator.describe import Describer
 from gdscore.estimator.regress import Fit, GroupedInterval
 from gdscore.scores.registry import restore_score
@@ -23,6 +25,7 @@ FORMAT = "gdscore estimator"
 VERSION = 1
 _NUMBERS = ("reference_accuracy_", "temperature_", "set_rows_", "outputs_only_", "reference_rows_", "n_classes_")
 _ARRAYS = ("reference_mix_", "confusion_")
+_HISTOGRAM = ("rows", "confidence", "correct")
 _FIT = ("centre", "scale", "weights", "offset", "anchors", "pull", "length", "variance")
 
 
@@ -51,6 +54,12 @@ def save(estimator: AccuracyEstimator, path: str | Path) -> None:
         state |= _flat(f"single.{name}", line)
     for name, score in estimator.describer_.scores.items():
         state |= {f"score.{name}/{key}": value for key, value in score.reset().state_dict().items()}
+    seen = estimator.calibration_
+    state["seen.families"] = json.dumps(seen.families)
+    state |= {f"seen.{name}": getattr(seen, name) for name in ("accuracy", "rows", "predicted")}
+    state |= {f"seen.score.{name}": values for name, values in seen.scores.items()}
+    histogram = estimator.reference_confidence_
+    state |= {f"confidence.{name}": np.array(getattr(histogram, name)) for name in _HISTOGRAM}
     files.write_arrays(path, state)
 
 
@@ -89,6 +98,14 @@ def _restored(cls: type[AccuracyEstimator], state: dict[str, Any]) -> AccuracyEs
             scores.setdefault(name, {})[entry] = value
     estimator.describer_ = Describer.restored(
         {name: restore_score(entries) for name, entries in scores.items()}, float(estimator.temperature_)
+    )
+    estimator.calibration_ = Calibration(
+        families=json.loads(state["seen.families"]),
+        scores={name: state[f"seen.score.{name}"] for name in scores},
+        **{name: state[f"seen.{name}"] for name in ("accuracy", "rows", "predicted")},
+    )
+    estimator.reference_confidence_ = ConfidenceHistogram(
+        **{name: [float(v) for v in state[f"confidence.{name}"]] for name in _HISTOGRAM}
     )
     estimator.single_ = {name: _fit(f"single.{name}", state) for name in scores}
     return estimator
