@@ -4,11 +4,20 @@
     python benchmarks/datasets.py pack mnistm --from data/raw/mnistm     # mnist_m/mnist_m_{train,test}, labels.txt
     python benchmarks/datasets.py pack usps --from data/raw/usps         # data/usps.h5 (needs h5py)
     python benchmarks/datasets.py pack cifar10 --from data/raw/cifar10   # {train,test}/<class>/*.png
+    python benchmarks/datasets.py pack cifar100 --from data/raw/cifar100 # the same; gives cifar100sub0, … as well
     python benchmarks/datasets.py pack pacs --from data/raw/pacs/PACS --size 64   # <domain as split>/<class>/*.jpg
+    python benchmarks/datasets.py pack tiny --from data/raw/tiny/tiny-imagenet-200   # train/<wnid>/images, val/images
+    python benchmarks/datasets.py pack imagenet --from ILSVRC/Data/CLS-LOC   # {train,val}/<wnid>/*.JPEG, or val flat
+    python benchmarks/datasets.py pack living17 --from ILSVRC/Data/CLS-LOC --hierarchy imagenet_class_hierarchy/modified
+    python benchmarks/datasets.py pack office31 --from office31          # {amazon,dslr,webcam}/images/<class>/*.jpg
+    python benchmarks/datasets.py pack officehome --from OfficeHomeDataset   # {Art,Clipart,Product,Real World}/<class>
+    python benchmarks/datasets.py pack camelyon17 --from camelyon17_v1.0 # metadata.csv, patches/…; hospitals are splits
 
 A packed file is ``data/packed/<name>-<split>.npz``, uncompressed and without pickle: ``images`` uint8 N×3×size×size
 (grey repeated, Pillow's bilinear resizing, centre crop where not square), ``labels`` int64 N, ``classes`` their names.
-Every name that is not ``mnistm`` or ``usps`` is read as folders of classes. Nothing of it is committed.
+Names that ``layouts`` does not know are read as ``<split>/<class>/*``. ``cifar100sub<k>`` (splits ``train``, ``test``,
+``target``; see ``subpopulations.py``) is a view of the packed CIFAR-100, with the same functions. Corrupted archives
+that others published are read by ``corrupted_archive``. Nothing of the data is committed.
 """
 
 import argparse
@@ -16,117 +25,53 @@ import time
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
 
-__all__ = ["PACKED", "class_names", "load", "pack", "training_parts"]
+from archives import corrupted_archive
+from layouts import layout
+from packed import mapped, write
+from pixels import pixels
+from subpopulations import SPLITS, SUPERCLASSES, subpopulation_rows, subpopulation_seed, subpopulations
+
+__all__ = ["PACKED", "class_names", "corrupted_archive", "load", "pack", "subpopulations", "training_parts"]
 
 PACKED = Path(__file__).resolve().parents[1] / "data" / "packed"
-ENDINGS = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"}
-DIGITS = [str(digit) for digit in range(10)]
 
 
-def subfolders(folder):
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+def pack(name, root, *, size=None, splits=None, hierarchy=None, folder=PACKED):
+    """Pack the splits of the data set below `root`, `size` pixels high and wide; returns the files written.
 
-
-class ClassFolders:
-    """``<root>/<split>/<class>/*``, deeper folders included: MNIST, CIFAR-10, CIFAR-100, PACS, ImageNet."""
-
-    def splits(self, root):
-        return [split.name for split in subfolders(root) if subfolders(split)]
-
-    def classes(self, root, split):
-        return [folder.name for folder in subfolders(root / split)]
-
-    def rows(self, root, split):
-        for label, folder in enumerate(subfolders(root / split)):
-            files = [path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS]
-            if not files:
-                raise ValueError(f"Expected images in the class folder {folder}, but it holds none.")
-            for file in sorted(files):
-                yield file, label
-
-
-class MnistM:
-    """``mnist_m/mnist_m_<split>/*.png`` beside ``mnist_m_<split>_labels.txt`` with lines ``00000000.png 5``."""
-
-    def splits(self, root):
-        return ["train", "test"]
-
-    def classes(self, root, split):
-        return DIGITS
-
-    def rows(self, root, split):
-        folder = root / "mnist_m" / f"mnist_m_{split}"
-        for line in (root / "mnist_m" / f"mnist_m_{split}_labels.txt").read_text().splitlines():
-            file, label = line.split()
-            yield folder / file, int(label)
-
-
-class Usps:
-    """``data/usps.h5``: ``<split>/data`` N×256 floats in [0, 1], ``<split>/target``."""
-
-    def splits(self, root):
-        return ["train", "test"]
-
-    def classes(self, root, split):
-        return DIGITS
-
-    def rows(self, root, split):
-        try:
-            import h5py
-        except ImportError:
-            raise ImportError("USPS comes as an HDF5 file; to pack it, once: pip install h5py") from None
-        with h5py.File(root / "data" / "usps.h5") as file:
-            grey = np.rint(file[split]["data"][:].reshape(-1, 16, 16) * 255).astype(np.uint8)
-            labels = file[split]["target"][:]
-        yield from zip(map(Image.fromarray, grey), map(int, labels), strict=True)
-
-
-LAYOUTS = {"mnistm": MnistM(), "usps": Usps()}
-
-
-def pixels(source, size):
-    """A file or a Pillow image as uint8 3×size×size."""
-    try:
-        image = source if isinstance(source, Image.Image) else Image.open(source)
-        image = image.convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"Expected an image that decodes, but got {source}: {error}") from error
-    return np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-
-
-def pack(name, root, *, size=32, splits=None, folder=PACKED):
-    """Pack the splits of the data set below `root`; returns the files written.
-
-    All splits must have the same classes: a label means the same in each.
+    All splits must have the same classes, also those packed before: a label means the same in each.
     """
-    root, layout = Path(root), LAYOUTS.get(name, ClassFolders())
+    if subpopulation_seed(name) is not None:
+        raise ValueError(f"Expected a data set to pack, but {name!r} is a view of cifar100: pack that instead.")
+    root, kind = Path(root), layout(name, hierarchy)
     if not root.is_dir():
         raise ValueError(f"Expected the folder of the data set {name!r}, but {root} does not exist.")
-    splits = list(splits or layout.splits(root))
+    splits, size = list(splits or kind.splits(root)), size or kind.size
     if not splits:
         raise ValueError(f"Expected <split>/<class>/ folders in {root}, but found none.")
-    classes = layout.classes(root, splits[0])
-    for split in splits[1:]:
-        if layout.classes(root, split) != classes:
+    classes = kind.classes(root, splits[0])
+    others = {split: kind.classes(root, split) for split in splits[1:]}
+    for file in sorted(folder.glob(f"{name}-*.npz")):
+        split = file.stem.removeprefix(f"{name}-")
+        if split not in splits:
+            others[f"{split} (packed before)"] = mapped(file)[2]
+    for split, found in others.items():
+        if found != classes:
+            differing = sorted(set(classes) ^ set(found))[:5] or "their order"
             raise ValueError(
                 f"Expected the same class folders in every split, but those of {split!r} and {splits[0]!r} differ in "
-                f"{sorted(set(classes) ^ set(layout.classes(root, split)))[:5]}; name the splits that belong together."
+                f"{differing}; name the splits that belong together, or delete what was packed before."
             )
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for split in splits:
-        images, labels = [], []
-        for source, label in layout.rows(root, split):
-            images.append(pixels(source, size))
-            labels.append(label)
-        target = folder / f"{name}-{split}.npz"
-        partial = target.with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.savez(file, images=np.stack(images), labels=np.array(labels, dtype=np.int64), classes=np.array(classes))
-        partial.replace(target)
-        written.append(target)
+    written = [folder / f"{name}-{split}.npz" for split in splits]
+    for file, split in zip(written, splits, strict=True):
+        rows = list(kind.rows(root, split))
+        if not rows:
+            raise ValueError(f"Expected images of the split {split!r} in {root}, but there are none.")
+        number = {label: k for k, label in enumerate(classes)}
+        images = (pixels(source, size) for source, _ in rows)
+        write(file, images, (3, size, size), [number[label] for _, label in rows], classes)
     return written
 
 
@@ -141,19 +86,30 @@ def packed_file(name, split, folder):
     return file
 
 
+def opened(name, split, folder):
+    """Images that are not read yet, which rows of them make the split, the labels of these, and the classes."""
+    seed = subpopulation_seed(name)
+    if seed is None:
+        images, labels, classes = mapped(packed_file(name, split, folder))
+        return images, np.arange(len(labels)), labels, classes
+    if split not in SPLITS:
+        raise ValueError(f"Expected a split of {name!r}: {', '.join(SPLITS)}, but got {split!r}.")
+    images, labels, classes = mapped(packed_file("cifar100", SPLITS[split][0], folder))
+    return images, *subpopulation_rows(seed, split, labels, classes), list(SUPERCLASSES)
+
+
 def class_names(name, split="train", *, folder=PACKED):
-    with np.load(packed_file(name, split, folder)) as file:
-        return file["classes"].tolist()
+    return opened(name, split, folder)[3]
 
 
 def load(name, split, *, rows=None, seed=0, folder=PACKED):
     """Images (uint8 N×3×H×W) and labels of a packed split: all in stored order, or at most `rows` drawn by `seed`."""
-    with np.load(packed_file(name, split, folder)) as file:
-        images, labels = file["images"], file["labels"]
+    images, stored, labels, _ = opened(name, split, folder)
     if rows is None:
-        return images, labels
+        # A plain copy is faster than picking every row.
+        return (np.array(images) if len(stored) == len(images) else images[stored]), labels
     chosen = np.random.default_rng(seed).permutation(len(labels))[:rows]
-    return images[chosen], labels[chosen]
+    return images[stored[chosen]], labels[chosen]
 
 
 def training_parts(name, split="train", *, validation=3000, folder=PACKED):
@@ -174,18 +130,19 @@ def arguments():
     packing = commands.add_parser("pack", help="read a data set's folders and write packed files")
     packing.add_argument("name")
     packing.add_argument("--from", dest="root", type=Path, required=True, help="folder of the data set")
-    packing.add_argument("--size", type=int, default=32, help="pixels of height and width")
+    packing.add_argument("--size", type=int, help="pixels of height and width (default: the data set's usual size)")
     packing.add_argument("--splits", nargs="+", help="only these splits (default: all)")
+    packing.add_argument("--hierarchy", type=Path, help="folder of the hierarchy files, for the BREEDS data sets")
     return parser.parse_args()
 
 
 def main():
     options = arguments()
     start = time.perf_counter()
-    for file in pack(options.name, options.root, size=options.size, splits=options.splits):
-        with np.load(file) as packed:
-            shape, classes = packed["images"].shape, len(packed["classes"])
-        print(f"{file.name}: {'×'.join(map(str, shape))}, {classes} classes")
+    choices = {"size": options.size, "splits": options.splits, "hierarchy": options.hierarchy}
+    for file in pack(options.name, options.root, **choices):
+        images, _, classes = mapped(file)
+        print(f"{file.name}: {'×'.join(map(str, images.shape))}, {len(classes)} classes")
     print(f"{time.perf_counter() - start:.1f} s")
 
 

@@ -1,14 +1,11 @@
 """The benchmarks' data and training: made folders of each public layout, packed and read back; one epoch of training."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from PIL import Image
+
+from tests.benchmarks.made_images import picture, write
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import datasets  # noqa: E402
 import train  # noqa: E402
@@ -22,16 +19,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def picture(shape, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-
-
-def write(file, pixels):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(file)
-    return pixels
 
 
 def stripes(folder, split="train", *, rows=64, seed=0):

@@ -1,0 +1,242 @@
+"""One cell of the tables: train a source's networks, show them every set, append one row a set.
+
+    python benchmarks/cells.py list
+    python benchmarks/cells.py run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
+    python benchmarks/cells.py run mnist-small --parts deployed metasets     # a part of it, on the CPU
+
+Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
+
+- ``deployed``: the model as it is, in evaluation mode, on every target set; the accuracy is that of the model as it is.
+- ``published``: as the released code does it: BatchNorm with the statistics of each mini-batch of 128, and the
+  accuracy of the model whose running statistics were moved by that pass.
+- ``metasets``: shifted copies of the reference, which the estimator calibrates on (``estimates.py``).
+- ``mixed``: the unshifted test set with other mixes of classes (label shift).
+
+A run ends where it is stopped and goes on from there: sets that have a row are passed over. Every row names the commit,
+the seed, the device and the command. The same command gives the same numbers to about 1e-3 on another GPU: training
+is seeded, and sums on a GPU differ in their last bits.
+"""
+
+import argparse
+import csv
+import os
+import subprocess
+import time
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import gdscore
+from datasets import load, training_parts
+from gdscore import metasets, models
+from panel import Panel, published_scores
+from sources import SOURCES
+from train import load_model, train
+
+RESULTS = Path(__file__).resolve().parent / "results" / "cells"
+PARTS = ("deployed", "published", "metasets", "mixed")
+BATCH = 1000
+PUBLISHED_BATCH = 128
+SEED = 0
+
+
+def commit():
+    """Of the code that runs: what the environment says where there is no repository."""
+    if "GDSCORE_COMMIT" in os.environ:
+        return os.environ["GDSCORE_COMMIT"]
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or "unknown"
+
+
+class Rows:
+    """A CSV file that grows by one row a set and knows which sets it has."""
+
+    def __init__(self, file, fixed):
+        self.file, self.fixed = file, fixed
+        self.seen = set()
+        if file.exists():
+            with file.open(newline="") as lines:
+                self.seen = {row["set"] for row in csv.DictReader(lines)}
+
+    def add(self, row):
+        row = {key: f"{value:.7g}" if isinstance(value, float) else value for key, value in (row | self.fixed).items()}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        first = not self.file.exists()
+        with self.file.open("a", newline="") as lines:
+            writer = csv.DictWriter(lines, list(row))
+            if first:
+                writer.writeheader()
+            writer.writerow(row)
+        self.seen.add(row["set"])
+
+
+class Classifier:
+    """A source's network and its second model on a device, asked about uint8 images."""
+
+    def __init__(self, source, device, *, rotation=True):
+        self.device = torch.device(device)
+        self.model, self.peer = (
+            load_model(source.data, source.network, seed, split=source.split).to(
+                self.device, memory_format=torch.channels_last
+            )
+            for seed in (SEED, SEED + 1)
+        )
+        self.rotation = None
+        if rotation:
+            images = training_parts(source.data, source.split, validation=source.recipe["validation"])[0][0][:10_000]
+            self.rotation = models.fit_rotation_head(
+                self.model, list(self.batches(images, None, None, BATCH)), progress=False
+            )
+
+    def batches(self, images, labels, shift, size):
+        bounds = [*range(0, len(images), size), len(images)]
+        for start, stop in pairwise(bounds):
+            x = torch.from_numpy(images[start:stop]).to(self.device)
+            if shift is not None:
+                x = shift(x, start=start)
+            x = x.to(torch.float32) / 255
+            yield x if labels is None else (x, torch.from_numpy(labels[start:stop]).to(self.device))
+
+    def outputs(self, images, labels, shift=None, *, rotation=False, **options):
+        """What the model says in evaluation mode, as one `Outputs` on the device."""
+        parts = models.extract(
+            self.model,
+            self.batches(images, labels, shift, BATCH),
+            peer=self.peer,
+            rotation_head=self.rotation if rotation else None,
+            progress=False,
+            **options,
+        )
+        return gdscore.Outputs.concatenate(list(parts))
+
+
+def measured(panel, said, **about):
+    """A row: what the set is, its size and true accuracy, then every column of the panel."""
+    return about | {"n": len(said), "accuracy": said.accuracy} | panel.measure(said)
+
+
+def deployed(source, classifier, reference, options):
+    """Every target set, the model as it is."""
+    panel = Panel(reference)
+
+    def work(target):
+        said = classifier.outputs(target.images, target.labels, target.shift, rotation=classifier.rotation is not None)
+        about = {"set": target.name, "family": target.family, "severity": target.severity}
+        return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said)}
+
+    for target in source.targets(rows=options.rows, severities=options.severities):
+        yield target.name, partial(work, target)
+
+
+def published(source, classifier, reference, options):
+    """The same by the released protocol: train-mode BatchNorm, batches of 128 in a seeded random order."""
+    panel = Panel(reference, scores=published_scores(), tempered=())
+
+    def work(target):
+        order = np.random.default_rng(SEED).permutation(len(target.labels))
+        # Corruptions number images by their place in the set, so they come before the shuffling.
+        x, y = next(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
+        index = torch.from_numpy(order).to(x.device)
+        loader = list(zip(x[index].split(PUBLISHED_BATCH), y[index].split(PUBLISHED_BATCH), strict=True))
+        said = gdscore.Outputs.concatenate(
+            list(models.extract(classifier.model, loader, peer=classifier.peer, batchnorm="batch", progress=False))
+        )
+        moved = models.adapted_copy(classifier.model, loader)
+        after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
+        about = {"set": target.name, "family": target.family, "severity": target.severity}
+        return measured(panel, said, **about) | {"accuracy": after.accuracy}
+
+    for target in source.targets(rows=options.rows, severities=options.severities):
+        yield target.name, partial(work, target)
+
+
+def calibration(source, classifier, reference, options):
+    """Meta-sets the estimator is calibrated on, of the reference alone."""
+    panel = Panel(reference)
+    images, labels = source.reference()
+    images, labels = images[: options.rows], labels[: options.rows]
+
+    def work(name, shift):
+        return measured(panel, classifier.outputs(images, labels, shift), set=name, family=shift.family)
+
+    for shift in metasets.corruptions(options.levels, seed=SEED):
+        name = f"{shift.name}-{shift.severity}"
+        yield name, partial(work, name, shift)
+    for shift in metasets.compositions(options.compositions, seed=SEED):
+        name = f"{shift.family}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
+        yield name, partial(work, name, shift)
+    for index, drawn in enumerate(metasets.resampled(reference, options.resamples, seed=SEED)):
+        name = f"{drawn.family}-{index}"
+        yield name, partial(measured, panel, drawn.outputs, set=name, family=drawn.family)
+
+
+def mixed(source, classifier, reference, options):
+    """The unshifted test set with ten Dirichlet mixes of its classes."""
+    if source.unshifted is None:
+        return
+    panel = Panel(reference)
+    images, labels = load(source.data, source.unshifted, rows=options.rows)
+    said = classifier.outputs(images, labels)
+    rng = np.random.default_rng(SEED)
+    for index in range(10):
+        mix = rng.dirichlet(np.full(said.n_classes, 0.5))
+        weights = mix[labels] / np.bincount(labels, minlength=said.n_classes)[labels]
+        chosen = rng.choice(len(labels), size=min(len(labels), 2000), p=weights / weights.sum())
+        part = said[torch.from_numpy(chosen).to(classifier.device)]
+        yield f"mix-{index}", partial(measured, panel, part, set=f"mix-{index}", family="label-shift")
+
+
+MAKERS = {"deployed": deployed, "published": published, "metasets": calibration, "mixed": mixed}
+
+
+def run(source, options):
+    """Train what is missing, then every part asked for."""
+    for seed in (SEED, SEED + 1):
+        record = train(source.data, source.network, seed, split=source.split, device=options.device, **source.recipe)
+        print(f"{source.name} seed {seed}: validation accuracy {record['validation_accuracy']:.4f}", flush=True)
+    classifier = Classifier(source, options.device, rotation="deployed" in options.parts)
+    images, labels = source.reference()
+    reference = classifier.outputs(images[: options.rows], labels[: options.rows])
+    device = torch.cuda.get_device_name() if classifier.device.type == "cuda" else "cpu"
+    command = f"benchmarks/cells.py run {source.name}"
+    fixed = {"seed": SEED, "commit": commit(), "device": device, "command": command}
+    for part in options.parts:
+        rows, begin, made = Rows(options.output / part / f"{source.name}.csv", fixed), time.perf_counter(), 0
+        for name, work in MAKERS[part](source, classifier, reference, options):
+            if name not in rows.seen:
+                rows.add(work())
+                made += 1
+        print(f"{source.name} {part}: {made} sets in {time.perf_counter() - begin:.1f} s", flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="names of the sources")
+    running = commands.add_parser("run", help="the cells of one or more sources")
+    running.add_argument("sources", nargs="+", choices=list(SOURCES), metavar="SOURCE")
+    running.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    running.add_argument("--device", default="cpu")
+    running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
+    running.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of the target sets")
+    running.add_argument("--levels", type=int, nargs="+", default=list(range(1, 9)), help="severities of the meta-sets")
+    running.add_argument("--compositions", type=int, default=100)
+    running.add_argument("--resamples", type=int, default=100)
+    running.add_argument("--output", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if options.command == "list":
+        print("\n".join(SOURCES))
+        return
+    for name in options.sources:
+        run(SOURCES[name], options)
+
+
+if __name__ == "__main__":
+    main()

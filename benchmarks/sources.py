@@ -1,0 +1,89 @@
+"""Every trained classifier of the benchmark, and the sets it meets: what a cell of a table is made of.
+
+A source is a packed data set, a network and a recipe. Its reference is the held-out part of what it was trained on
+(``datasets.training_parts``); its targets are corruptions of its test set (synthetic shift), other domains (natural
+shift) or other subpopulations. Seed 0 is the classifier in question, seed 1 its second model.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from datasets import load, training_parts
+from gdscore import metasets
+
+__all__ = ["SOURCES", "Source", "TargetSet"]
+
+CIFAR = {"epochs": 30, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
+SUBPOPULATION = CIFAR | {"epochs": 25, "validation": 3000}
+TINY = {"epochs": 20, "batch": 256, "rate": 0.2, "augment": "crop-flip", "validation": 5000}
+PACS = {"epochs": 80, "batch": 64, "rate": 0.05, "augment": "crop-flip", "validation": 1000}
+DIGITS = {"epochs": 6, "batch": 128, "rate": 0.1, "augment": "crop", "validation": 3000, "rows": 20000}
+DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+# Tiny-ImageNet-C has 15 corruptions: these four are not among them.
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+
+@dataclass(frozen=True)
+class TargetSet:
+    """Labelled images a source meets; the labels serve for the truth alone."""
+
+    name: str
+    family: str
+    severity: int
+    images: np.ndarray
+    labels: np.ndarray
+    shift: metasets.Corruption | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    data: str
+    recipe: dict
+    split: str = "train"
+    natural: tuple[tuple[str, str], ...] = ()
+    corruptions: tuple[str, ...] = ()
+    network: str = "resnet18"
+    unshifted: str | None = "test"
+
+    @property
+    def name(self):
+        return f"{self.data if self.split == 'train' else f'{self.data}-{self.split}'}-{self.network}"
+
+    def reference(self):
+        """Held-out images and labels of the data trained on."""
+        return training_parts(self.data, self.split, validation=self.recipe["validation"])[1]
+
+    def targets(self, *, rows=None, severities=range(1, 6)) -> Iterator[TargetSet]:
+        """The unshifted test set first, then every shifted one; at most `rows` of each."""
+        own = load(self.data, self.unshifted, rows=rows) if self.unshifted else None
+        if own is not None:
+            yield TargetSet("unshifted", "unshifted", 0, *own)
+        for name in self.corruptions:
+            for severity in severities:
+                shift = metasets.Corruption(name, severity, 2026)
+                yield TargetSet(f"{name}-{severity}", name, severity, *own, shift)
+        for data, split in self.natural:
+            name = split if data == self.data else data
+            yield TargetSet(name, name, 0, *load(data, split, rows=rows))
+
+
+def _all():
+    every = tuple(metasets.corruption_names())
+    yield from (
+        Source("cifar10", CIFAR, corruptions=every, network=n) for n in ("resnet18", "resnet50", "wrn50_2", "vit")
+    )
+    yield from (Source("cifar100", CIFAR, corruptions=every, network=n) for n in ("resnet18", "resnet50"))
+    yield Source("tiny", TINY, corruptions=tuple(name for name in every if name not in EXTRA))
+    for domain in DOMAINS:
+        others = tuple(("pacs", other) for other in DOMAINS if other != domain)
+        yield Source("pacs", PACS, split=domain, natural=others, unshifted=None)
+    for data in ("mnist", "mnistm", "usps"):
+        others = tuple((other, "test") for other in ("mnist", "mnistm", "usps") if other != data)
+        yield Source(data, DIGITS, natural=others, network="small")
+    for number in range(4):
+        yield Source(f"cifar100sub{number}", SUBPOPULATION, natural=((f"cifar100sub{number}", "target"),))
+
+
+SOURCES = {source.name: source for source in _all()}
