@@ -76,13 +76,15 @@ class Rows:
 class Classifier:
     """A source's network and its second model on a device, asked about uint8 images."""
 
-    def __init__(self, source, device, *, rotation=True):
+    def __init__(self, source, device, *, rotation=True, peer=True):
         self.device = torch.device(device)
         self.model, self.peer = (
             load_model(source.data, source.network, seed, split=source.split).to(
                 self.device, memory_format=torch.channels_last
             )
-            for seed in (SEED, SEED + 1)
+            if wanted
+            else None
+            for seed, wanted in ((SEED, True), (SEED + 1, peer))
         )
         self.rotation = None
         if rotation:

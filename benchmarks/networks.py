@@ -1,6 +1,6 @@
-"""Networks in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images, and a small CNN.
+"""Networks in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images, a small CNN, a ViT.
 
-All take images in [0, 1]; there is no normalisation to forget, since a BatchNorm follows the first convolution.
+All take images in [0, 1]; there is no normalisation to forget, since a normalisation follows the first convolution.
 
 After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "Wide Residual Networks" (2016). With
 ``small=True`` the first convolution is 3×3 with stride 1 and there is no first pooling, as is usual for 32 px images.
@@ -9,7 +9,7 @@ After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "
 import torch
 from torch import nn
 
-__all__ = ["NETWORKS", "ResNet", "SmallCNN", "network"]
+__all__ = ["NAMES", "NETWORKS", "ResNet", "SmallCNN", "ViT", "network"]
 
 
 def convolution(inputs, outputs, size, stride=1):
@@ -89,15 +89,53 @@ class SmallCNN(nn.Module):
         return self.head(self.body(x).mean(dim=(2, 3)))
 
 
+class Attention(nn.Module):
+    """Self-attention and a perceptron, each after a LayerNorm and around a shortcut."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.mixed, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.perceptron = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        n, tokens, width = x.shape
+        parts = self.mixed(self.norms[0](x)).reshape(n, tokens, 3, self.heads, width // self.heads)
+        seen = nn.functional.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4))
+        x = x + self.out(seen.transpose(1, 2).reshape(n, tokens, width))
+        return x + self.perceptron(self.norms[1](x))
+
+
+class ViT(nn.Module):
+    """Patches of 4 px, six layers of attention, mean of the tokens, linear head (Dosovitskiy et al., 2021)."""
+
+    def __init__(self, classes, *, channels=3, size=32, patch=4, width=256, depth=6, heads=4):
+        super().__init__()
+        self.patches = nn.Conv2d(channels, width, patch, patch)
+        self.places = nn.Parameter(0.02 * torch.randn(1, (size // patch) ** 2, width))
+        self.first = nn.LayerNorm(width)
+        self.stages = nn.Sequential(*(Attention(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        tokens = self.first(self.patches(x).flatten(2).transpose(1, 2)) + self.places
+        return self.head(self.norm(self.stages(tokens)).mean(dim=1))
+
+
 NETWORKS = {
     "resnet18": {"depths": (2, 2, 2, 2), "bottleneck": False},
     "resnet50": {"depths": (3, 4, 6, 3), "bottleneck": True},
     "wrn50_2": {"depths": (3, 4, 6, 3), "bottleneck": True, "widen": 2},
 }
+NAMES = ("small", "vit", *NETWORKS)
 
 
 def network(name, classes, *, small=False, channels=3):
-    """A network by its name: ``"small"`` (SmallCNN) or one of `NETWORKS`, these with ``small=True`` at 32 px."""
+    """A network by its name: ``"small"`` (SmallCNN), ``"vit"`` or one of `NETWORKS`, these with ``small=True`` at 32 px."""
     if name == "small":
         return SmallCNN(classes, channels=channels)
+    if name == "vit":
+        return ViT(classes, channels=channels)
     return ResNet(classes=classes, small=small, channels=channels, **NETWORKS[name])

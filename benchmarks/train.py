@@ -4,7 +4,8 @@
     python benchmarks/train.py --data cifar10 --network resnet18 --epochs 30 --augment crop-flip --device cuda
     python benchmarks/train.py --data pacs --split photo --network resnet18 --epochs 60 --device cuda
 
-SGD with Nesterov momentum and a one-cycle rate, plain cross-entropy. Writes a state dict,
+SGD with Nesterov momentum, or AdamW (``--optimizer adamw``, for transformers), a one-cycle rate, plain cross-entropy.
+Writes a state dict,
 ``data/checkpoints/<data>-<net>-seed<k>.pt`` (``<data>-<split>-<net>-…`` for splits other than ``train``), and beside it
 a ``.json`` with the recipe and the accuracy on held-out rows. A checkpoint that exists is not trained again; if it was
 trained by another recipe, that is an error.
@@ -13,12 +14,13 @@ trained by another recipe, that is an error.
 import argparse
 import json
 import time
+from functools import partial
 
 import torch
 from torch import nn
 
 from datasets import PACKED, class_names, load, training_parts
-from networks import NETWORKS, network
+from networks import NAMES, network
 
 __all__ = ["CHECKPOINTS", "accuracy", "fit", "load_model", "logits", "train"]
 
@@ -52,7 +54,13 @@ def unit(images):
     return images.to(torch.float32).div(255).contiguous(memory_format=torch.channels_last)
 
 
-def fit(model, images, labels, *, epochs, seed, batch=128, rate=0.1, decay=5e-4, augment="none", device="cpu"):
+OPTIMIZERS = {
+    "sgd": partial(torch.optim.SGD, momentum=0.9, weight_decay=5e-4, nesterov=True),
+    "adamw": partial(torch.optim.AdamW, weight_decay=0.05),
+}
+
+
+def fit(model, images, labels, *, epochs, seed, batch=128, rate=0.1, augment="none", optimizer="sgd", device="cpu"):
     """Train `model` in place on uint8 images, to evaluation mode; prints and returns the mean loss of each epoch."""
     device, generator = torch.device(device), torch.Generator().manual_seed(seed)
     model.to(device, memory_format=torch.channels_last).train()
@@ -60,8 +68,8 @@ def fit(model, images, labels, *, epochs, seed, batch=128, rate=0.1, decay=5e-4,
     # The last rows of an epoch wait for the next one: a batch of one row would break BatchNorm.
     batch = min(batch, len(labels))
     steps = len(labels) // batch
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=decay, nesterov=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=epochs * steps)
+    stepper = OPTIMIZERS[optimizer](model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(stepper, max_lr=rate, total_steps=epochs * steps)
     losses = []
     for epoch in range(1, epochs + 1):
         order, total = torch.randperm(len(labels), generator=generator).to(device), torch.zeros((), device=device)
@@ -71,9 +79,9 @@ def fit(model, images, labels, *, epochs, seed, batch=128, rate=0.1, decay=5e-4,
                 loss = nn.functional.cross_entropy(
                     model(unit(augmented(images[chosen], augment, generator))), labels[chosen]
                 )
-            optimizer.zero_grad(set_to_none=True)
+            stepper.zero_grad(set_to_none=True)
             loss.backward()
-            optimizer.step()
+            stepper.step()
             schedule.step()
             total += loss.detach()
         losses.append(float(total / steps))
@@ -128,6 +136,7 @@ def train(
     batch=128,
     rate=0.1,
     augment="none",
+    optimizer="sgd",
     validation=3000,
     device="cpu",
     checkpoints=CHECKPOINTS,
@@ -138,6 +147,8 @@ def train(
     images, labels = images[:rows], labels[:rows]
     recipe = {"data": data, "split": split, "network": name, "seed": seed, "epochs": epochs, "rows": len(labels)}
     recipe |= {"validation": len(held[1]), "batch": batch, "rate": rate, "augment": augment, "size": images.shape[-1]}
+    # Records of before there was a choice do not name it.
+    recipe |= {} if optimizer == "sgd" else {"optimizer": optimizer}
     file = checkpoint(data, split, name, seed, checkpoints)
     record = file.with_suffix(".json")
     if file.exists():
@@ -149,7 +160,18 @@ def train(
     start = time.perf_counter()
     model = fresh(name, len(class_names(data, split, folder=folder)), images.shape[-1], seed)
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-        fit(model, images, labels, epochs=epochs, seed=seed, batch=batch, rate=rate, augment=augment, device=device)
+        fit(
+            model,
+            images,
+            labels,
+            epochs=epochs,
+            seed=seed,
+            batch=batch,
+            rate=rate,
+            augment=augment,
+            optimizer=optimizer,
+            device=device,
+        )
     seconds = round(time.perf_counter() - start, 1)
     result = {"recipe": recipe, "validation_accuracy": accuracy(model, *held), "seconds": seconds, "device": device}
     checkpoints.mkdir(parents=True, exist_ok=True)
@@ -164,7 +186,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="name of a packed data set")
     parser.add_argument("--split", default="train", help="its split to train on; a domain for PACS")
-    parser.add_argument("--network", default="small", choices=["small", *NETWORKS])
+    parser.add_argument("--network", default="small", choices=NAMES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rows", type=int, help="train on at most so many rows (default: all but the held-out ones)")
@@ -172,6 +194,7 @@ def arguments():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rate", type=float, default=0.1, help="highest learning rate of the cycle")
     parser.add_argument("--augment", default="none", choices=["none", "crop", "crop-flip"])
+    parser.add_argument("--optimizer", default="sgd", choices=list(OPTIMIZERS))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--test", nargs="+", default=[], metavar="NAME", help="print the accuracy on these test splits")
     return parser.parse_args()

@@ -1,0 +1,180 @@
+"""The paper's ablations of GdScore, and ours: one row a set, one column a choice, one file an ablation.
+
+    python benchmarks/ablations.py list
+    python benchmarks/ablations.py run all --device cuda                     # every cheap one, from one pass a set
+    python benchmarks/ablations.py run labels norms --device cuda
+    python benchmarks/ablations.py run layers epochs runtime --device cuda   # these need the network itself
+    python benchmarks/ablations.py run layers --source cifar10-vit --device cuda
+    python benchmarks/ablations.py run projnorm released --device cuda
+    python benchmarks/ablations.py run labels --source mnist-small --corruptions fog contrast --rows 500
+
+Files: ``benchmarks/results/ablations/<ablation>/<source>.csv``. By default the source is CIFAR-10 ResNet-18 and the
+sets are 19 corruptions × 5 severities of all test rows, in an order shuffled by a seed; the expensive ones have a
+smaller grid of their own (``GRIDS`` in ``ablations_network.py``). The model is in evaluation mode, as deployed. A run
+goes on where it was stopped, and each row names the commit, the seed, the device and the command.
+"""
+
+import argparse
+import dataclasses
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import gdscore
+from ablations_network import GRIDS, NETWORK
+from cells import SEED, Classifier, Rows, commit
+from gdscore import metasets
+from panel import Panel, options_of
+from sources import SOURCES
+from train import train
+
+RESULTS = Path(__file__).resolve().parent / "results" / "ablations"
+RULES = ("true", "uniform", "random", "pseudo", "mixed", "expected")
+NORMS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, math.inf)
+OPTIONS = {
+    "labels": {rule: {"label_rule": rule} for rule in RULES},
+    "losses": {loss: {"loss": loss} for loss in ("cross_entropy", "entropy", "smoothing")},
+    "norms": {f"p={p:g}": {"p": p} for p in NORMS},
+    "thresholds": {f"tau={tau / 10:g}": {"tau": tau / 10} for tau in range(11)},
+    "batches": {f"batch={size}": {"batch_size": size} for size in (32, 64, 128, 512, 2000, None)},
+    "seeds": {f"seed={seed}": {"seed": seed} for seed in range(10)},
+}
+COUNTS = (100, 300, 1000, 3000, 10_000)
+MIXED_SCORES = ("gdscore", "confscore", "entropy", "nuclear", "dispersion", "mano", "gradnorm", "atc", "doc", "cot")
+MIX_ROWS = 2000
+
+
+def choices(name):
+    """GdScore of a set under each choice of one option."""
+    return lambda said: {column: gdscore.score("gdscore", said, **chosen) for column, chosen in OPTIONS[name].items()}
+
+
+def rows(said):
+    """Of the first rows of the shuffled set, NaN where it has fewer; the accuracy stays that of all rows."""
+    variants = {"": {}, ",batch=32": {"batch_size": 32}, ",whole": {"batch_size": None}}
+    return {
+        f"rows={count}{suffix}": gdscore.score("gdscore", said[:count], **chosen) if count <= len(said) else math.nan
+        for count in COUNTS
+        for suffix, chosen in variants.items()
+    }
+
+
+def order(said):
+    """Shuffled, and sorted by the true class as data sets are often stored."""
+    by_class = said[torch.argsort(said.labels, stable=True)]
+    return {
+        f"{name}{suffix}": gdscore.score("gdscore", some, **chosen)
+        for name, some in (("shuffled", said), ("sorted", by_class))
+        for suffix, chosen in (("", {}), (",whole", {"batch_size": None}))
+    }
+
+
+CHEAP = {name: choices(name) for name in OPTIONS} | {"rows": rows, "order": order}
+
+
+def label_shift(panel, target, said):
+    """Rows of one corrupted set with Dirichlet mixes of its classes: weak (1.0), strong (0.1), and none of it."""
+    labels = said.labels.cpu().numpy()
+    for alpha in (None, 1.0, 0.1):
+        rng = np.random.default_rng([SEED, round(10 * (alpha or 0))])
+        mix = np.ones(said.n_classes) if alpha is None else rng.dirichlet(np.full(said.n_classes, alpha))
+        weights = mix[labels] / np.bincount(labels, minlength=said.n_classes)[labels].clip(1)
+        chosen = rng.choice(len(labels), size=min(MIX_ROWS, len(labels)), p=weights / weights.sum())
+        part = said[torch.from_numpy(chosen).to(said.labels.device)]
+        about = {"alpha": "none" if alpha is None else alpha, "n": len(part), "accuracy": part.accuracy}
+        yield f"{target.name}/alpha={alpha}", about | panel.measure(part)
+
+
+class Files:
+    """The CSV files of a source's ablations."""
+
+    def __init__(self, source, options):
+        device = torch.cuda.get_device_name() if torch.device(options.device).type == "cuda" else "cpu"
+        self.fixed = {"seed": SEED, "commit": commit(), "device": device}
+        self.source, self.folder = source.name, options.output
+
+    def __call__(self, ablation):
+        command = {"command": f"benchmarks/ablations.py run {ablation} --source {self.source}"}
+        return Rows(self.folder / ablation / f"{self.source}.csv", self.fixed | command)
+
+
+def grid(source, options, default=None):
+    """The source with the corruptions asked for, the rows and the severities: options before an ablation's default."""
+    default = default or {}
+    corruptions = options.corruptions or default.get("corruptions") or source.corruptions
+    # A source without corruptions of its own has other domains, which are its sets.
+    chosen = dataclasses.replace(
+        source, corruptions=tuple(corruptions) if options.corruptions or source.corruptions else ()
+    )
+    severities = options.severities or default.get("severities") or (1, 2, 3, 4, 5)
+    return chosen.targets(rows=options.rows or default.get("rows"), severities=severities)
+
+
+def from_outputs(names, source, classifier, files, options):
+    """Every ablation of `names` from one extraction a set."""
+    outputs = {name: files(name) for name in names}
+    panel = None
+    if "labelshift" in names:
+        images, labels = source.reference()
+        reference = classifier.outputs(images[: options.rows], labels[: options.rows])
+        panel = Panel(reference, scores={name: options_of(name) for name in MIXED_SCORES}, tempered=())
+    for target in grid(source, options):
+        missing = [name for name in names if not any(seen.split("/")[0] == target.name for seen in outputs[name].seen)]
+        if not missing:
+            continue
+        said = classifier.outputs(target.images, target.labels, target.shift)
+        shuffle = np.random.default_rng(SEED).permutation(len(said))
+        said = said[torch.from_numpy(shuffle).to(classifier.device)]
+        about = {"set": target.name, "family": target.family, "severity": target.severity}
+        for name in missing:
+            if name == "labelshift":
+                for set_name, row in label_shift(panel, target, said):
+                    outputs[name].add(about | {"set": set_name} | row)
+            else:
+                outputs[name].add(about | {"n": len(said), "accuracy": said.accuracy} | CHEAP[name](said))
+
+
+def run(source, options):
+    train(source.data, source.network, SEED, split=source.split, device=options.device, **source.recipe)
+    classifier, files = Classifier(source, options.device, rotation=False, peer=False), Files(source, options)
+    every = [*CHEAP, "labelshift"]
+    asked = every if "all" in options.ablations else [name for name in every if name in options.ablations]
+    if asked:
+        begin = time.perf_counter()
+        from_outputs(asked, source, classifier, files, options)
+        print(f"{source.name} {' '.join(asked)}: {time.perf_counter() - begin:.1f} s", flush=True)
+    for name in NETWORK:
+        if name in options.ablations:
+            begin = time.perf_counter()
+            NETWORK[name](source, classifier, files(name), grid(source, options, GRIDS[name]))
+            print(f"{source.name} {name}: {time.perf_counter() - begin:.1f} s", flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="names of the ablations")
+    running = commands.add_parser("run", help="one or more ablations, or all of the cheap ones")
+    running.add_argument("ablations", nargs="+", choices=["all", *CHEAP, "labelshift", *NETWORK], metavar="ABLATION")
+    running.add_argument("--source", default="cifar10-resnet18", choices=list(SOURCES), metavar="SOURCE")
+    running.add_argument("--device", default="cpu")
+    running.add_argument("--rows", type=int, help="at most so many of each set (default: the ablation's own)")
+    running.add_argument("--severities", type=int, nargs="+", help="(default: the ablation's own)")
+    running.add_argument("--corruptions", nargs="+", choices=metasets.corruption_names(), metavar="NAME")
+    running.add_argument("--output", type=Path, default=RESULTS)
+    return parser
+
+
+def main(given=None):
+    options = arguments().parse_args(given)
+    if options.command == "list":
+        print("\n".join(["all", *CHEAP, "labelshift", *NETWORK]))
+        return
+    run(SOURCES[options.source], options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Ablations that need the network itself: layers, epochs, ProjNorm, what each costs, and the released algorithm.
+
+Each is a function of the source, its classifier, the file to fill and the sets; ``ablations.py`` has the command.
+"""
+
+import copy
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+import gdscore
+from cells import BATCH, PUBLISHED_BATCH, SEED
+from datasets import training_parts
+from gdscore import models
+from panel import published_scores
+
+__all__ = ["GRIDS", "NETWORK", "released"]
+
+THIRD = ("gaussian_noise", "motion_blur", "snow", "fog", "contrast", "jpeg_compression")
+EPOCHS = (0, 1, 2, 5, 10, 20)
+STEPS = 500  # of ProjNorm, as its paper's
+SOURCE_ROWS = 10_000
+GRIDS = {
+    "layers": {"severities": (1, 3, 5), "rows": 2000},
+    "epochs": {"severities": (1, 3, 5), "rows": 1000, "corruptions": THIRD},
+    "projnorm": {"severities": (1, 3, 5), "corruptions": THIRD},
+    "runtime": {"severities": (3,), "corruptions": ("fog",)},
+    "released": {"severities": (3,), "corruptions": ("fog",)},
+}
+
+
+def about(target, accuracy):
+    return {
+        "set": target.name,
+        "family": target.family,
+        "severity": target.severity,
+        "n": len(target.labels),
+        "accuracy": accuracy,
+    }
+
+
+def loader_of(classifier, target, size=BATCH, shuffled=True):
+    """Batches of a set on the device, in an order by the seed; corruptions number images by their stored place."""
+    x, y = next(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
+    if shuffled:
+        index = torch.from_numpy(np.random.default_rng(SEED).permutation(len(y))).to(x.device)
+        x, y = x[index], y[index]
+    return list(zip(x.split(size), y.split(size), strict=True))
+
+
+def said_of(model, loader, **options):
+    return gdscore.Outputs.concatenate(list(models.extract(model, loader, progress=False, **options)))
+
+
+def groups_of(model):
+    """Stages of a ResNet or pairs of a transformer's layers, the last layer and everything."""
+    stages = [name for name, _ in getattr(model, "stages", nn.Sequential()).named_children()]
+    if len(stages) > 4:
+        pairs = zip(stages[::2], stages[1::2], strict=True)
+        blocks = {f"block{k}": [f"stages.{a}", f"stages.{b}"] for k, (a, b) in enumerate(pairs, 1)}
+    else:
+        blocks = {f"block{k}": f"stages.{name}" for k, name in enumerate(stages, 1)}
+    return {**blocks, "last": "head.weight", "all": ""}
+
+
+def layers(source, classifier, rows, targets):
+    """GdScore of the gradient by each block, by the last layer and by all parameters."""
+    for target in targets:
+        if target.name not in rows.seen:
+            loader = loader_of(classifier, target)
+            found = models.gradient_scores(classifier.model, loader, groups=groups_of(classifier.model))
+            rows.add(about(target, said_of(classifier.model, loader, head=False).accuracy) | found)
+
+
+def epochs(source, classifier, rows, targets):
+    """GdScore after r epochs of fine-tuning on its own labels; r = 0 is GdScore."""
+    for target in targets:
+        if target.name not in rows.seen:
+            loader = loader_of(classifier, target)
+            found = models.finetuned_scores(classifier.model, loader, epochs=EPOCHS, progress=False)
+            accuracy = said_of(classifier.model, loader, head=False).accuracy
+            rows.add(about(target, accuracy) | {f"epochs={r}": value for r, value in found.items()})
+
+
+def source_loader(source, classifier):
+    images, labels = training_parts(source.data, source.split, validation=source.recipe["validation"])[0]
+    return list(classifier.batches(images[:SOURCE_ROWS], labels[:SOURCE_ROWS], None, BATCH))
+
+
+def timed(work):
+    begin = time.perf_counter()
+    value = work()
+    return value, time.perf_counter() - begin
+
+
+def projnorm(source, classifier, rows, targets):
+    """ProjNorm as its authors define it, against the same start trained on source labels, beside GdScore."""
+    known = source_loader(source, classifier)
+    for target in targets:
+        if target.name not in rows.seen:
+            loader = loader_of(classifier, target)
+            value, seconds = timed(
+                lambda loader=loader: models.projnorm(classifier.model, loader, known, steps=STEPS, progress=False)
+            )
+            said = said_of(classifier.model, loader)
+            found = {"projnorm": value, "gdscore": gdscore.score("gdscore", said), "projnorm_seconds": seconds}
+            rows.add(about(target, said.accuracy) | found)
+
+
+def runtime(source, classifier, rows, targets):
+    """Seconds of the last set: one forward pass and GdScore, and ProjNorm with both of its references."""
+    known, model = source_loader(source, classifier), classifier.model
+    for target in list(targets)[-1:]:
+        if rows.seen:
+            return
+        loader = loader_of(classifier, target)
+        works = {
+            "gdscore": lambda loader=loader: models.score(model, loader, scores=["gdscore"], progress=False)["gdscore"],
+            "layers": lambda loader=loader: models.gradient_scores(model, loader)["last"],
+            "projnorm": lambda loader=loader: models.projnorm(model, loader, known, steps=STEPS, progress=False),
+            "projnorm-pretrained": lambda loader=loader: models.projnorm(
+                model, loader, reference="pretrained", steps=STEPS, progress=False
+            ),
+        }
+        works["gdscore"]()  # kernels are chosen and memory is taken on the first call
+        first = None
+        for method, work in works.items():
+            repeats = [timed(work) for _ in range(3 if method == "gdscore" else 1)]
+            seconds = float(np.median([seconds for _, seconds in repeats]))
+            first = first or seconds
+            row = {"set": f"{target.name}/{method}", "method": method, "n": len(target.labels)}
+            rows.add(row | {"value": repeats[0][0], "seconds": seconds, "times_gdscore": seconds / first})
+
+
+def released(model, loader, random_labels, *, p=0.3, tau=0.5):
+    """The released algorithm written directly: train mode, autograd, then the accuracy of what the pass left behind.
+
+    `random_labels` stands for the draw of its unseeded generator, one label a row.
+    """
+    model, norms, start, right = copy.deepcopy(model).train(), [], 0, 0
+    for x, _ in loader:
+        logits = model(x)
+        confidence, labels = nn.functional.softmax(logits, dim=1).max(1)
+        labels = torch.where(confidence < tau, random_labels[start : start + len(x)], labels)
+        model.zero_grad()
+        nn.functional.cross_entropy(logits, labels).backward()
+        norms.append(model.head.weight.grad.abs().pow(p).sum().pow(1 / p).item())
+        start += len(x)
+    with torch.no_grad():
+        model.eval()
+        for x, y in loader:
+            right += int((model(x).argmax(1) == y).sum())
+    return float(np.mean(norms)), right / start
+
+
+def check_released(source, classifier, rows, targets):
+    """The released algorithm against the ``published`` part of the cells, on the same order and random draw."""
+    for target in list(targets)[-1:]:
+        if target.name in rows.seen:
+            return
+        loader = loader_of(classifier, target, PUBLISHED_BATCH)
+        said = said_of(classifier.model, loader, batchnorm="batch")
+        after = said_of(models.adapted_copy(classifier.model, loader), loader, head=False)
+        ours = gdscore.score("gdscore", said, **published_scores()["gdscore"])
+        norm, accuracy = released(classifier.model, loader, said.random_labels(SEED).to(torch.int64))
+        found = {"cells_gdscore": ours, "released_gdscore": norm, "relative_difference": abs(ours - norm) / norm}
+        rows.add(
+            about(target, after.accuracy)
+            | found
+            | {"released_accuracy": accuracy, "accuracy_difference": abs(after.accuracy - accuracy)}
+        )
+
+
+NETWORK = {"layers": layers, "epochs": epochs, "projnorm": projnorm, "runtime": runtime, "released": check_released}

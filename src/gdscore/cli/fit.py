@@ -1,0 +1,159 @@
+"""``gdscore fit``: from labelled outputs to an estimator in one file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gdscore.cli.console import cautions, percent, results, working
+from gdscore.cli.options import Debug, Quiet
+from gdscore.cli.targets import one_set
+from gdscore.cli.writing import check_writable
+from gdscore.errors import GdscoreError
+
+if TYPE_CHECKING:
+    from gdscore.metasets import MetaSet
+    from gdscore.outputs import Outputs
+
+__all__ = ["fit"]
+
+
+def fit(
+    reference: Annotated[
+        str, typer.Argument(metavar="REFERENCE", help="Labelled validation outputs: .npz or .parquet.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Estimator to write: m.gdscore.")],
+    head: Annotated[
+        Path | None,
+        typer.Option(metavar="NPZ", help="Last layer: `weight`, features × classes or the reverse, and `bias`."),
+    ] = None,
+    metasets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Labelled outputs under shifts: a sub folder, or NAME- before a file, for each kind."
+        ),
+    ] = None,
+    level: Annotated[float, typer.Option(help="How often intervals are meant to hold the true accuracy.")] = 0.9,
+    seed: Annotated[int, typer.Option(help="Of resampling.")] = 0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Calibrate an estimator on what the model says about labelled data.
+
+    Best are your own shifted, labelled sets (--metasets); with the last layer (--head, or `head_weight`
+    and `head_bias` in the reference's .npz) sets are made by disturbing features, with neither by
+    resampling the reference alone. For image corruptions see `gdscore.AccuracyEstimator.fit_predictor`.
+    """
+    from gdscore.estimator import AccuracyEstimator
+
+    check_writable(output, inputs=[reference, *([head] if head else [])])
+    if head is not None and metasets is not None:
+        raise GdscoreError("Expected --head or --metasets, but got both: with meta-sets of your own no head is needed")
+    estimator = AccuracyEstimator(level, seed=seed)
+    rows = _read_labelled(reference, quiet)
+    sets = None if metasets is None else _read_metasets(metasets, quiet)
+    layer = None if metasets is not None else _read_head(head, reference, rows)
+    with working("calibrating", quiet), cautions() as said:
+        estimator.fit(rows, head=layer, metasets=sets)
+    estimator.save(output)
+    if not quiet:
+        results().print(
+            f"Calibrated on {len(estimator.families_)} kinds of shifts; the reference of {len(rows):,} rows is "
+            f"{percent(estimator.reference_accuracy_)} accurate.\n"
+            f"Written: {output}\nNext:    gdscore estimate {output} NEW.npz",
+            markup=False,
+        )
+        for line in said:
+            results().print(f"careful: {line}", style="yellow", markup=False)
+
+
+def _read_labelled(given: str | Path, quiet: bool) -> Outputs:
+    from gdscore.outputs import Outputs
+
+    rows = Outputs.concatenate(list(one_set(os.fspath(given)).stream(quiet)))
+    if "labels" not in rows.has:
+        raise GdscoreError(
+            f"Expected labels in {os.fspath(given)!r}, but it holds only {', '.join(sorted(rows.arrays))}: add an "
+            "array `labels` (.npz) or a column `label` (.parquet)"
+        )
+    return rows
+
+
+def _read_metasets(folder: Path, quiet: bool) -> list[MetaSet]:
+    """Every file of the folder as a labelled set; its family is its sub folder or the beginning of its name."""
+    from gdscore.io.table import SUFFIXES
+    from gdscore.metasets import MetaSet
+
+    if not folder.is_dir():
+        raise GdscoreError(f"Expected a folder of labelled files, but {os.fspath(folder)!r} is none: check the name")
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUFFIXES and not any(p.startswith((".", "_")) for p in path.relative_to(folder).parts)
+    ]
+    if not files:
+        raise GdscoreError(
+            f"Expected {' or '.join(SUFFIXES)} files in or below {os.fspath(folder)!r}, but found none: put labelled "
+            "outputs there, a sub folder for each kind of shift"
+        )
+    return [MetaSet(_read_labelled(path, quiet), _family(path.relative_to(folder))) for path in files]
+
+
+def _family(path: Path) -> str:
+    """Sub folder of a file, or what stands before the first ``__`` or else the first ``-`` of its name.
+
+    Examples
+    --------
+    >>> _family(Path("fog/3.npz")), _family(Path("fog-3.npz")), _family(Path("motion-blur__3.npz"))
+    ('fog', 'fog', 'motion-blur')
+    """
+    if len(path.parts) > 1:
+        return path.parts[0]
+    return path.stem.partition("__" if "__" in path.stem else "-")[0] or path.stem
+
+
+def _read_head(head: Path | None, reference: str, rows: Outputs) -> tuple[Any, Any] | None:
+    """Weights and bias from a file of their own or from the reference's, weights turned to features × classes."""
+    from gdscore.files import ArrayMember, open_npz
+
+    if head is None and Path(reference).suffix.lower() != ".npz":
+        return None
+    path = Path(reference) if head is None else head
+    if not path.is_file() and head is None:
+        return None  # a pattern
+    with open_npz(path) as archive:
+        entries = archive.namelist()
+        values = {}
+        for name in ("weight", "bias"):
+            for entry in (f"head_{name}.npy", *([] if head is None else [f"{name}.npy"])):
+                if entry in entries:
+                    values[name] = ArrayMember(archive, entry, path).read()
+    if head is None and not values:
+        return None
+    if "weight" not in values:
+        raise GdscoreError(
+            f"Expected an array `weight` in {os.fspath(path)!r}, but found only {', '.join(entries) or 'nothing'}: "
+            "save the last layer as numpy.savez(path, weight=W, bias=b)"
+        )
+    if "features" not in rows.has:
+        raise GdscoreError(
+            f"Expected `features` in {reference!r} for the last layer to work on, but it holds only "
+            f"{', '.join(sorted(rows.arrays))}: leave out --head, or save what enters the last layer too"
+        )
+    return _upright(values["weight"], values.get("bias"), rows)
+
+
+def _upright(weight: Any, bias: Any, rows: Outputs) -> tuple[Any, Any]:
+    """Weights as features × classes; PyTorch keeps them the other way round."""
+    from gdscore.metasets.perturbed import checked_head
+
+    if weight.ndim == 2 and weight.shape == (rows.n_classes, rows.n_features):
+        try:
+            return checked_head((weight.T, bias), rows)
+        except GdscoreError:
+            if weight.shape[0] != weight.shape[1]:
+                raise
+    return checked_head((weight, bias), rows)

@@ -1,0 +1,162 @@
+"""Images of a folder, in batches, with the classes of their sub folders as labels."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gdscore.errors import GdscoreError
+
+__all__ = ["Batches", "Images", "find_images"]
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Files of images by name, and their labels where they lie in class folders."""
+
+    folder: Path
+    paths: list[Path]
+    labels: list[int] | None
+    classes: list[str] | None
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of the images within the folder."""
+        return [path.relative_to(self.folder).as_posix() for path in self.paths]
+
+    def check_classes(self, number: int) -> None:
+        """Refuse class folders whose order says nothing about the model's classes."""
+        if self.classes is None or self.labels is None:
+            return
+        if max(self.labels) >= number or (len(self.classes) != number and not _numbered(self.classes)):
+            raise GdscoreError(
+                f"Expected {number} class folders in {os.fspath(self.folder)!r}, one for each class of the model in "
+                f"the order of their names, but found {len(self.classes)}: name the folders 0 … {number - 1}, or give "
+                "--classes with a file of all their names in the model's order"
+            )
+
+
+def find_images(folder: Path, classes: list[str] | None = None) -> Images:
+    """Images of class folders, or of one flat folder without labels.
+
+    Parameters
+    ----------
+    folder : path
+        Holds images, or a sub folder of images for each class.
+    classes : list of str, optional
+        Names of the class folders in the model's order. By default folders named by numbers are these classes, and
+        others are classes in the order of their names.
+    """
+    if not folder.is_dir():
+        raise GdscoreError(f"Expected a folder of images, but {os.fspath(folder)!r} is none: check the name")
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not any(p.startswith(".") for p in path.relative_to(folder).parts)
+    )
+    if not paths:
+        raise GdscoreError(f"Expected images ({', '.join(SUFFIXES)}) in {os.fspath(folder)!r}, but found none")
+    of_folder = [path.relative_to(folder).parts[:-1] for path in paths]
+    if not any(of_folder):
+        if classes is not None:
+            raise GdscoreError(f"Expected class folders in {os.fspath(folder)!r} for --classes, but it has images only")
+        return Images(folder, paths, None, None)
+    if not all(of_folder):
+        stray = paths[of_folder.index(())]
+        raise GdscoreError(
+            f"Expected either class folders or images in {os.fspath(folder)!r}, but got both: move "
+            f"{os.fspath(stray)!r} away"
+        )
+    present = sorted({parts[0] for parts in of_folder})
+    position = {name: int(name) if _numbered(present) else i for i, name in enumerate(present)}
+    if classes is not None:
+        position = {name: i for i, name in enumerate(classes)}
+        for name in present:
+            if name not in position:
+                raise GdscoreError(f"Expected the class folders among --classes, but {name!r} is none of them")
+    labels = [position[parts[0]] for parts in of_folder]
+    return Images(folder, paths, labels, classes or present)
+
+
+def _numbered(names: list[str]) -> bool:
+    return all(name.isascii() and name.isdigit() for name in names)
+
+
+class Batches:
+    """Loader of batches of preprocessed images, decoded ahead by threads.
+
+    Parameters
+    ----------
+    images : Images
+        What to load, in order.
+    preprocess : callable
+        From a PIL image to a tensor.
+    batch_size, workers : int
+        Images of a batch, and threads.
+    """
+
+    def __init__(self, images: Images, preprocess: Callable[[Any], Any], batch_size: int, workers: int) -> None:
+        self.dataset = images.paths  # where torch's loaders have their length
+        self._images, self._preprocess = images, preprocess
+        self._size, self._workers = batch_size, workers
+
+    def __iter__(self) -> Iterator[Any]:
+        """Tensors, with labels where there are."""
+        import torch
+
+        labels = self._images.labels
+        rows = self._decoded()
+        for start in range(0, len(self.dataset), self._size):
+            batch = list(islice(rows, self._size))
+            self._check_shapes(batch, start)
+            x = torch.stack(batch)
+            yield x if labels is None else (x, torch.tensor(labels[start : start + len(x)]))
+
+    def _decoded(self) -> Iterator[Any]:
+        waiting: deque[Future[Any]] = deque()
+        with ThreadPoolExecutor(self._workers) as pool:
+            try:
+                for path in self.dataset:
+                    waiting.append(pool.submit(self._read, path))
+                    if len(waiting) > self._size:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _read(self, path: Path) -> Any:
+        import torch
+        from PIL import Image
+
+        try:
+            with Image.open(path) as file:
+                image = file.convert("RGB") if file.mode not in ("L", "RGB") else file.copy()
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            reason = str(error) or type(error).__name__
+            raise GdscoreError(f"Expected an image in {os.fspath(path)!r}, but it cannot be read: {reason}") from error
+        try:
+            return torch.as_tensor(self._preprocess(image))
+        except Exception as error:
+            raise GdscoreError(
+                f"Expected the preprocessing to turn {os.fspath(path)!r} ({image.mode}, {image.width}×{image.height}) "
+                f"into a tensor, but it failed with {type(error).__name__}: {error}"
+            ) from error
+
+    def _check_shapes(self, batch: list[Any], start: int) -> None:
+        shape = tuple(batch[0].shape)
+        for path, x in zip(self.dataset[start:], batch, strict=False):
+            if x.shape != shape:
+                raise GdscoreError(
+                    f"Expected the preprocessing to give tensors of one shape, but {os.fspath(path)!r} gives "
+                    f"{tuple(x.shape)} and the images before it {shape}: resize them there"
+                )

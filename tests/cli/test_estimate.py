@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import gdscore
+from gdscore.io import read_outputs
+from tests.cli.conftest import refused
+
+pytestmark = pytest.mark.usefixtures("folder")
+TARGETS = ("new.npz", "new.parquet", "other.npz")
+
+
+def test_json_equals_the_python_api(gd, folder):
+    result = gd("estimate", "m.gdscore", *TARGETS, "--json", "-")
+    said = json.loads(result.stdout)
+    est = gdscore.AccuracyEstimator.load("m.gdscore")
+    assert said["reference_accuracy"] == est.reference_accuracy_
+    for path, target in zip(TARGETS, said["targets"], strict=True):
+        assert (target.pop("name"), target.pop("when")) == (path, None)
+        assert target == json.loads(json.dumps(est.estimate(read_outputs(path)).to_dict()))
+    gd("estimate", "m.gdscore", *TARGETS, "--json", "out.json", "--quiet")
+    assert (folder / "out.json").read_text() == result.stdout
+
+
+def test_table_has_the_numbers(gd):
+    result = gd("estimate", "m.gdscore", *TARGETS)
+    est = gdscore.AccuracyEstimator.load("m.gdscore")
+    for path in TARGETS:
+        e = est.estimate(read_outputs(path))
+        row = next(line for line in result.stdout.splitlines() if path in line)
+        assert f"{e.accuracy:.1%}" in row
+        assert f"{e.low:.1%} to {e.high:.1%}" in row
+
+
+def test_dated_folder_is_a_series_in_order(gd):
+    said = json.loads(gd("estimate", "m.gdscore", "logs", "--json", "-").stdout)["targets"]
+    assert [t["name"] for t in said] == ["2026-01-29", "2026-01-30", "2026-01-31T05:00"]
+    assert [t["when"] for t in said] == sorted(t["when"] for t in said)
+
+
+def test_exit_code_below_the_threshold(gd, folder):
+    accuracy = json.loads(gd("estimate", "m.gdscore", "new.npz", "--json", "-").stdout)["targets"][0]["accuracy"]
+    assert gd("estimate", "m.gdscore", "new.npz", "--min-accuracy", str(accuracy)).exit_code == 0
+    result = gd("estimate", "m.gdscore", "new.npz", "--min-accuracy", str(accuracy + 1e-6), "--json", "out.json", "-q")
+    assert (result.exit_code, result.output) == (3, "")
+    assert json.loads((folder / "out.json").read_text())["below"] == ["new"]
+
+
+def test_report(gd, folder):
+    result = gd("estimate", "m.gdscore", "new.npz", "logs", "--html", "report.html", "--min-accuracy", "0.5")
+    assert result.exit_code == 0, result.output
+    assert "Written: report.html" in result.stdout
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "gdscore estimate m.gdscore new.npz logs" in page
+    assert "2026-01-30" in page
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["m.gdscore", "new.npz", "--min-accuracy", "80"], "for 80 % give 0.8"),
+        (["m.gdscore", "new.npz", "--min-accuracy", "nan"], "a share from 0 to 1"),
+        (["m.gdscore", "new.npz", "--html", "x", "--json", "x"], "different files"),
+        (["m.gdscore", "new.npz", "--json", "m.gdscore"], "is one of them"),
+        (["new.npz", "m.gdscore"], "new.npz"),
+        (["missing.gdscore", "new.npz"], "missing.gdscore"),
+        (["m.gdscore", "five.npz"], "five"),
+    ],
+)
+def test_what_cannot_be_used(gd, args, words):
+    import numpy as np
+
+    np.savez("five.npz", logits=np.zeros((10, 5)))
+    assert words in refused(gd("estimate", *args))

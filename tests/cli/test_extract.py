@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gdscore
+from tests.cli.conftest import read, refused
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch, folder):
+    """Modules of the test's folder are found there and nowhere else."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("network", None)
+
+
+def directly(paths, network) -> gdscore.Outputs:
+    from PIL import Image
+
+    model, preprocess = network.load()
+    batch = torch.stack([preprocess(Image.open(path)) for path in paths])
+    (said,) = gdscore.models.extract(model, [batch])
+    return said.to_numpy()
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_class_folders_equal_the_python_api(gd, folder, suffix):
+    result = gd("extract", "network:load", "photos", "-o", f"out.{suffix}", "--batch-size", "5", "--head", "last.npz")
+    assert result.exit_code == 0, result.output
+    assert "36 images of photos" in result.stdout
+    out = read(folder / f"out.{suffix}")
+    import network
+
+    paths = sorted((folder / "photos").rglob("*.png"))
+    expected = directly(paths, network)
+    np.testing.assert_allclose(out.logits, expected.logits, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out.features, expected.features, rtol=1e-5, atol=1e-6)
+    assert out.labels.tolist() == [0] * 12 + [1] * 12 + [2] * 12
+    assert out.ids.tolist() == [path.relative_to(folder / "photos").as_posix() for path in paths]
+    head = gdscore.files.read_arrays(folder / "last.npz")
+    np.testing.assert_allclose(out.features @ head["weight"] + head["bias"], out.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_flat_folder_has_no_labels(gd, folder):
+    assert gd("extract", "network:load", "photos/dog", "-o", "out.npz", "--quiet").output == ""
+    assert read(folder / "out.npz").has == {"logits", "features", "ids"}
+
+
+def test_second_model_with_its_own_preprocessing(gd, folder):
+    with (folder / "network.py").open("a") as file:
+        file.write("\n\ndef dark():\n    return load()[0], lambda image: 0.1 * preprocess(image)\n")
+    gd("extract", "network:load", "photos", "-o", "out.npz", "--peer", "network:dark")
+    out = read(folder / "out.npz")
+    gd("extract", "network:dark", "photos", "-o", "dark.npz")
+    np.testing.assert_allclose(out.peer_logits, read(folder / "dark.npz").logits, rtol=1e-6)
+
+
+def test_classes_by_number_and_by_file(gd, folder):
+    photos = folder / "photos"
+    (photos / "dog").rename(photos / "2")
+    (photos / "fox").rename(folder / "away")
+    assert "Expected 3 class folders in 'photos'" in refused(gd("extract", "network:load", "photos", "-o", "out.npz"))
+    (folder / "names.txt").write_text("2\nfox\ncat\n")
+    gd("extract", "network:load", "photos", "-o", "out.npz", "--classes", "names.txt")
+    assert sorted(set(read(folder / "out.npz").labels.tolist())) == [0, 2]
+    (photos / "cat").rename(photos / "0")
+    gd("extract", "network:load", "photos", "-o", "numbered.npz")
+    assert read(folder / "numbered.npz").labels.tolist() == [0] * 12 + [2] * 12
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["network", "photos"], "Expected module:callable"),
+        (["netwrk:load", "photos"], "Expected a module 'netwrk'"),
+        (["network:lod", "photos"], "did you mean 'load'"),
+        (["network:__name__", "photos"], "callable"),
+        (["network:preprocess", "photos"], "failed with TypeError"),
+        (["network:lonely", "photos"], "to return (model, preprocess)"),
+        (["network:broken", "photos"], "failed with ZeroDivisionError"),
+        (["network:ragged", "photos"], "tensors of one shape"),
+        (["network:load", "nowhere"], "Expected a folder of images"),
+        (["network:load", "logs"], "but found none"),
+        (["network:load", "stray"], "but got both"),
+        (["network:load", "damaged"], "'damaged/x.png', but it cannot be read"),
+        (["network:load", "photos", "--classes", "val.npz"], "--classes"),
+        (["network:load", "photos", "--device", "nowhere"], "--device"),
+    ],
+)
+def test_what_cannot_be_used(gd, folder, args, words):
+    with (folder / "network.py").open("a") as file:
+        file.write("\n\ndef lonely():\n    return load()[0]\n")
+        file.write("\n\ndef broken():\n    return load()[0], lambda image: 1 / 0\n")
+        file.write(
+            "\n\ndef ragged():\n    return load()[0], lambda image: torch.zeros(3, 9, np.random.randint(9, 99))\n"
+        )
+    (folder / "damaged").mkdir()
+    (folder / "damaged" / "x.png").write_bytes(b"\x89PNG\r\n")
+    (folder / "stray" / "cat").mkdir(parents=True)
+    for name in ("stray/a.png", "stray/cat/b.png"):
+        (folder / name).write_bytes((folder / "photos" / "cat" / "00.png").read_bytes())
+    assert words in refused(gd("extract", *args, "-o", "out.npz"))
+    assert not (folder / "out.npz").exists()
+
+
+def test_without_torch_says_what_to_install():
+    code = "import sys; sys.modules['torch'] = None; from gdscore.cli import main; main()"
+    args = [sys.executable, "-c", code, "extract", "network:load", "photos", "-o", "out.npz"]
+    done = subprocess.run(args, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert 'pip install "gdscore[torch]"' in done.stderr

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gdscore
+from gdscore.cli.fit import _read_head, _upright
+from tests.cli.conftest import head_of_made, read, refused
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def estimate(path: str) -> dict:
+    return gdscore.AccuracyEstimator.load(path).estimate(read("new.npz")).to_dict()
+
+
+def test_head_equals_the_python_api(gd):
+    result = gd("fit", "val.npz", "--head", "head.npz", "-o", "head.gdscore", "--seed", "3")
+    assert (result.exit_code, result.stderr) == (0, "")
+    gdscore.AccuracyEstimator(seed=3).fit(read("val.npz"), head=head_of_made()).save("api.gdscore")
+    # The head in the file has its other orientation, whose product may differ in the last digit.
+    for name in ("accuracy", "low", "high"):
+        assert estimate("head.gdscore")[name] == pytest.approx(estimate("api.gdscore")[name])
+
+
+def test_head_of_every_form(gd):
+    weight, bias = head_of_made()
+    rows = read("val.npz")
+    np.savez("upright.npz", head_weight=weight, head_bias=bias)
+    np.savez("both.npz", **rows.arrays, head_weight=weight, head_bias=bias)
+    for head, reference in ((Path("head.npz"), "val.npz"), (Path("upright.npz"), "val.npz"), (None, "both.npz")):
+        found = _read_head(head, reference, rows)
+        assert found is not None
+        np.testing.assert_array_equal(found[0], weight)
+        np.testing.assert_array_equal(found[1], bias)
+    assert _read_head(None, "val.npz", rows) is None
+    assert _read_head(None, "*.npz", rows) is None
+
+
+def test_square_head_is_turned_as_the_logits_say():
+    weight = np.random.default_rng(0).normal(size=(4, 4))
+    x = np.random.default_rng(1).normal(size=(50, 4))
+    rows = gdscore.Outputs(logits=x @ weight, features=x)
+    for given in (weight, weight.T):
+        np.testing.assert_array_equal(_upright(given, None, rows)[0], weight)
+
+
+def test_metasets_of_sub_folders(gd):
+    result = gd("fit", "val.npz", "--metasets", "shifted", "-o", "own.gdscore", "--level", "0.7")
+    assert "Calibrated on 3 kinds of shifts; the reference of 200 rows" in result.stdout
+    assert gdscore.AccuracyEstimator.load("own.gdscore").families_ == ["noise", "scale", "turn"]
+    assert json.dumps(estimate("own.gdscore")) == json.dumps(estimate("m.gdscore"))
+
+
+def test_metasets_of_file_names(gd, folder):
+    (folder / "flat").mkdir()
+    for path in (folder / "shifted").rglob("*.npz"):
+        path.rename(folder / "flat" / f"{path.parent.name}-{path.name}")
+    assert gd("fit", "val.npz", "--metasets", "flat", "-o", "own.gdscore", "-q").output == ""
+    assert gdscore.AccuracyEstimator.load("own.gdscore").families_ == ["noise", "scale", "turn"]
+
+
+def test_outputs_alone_give_an_estimator_that_says_so(gd):
+    assert gd("fit", "val.npz", "-o", "alone.gdscore").exit_code == 0
+    assert any("outputs alone" in warning for warning in estimate("alone.gdscore")["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["new.npz"], "Expected labels in 'new.npz', but it holds only features, logits: add"),
+        (["val.npz", "--head", "val.npz"], "Expected an array `weight` in 'val.npz'"),
+        (["val.npz", "--head", "odd.npz"], "W of `head`"),
+        (["val.npz", "--head", "other-head.npz"], "another model's"),
+        (["val.npz", "--metasets", "nowhere"], "Expected a folder of labelled files, but 'nowhere' is none"),
+        (["val.npz", "--metasets", "photos"], "but found none"),
+        (["val.npz", "--metasets", "logs"], "Expected labels in 'logs/log-2026-01-29.parquet'"),
+        (["val.npz", "--metasets", "shifted", "--head", "head.npz"], "but got both"),
+        (["val.npz", "--level", "2"], "`level`"),
+    ],
+)
+def test_what_cannot_be_used(gd, folder, args, words):
+    np.savez("odd.npz", weight=np.zeros((3, 4)))
+    np.savez("other-head.npz", weight=np.ones((16, 10)))
+    assert words in refused(gd("fit", *args, "-o", "made.gdscore"))
+    assert not (folder / "made.gdscore").exists()

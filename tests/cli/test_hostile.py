@@ -1,0 +1,202 @@
+"""Files that are not what they should be: one line on standard error, the right exit code, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gdscore
+from tests.cli.conftest import read, refused
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def not_npz(path: Path) -> str:
+    path = path / "bad.npz"
+    path.write_text("a,b,c\n1,2,3\n")
+    return "no .npz at all"
+
+
+def truncated_npz(path: Path) -> str:
+    whole = Path("new.npz").read_bytes()
+    (path / "bad.npz").write_bytes(whole[: len(whole) // 2])
+    return "truncated"
+
+
+def pickled_npz(path: Path) -> str:
+    np.savez(path / "bad.npz", logits=np.array([[1.0, 2.0], None], dtype=object))
+    return "pickled"
+
+
+def other_npz(path: Path) -> str:
+    np.savez(path / "bad.npz", scores=np.zeros((3, 2)))
+    return "'scores'"
+
+
+def empty_npz(path: Path) -> str:
+    np.savez(path / "bad.npz", logits=np.zeros((0, 10)), features=np.zeros((0, 16)), labels=np.zeros(0, int))
+    return "at least one row"
+
+
+def nan_npz(path: Path) -> str:
+    rows = {name: array.copy() for name, array in read(Path("val.npz")).arrays.items()}
+    rows["logits"][7, 3] = np.nan
+    np.savez(path / "bad.npz", **rows)
+    return "row 7"
+
+
+def not_parquet(path: Path) -> str:
+    (path / "bad.parquet").write_bytes(b"PAR1" + bytes(100))
+    return "to be a Parquet file"
+
+
+def truncated_parquet(path: Path) -> str:
+    whole = Path("new.parquet").read_bytes()
+    (path / "bad.parquet").write_bytes(whole[: len(whole) // 2])
+    return "truncated"
+
+
+def parquet_without_columns(path: Path) -> str:
+    pq.write_table(pa.table({"price": [1.0, 2.0]}), path / "bad.parquet")
+    return "'price'"
+
+
+def varying_parquet(path: Path) -> str:
+    pq.write_table(pa.table({"logits": [[0.0, 1.0]] * 5 + [[0.0, 1.0, 2.0]], "label": [0] * 6}), path / "bad.parquet")
+    return "row 5 has 3 entries"
+
+
+def nan_parquet(path: Path) -> str:
+    pq.write_table(pa.table({"logits": [[0.0, 1.0], [float("nan"), 1.0]], "label": [0, 1]}), path / "bad.parquet")
+    return "row 1"
+
+
+def empty_parquet(path: Path) -> str:
+    kind = pa.list_(pa.float32())
+    pq.write_table(pa.table({"logits": pa.array([], kind), "label": pa.array([], pa.int64())}), path / "bad.parquet")
+    return "at least one row"
+
+
+def mixed_folder(path: Path) -> str:
+    (path / "bad").mkdir()
+    pq.write_table(pa.table({"logits": [[0.0, 1.0]] * 9, "label": [0] * 9}), path / "bad" / "part-0.parquet")
+    pq.write_table(pa.table({"probabilities": [[0.5, 0.5]] * 9}), path / "bad" / "part-1.parquet")
+    return "all files to hold the same"
+
+
+HOSTILE = [
+    not_npz,
+    truncated_npz,
+    pickled_npz,
+    other_npz,
+    empty_npz,
+    nan_npz,
+    not_parquet,
+    truncated_parquet,
+    parquet_without_columns,
+    varying_parquet,
+    nan_parquet,
+    empty_parquet,
+    mixed_folder,
+]
+
+
+@pytest.mark.parametrize("command", ["score", "estimate", "fit", "source", "metasets"])
+@pytest.mark.parametrize("make", HOSTILE, ids=lambda make: make.__name__)
+def test_hostile_files(gd, folder, make, command):
+    (folder / "hostile").mkdir()
+    words = make(folder / "hostile")
+    (bad,) = (folder / "hostile").iterdir()
+    bad = bad.relative_to(folder)
+    before = sorted(folder.rglob("*"))
+    args = {
+        "score": ("score", bad, "--json", "made.json"),
+        "estimate": ("estimate", "m.gdscore", bad, "--json", "made.json", "--html", "made.html"),
+        "fit": ("fit", bad, "-o", "made.gdscore"),
+        "source": ("score", "new.npz", "--source", bad, "--json", "made.json"),
+        "metasets": ("fit", "val.npz", "--metasets", "hostile", "-o", "made.gdscore"),
+    }[command]
+    if (make, command) == (mixed_folder, "metasets"):
+        words = "Expected labels in 'hostile/bad/part-1.parquet'"  # files are sets of their own there
+    line = refused(gd(*args))
+    assert words in line
+    assert str(bad) in line
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_damaged_estimator(gd, folder):
+    whole = (folder / "m.gdscore").read_bytes()
+    for content in (whole[: len(whole) // 2], b"not an estimator", b""):
+        (folder / "m.gdscore").write_bytes(content)
+        assert "m.gdscore" in refused(gd("estimate", "m.gdscore", "new.npz"))
+
+
+@pytest.mark.parametrize("path", ["missing/made", "logs", "new.npz/made", "/proc/made"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("score", "new.npz", "--json"),
+        ("estimate", "m.gdscore", "new.npz", "--json"),
+        ("estimate", "m.gdscore", "new.npz", "--html"),
+        ("fit", "val.npz", "--head", "head.npz", "-o"),
+        ("demo", "--output"),
+    ],
+    ids=lambda args: args[0] + args[-1],
+)
+def test_unwritable_output_is_refused_before_the_work(gd, folder, args, path, monkeypatch):
+    def late(*args, **kwargs):
+        raise AssertionError("the work has started")
+
+    for name in ("gdscore.io.read_outputs", "gdscore.cli.digits.Digits", "gdscore.estimator.AccuracyEstimator.load"):
+        monkeypatch.setattr(name, late)
+    if args[0] == "demo" and path in ("missing/made", "logs"):
+        return  # folders there are made, or used
+    line = refused(gd(*args, path))
+    assert path in line
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [
+        (signal.SIGINT, 130, "gdscore: interrupted: what was not finished is not written\n"),
+        (signal.SIGTERM, 143, ""),
+    ],
+)
+def test_interrupted_halfway(folder, number, code, line):
+    pytest.importorskip("torch")
+    slow = "\n\ndef slow():\n    import time\n    return load()[0], lambda image: (time.sleep(0.02), preprocess(image))[1]\n"
+    with (folder / "network.py").open("a") as file:
+        file.write(slow)
+    for copy in range(30):
+        for path in list((folder / "photos" / "cat").glob("??.png")):
+            path.with_name(f"{path.stem}-{copy}.png").write_bytes(path.read_bytes())
+    args = ["extract", "network:slow", "photos", "-o", "made.parquet", "--batch-size", "2", "--workers", "1"]
+    before = set(folder.iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gdscore.cli", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not list(folder.glob(".*.tmp")) and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.send_signal(number)
+    out, said = process.communicate(timeout=30)
+    assert process.returncode == code, said
+    assert (out, said) == ("", line)
+    assert {path for path in folder.iterdir() if path.name != "__pycache__"} == before
+
+
+def test_another_models_outputs(gd, folder):
+    gdscore.io.write_outputs("narrow.npz", gdscore.Outputs(logits=np.zeros((30, 10)), features=np.zeros((30, 3))))
+    assert "narrow" in refused(gd("estimate", "m.gdscore", "new.npz", "narrow.npz", "--json", "made.json"))
+    assert not (folder / "made.json").exists()

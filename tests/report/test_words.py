@@ -1,0 +1,44 @@
+"""Verdicts and sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+import gdscore
+from gdscore.report import verdict
+from gdscore.report.words import score_rows, score_sentence
+
+
+@pytest.mark.parametrize(
+    ("low", "accuracy", "high", "start"),
+    [
+        (0.80, 0.85, 0.9, "Above the threshold of 80%, and so is the whole interval."),
+        (0.79, 0.80, 0.9, "Probably above the threshold of 80%: the estimate is, but the interval reaches below it."),
+        (0.70, 0.79, 0.8, "Probably below the threshold of 80%: the estimate is, but the interval reaches above it."),
+        (0.60, 0.70, 0.79, "Below the threshold of 80%, and so is the whole interval."),
+    ],
+)
+def test_verdict(low, accuracy, high, start):
+    assert verdict(gdscore.Estimate(accuracy, low, high, level=0.9, n=9, source_accuracy=1.0), 0.8) == start
+
+
+@pytest.mark.parametrize("name", gdscore.list_scores())
+def test_every_score_says_how_it_goes_with_accuracy(name):
+    text = score_sentence(name)
+    assert text.endswith(".")
+    assert "\n" not in text
+    higher = gdscore.create_score(name).higher_is_better
+    assert (("ises with accuracy" in text) or ("an accuracy" in text)) == higher
+    assert (("alls with accuracy" in text) or ("an error rate" in text)) == (not higher)
+
+
+def test_alone_is_what_the_line_of_one_score_says(reference, estimate, estimator):
+    from gdscore.report import Target
+
+    single = gdscore.AccuracyEstimator(0.5, regressor="nuclear").fit(reference)
+    own = single.estimate(reference)
+    (row,) = score_rows(single, [Target("a", own)])
+    assert row.alone == [pytest.approx(own.accuracy)]
+    rows = score_rows(estimator, [Target("a", estimate)])
+    assert [r.name for r in rows] == list(estimator.calibration_.scores)
+    assert all(r.seen[0] < r.seen[1] for r in rows)
