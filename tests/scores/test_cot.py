@@ -7,6 +7,7 @@ import ot
 import pytest
 
 import gdscore
+from gdscore.scores._transport import memo
 from gdscore.scores.cot import PUBLISHED_BATCH
 from tests.data import batches, made
 
@@ -48,6 +49,18 @@ def test_source_itself():
     right = gdscore.Outputs(logits=SOURCE.logits, labels=SOURCE.predictions)
     assert gdscore.score("cott", right, source=right) == 1.0
     assert gdscore.score("cot", right, source=right) == pytest.approx(1 - right.confidence.mean(), abs=1e-5)
+
+
+def test_cot_and_cott_of_one_set_share_the_solution(monkeypatch):
+    made_for = []
+    original = memo.solve
+    monkeypatch.setattr(memo, "solve", lambda S, *rest: made_for.append(len(S)) or original(S, *rest))
+    cot, cott = (gdscore.create_score(name, k=300).fit(SOURCE) for name in ("cot", "cott"))
+    assert len(made_for) == 1  # COTT's threshold
+    target = made(500, noise=2.0, seed=4)
+    apart = [s.update(target).compute() for s in (cot, cott)]
+    assert made_for[1:] == [300]
+    assert apart == [gdscore.score(name, target, source=SOURCE, k=300) for name in ("cot", "cott")]
 
 
 class TestSample:

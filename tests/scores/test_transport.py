@@ -1,4 +1,5 @@
 import builtins
+import threading
 
 import numpy as np
 import ot
@@ -7,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+import gdscore
 from gdscore.errors import GdscoreError
-from gdscore.scores import _transport
-from gdscore.scores._transport import solve
+from gdscore.scores._transport import memo, solve, solved
+from gdscore.scores._transport import solver as transport_solver
+from gdscore.scores._transport.choices import Choices
 
 
 def softmax_rows(rng, m, K, noise=4.0, boost=6.0):
@@ -94,13 +97,68 @@ def test_large_problem_is_certified_and_equals_pot(monkeypatch):
     m, K = 10_000, 1_000
     S, a, q = softmax_rows(rng, m, K), uniform(m), rng.dirichlet(np.full(K, 2.0))
     seen = []
-    original = _transport._dual_value
-    monkeypatch.setattr(_transport, "_dual_value", lambda *args: seen.append(args[3]) or original(*args))
+    original = transport_solver._dual_value
+    monkeypatch.setattr(transport_solver, "_dual_value", lambda *args: seen.append(args[3]) or original(*args))
     answer = solve(S, a, q)
     (prices,) = seen
     bound = 1 - q @ prices - np.mean((S - prices).max(axis=1))
     assert answer.cost == pytest.approx(bound, rel=1e-9)
     assert answer.cost == pytest.approx(ot.emd2(a, q, 1 - S, numItermax=10_000_000), abs=1e-6)
+
+
+def saturated_sets():
+    """Logits so large that most rows are one-hot up to tails of any size, some classes ahead for every row."""
+    for K in (3, 10, 40):
+        for scale in (3.0, 30.0, 300.0, 1e5):
+            for ahead, leaders in ((0.0, 0), (4.0, max(2, K // 5)), (8.0, 1)):
+                yield pytest.param(
+                    K, scale, ahead, leaders, id=f"{K} classes, x{scale:g}, {leaders} ahead by {ahead:g}"
+                )
+
+
+@pytest.mark.parametrize(("K", "scale", "ahead", "leaders"), list(saturated_sets()))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_saturated_and_collapsed_rows_equal_pot(K, scale, ahead, leaders, dtype):
+    rng = np.random.default_rng(K)
+    labels = rng.integers(K, size=900)
+    logits = rng.standard_normal((900, K)) + 3.0 * np.eye(K)[labels]
+    logits[:, :leaders] += ahead
+    out = gdscore.Outputs(logits=(scale * logits).astype(dtype))
+    S, a, q = out.probabilities.astype(np.float64), uniform(900), np.bincount(labels, minlength=K) / 900
+    answer = solve(S, a, q, "native")
+    assert answer.cost == pytest.approx(ot.emd2(a, q, 1 - S, numItermax=10_000_000), abs=1e-9)
+    np.testing.assert_allclose(np.bincount(answer.rows, answer.mass, 900), a, atol=1e-15)
+    np.testing.assert_allclose(np.bincount(answer.classes, answer.mass, K), q, atol=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=st.integers(200, 400), K=st.integers(2, 8), decimals=st.integers(0, 3), seed=st.integers(0, 2**32 - 1))
+def test_ties_among_many_rows_equal_pot(m, K, decimals, seed):
+    rng = np.random.default_rng(seed)
+    S = np.round(rng.dirichlet(np.full(K, 0.3), size=m), decimals)
+    a, q = uniform(m), rng.dirichlet(np.ones(K))
+    assert solve(S, a, q).cost == pytest.approx(ot.emd2(a, q, 1 - S, numItermax=10_000_000), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(moves=st.integers(1, 6), scale=st.sampled_from([1e-3, 0.03, 1.0]), seed=st.integers(0, 2**32 - 1))
+def test_choices_follow_moving_prices(moves, scale, seed):
+    """Rows that are not looked at again choose as if they had been."""
+    rng = np.random.default_rng(seed)
+    S, a = rng.dirichlet(np.ones(5), size=80), rng.dirichlet(np.ones(80))
+    choices, prices = Choices(S, a), np.zeros(5)
+    for _ in range(moves):
+        move = scale * rng.standard_normal(5)
+        prices += move
+        choices.moved(move)
+        reach = float(rng.choice([1e-9, 0.01, 0.1]))
+        rows = choices.undecided(prices, reach)
+        ranked = np.sort(S - prices, axis=1)
+        np.testing.assert_array_equal(rows, np.flatnonzero(ranked[:, -1] - ranked[:, -2] < reach))
+        np.testing.assert_array_equal(choices.best, (S - prices).argmax(axis=1))
+        others = np.setdiff1d(np.arange(80), rows)
+        expected = np.bincount((S - prices).argmax(axis=1)[others], a[others], 5)
+        np.testing.assert_allclose(choices.sent_by_others(rows), expected, atol=1e-15)
 
 
 def edge_cases():
@@ -116,6 +174,7 @@ def edge_cases():
     yield "nearly all mass on one class", S, uniform(40), np.array([1e-17, 1e-9, 1.0, 1e-300, 0.0])
     yield "one-hot rows", np.eye(5)[rng.integers(5, size=40)], uniform(40), some
     yield "uniform rows", np.full((40, 5), 0.2), uniform(40), some
+    yield "nearly uniform rows", np.full((40, 5), 0.2) + 1e-15 * rng.integers(9, size=(40, 5)), uniform(40), some
     yield "repeated rows", S[rng.integers(4, size=40)], uniform(40), some
     yield "almost one-hot rows", np.eye(5)[rng.integers(5, size=40)] * (1 - 1e-13) + 2e-14, uniform(40), some
     yield "one heavy row", S, np.r_[1.0, np.full(39, 1e-18)], flat
@@ -179,8 +238,9 @@ def test_unusable_input_is_refused(S, a, q, solver, message):
         solve(S, a, q, solver)
 
 
-def test_an_uncertified_answer_is_refused(monkeypatch):
-    monkeypatch.setattr(_transport, "_dual_value", lambda *_: -1.0)
+@pytest.mark.parametrize("bound", [-1.0, np.nan])
+def test_an_uncertified_answer_is_refused(monkeypatch, bound):
+    monkeypatch.setattr(transport_solver, "_dual_value", lambda *_: bound)
     with pytest.raises(GdscoreError, match="not solved"):
         solve(np.eye(2), uniform(2), uniform(2))
 
@@ -196,3 +256,55 @@ def test_missing_pot_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_pot)
     with pytest.raises(GdscoreError, match="needs the package POT"):
         solve(np.eye(2), uniform(2), uniform(2), "pot")
+
+
+class TestMemo:
+    """`solved` gives back the last answer for the same numbers, and for nothing else."""
+
+    S = np.random.default_rng(5).dirichlet(np.ones(4), size=30).astype(np.float32)
+    counts, q = np.arange(1.0, 31.0), np.array([0.1, 0.2, 0.3, 0.4])
+
+    def test_same_numbers_are_solved_once(self):
+        first = solved(self.S, self.counts, self.q, "auto")
+        assert solved(self.S.copy(), self.counts.copy(), self.q.copy(), "auto") is first
+        assert first.cost == solve(self.S, self.counts / self.counts.sum(), self.q).cost
+
+    @pytest.mark.parametrize("changed", ["rows", "order of rows", "precision", "counts", "mix", "solver"])
+    def test_other_numbers_are_not_taken_for_the_same(self, changed):
+        first = solved(self.S, self.counts, self.q, "auto")
+        S, counts, q, solver = self.S.copy(), self.counts.copy(), self.q.copy(), "auto"
+        if changed == "rows":
+            S[3, :2] = S[3, 1], S[3, 0]
+        elif changed == "order of rows":
+            S = S[::-1]
+        elif changed == "precision":
+            S = S.astype(np.float64)
+        elif changed == "counts":
+            counts[7] += 1
+        elif changed == "mix":
+            q[:] = 0.25
+        else:
+            solver = "native"
+        again = solved(S, counts, q, solver)
+        assert again is not first
+        assert again.cost == solve(S, counts / counts.sum(), q, solver).cost
+
+    def test_an_answer_cannot_be_changed(self):
+        answer = solved(self.S, self.counts, self.q, "auto")
+        for array in answer[1:]:
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+
+    def test_large_answers_are_not_kept(self, monkeypatch):
+        monkeypatch.setattr(memo, "MOST_ROWS", 29)
+        first = solved(self.S, self.counts, self.q, "pot")
+        assert solved(self.S, self.counts, self.q, "pot") is not first
+
+    def test_threads_do_not_see_each_other(self):
+        first = solved(self.S, self.counts, self.q, "auto")
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(solved(self.S, self.counts, self.q, "auto")))
+        thread.start()
+        thread.join()
+        assert seen[0] is not first
+        assert seen[0].cost == first.cost

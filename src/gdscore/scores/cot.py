@@ -12,7 +12,7 @@ from gdscore import _arrays as arrays
 from gdscore._options import choice, integer
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import SampleScore
-from gdscore.scores._transport import SOLVERS, Transport, solve
+from gdscore.scores._transport import SOLVERS, Transport, solved
 from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
@@ -96,8 +96,7 @@ class COT(SampleScore):
     def _transport(
         self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
     ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
-        plan = solve(rows.astype(np.float64), weights / weights.sum(), class_weights, solver=self.solver)
-        return plan, rows, weights
+        return solved(rows, weights, class_weights, self.solver), rows, weights
 
     def _whole_rows(self, rows: int, rng: np.random.Generator) -> NDArray[Any]:
         counts = np.floor(self.class_weights_ * rows + 1e-9)

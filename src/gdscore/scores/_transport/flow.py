@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdscore.scores._transport.blocks import Floats, Integers, best_classes
+from gdscore.scores._transport.blocks import Floats, Integers
 
-__all__ = ["Flow", "per_row"]
+__all__ = ["Flow"]
 
 DEFICITS_PER_FOREST = 16
 
@@ -14,39 +14,41 @@ DEFICITS_PER_FOREST = 16
 class Flow:
     """Rows held by classes, optimal at the present prices, and the cheapest moves between classes.
 
-    Moving a row i that class j holds to class k loses S_ij − S_ik. ``loss[j, k]`` is the least such
-    loss and ``mover[j, k]`` the row that attains it. At prices v the reduced loss
-    loss[j, k] + v_k − v_j is never negative; moves of reduced loss zero keep the plan optimal for the
-    masses it delivers, and it is the answer when each class holds its due.
+    Moving a row i that class j holds to class k loses S_ij − S_ik; ``loss[j, k]`` is the least such loss.
+    At prices v the reduced loss loss[j, k] + v_k − v_j is never negative; moves of reduced loss zero keep
+    the plan optimal for the masses it delivers, and it is the answer when each class holds its due.
     """
 
-    def __init__(self, S: Floats, masses: Integers, due: Integers, prices: Floats) -> None:
+    def __init__(self, S: Floats, masses: Integers, due: Integers, prices: Floats, best: Integers) -> None:
         K = S.shape[1]
         self.S, self.prices = S, prices
-        best = best_classes(S, prices)
-        self.held: list[dict[int, int]] = [{} for _ in range(K)]
-        self.surplus: list[int] = (-due).tolist()
-        for row, (k, mass) in enumerate(zip(best.tolist(), masses.tolist(), strict=True)):
-            if mass:
-                self.held[k][row] = mass
-                self.surplus[k] += mass
         self.loss = np.full((K, K), np.inf)
-        self.mover = np.full((K, K), -1, dtype=np.int64)
-        for j in range(K):
-            self._find_movers(j, np.delete(np.arange(K), j))
-        # The forest of cheapest paths from classes with a surplus: each class's parent, the row that
-        # the parent gives it, and the classes in it, parents before children.
+        self.held: list[dict[int, int]] = []
+        some = np.flatnonzero(masses)
+        by_class = some[np.argsort(best[some], kind="stable")]
+        ends = np.searchsorted(best[by_class], np.arange(1, K))
+        for k, rows in enumerate(np.split(by_class, ends)):
+            self.held.append(dict(zip(rows.tolist(), masses[rows].tolist(), strict=True)))
+            self._allow(k, rows)
+        self.surplus = [sum(held.values()) - units for held, units in zip(self.held, due.tolist(), strict=True)]
+        # The forest of cheapest paths from classes with a surplus: each class's parent, and the classes in
+        # it, parents before children.
         self.parent = [-1] * K
-        self.given = [-1] * K
         self.forest: list[int] = []
 
     def balance(self) -> None:
         """Move rows along cheapest paths until each class holds its due."""
         self.forest = [k for k, surplus in enumerate(self.surplus) if surplus > 0]
         while any(surplus < 0 for surplus in self.surplus):
+            self._raise_sources()
             reached = self._grow_forest()
             self._push_to(reached)
             self._prune_forest()
+
+    def _raise_sources(self) -> None:
+        """Raise the price of every class with a surplus until it has a free move, so that all of them give at once."""
+        sources = np.flatnonzero(np.array(self.surplus) > 0)
+        self.prices[sources] += (self.loss[sources] + self.prices).min(axis=1) - self.prices[sources]
 
     def _grow_forest(self) -> list[int]:
         """Extend the forest to the nearest deficits, and lower prices so that its moves are free.
@@ -89,15 +91,15 @@ class Flow:
         prices -= distance
         for k in settled:
             self.parent[k] = int(parent[k])
-            self.given[k] = int(self.mover[parent[k], k])
         self.forest += settled
         return reached
 
     def _push_to(self, reached: list[int]) -> None:
         """Send surplus down the forest to each deficit for as long as its path stands."""
-        held, surplus, parent, given = self.held, self.surplus, self.parent, self.given
-        lost: dict[int, set[int]] = {}
-        gained: list[tuple[int, int]] = []
+        surplus, parent = self.surplus, self.parent
+        movers: dict[int, list[int]] = {}
+        lost: dict[int, list[int]] = {}
+        gained: dict[int, list[int]] = {}
         for sink in reached:
             while surplus[sink] < 0:
                 path = []
@@ -105,76 +107,108 @@ class Flow:
                 amount = -surplus[sink]
                 while amount and parent[k] >= 0:
                     path.append(k)
-                    amount = min(amount, held[parent[k]].get(given[k], 0))
+                    if k not in movers:
+                        movers[k] = self._free_movers(parent[k], k)
+                    amount = self._movable(parent[k], movers[k], amount)
                     k = parent[k]
                 amount = min(amount, surplus[k])
                 if amount <= 0:
-                    break
+                    if not self._find_source(path[-1], movers):
+                        break
+                    continue
                 surplus[k] -= amount
                 surplus[sink] += amount
                 for k in path:
-                    source, row = parent[k], given[k]
-                    held[source][row] -= amount
-                    if not held[source][row]:
-                        del held[source][row]
-                        lost.setdefault(source, set()).add(row)
-                    if row not in held[k]:
-                        gained.append((k, row))
-                    held[k][row] = held[k].get(row, 0) + amount
-        self._update_movers(lost, gained)
+                    self._move(parent[k], k, movers[k], amount, lost, gained)
+        for k, rows in gained.items():
+            self._allow(k, [row for row in rows if row in self.held[k]])
+        for j, rows in lost.items():
+            self._forbid(j, rows)
+
+    def _find_source(self, k: int, movers: dict[int, list[int]]) -> bool:
+        """Hang class k onto another one with a surplus that is as near, if there is one."""
+        for j in np.flatnonzero(self.loss[:, k] == self.prices - self.prices[k]).tolist():
+            if self.surplus[j] > 0 and (rows := self._free_movers(j, k)):
+                self.parent[k], movers[k] = j, rows
+                return True
+        return False
+
+    def _free_movers(self, j: int, k: int) -> list[int]:
+        """Rows that class j can give to class k at reduced loss zero: all of them, as equals move at once."""
+        rows = self._rows(j)
+        free: list[int] = rows[self.S[rows, j] - self.S[rows, k] == self.loss[j, k]].tolist()
+        return free[::-1]
+
+    def _movable(self, j: int, movers: list[int], amount: int) -> int:
+        """Mass that class j still holds of the rows, at most ``amount``."""
+        held = self.held[j]
+        found = 0
+        for row in reversed(movers):
+            found += held.get(row, 0)
+            if found >= amount:
+                return amount
+        return found
+
+    def _move(
+        self,
+        j: int,
+        k: int,
+        movers: list[int],
+        amount: int,
+        lost: dict[int, list[int]],
+        gained: dict[int, list[int]],
+    ) -> None:
+        """Take rows off the end of the list and move them from class j to class k."""
+        giver, taker = self.held[j], self.held[k]
+        while amount:
+            row = movers[-1]
+            mass = giver.get(row, 0)
+            moved = min(mass, amount)
+            if moved:
+                amount -= moved
+                if row not in taker:
+                    gained.setdefault(k, []).append(row)
+                taker[row] = taker.get(row, 0) + moved
+            if moved == mass:
+                movers.pop()
+                if mass:
+                    del giver[row]
+                    lost.setdefault(j, []).append(row)
+            else:
+                giver[row] = mass - moved
 
     def _prune_forest(self) -> None:
         """Keep the classes whose path from a surplus still stands."""
         standing = [False] * len(self.surplus)
         kept = []
         for k in self.forest:
-            parent = self.parent[k]
-            if self.surplus[k] > 0 if parent < 0 else standing[parent] and self.given[k] in self.held[parent]:
+            j = self.parent[k]
+            if self.surplus[k] > 0 if j < 0 else standing[j] and self.loss[j, k] == self.prices[j] - self.prices[k]:
                 standing[k] = True
                 kept.append(k)
             else:
                 self.parent[k] = -1
         self.forest = kept
 
-    def _update_movers(self, lost: dict[int, set[int]], gained: list[tuple[int, int]]) -> None:
-        """Repair the cheapest moves after rows left and entered classes."""
-        for k, row in gained:
-            if row in self.held[k]:
-                loss = self.S[row, k] - self.S[row]
-                loss[k] = np.inf
-                better = loss < self.loss[k]
-                self.loss[k, better] = loss[better]
-                self.mover[k, better] = row
-        for j, rows in lost.items():
-            stale = np.zeros(len(self.surplus), dtype=bool)
-            for row in rows:
-                stale |= self.mover[j] == row
-            self._find_movers(j, np.flatnonzero(stale))
+    def _rows(self, k: int) -> Integers:
+        return np.fromiter(self.held[k], dtype=np.int64, count=len(self.held[k]))
 
-    def _find_movers(self, j: int, targets: Integers) -> None:
-        """Find the cheapest row to move from class j to each target."""
-        rows = np.fromiter(self.held[j], dtype=np.int64, count=len(self.held[j]))
-        if not rows.size:
-            self.loss[j, targets] = np.inf
-            self.mover[j, targets] = -1
-        elif targets.size:
-            kept = self.S[rows[:, None], targets]
-            kept -= self.S[rows, j, None]
-            cheapest = kept.argmax(axis=0)
-            self.loss[j, targets] = -kept[cheapest, np.arange(targets.size)]
-            self.mover[j, targets] = rows[cheapest]
+    def _allow(self, k: int, rows: list[int] | Integers) -> None:
+        """Class k got rows: some moves may be cheaper."""
+        if len(rows):
+            gain = self.S[rows]
+            gain -= gain[:, k, None].copy()
+            np.minimum(self.loss[k], -gain.max(axis=0), out=self.loss[k])
+            self.loss[k, k] = np.inf
 
-
-def per_row(group: Integers, row_units: Integers, held: list[dict[int, int]]) -> tuple[Integers, ...]:
-    """Deal the shares of each merged row to its members: (row, class, units) of every positive share."""
-    sharers = np.array([distinct for shares in held for distinct in shares], dtype=np.int64)
-    classes = np.repeat(np.arange(len(held)), [len(shares) for shares in held])
-    units = np.array([share for shares in held for share in shares.values()], dtype=np.int64)
-    by_group = np.argsort(sharers, kind="stable")
-    members = np.argsort(group, kind="stable")
-    # Both orders list the same groups with the same totals, so their running sums share one axis.
-    share_ends, row_ends = np.cumsum(units[by_group]), np.cumsum(row_units[members])
-    ends = np.union1d(share_ends, row_ends)
-    ends = ends[ends > 0]
-    rows = members[np.searchsorted(row_ends, ends)]
-    return rows, classes[by_group][np.searchsorted(share_ends, ends)], np.diff(ends, prepend=0)
+    def _forbid(self, j: int, rows: list[int]) -> None:
+        """Class j lost rows: the moves in which they were the cheapest are dearer."""
+        gain = self.S[rows]
+        gain -= gain[:, j, None].copy()
+        targets = np.flatnonzero((-gain == self.loss[j]).any(axis=0))
+        self.loss[j, targets] = np.inf
+        left = self._rows(j)
+        if left.size and targets.size:
+            kept = self.S[left[:, None], targets]
+            kept -= self.S[left, j, None]
+            self.loss[j, targets] = -kept.max(axis=0)
