@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 import gdscore
 from datasets import load, training_parts
@@ -135,6 +136,8 @@ def deployed(source, classifier, reference, options):
 
 def published(source, classifier, reference, options):
     """The same by the released protocol: train-mode BatchNorm, batches of 128 in a seeded random order."""
+    if not any(isinstance(module, nn.BatchNorm2d) for module in classifier.model.modules()):
+        return  # nothing that train mode would change
     panel = Panel(reference, scores=published_scores(), tempered=())
 
     def work(target):
@@ -167,8 +170,8 @@ def calibration(source, classifier, reference, options):
     for shift in metasets.corruptions(options.levels, seed=SEED):
         name = f"{shift.name}-{shift.severity}"
         yield name, partial(work, name, shift)
-    for shift in metasets.compositions(options.compositions, seed=SEED):
-        name = f"{shift.family}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
+    for index, shift in enumerate(metasets.compositions(options.compositions, seed=SEED)):
+        name = f"composition-{index}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
         yield name, partial(work, name, shift)
     for index, drawn in enumerate(metasets.resampled(reference, options.resamples, seed=SEED)):
         name = f"{drawn.family}-{index}"

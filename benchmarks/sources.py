@@ -21,6 +21,7 @@ SUBPOPULATION = CIFAR | {"epochs": 25, "validation": 3000}
 TINY = {"epochs": 20, "batch": 256, "rate": 0.2, "augment": "crop-flip", "validation": 5000}
 PACS = {"epochs": 80, "batch": 64, "rate": 0.05, "augment": "crop-flip", "validation": 1000}
 DIGITS = {"epochs": 6, "batch": 128, "rate": 0.1, "augment": "crop", "validation": 3000, "rows": 20000}
+UCIDIGITS = {"epochs": 8, "batch": 64, "rate": 0.1, "augment": "none", "validation": 300}
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 # Tiny-ImageNet-C has 15 corruptions: these four are not among them.
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
@@ -57,7 +58,9 @@ class Source:
         return training_parts(self.data, self.split, validation=self.recipe["validation"])[1]
 
     def targets(self, *, rows=None, severities=range(1, 6)) -> Iterator[TargetSet]:
-        """The unshifted test set first, then every shifted one; at most `rows` of each."""
+        """The unshifted test set first, then every shifted one, shuffled; at most `rows` of each."""
+        # Packed rows are sorted by class, which scores of mini-batches would see.
+        rows = rows or 10**9
         own = load(self.data, self.unshifted, rows=rows) if self.unshifted else None
         if own is not None:
             yield TargetSet("unshifted", "unshifted", 0, *own)
@@ -82,6 +85,8 @@ def _all():
     for data in ("mnist", "mnistm", "usps"):
         others = tuple((other, "test") for other in ("mnist", "mnistm", "usps") if other != data)
         yield Source(data, DIGITS, natural=others, network="small")
+    few = ("gaussian_noise", "defocus_blur", "fog", "contrast", "pixelate")
+    yield Source("ucidigits", UCIDIGITS, corruptions=few, network="small")
     for number in range(4):
         yield Source(f"cifar100sub{number}", SUBPOPULATION, natural=((f"cifar100sub{number}", "target"),))
 

@@ -47,7 +47,7 @@ class TestEstimate:
         target = said(3000, seed=55, **options)
         e = fitted.estimate(target)
         assert e.low <= target.accuracy <= e.high
-        assert e.accuracy == pytest.approx(target.accuracy, abs=0.13)
+        assert e.accuracy == pytest.approx(target.accuracy, abs=0.1)
         assert e.source_accuracy == pytest.approx(said(1500, seed=1).accuracy)
 
     def test_unshifted_data(self, fitted):
@@ -63,12 +63,29 @@ class TestEstimate:
         again = gdscore.AccuracyEstimator(level=0.8).fit(said(1500, seed=1), metasets=metasets())
         assert again.estimate(target) == whole
 
-    def test_fewer_rows_wider_interval(self, fitted):
+    def test_fewer_rows_wider_interval(self):
+        est = gdscore.AccuracyEstimator(level=0.8, scores=["nuclear", "confscore"])
+        est.fit(said(1500, seed=1), metasets=metasets())
         few = said(60, seed=3, noise=1.5)
         many = few[np.tile(np.arange(60), 50)]
-        narrow, wide = fitted.estimate(many), fitted.estimate(few)
-        assert wide.accuracy == pytest.approx(narrow.accuracy, abs=0.02)
+        narrow, wide = est.estimate(many), est.estimate(few)
+        assert wide.accuracy == pytest.approx(narrow.accuracy, abs=1e-6)
         assert wide.high - wide.low > narrow.high - narrow.low + 0.005
+
+    def test_size_of_the_target_means_little(self, fitted):
+        """The Fréchet distance of few rows is larger; calibration sets have as many rows as the reference."""
+        target = said(8000, seed=6, noise=1.4)
+        whole = fitted.estimate(target)
+        parts = [fitted.estimate(target[np.arange(i, 8000, 20)]).accuracy for i in range(10)]
+        assert np.mean(parts) == pytest.approx(whole.accuracy, abs=0.03)
+
+    def test_lookalikes(self, fitted):
+        e = fitted.estimate(said(3000, seed=4, shrink=0.4))
+        assert e.lookalikes[0].family == "shrink"
+        assert 0 < sum(like.weight for like in e.lookalikes) <= 1 + 1e-9
+        weights = [like.weight for like in e.lookalikes]
+        assert weights == sorted(weights, reverse=True)
+        assert e.to_dict()["lookalikes"][0]["family"] == "shrink"
 
     def test_per_class_recalls_average_to_the_accuracy(self, fitted):
         target = said(4000, seed=5, noise=2.0)
@@ -130,7 +147,7 @@ class TestFitting:
     def test_reference_from_the_metasets(self):
         est = gdscore.AccuracyEstimator(level=0.8).fit(metasets=list(metasets()))
         target = said(3000, seed=55, noise=2.2)
-        assert est.estimate(target).accuracy == pytest.approx(target.accuracy, abs=0.13)
+        assert est.estimate(target).accuracy == pytest.approx(target.accuracy, abs=0.1)
 
     def test_a_single_score_with_a_line(self):
         est = gdscore.AccuracyEstimator(level=0.8, regressor="gdscore").fit(said(1500, seed=1), metasets=metasets())
@@ -238,9 +255,9 @@ class TestFiles:
         fitted.save(path)
         state = gdscore.files.read_arrays(path)
         gdscore.files.write_arrays(path, {**state, "version": 99})
-        with pytest.raises(gdscore.GdscoreError, match="version 1 of the estimator's file, but .* has version 99"):
+        with pytest.raises(gdscore.GdscoreError, match="version 2 of the estimator's file, but .* has version 99"):
             gdscore.AccuracyEstimator.load(path)
-        gdscore.files.write_arrays(path, {k: v for k, v in state.items() if k != "fit.weights"})
+        gdscore.files.write_arrays(path, {k: v for k, v in state.items() if k != "seen.accuracy"})
         with pytest.raises(gdscore.GdscoreError, match="damaged"):
             gdscore.AccuracyEstimator.load(path)
         gdscore.files.write_arrays(path, {"something": 1})

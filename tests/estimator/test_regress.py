@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
 
-from gdscore.estimator.regress import GroupedInterval, fit_line, fit_stack
+from gdscore.estimator.regress import Line, Nearest, Stack
+
+NEW = np.random.default_rng(1).normal(size=(7, 3))
 
 
 def data(rows=120, seed=0):
@@ -17,61 +22,71 @@ def data(rows=120, seed=0):
 
 def test_line_equals_scikit_learn():
     x, y = data()
-    new = np.random.default_rng(1).normal(size=(7, 3))
-    np.testing.assert_allclose(fit_line(x, y).predict(new), LinearRegression().fit(x, y).predict(new))
+    np.testing.assert_allclose(Line(x, y).predict(NEW), LinearRegression().fit(x, y).predict(NEW))
+
+
+@pytest.mark.parametrize("neighbours", [1, 10, 120])
+def test_nearest_equals_scikit_learn(neighbours):
+    x, y = data()
+    x = x * [1.0, 30.0, 0.01]
+
+    def weigh(distances):
+        width = np.sort(distances, axis=1)[:, [neighbours - 1]]
+        return np.exp(-np.square(distances / width))
+
+    oracle = KNeighborsRegressor(n_neighbors=len(y), weights=weigh).fit(x / x.std(0), y)
+    new = NEW * [1.0, 30.0, 0.01]
+    np.testing.assert_allclose(Nearest(x, y, neighbours).predict(new), oracle.predict(new / x.std(0)), rtol=1e-9)
 
 
 def test_stack_equals_scikit_learn():
     x, y = data()
-    new = np.random.default_rng(1).normal(size=(7, 3))
-    fit = fit_stack(x, y)
-    z = (x - x.mean(0)) / x.std(0)
+    fit = Stack(x, y)
+    z, scaled = (x - x.mean(0)) / x.std(0), (NEW - x.mean(0)) / x.std(0)
     ridge = Ridge(alpha=1.0).fit(z, y)
     left = y - ridge.predict(z)
-    kernel = ConstantKernel(fit.variance) * RBF(fit.length) + WhiteKernel(left.var() - fit.variance)
+    kernel = ConstantKernel(left.var() * fit.share) * RBF(fit.length) + WhiteKernel(left.var() * (1 - fit.share))
     process = GaussianProcessRegressor(kernel, optimizer=None, alpha=1e-10).fit(z, left)
-    scaled = (new - x.mean(0)) / x.std(0)
-    np.testing.assert_allclose(fit.predict(new), ridge.predict(scaled) + process.predict(scaled), rtol=1e-6)
+    np.testing.assert_allclose(fit.predict(NEW), ridge.predict(scaled) + process.predict(scaled), rtol=1e-5)
 
 
-def test_stack_learns_what_a_line_cannot():
+def test_what_a_line_cannot_learn():
     x, y = data(300)
     new_x, new_y = data(200, seed=5)
-    errors = [np.abs(fit(x, y).predict(new_x) - new_y).mean() for fit in (fit_stack, fit_line)]
-    assert errors[0] < 0.6 * errors[1]
+    line, stack, nearest = (np.abs(kind(x, y).predict(new_x) - new_y).mean() for kind in (Line, Stack, Nearest))
+    assert stack < 0.6 * line
+    assert nearest < 0.9 * line
 
 
-@pytest.mark.parametrize("level", [0.8, 0.9])
-def test_intervals_cover_families_not_seen(level):
-    """Families with offsets of their own: the interval must hold on new ones, which plain residuals would not."""
-    rng = np.random.default_rng(0)
-    held = []
-    for _ in range(60):
-        offsets = rng.normal(size=21)
-        family = np.repeat(np.arange(21), 8)
-        x = rng.normal(size=(168, 2))
-        y = x @ [1.0, 0.5] + offsets[family] + 0.1 * rng.normal(size=168)
-        seen = family < 20
-        interval = GroupedInterval.make(x[seen], y[seen], family[seen], fit_line)
-        for row, value in zip(x[~seen], y[~seen], strict=True):
-            low, high = interval.bounds(row, level)
-            held.append(low <= value <= high)
-    assert level - 0.06 < np.mean(held) <= 1.0
+@pytest.mark.parametrize("kind", [Line, Nearest])
+def test_sets_that_are_not_kept_have_no_say(kind):
+    x, y = data()
+    keep = np.arange(120) % 3 > 0
+    other = y.copy()
+    other[~keep] = 1e6
+    np.testing.assert_array_equal(kind(x, y).predict(NEW, keep), kind(x, other).predict(NEW, keep))
 
 
-def test_every_family_weighs_the_same():
-    x = np.zeros((110, 1))
-    y = np.concatenate([np.zeros(100), np.full(5, 3.0), np.full(5, -3.0)])
-    family = np.repeat([0, 1, 2], [100, 5, 5])
-    interval = GroupedInterval.make(x, y, family, fit_line)
-    low, high = interval.bounds(np.zeros(1), 0.74)
-    assert low < -2
-    assert high > 2
-    assert interval.n_families == 3
+def test_stack_learns_from_the_kept_alone_but_for_its_scales():
+    x, y = data()
+    keep = np.arange(120) % 3 > 0
+    fit = Stack(x, y)
+    other = y.copy()
+    other[~keep] += 1e-3
+    again = Stack(x, other)
+    again.total, again.length, again.share = fit.total, fit.length, fit.share
+    np.testing.assert_allclose(fit.predict(NEW, keep), again.predict(NEW, keep), rtol=1e-12)
 
 
-def test_many_families_share_folds():
-    x, y = data(200)
-    interval = GroupedInterval.make(x, y, np.arange(200) % 50, fit_line, most=10)
-    assert interval.n_families == 50
-    assert len({id(f) for f in interval.fits}) == 10
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 10_000), st.booleans())
+def test_nearest_never_leaves_the_range(sets, scores, seed, far):
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(sets, scores)), rng.normal(size=sets)
+    said = Nearest(x, y).predict(rng.normal(size=(3, scores)) * (1e6 if far else 1.0))
+    assert np.all(said >= y.min() - 1e-9)
+    assert np.all(said <= y.max() + 1e-9)
+
+
+def test_equal_sets():
+    assert Nearest(np.ones((5, 2)), np.arange(5.0)).predict(np.ones((1, 2)))[0] == pytest.approx(2.0)

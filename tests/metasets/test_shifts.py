@@ -47,8 +47,8 @@ def test_composition_applies_its_parts_in_turn():
     both = metasets.Composition(parts)
     np.testing.assert_array_equal(both(X), parts[1](parts[0](X)))
     np.testing.assert_array_equal(both(X[1:], start=1), both(X)[1:])
-    assert both.family == "composition"
-    assert repr(both) == "Composition('composition': gaussian_noise 2 → pixelate 5)"
+    assert both.family == "gaussian_noise+pixelate"
+    assert repr(both) == "Composition(gaussian_noise 2 → pixelate 5)"
     whole = (X * 255).astype(np.uint8)
     assert both(whole).dtype == np.uint8
 
@@ -56,7 +56,7 @@ def test_composition_applies_its_parts_in_turn():
 def test_compositions():
     made = metasets.compositions()
     assert len(made) == 100
-    assert [c.family for c in made[:2]] == ["composition-0", "composition-1"]
+    assert made[0].family == "+".join(p.name for p in made[0].parts)
     assert made[:20] == metasets.compositions(20)
     assert made != metasets.compositions(100, seed=1)
     assert {len(c.parts) for c in made} == {2, 3}

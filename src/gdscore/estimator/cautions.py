@@ -7,13 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FEW_ROWS", "about_class_mix", "about_reference", "about_rows", "about_scores", "class_mix_accuracy"]
+__all__ = [
+    "FEW_ROWS",
+    "about_class_mix",
+    "about_distance",
+    "about_reference",
+    "about_rows",
+    "about_scores",
+    "class_mix_accuracy",
+]
 
 FEW_ROWS = 200
 SMALL_REFERENCE = 500
 TOO_EASY = 0.995
 FAR_MIX = 0.15
 DISAGREEMENT = 0.3
+FAR = 3.0
 
 
 def about_rows(rows: int) -> list[str]:
@@ -68,6 +77,21 @@ def about_scores(opinions: dict[str, float]) -> list[str]:
     return [
         f"scores disagree: {low} alone would say {opinions[low]:.0%}, {high} alone {opinions[high]:.0%}; this shift "
         "may be unlike those calibrated on"
+    ]
+
+
+def about_distance(scores: NDArray[Any], seen: NDArray[Any]) -> list[str]:
+    """Scores unlike those of every meta-set: farther from the nearest one than meta-sets are from each other."""
+    scale = np.maximum(seen.std(axis=0), 1e-9)
+    apart = np.sqrt(np.square((seen[:, None] - seen[None]) / scale).sum(axis=2))
+    np.fill_diagonal(apart, np.inf)
+    usual = float(np.quantile(apart.min(axis=1), 0.95))
+    here = float(np.sqrt(np.square((seen - scores) / scale).sum(axis=1)).min())
+    if here <= FAR * max(usual, 0.1):
+        return []
+    return [
+        f"these scores are unlike those of every calibration set ({here / max(usual, 0.1):.0f} times as far from the "
+        "nearest as calibration sets are from each other): the estimate rests on sets that differ from this data"
     ]
 
 

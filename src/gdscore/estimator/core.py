@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._options import integer, number
@@ -16,18 +17,21 @@ from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.calibrated import Calibration
-from gdscore.estimator.describe import RECIPE, Describer, Description, transformed
+from gdscore.estimator.describe import RECIPE, Describer, Description
 from gdscore.estimator.direct import sampling_error
-from gdscore.estimator.estimate import Estimate
+from gdscore.estimator.estimate import Estimate, Lookalike
+from gdscore.estimator.interval import LeftOut, parts_of
 from gdscore.estimator.per_class import recalls
-from gdscore.estimator.regress import Fit, GroupedInterval, fit_line, fit_stack
-from gdscore.io.progress import progress_bar
+from gdscore.estimator.predicting import predicted, shifted_sets
+from gdscore.estimator.regress import Line, Nearest, Regressor, Stack
 from gdscore.metasets import MetaSet, compositions, corruptions, perturbed, resampled
 from gdscore.outputs import Outputs
 from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score, list_scores
 
 __all__ = ["AccuracyEstimator"]
+
+REGRESSORS: dict[str, Callable[[Any, Any], Regressor]] = {"nearest": Nearest, "stack": Stack}
 
 
 class AccuracyEstimator:
@@ -42,11 +46,12 @@ class AccuracyEstimator:
         How often intervals are meant to hold the true accuracy. With F families of meta-sets at most F/(F+1): the
         estimate says when that is less.
     scores : iterable of names or mapping of names to options, optional
-        What to compute; by default COT and COTT with temperature, the nuclear norm, the Fréchet distance and soft
-        disagreement, each where the reference has what it needs.
-    regressor : str, default "stack"
-        ``stack``: a ridge with a Gaussian-process residual on all scores. The name of a score: the straight line of
-        that score alone, as in the GdScore paper.
+        What to compute; by default COT and confidence with temperature, the nuclear norm, the Fréchet distance and
+        soft disagreement with a second model, each where the data have what it needs.
+    regressor : str, default "nearest"
+        ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``stack``: a ridge with a
+        Gaussian-process residual on all scores. The name of a score: the straight line of that score alone, as in
+        the GdScore paper.
     seed : int, default 0
         Of resampling and shifts.
 
@@ -55,7 +60,7 @@ class AccuracyEstimator:
     reference_accuracy_, temperature_ : float
         Of the reference.
     families_ : list of str
-        Kinds of shifts calibrated on.
+        Kinds of shifts calibrated on: names of families, those of compositions taken apart.
     calibration_ : Calibration
         The meta-sets: family, accuracy, rows, scores, and what the fit without their family says.
     reference_confidence_ : ConfidenceHistogram
@@ -81,7 +86,7 @@ class AccuracyEstimator:
         level: float = 0.9,
         *,
         scores: Iterable[str] | dict[str, dict[str, Any]] | None = None,
-        regressor: str = "stack",
+        regressor: str = "nearest",
         seed: int = 0,
     ) -> None:
         self.level = number("level", level, above=0, most=0.999)
@@ -89,12 +94,12 @@ class AccuracyEstimator:
         chosen = RECIPE if scores is None else scores if isinstance(scores, dict) else {name: {} for name in scores}
         for name in chosen:
             create_score(name, **chosen[name])
-        if regressor != "stack" and regressor not in valid:
-            raise GdscoreError(f"Unknown `regressor` {regressor!r}: {nearest(str(regressor), ['stack', *valid])}")
-        if regressor != "stack" and scores is None:
+        if regressor not in (*REGRESSORS, *valid):
+            raise GdscoreError(f"Unknown `regressor` {regressor!r}: {nearest(str(regressor), [*REGRESSORS, *valid])}")
+        if regressor not in REGRESSORS and scores is None:
             chosen = {regressor: RECIPE.get(regressor, {})}
         self.scores = dict(chosen)
-        if regressor not in ("stack", *self.scores):
+        if regressor not in (*REGRESSORS, *self.scores):
             raise GdscoreError(f"Expected `regressor` {regressor!r} to be among `scores`, but it is not")
         self.regressor = regressor
         self.seed = integer("seed", seed, least=0)
@@ -124,20 +129,17 @@ class AccuracyEstimator:
         if metasets is None and reference is None:
             raise GdscoreError("Expected `reference` or `metasets` to calibrate on, but got neither")
         outputs_only = metasets is None
-        sets = None if metasets is None else list(metasets)
-        if sets is not None:
-            for s in sets:
-                if not isinstance(s, MetaSet):
-                    raise GdscoreError(f"Expected `metasets` to hold `gdscore.MetaSet`, but got {type(s).__name__}")
-            if not sets:
-                raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
-            if reference is None:
-                reference = max(sets, key=lambda s: s.accuracy).outputs
-        reference = self._checked_reference(reference)
-        if sets is None:
-            sets = list(resampled(reference, 100, seed=self.seed))
+        if metasets is None:
+            reference = self._checked_reference(reference)
+            sets = iter(resampled(reference, 100, seed=self.seed))
             if head is not None:
-                sets += list(perturbed(reference, head, 100, seed=self.seed))
+                sets = chain(sets, perturbed(reference, head, 100, seed=self.seed))
+        else:
+            kept = [_checked_set(s) for s in metasets]
+            if not kept:
+                raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
+            best = max(kept, key=lambda s: s.accuracy).outputs if reference is None else reference
+            reference, sets = self._checked_reference(best), iter(kept)
         self._calibrate(reference, sets, outputs_only)
         return self
 
@@ -182,15 +184,9 @@ class AccuracyEstimator:
         labels = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
         if len(images) != len(labels) or not len(labels):
             raise GdscoreError(f"Expected as many labels as inputs, but got {len(labels)} for {len(images)} inputs")
-        reference = self._checked_reference(_predicted(predict, images, labels, None, batch_size))
-        sets = []
-        with progress_bar(len(shifts) * len(labels), progress) as advance:
-            for shift in shifts:
-                family = str(getattr(shift, "family", getattr(shift, "__name__", type(shift).__name__)))
-                sets.append(MetaSet(_predicted(predict, images, labels, shift, batch_size), family))
-                advance(len(labels))
-        sets += list(resampled(reference, resamples, seed=self.seed))
-        self._calibrate(reference, sets, outputs_only=False)
+        reference = self._checked_reference(predicted(predict, images, labels, None, batch_size))
+        sets = shifted_sets(predict, images, labels, shifts, batch_size=batch_size, progress=progress)
+        self._calibrate(reference, chain(sets, resampled(reference, resamples, seed=self.seed)), outputs_only=False)
         return self
 
     def _checked_reference(self, reference: Outputs | None) -> Outputs:
@@ -198,58 +194,62 @@ class AccuracyEstimator:
             raise GdscoreError("Expected `reference` to be `gdscore.Outputs` with labels, but there are none")
         return reference
 
-    def _calibrate(self, reference: Outputs, sets: list[MetaSet], outputs_only: bool) -> None:
-        families = np.array([s.family for s in sets])
-        if len(np.unique(families)) < 2:
+    def _calibrate(self, reference: Outputs, sets: Iterator[MetaSet], outputs_only: bool) -> None:
+        """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
+        first = next(sets, None)
+        held = reference.has if first is None else reference.has & first.outputs.has
+        temperature = fit_temperature(reference)
+        describer = Describer(self._possible(held), reference, temperature)
+        families, accuracy, found = [], [], []
+        for s in chain([] if first is None else [first], sets):
+            families.append(s.family)
+            accuracy.append(s.accuracy)
+            found.append(describer.describe(s.outputs))
+        kinds = frozenset[str]().union(*map(parts_of, families))
+        if len(kinds) < 2:
             raise GdscoreError(
-                f"Expected meta-sets of at least two families, but all are of {families[0]!r}: how far an estimate is "
-                "off on a shift it has not seen cannot be told from one"
+                f"Expected meta-sets of at least two families, but all are of {next(iter(kinds), None)!r}: how far an "
+                "estimate is off on a shift it has not seen cannot be told from one"
             )
-        accuracy = np.array([s.accuracy for s in sets])
         if np.ptp(accuracy) < 1e-9:
             raise GdscoreError(
                 f"Expected meta-sets of different accuracies, but all are {accuracy[0]:.1%} accurate: there is nothing "
                 "to learn from"
             )
-        temperature = fit_temperature(reference)
-        scores = self._possible(reference)
-        describer = Describer(scores, reference, temperature)
-        found = [describer.describe(s.outputs) for s in sets]
-        rows = np.array([d.rows for d in found])
-        x = np.array([[transformed(n, d.scores[n], d.rows) for n in scores] for d in found])
-        smooth = (accuracy * rows + 0.5) / (rows + 1)
-        y = np.log(smooth / (1 - smooth))
-        fit = fit_stack if self.regressor == "stack" else fit_line
-        self.fit_: Fit = fit(x, y)
-        self.interval_, left_out = GroupedInterval.make(x, y, families, fit)
-        self.calibration_ = Calibration(
-            families=[str(f) for f in families],
-            accuracy=accuracy,
-            rows=rows,
-            scores={n: np.array([d.scores[n] for d in found]) for n in scores},
-            predicted=1 / (1 + np.exp(-left_out)),
+        table = Calibration(
+            families=families,
+            accuracy=np.array(accuracy),
+            rows=np.array([d.rows for d in found]),
+            scores={n: np.array([d.scores[n] for d in found]) for n in describer.scores},
+            predicted=np.array(accuracy),
+            reference_rows=len(reference),
+            size_bias=describer.size_bias(reference),
         )
-        self.single_ = {name: fit_line(x[:, [i]], y) for i, name in enumerate(scores)}
-        self.families_ = [str(f) for f in np.unique(families)]
-        self.reference_accuracy_, self.temperature_ = reference.accuracy, temperature
-        self.set_rows_ = float(np.median(rows))
-        self.outputs_only_ = outputs_only
-        self.describer_ = describer
         itself = describer.describe(reference, labelled=True)
-        self.reference_rows_, self.reference_mix_ = itself.rows, itself.predicted_mix
-        self.reference_confidence_ = itself.confidence
-        labels, predicted = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.predictions)
-        k = int(reference.n_classes or 0)
-        counts = np.zeros((k, k))
-        np.add.at(counts, (predicted, labels), 1)
+        labels, predictions = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.predictions)
+        counts = np.zeros((int(reference.n_classes or 0),) * 2)
+        np.add.at(counts, (predictions, labels), 1)
+        self.describer_, self.temperature_ = describer, temperature
+        self.reference_accuracy_, self.reference_rows_ = reference.accuracy, len(reference)
+        self.reference_mix_, self.reference_confidence_ = itself.predicted_mix, itself.confidence
         self.confusion_ = counts / np.maximum(counts.sum(axis=0), 1)
-        self.n_classes_, self.n_features_ = k, reference.n_features
+        self.n_classes_, self.n_features_ = len(counts), reference.n_features
+        self.outputs_only_ = outputs_only
+        self._learn(table)
+        self.calibration_ = replace(table, predicted=_sigmoid(self.left_out_.predicted))
 
-    def _possible(self, reference: Outputs) -> dict[str, dict[str, Any]]:
-        """Scores that the reference has arrays for; those asked for by name must be possible."""
+    def _learn(self, table: Calibration) -> None:
+        """Everything that follows from the table of meta-sets alone."""
+        self.calibration_ = table
+        self.families_ = sorted(frozenset[str]().union(*map(parts_of, table.families)))
+        self.regressor_ = REGRESSORS.get(self.regressor, Line)(table.x(), table.y())
+        self.left_out_: LeftOut = LeftOut.make(self.regressor_, table.families)
+
+    def _possible(self, held: frozenset[str]) -> dict[str, dict[str, Any]]:
+        """Scores that reference and meta-sets have arrays for; those asked for by name must be possible."""
         possible = {}
         for name, options in self.scores.items():
-            missing = sorted(create_score(name, **options).inputs - reference.has)
+            missing = sorted(create_score(name, **options).inputs - held)
             if not missing:
                 possible[name] = options
             elif not self._optional:
@@ -260,20 +260,11 @@ class AccuracyEstimator:
 
     def estimate(self, outputs: Outputs | Iterable[Outputs]) -> Estimate:
         """Estimate the accuracy on the population that unlabelled rows come from, in one pass over them."""
-        if not hasattr(self, "fit_"):
+        if not hasattr(self, "left_out_"):
             raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
         found = self.describer_.describe(self._same_model(outputs))
-        names = list(found.scores)
-        x = np.array([transformed(n, found.scores[n], found.rows) for n in names])
-        accuracy = _sigmoid(float(self.fit_.predict(x[None])[0]))
-        level = min(self.level, self._reachable_level())
-        low, high = (_sigmoid(b) for b in self.interval_.bounds(x, level))
-        # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
-        rows, sets = found.rows, self.set_rows_
-        extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / sets))
-        low, high = min(low, accuracy), max(high, accuracy)
-        low = max(0.0, accuracy - math.hypot(accuracy - low, extra))
-        high = min(1.0, accuracy + math.hypot(high - accuracy, extra))
+        accuracy, low, high = self.judge(found.scores, found.rows)
+        level = min(self.level, self.left_out_.reachable_level)
         corrected = cautions.class_mix_accuracy(self.confusion_, found.predicted_mix)
         return Estimate(
             accuracy=accuracy,
@@ -284,15 +275,47 @@ class AccuracyEstimator:
             source_accuracy=self.reference_accuracy_,
             scores=found.scores,
             per_class=recalls(found.profile, accuracy, low, high, level),
-            warnings=self._warnings(found, x, corrected),
+            warnings=self._warnings(found, corrected),
             class_mix_accuracy=corrected,
             method=self.regressor,
             confidence=found.confidence,
+            lookalikes=self._lookalikes(found),
         )
 
-    def _reachable_level(self) -> float:
-        """F/(F+1) for F families: a family not seen yet may lie beyond all others."""
-        return self.interval_.n_families / (self.interval_.n_families + 1)
+    def judge(self, scores: dict[str, float], rows: int) -> tuple[float, float, float]:
+        """Accuracy and bounds for the scores of a set of so many rows, however they were computed."""
+        x = self.calibration_.transformed(scores, rows)
+        accuracy = float(_sigmoid(self.regressor_.predict(x[None])[0]))
+        level = min(self.level, self.left_out_.reachable_level)
+        low, high = (float(_sigmoid(b)) for b in self.left_out_.bounds(self.regressor_, x, level))
+        # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
+        usual = float(np.median(self.calibration_.rows))
+        extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / usual))
+        low, high = min(low, accuracy), max(high, accuracy)
+        low = max(0.0, accuracy - math.hypot(accuracy - low, extra))
+        return accuracy, low, min(1.0, accuracy + math.hypot(high - accuracy, extra))
+
+    def opinions(self, scores: dict[str, float], rows: int) -> dict[str, float]:
+        """What each score would say by itself: the accuracy of the meta-sets most alike in it."""
+        table, x = self.calibration_, self.calibration_.transformed(scores, rows)
+        return {
+            name: float(_sigmoid(Nearest(table.x()[:, [i]], table.y()).predict(x[None, [i]])[0]))
+            for i, name in enumerate(table.scores)
+        }
+
+    def _lookalikes(self, found: Description, count: int = 5) -> list[Lookalike]:
+        """Families of the meta-sets whose scores are most alike, by weight."""
+        x, table = self.calibration_.transformed(found.scores, found.rows), self.calibration_
+        weights = Nearest(table.x(), table.y()).weights(x[None])[0]
+        by_family: dict[str, list[int]] = {}
+        for index, family in enumerate(table.families):
+            by_family.setdefault(family, []).append(index)
+        shares = {family: float(weights[members].sum()) for family, members in by_family.items()}
+        most = sorted(shares, key=lambda family: -shares[family])[:count]
+        return [
+            Lookalike(family, shares[family], float(np.average(table.accuracy[m], weights=weights[m] + 1e-300)))
+            for family, m in ((family, by_family[family]) for family in most)
+        ]
 
     def _same_model(self, outputs: Outputs | Iterable[Outputs]) -> Iterable[Outputs]:
         for part in stream(outputs, "outputs"):
@@ -307,25 +330,25 @@ class AccuracyEstimator:
                     )
             yield part
 
-    def _warnings(self, found: Description, x: NDArray[Any], corrected: float | None) -> list[str]:
-        opinions = {
-            name: _sigmoid(float(line.predict(x[None, [i]])[0])) for i, (name, line) in enumerate(self.single_.items())
-        }
+    def _warnings(self, found: Description, corrected: float | None) -> list[str]:
+        reachable = self.left_out_.reachable_level
+        x = self.calibration_.transformed(found.scores, found.rows)
         warnings = [
             *cautions.about_rows(found.rows),
             *cautions.about_reference(self.reference_rows_, self.reference_accuracy_),
             *cautions.about_class_mix(found.predicted_mix, self.reference_mix_, found.rows, corrected),
-            *cautions.about_scores(opinions),
+            *cautions.about_scores(self.opinions(found.scores, found.rows)),
+            *cautions.about_distance(x, self.calibration_.x()),
         ]
         if self.outputs_only_:
             warnings.append(
                 "calibrated on outputs alone, without shifted inputs: errors on real shifts are likely to be larger "
                 "than the interval says; fit_predictor or meta-sets of your own calibrate better"
             )
-        if self.level > self._reachable_level():
+        if self.level > reachable:
             warnings.append(
-                f"{self.interval_.n_families} families of meta-sets support intervals of at most "
-                f"{self._reachable_level():.0%}, so the level is that and not {self.level:.0%}: add families"
+                f"{len(self.families_)} families of meta-sets support intervals of at most {reachable:.0%}, so the "
+                f"level is that and not {self.level:.0%}: add families"
             )
         return warnings
 
@@ -333,7 +356,7 @@ class AccuracyEstimator:
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
-        if not hasattr(self, "fit_"):
+        if not hasattr(self, "left_out_"):
             raise GdscoreError("Expected a fitted estimator to save: call fit or fit_predictor first")
         storage.save(self, path)
 
@@ -343,20 +366,11 @@ class AccuracyEstimator:
         return storage.load(cls, path)
 
 
-def _predicted(predict: Callable[[Any], Outputs], images: Any, labels: NDArray[Any], shift: Any, size: int) -> Outputs:
-    parts = []
-    for start in range(0, len(labels), size):
-        batch = images[start : start + size]
-        if shift is not None:
-            # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
-            batch = shift(batch, start=start) if hasattr(shift, "family") else shift(batch)
-        said = predict(batch)
-        if not isinstance(said, Outputs):
-            raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(said).__name__}")
-        given = {k: a for k, a in said.arrays.items() if k != "labels"}
-        parts.append(Outputs(**given, labels=labels[start : start + size]))
-    return Outputs.concatenate(parts)
+def _checked_set(candidate: Any) -> MetaSet:
+    if not isinstance(candidate, MetaSet):
+        raise GdscoreError(f"Expected `metasets` to hold `gdscore.MetaSet`, but got {type(candidate).__name__}")
+    return candidate
 
 
-def _sigmoid(value: float) -> float:
-    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
+def _sigmoid(value: Any) -> Any:
+    return 1 / (1 + np.exp(-np.clip(value, -700, None)))

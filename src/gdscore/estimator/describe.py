@@ -22,12 +22,12 @@ __all__ = ["RECIPE", "Describer", "Description"]
 
 RECIPE: dict[str, dict[str, Any]] = {
     "cot": {"k": 4000},
-    "cott": {"k": 4000},
     "nuclear": {},
+    "confscore": {},
     "frechet": {},
     "agreescore": {"soft": True},
 }
-"""Scores of the default stack, each used where the reference has what it needs."""
+"""Scores of the default recipe, each used where the reference and the meta-sets have what it needs."""
 
 CALIBRATED = ("cot", "cott", "atc", "doc", "confscore", "entropy")
 """Scores that read probabilities as such: they get logits divided by the temperature fitted on the reference."""
@@ -90,6 +90,16 @@ class Describer:
             failures = fit_together(members, source)
             if failures:
                 raise GdscoreError("; ".join(f"{name}: {why}" for name, why in failures.items()))
+
+    def size_bias(self, reference: Outputs) -> dict[str, float]:
+        """B of the scores that n rows raise by b/n: the Fréchet distance of one half of the reference to the other."""
+        if "frechet" not in self.scores:
+            return {}
+        halves = reference[np.arange(0, len(reference), 2)], reference[np.arange(1, len(reference), 2)]
+        if min(map(len, halves)) < 2:
+            return {}
+        score = create_score("frechet", **self.scores["frechet"].options).fit(halves[0]).update(halves[1])
+        return {"frechet": score.finish(score.statistics()) / sum(1 / len(half) for half in halves)}
 
     @classmethod
     def restored(cls, scores: dict[str, Score], temperature: float) -> Describer:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gdscore.estimator.confidence import ConfidenceHistogram
 
-__all__ = ["ClassEstimate", "Estimate"]
+__all__ = ["ClassEstimate", "Estimate", "Lookalike"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,17 @@ class ClassEstimate:
     high: float
     share: float
     """Estimated share of the class among the rows."""
+
+
+@dataclass(frozen=True)
+class Lookalike:
+    """Kind of calibration sets whose scores are like those of the rows in question."""
+
+    family: str
+    weight: float
+    """Share of the estimate that rests on them, in [0, 1]."""
+    accuracy: float
+    """True accuracy of those sets."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,8 @@ class Estimate:
         How it was computed.
     confidence : ConfidenceHistogram or None
         How confident the model was, by bins.
+    lookalikes : list of Lookalike
+        Kinds of calibration sets that look most like the rows, and how accurate the model is on them.
     """
 
     accuracy: float
@@ -61,8 +74,9 @@ class Estimate:
     per_class: list[ClassEstimate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     class_mix_accuracy: float | None = None
-    method: str = "stack"
+    method: str = "nearest"
     confidence: ConfidenceHistogram | None = None
+    lookalikes: list[Lookalike] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""

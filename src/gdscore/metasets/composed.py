@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,16 +21,17 @@ __all__ = ["Composition", "compositions"]
 class Composition:
     """Several corruptions, one after the other, as a callable ``images → images``.
 
+    Its family is named after its parts: whoever leaves out ``fog`` leaves out every composition with fog in it.
+
     Examples
     --------
     >>> from gdscore import metasets
-    >>> parts = (metasets.Corruption("fog", 2), metasets.Corruption("pixelate", 4))
-    >>> metasets.Composition(parts, family="mist")
-    Composition('mist': fog 2 → pixelate 4)
+    >>> mist = metasets.Composition((metasets.Corruption("fog", 2), metasets.Corruption("pixelate", 4)))
+    >>> mist, mist.family
+    (Composition(fog 2 → pixelate 4), 'fog+pixelate')
     """
 
     parts: tuple[Corruption, ...]
-    family: str = field(default="composition", kw_only=True)
 
     def __post_init__(self) -> None:
         parts = tuple(self.parts)
@@ -43,7 +44,12 @@ class Composition:
         return apply_in_turn(images, self.parts, start)
 
     def __repr__(self) -> str:
-        return f"Composition({self.family!r}: {' → '.join(f'{p.name} {p.severity}' for p in self.parts)})"
+        return f"Composition({' → '.join(f'{p.name} {p.severity}' for p in self.parts)})"
+
+    @property
+    def family(self) -> str:
+        """Names of the parts, joined by ``+``."""
+        return "+".join(part.name for part in self.parts)
 
 
 def compositions(
@@ -54,7 +60,7 @@ def compositions(
     names: Iterable[str] | None = None,
     lengths: Iterable[int] = (2, 3),
 ) -> list[Composition]:
-    """Random compositions of two or three different corruptions, each a family of its own.
+    """Random compositions of two or three different corruptions, each a family of its own named after its parts.
 
     Parameters
     ----------
@@ -69,7 +75,7 @@ def compositions(
     --------
     >>> from gdscore import metasets
     >>> metasets.compositions(2)
-    [Composition('composition-0': ...), Composition('composition-1': ...)]
+    [Composition(...), Composition(...)]
     """
     count, seed = integer("count", count, least=0), integer("seed", seed, least=0)
     levels = [check_severity(s) for s in severities]
@@ -91,5 +97,5 @@ def compositions(
             Corruption(pool[which], levels[int(u * len(levels))], (seed << 32) + i + 1)
             for which, u in zip(chosen, level[i], strict=False)
         )
-        made.append(Composition(tuple(parts), family=f"composition-{i}"))
+        made.append(Composition(tuple(parts)))
     return made

@@ -19,7 +19,8 @@ class MetaSet:
     outputs : Outputs
         With labels.
     family : str
-        Kind of shift. Sets of one family are alike, so they are left out together when intervals are made.
+        Kind of shift. Sets of one family are alike, so they are left out together when intervals are made; names of
+        several kinds joined by ``+`` are left out with each of them.
 
     Examples
     --------

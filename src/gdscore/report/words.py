@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gdscore._options import number
-from gdscore.estimator.describe import transformed
 from gdscore.estimator.estimate import ClassEstimate, Estimate
 from gdscore.scores.registry import create_score, score_class
 
@@ -121,22 +119,17 @@ def score_rows(estimator: AccuracyEstimator, targets: list[Target]) -> list[Scor
     seen = estimator.calibration_.scores
     used = [name for name in seen if any(name in t.estimate.scores for t in targets)]
     beside = sorted({name for t in targets for name in t.scores or {}} - set(used))
+    opinions = [
+        estimator.opinions(t.estimate.scores, t.estimate.n) if set(seen) <= set(t.estimate.scores) else {}
+        for t in targets
+    ]
     rows = []
     for name in used:
         values = [t.estimate.scores.get(name) for t in targets]
-        alone = [
-            None if v is None else _alone(estimator, name, v, t.estimate.n)
-            for v, t in zip(values, targets, strict=True)
-        ]
+        alone = [said.get(name) for said in opinions]
         span = (float(np.min(seen[name])), float(np.max(seen[name])))
         rows.append(ScoreRow(name, score_sentence(name), True, values, alone, span))
     for name in beside:
         values = [None if t.scores is None else t.scores.get(name) for t in targets]
         rows.append(ScoreRow(name, score_sentence(name), False, values, [None] * len(targets), None))
     return rows
-
-
-def _alone(estimator: AccuracyEstimator, name: str, value: float, rows: int) -> float:
-    """Accuracy by the straight line of one score."""
-    logit = float(estimator.single_[name].predict(np.array([[transformed(name, value, rows)]]))[0])
-    return 0.5 * (1 + math.tanh(0.5 * logit))

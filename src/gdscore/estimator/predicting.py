@@ -1,0 +1,48 @@
+"""What a predictor says about labelled inputs under shifts, one meta-set at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gdscore.errors import GdscoreError
+from gdscore.io.progress import progress_bar
+from gdscore.metasets import MetaSet
+from gdscore.outputs import Outputs
+
+__all__ = ["predicted", "shifted_sets"]
+
+
+def shifted_sets(
+    predict: Callable[[Any], Outputs],
+    inputs: Any,
+    labels: NDArray[Any],
+    shifts: Sequence[Callable[[Any], Any]],
+    *,
+    batch_size: int,
+    progress: bool | None,
+) -> Iterator[MetaSet]:
+    """Meta-sets of the inputs under each shift; a shift's ``family`` or ``__name__`` is the family of its set."""
+    with progress_bar(len(shifts) * len(labels), progress) as advance:
+        for shift in shifts:
+            family = str(getattr(shift, "family", getattr(shift, "__name__", type(shift).__name__)))
+            yield MetaSet(predicted(predict, inputs, labels, shift, batch_size), family)
+            advance(len(labels))
+
+
+def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: NDArray[Any], shift: Any, size: int) -> Outputs:
+    """Labelled outputs of the inputs, shifted where a shift is given, asked for in batches."""
+    parts = []
+    for start in range(0, len(labels), size):
+        batch = inputs[start : start + size]
+        if shift is not None:
+            # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
+            batch = shift(batch, start=start) if hasattr(shift, "family") else shift(batch)
+        said = predict(batch)
+        if not isinstance(said, Outputs):
+            raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(said).__name__}")
+        given = {k: a for k, a in said.arrays.items() if k != "labels"}
+        parts.append(Outputs(**given, labels=labels[start : start + size]))
+    return Outputs.concatenate(parts)

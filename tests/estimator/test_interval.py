@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gdscore.estimator.interval import LeftOut, parts_of
+from gdscore.estimator.regress import Line, Nearest
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9])
+@pytest.mark.parametrize("kind", [Line, Nearest])
+def test_intervals_cover_families_not_seen(level, kind):
+    """Families with offsets of their own: the interval must hold on new ones, which plain residuals would not."""
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(40):
+        offsets = rng.normal(size=21)
+        family = np.repeat(np.arange(21), 8)
+        x = rng.normal(size=(168, 2))
+        y = x @ [1.0, 0.5] + offsets[family] + 0.1 * rng.normal(size=168)
+        seen = family < 20
+        fit = kind(x[seen], y[seen])
+        left_out = LeftOut.make(fit, [str(f) for f in family[seen]])
+        for row, value in zip(x[~seen], y[~seen], strict=True):
+            low, high = left_out.bounds(fit, row, level)
+            held.append(low <= value <= high)
+    assert level - 0.06 < np.mean(held) <= 1.0
+
+
+def test_every_family_weighs_the_same():
+    x = np.random.default_rng(0).normal(size=(110, 1)) * 1e-6
+    y = np.concatenate([np.zeros(100), np.full(5, 3.0), np.full(5, -3.0)])
+    fit = Line(x, y)
+    left_out = LeftOut.make(fit, ["a"] * 100 + ["b"] * 5 + ["c"] * 5)
+    low, high = left_out.bounds(fit, np.zeros(1), 0.74)
+    assert low < -2
+    assert high > 2
+    assert left_out.n_parts == 3
+    assert left_out.reachable_level == 0.75
+
+
+def test_families_that_share_a_part_are_left_out_together():
+    families = ["fog", "blur", "fog+blur", "noise", "noise+fog"]
+    fit = Line(np.arange(5.0)[:, None], np.array([0.0, 1.0, 5.0, 3.0, 9.0]))
+    left_out = LeftOut.make(fit, families)
+    kept = {
+        family: [families[i] for i in np.flatnonzero(keep)]
+        for family, keep in zip(sorted(families), left_out.keep, strict=False)
+    }
+    assert kept["fog"] == ["blur", "noise"] or ["blur", "noise"] in [
+        [families[i] for i in np.flatnonzero(k)] for k in left_out.keep
+    ]
+    for keep in left_out.keep:
+        assert keep.sum() >= 2
+    assert left_out.n_parts == 3
+    assert parts_of("fog+blur") == {"fog", "blur"}
+
+
+def test_predictions_without_the_family():
+    x = np.arange(6.0)[:, None]
+    y = np.array([0.0, 1.0, 2.0, 13.0, 14.0, 15.0])
+    left_out = LeftOut.make(Line(x, y), ["a"] * 3 + ["b"] * 3)
+    np.testing.assert_allclose(left_out.predicted, [10, 11, 12, 3, 4, 5], atol=1e-9)
+    np.testing.assert_allclose(np.concatenate(left_out.residuals), 10)
