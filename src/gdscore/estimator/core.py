@@ -175,7 +175,7 @@ class AccuracyEstimator:
             Progress bar on standard error; by default where that is a terminal.
         """
         if shifts is None:
-            small = arrays.on_host(images)
+            small = arrays.on_host(images[:1])
             shifts = [
                 *corruptions((2, 4, 6, 8) if small else range(1, 9), seed=self.seed),
                 *compositions(40 if small else 100, seed=self.seed),

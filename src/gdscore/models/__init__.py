@@ -6,6 +6,7 @@ try:
     from gdscore.models.adapted import adapted_copy
     from gdscore.models.batches import call, logits_of, split_batch, to_device
     from gdscore.models.epochs import finetuned_scores
+    from gdscore.models.estimating import estimator
     from gdscore.models.extract import extract
     from gdscore.models.layers import gradient_scores
     from gdscore.models.metrics import ScoreMetric
@@ -28,6 +29,7 @@ __all__ = [
     "ScoreMetric",
     "adapted_copy",
     "call",
+    "estimator",
     "extract",
     "finetuned_scores",
     "fit_rotation_head",

@@ -1,0 +1,170 @@
+"""A fitted `AccuracyEstimator` of a torch classifier, calibrated on corrupted copies of its validation images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from gdscore.errors import GdscoreError
+from gdscore.estimator import AccuracyEstimator
+from gdscore.models.batches import Where, integer_labels, split_batch
+from gdscore.models.feed import check_loader
+from gdscore.models.network import Network, two_columns
+from gdscore.outputs import Outputs
+
+__all__ = ["estimator"]
+
+
+def estimator(
+    model: nn.Module,
+    val_loader: Iterable[Any],
+    *,
+    peer: nn.Module | None = None,
+    normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+    shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
+    resamples: int = 100,
+    batch_size: int = 500,
+    head: str | nn.Module | Literal[False] | None = None,
+    logits: Where = None,
+    device: torch.device | str | None = None,
+    autocast: torch.dtype | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> AccuracyEstimator:
+    """Calibrate an estimator of a model's accuracy on corrupted copies of labelled validation images.
+
+    The model is not changed. Images are kept where the loader gives them and go to the model's device in batches;
+    corruptions are computed there.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier of images.
+    val_loader : iterable of batches
+        Labelled images ``(x, y)`` of the training distribution that the model was not trained on, x of shape
+        (m, C, H, W).
+    peer : nn.Module, optional
+        A second model, trained independently of the first.
+    normalize : (mean, std), optional
+        What the loader's images were normalised by, one number for each channel: corruptions are made for images in
+        [0, 1]. Leave it out where the loader gives those.
+    shifts : iterable of callables, optional
+        From images in [0, 1] to such; by default as in `AccuracyEstimator.fit_predictor`.
+    resamples : int
+        Meta-sets by resampling in addition.
+    batch_size : int
+        Images given to the model at once.
+    head, logits, device, autocast
+        As in `extract`.
+    progress : bool, optional
+        Progress bar on standard error; by default where that is a terminal.
+    **options
+        Of `AccuracyEstimator`: ``level``, ``scores``, ``regressor``, ``seed``.
+
+    Returns
+    -------
+    AccuracyEstimator
+        Fitted: ``estimator(model, val_loader).estimate(extract(model, loader))``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore import metasets, models
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> x = torch.rand(500, 1, 8, 8, generator=rng)
+    >>> sides = torch.where(torch.arange(64) % 8 < 4, 1.0, -1.0)
+    >>> y = (x.flatten(1) @ sides + torch.randn(500, generator=rng) > 0).long()
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    >>> model.load_state_dict({"1.weight": torch.stack([-sides, sides]), "1.bias": torch.zeros(2)})
+    <All keys matched successfully>
+    >>> est = models.estimator(model, [(x, y)], shifts=metasets.corruptions((3, 6)), level=0.8)
+    >>> e = est.estimate(models.extract(model, [x]))
+    >>> e.low < e.source_accuracy < e.high
+    True
+    """
+    check_loader(val_loader, "val_loader")
+    networks: dict[str, Any] = {"logits": logits, "autocast": autocast}
+    network = Network(model, device=device, head=head, **networks)
+    second = None if peer is None else Network(peer, head=False, **networks)
+    images, labels = _collected(val_loader, normalize)
+    mean, std = _per_channel(normalize, images.shape[1], network.device)
+
+    def predict(batch: Tensor) -> Outputs:
+        x = ((batch - mean) / std).to(network.dtype or torch.float32)
+        said, features = network.run(x, 0)
+        given: dict[str, Any] = {"logits": two_columns(said), "features": features}
+        if second is not None:
+            there = x.to(second.device, second.dtype or torch.float32)
+            given["peer_logits"] = two_columns(second.run(there, 0)[0]).to(said.device)
+        return Outputs(**given)
+
+    return AccuracyEstimator(**options).fit_predictor(
+        predict,
+        _OnDevice(images, network.device),
+        labels,
+        shifts=shifts,
+        resamples=resamples,
+        batch_size=batch_size,
+        progress=progress,
+    )
+
+
+class _OnDevice:
+    """Images of the host whose slices are on the device."""
+
+    def __init__(self, images: Tensor, device: torch.device) -> None:
+        self._images, self.device = images, device
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        return self._images[rows].to(self.device)
+
+
+def _collected(loader: Iterable[Any], normalize: Any) -> tuple[Tensor, Tensor]:
+    """Images in [0, 1] and labels of all batches."""
+    images, labels = [], []
+    for number, batch in enumerate(loader):
+        x, y = split_batch(batch)
+        if y is None:
+            raise GdscoreError(f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels")
+        if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
+            what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise GdscoreError(
+                f"Expected floating-point images of shape (m, C, H, W) from `val_loader`, but batch {number} is {what}: "
+                "for other inputs use AccuracyEstimator.fit_predictor with shifts of your own"
+            )
+        images.append(x.detach())
+        labels.append(integer_labels(y, len(x), torch.device("cpu")))
+    if not images:
+        raise GdscoreError("Expected `val_loader` to yield batches, but it yielded none")
+    everything = torch.cat(images).to(torch.float32)
+    mean, std = _per_channel(normalize, everything.shape[1], everything.device)
+    everything = everything * std + mean
+    low, high = float(everything.min()), float(everything.max())
+    if low < -0.02 or high > 1.02:
+        raise GdscoreError(
+            f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: where the loader normalises, "
+            "say by what, with normalize=(mean, std)"
+        )
+    return everything.clamp(0, 1), torch.cat(labels)
+
+
+def _per_channel(normalize: Any, channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation, shaped to broadcast over images."""
+    if normalize is None:
+        return torch.zeros(1, device=device), torch.ones(1, device=device)
+    try:
+        mean, std = (torch.as_tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in normalize)
+    except (TypeError, ValueError):
+        raise GdscoreError(f"Expected `normalize` to be a pair (mean, std), but got {normalize!r}") from None
+    for name, part in (("mean", mean), ("std", std)):
+        if len(part) not in (1, channels):
+            raise GdscoreError(f"Expected {channels} numbers in the {name} of `normalize`, but got {len(part)}")
+    if not bool((std > 0).all()):
+        raise GdscoreError("Expected a positive std in `normalize`, but one is not")
+    return mean.to(device), std.to(device)
