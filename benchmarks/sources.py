@@ -15,7 +15,7 @@ from gdscore import metasets
 
 __all__ = ["SOURCES", "Source", "TargetSet"]
 
-CIFAR = {"epochs": 30, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
+CIFAR = {"epochs": 40, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
 VIT = CIFAR | {"epochs": 60, "rate": 1e-3, "optimizer": "adamw"}
 SUBPOPULATION = CIFAR | {"epochs": 25, "validation": 3000}
 TINY = {"epochs": 20, "batch": 256, "rate": 0.2, "augment": "crop-flip", "validation": 5000}

@@ -109,7 +109,7 @@ def test_equals_fit_predictor(model):
     [
         ([torch.rand(8, 1, 8, 8)], {}, "batch 0 has no labels"),
         ([(torch.rand(8, 64), torch.zeros(8))], {}, r"shape \(m, C, H, W\)"),
-        ([(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())], {}, "floating-point images"),
+        ([(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())], {}, "float images"),
         ([(torch.rand(8, 1, 8, 8) * 9, torch.zeros(8).long())], {}, "normalize=\\(mean, std\\)"),
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": 3}, "pair \\(mean, std\\)"),
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0, 0], [1, 1])}, "1 numbers in the mean"),

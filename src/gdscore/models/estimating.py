@@ -135,7 +135,7 @@ def _collected(loader: Iterable[Any], normalize: Any) -> tuple[Tensor, Tensor]:
         if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
             what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise GdscoreError(
-                f"Expected floating-point images of shape (m, C, H, W) from `val_loader`, but batch {number} is {what}: "
+                f"Expected float images of shape (m, C, H, W) from `val_loader`, but batch {number} is {what}; "
                 "for other inputs use AccuracyEstimator.fit_predictor with shifts of your own"
             )
         images.append(x.detach())
