@@ -15,12 +15,14 @@ from gdscore import metasets
 
 __all__ = ["SOURCES", "Source", "TargetSet"]
 
-CIFAR = {"epochs": 40, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
+CIFAR = {"epochs": 30, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
 VIT = CIFAR | {"epochs": 60, "rate": 1e-3, "optimizer": "adamw"}
 SUBPOPULATION = CIFAR | {"epochs": 25, "validation": 3000}
 TINY = {"epochs": 20, "batch": 256, "rate": 0.2, "augment": "crop-flip", "validation": 5000}
 PACS = {"epochs": 80, "batch": 64, "rate": 0.05, "augment": "crop-flip", "validation": 1000}
 DIGITS = {"epochs": 6, "batch": 128, "rate": 0.1, "augment": "crop", "validation": 3000, "rows": 20000}
+# What a CPU trains in half an hour.
+CIFAR_SMALL = {"epochs": 8, "batch": 128, "rate": 0.1, "augment": "crop-flip", "validation": 5000}
 UCIDIGITS = {"epochs": 8, "batch": 64, "rate": 0.1, "augment": "none", "validation": 300}
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 # Tiny-ImageNet-C has 15 corruptions: these four are not among them.
@@ -77,6 +79,7 @@ def _all():
     every = tuple(metasets.corruption_names())
     yield from (Source("cifar10", CIFAR, corruptions=every, network=n) for n in ("resnet18", "resnet50", "wrn50_2"))
     yield Source("cifar10", VIT, corruptions=every, network="vit")
+    yield Source("cifar10", CIFAR_SMALL, corruptions=every, network="small")
     yield from (Source("cifar100", CIFAR, corruptions=every, network=n) for n in ("resnet18", "resnet50"))
     yield Source("tiny", TINY, corruptions=tuple(name for name in every if name not in EXTRA))
     for domain in DOMAINS:

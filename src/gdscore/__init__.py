@@ -24,7 +24,7 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import files, io, metasets, models
+    from gdscore import files, io, metasets, models, report
     from gdscore.calibration import calibration_error, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
     from gdscore.metasets import MetaSet
@@ -44,7 +44,7 @@ _LAZY = {
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_ROOMS = ("files", "io", "metasets", "models")
+_ROOMS = ("files", "io", "metasets", "models", "report")
 
 __all__ = [
     "AccuracyEstimator",
@@ -68,6 +68,7 @@ __all__ = [
     "models",
     "register_score",
     "reliability",
+    "report",
     "restore_score",
     "score",
     "score_all",

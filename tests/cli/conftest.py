@@ -53,6 +53,9 @@ def prepared(tmp_path_factory) -> Path:
     (folder / "logs").mkdir()
     for i, date in enumerate(("2026-01-29", "2026-01-30", "2026-01-31T05")):
         write(folder / "logs" / f"log-{date}.parquet", made(130, keep=UNLABELLED, noise=1 + 0.3 * i, seed=4 + i))
+    (folder / "shards").mkdir()
+    for i in range(2):
+        write(folder / "shards" / f"part-{i}.parquet", made(120, keep=UNLABELLED, noise=1.5, seed=7 + i))
     for i, family in enumerate(("noise", "scale", "turn")):
         (folder / "shifted" / family).mkdir(parents=True)
         for s in (1, 2, 3):
@@ -87,6 +90,31 @@ def folder(prepared, tmp_path, monkeypatch) -> Path:
     shutil.copytree(prepared, here)
     monkeypatch.chdir(here)
     return here
+
+
+@pytest.fixture
+def few_sets(monkeypatch):
+    """Fits from outputs alone with a tenth of the meta-sets, which is all that a test of commands needs."""
+    from gdscore.estimator import core
+
+    for name in ("resampled", "perturbed"):
+        make = getattr(core, name)
+
+        def fewer(*args, make=make, **kwargs):
+            *given, count = args
+            return make(*given, count // 10, **kwargs)
+
+        monkeypatch.setattr(core, name, fewer)
+
+
+def make_quick(patch: pytest.MonkeyPatch) -> None:
+    """Let the demo have fewer calibration sets than it has for users."""
+    fit_predictor = gdscore.AccuracyEstimator.fit_predictor
+
+    def quick(self, *args, **kwargs):
+        return fit_predictor(self, *args, shifts=gdscore.metasets.corruptions((3, 6)), resamples=20, **kwargs)
+
+    patch.setattr(gdscore.AccuracyEstimator, "fit_predictor", quick)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 
 import gdscore
 from gdscore.cli.digits import RIVALS, SHIFTS
+from tests.cli.conftest import make_quick
 
 
 @pytest.fixture(scope="module")
@@ -14,16 +15,10 @@ def shown(tmp_path_factory):
     from typer.testing import CliRunner
 
     from gdscore.cli import app
-    from gdscore.estimator import AccuracyEstimator
-
-    fit_predictor = AccuracyEstimator.fit_predictor
-
-    def quick(self, *args, **kwargs):
-        return fit_predictor(self, *args, shifts=gdscore.metasets.corruptions((3, 6)), resamples=20, **kwargs)
 
     folder = tmp_path_factory.mktemp("demo") / "digits"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AccuracyEstimator, "fit_predictor", quick)
+        make_quick(patch)
         result = CliRunner().invoke(app, ["demo", "--output", str(folder)])
     assert result.exit_code == 0, result.output
     return folder, result.stdout
@@ -39,6 +34,15 @@ def test_shows_truth_estimate_interval_and_rivals(shown):
             assert f"{number:.1%}" in line
         assert ("holds" in line) == (row["low"] <= row["truth"] <= row["high"])
     assert str(folder / "report.html") in text
+
+
+def test_says_who_is_nearer_to_the_truth(shown):
+    folder, text = shown
+    rows = json.loads((folder / "demo.json").read_text())
+    errors = {name: sum(abs(row["rivals"][name] - row["truth"]) for row in rows) for name in RIVALS}
+    own, best = sum(abs(row["accuracy"] - row["truth"]) for row in rows), min(errors, key=errors.get)
+    winner = "the estimator" if own < errors[best] else best
+    assert f"{winner} is nearer to the truth: the estimator is off by {100 * own / len(rows):.1f} points" in text
 
 
 def test_leaves_files_to_go_on_with(shown, gd):

@@ -57,6 +57,23 @@ def test_report(gd, folder):
     assert "2026-01-30" in page
 
 
+def test_report_has_every_score_that_needs_no_reference(gd, folder):
+    assert gd("estimate", "m.gdscore", "new.npz", "--html", "report.html", "-q").output == ""
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    scores = json.loads(page.partition('id="gdscore-data">')[2].partition("</script>")[0])["targets"][0]["scores"]
+    table = gdscore.score_all(read_outputs("new.npz"), source=read_outputs("val.npz"))
+    assert set(table) - set(scores) == {"atc", "cot", "cott", "frechet"}
+    assert scores == pytest.approx({name: table[name] for name in scores}, rel=1e-5)
+    assert "could not be computed" not in page
+
+
+def test_one_target_says_what_it_is_like(gd):
+    alike = gdscore.AccuracyEstimator.load("m.gdscore").estimate(read_outputs("new.npz")).lookalikes
+    shown = gd("estimate", "m.gdscore", "new.npz").stdout
+    assert ", ".join(f"{a.family} ({a.accuracy:.1%})" for a in alike[:3]) in shown
+    assert "Most like" not in gd("estimate", "m.gdscore", "new.npz", "other.npz").stdout
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

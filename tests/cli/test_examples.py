@@ -1,4 +1,7 @@
-"""Every example of the help texts and of docs/cli.md runs as printed."""
+"""Every shell example of README, docs and the help texts runs as printed: ```bash blocks, and lines after ``$`` of the help.
+
+Blocks that install something, or need what a test has not, are ```console or ```sh.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,26 @@ from typer.main import get_command
 from gdscore.cli import app
 
 pytest.importorskip("torch")
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-BLOCKS = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+OPERATORS = {"|", "||", "&&", ">", "<"}
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def helped() -> str:
     group = get_command(app)
     texts = [group.epilog, *(command.epilog for command in group.commands.values())]
-    lines = [line.removeprefix("$ ") for text in texts for line in text.splitlines() if line.startswith("$ ")]
-    return "\n".join(line for line in lines if not line.startswith("gdscore demo"))  # test_demo.py runs that
+    return "\n".join(line.removeprefix("$ ") for text in texts for line in text.splitlines() if line.startswith("$ "))
+
+
+def demo(words: list[str]) -> bool:
+    return words[:2] == ["gdscore", "demo"]  # test_demo.py runs it
+
+
+SCRIPTS = [pytest.param(block, id=f"{page.name}-{i}") for page in PAGES for i, block in enumerate(blocks(page))]
 
 
 @pytest.fixture
@@ -34,13 +48,13 @@ def shell(tmp_path):
         pytest.skip("there is no bash")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    (bin_ / "python3").symlink_to(sys.executable)
-    (bin_ / "gdscore").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gdscore.cli "$@"\n')
-    (bin_ / "gdscore").chmod(0o755)
+    for name, command in (("python3", ""), ("gdscore", "-m gdscore.cli")):
+        (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
+        (bin_ / name).chmod(0o755)
 
-    def run(line: str) -> tuple[int, str]:
+    def run(script: str) -> tuple[int, str]:
         env = {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env)
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, env=env)
         return done.returncode, done.stderr
 
     return run
@@ -53,18 +67,29 @@ def own_modules(monkeypatch):
     sys.modules.pop("network", None)
 
 
-@pytest.mark.parametrize("script", [*BLOCKS, helped()], ids=lambda text: text.split("\n")[0][:40])
-def test_example_runs_as_printed(folder, own_modules, gd, shell, script):
-    for line in script.splitlines():
-        words = shlex.split(line, comments=True)
-        if words[0] == "gdscore" and not {"|", "||", "&&"} & set(words):
-            result = gd(*words[1:])  # in this process: PyTorch is imported once
-            code, said = result.exit_code, result.stderr
-        else:
-            code, said = shell(line)
-        assert (code, said) == (0, ""), line
+def plain_commands(script: str) -> list[list[str]] | None:
+    """Words of each line, where all lines are single gdscore commands."""
+    try:
+        lines = [words for line in script.splitlines() if (words := shlex.split(line, comments=True))]
+    except ValueError:
+        return None
+    return lines if all(words[0] == "gdscore" and not OPERATORS & set(words) for words in lines) else None
+
+
+@pytest.mark.usefixtures("folder", "own_modules", "few_sets")
+@pytest.mark.parametrize("script", [*SCRIPTS, pytest.param(helped(), id="help")])
+def test_example_runs_as_printed(gd, shell, script):
+    commands = plain_commands(script)
+    if commands is None:
+        assert shell(script) == (0, "")
+        return
+    for words in commands:
+        if demo(words):
+            continue
+        result = gd(*words[1:])  # in this process: PyTorch is imported once
+        assert (result.exit_code, result.stderr) == (0, ""), words
 
 
 def test_every_command_is_in_the_page():
-    text = PAGE.read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert all(f"gdscore {name}" in text for name in get_command(app).commands)

@@ -8,9 +8,10 @@ import pytest
 
 import gdscore
 from gdscore.cli.fit import _read_head, _upright
-from tests.cli.conftest import head_of_made, read, refused
+from tests.cli.conftest import LABELLED, head_of_made, read, refused
+from tests.data import made
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = pytest.mark.usefixtures("folder", "few_sets")
 
 
 def estimate(path: str) -> dict:
@@ -24,6 +25,14 @@ def test_head_equals_the_python_api(gd):
     # The head in the file has its other orientation, whose product may differ in the last digit.
     for name in ("accuracy", "low", "high"):
         assert estimate("head.gdscore")[name] == pytest.approx(estimate("api.gdscore")[name])
+
+
+def test_head_with_a_second_model(gd):
+    """Sets made by disturbing features have no logits of the second model."""
+    gdscore.io.write_outputs("peer.npz", made(200, keep=(*LABELLED, "peer_logits")))
+    result = gd("fit", "peer.npz", "--head", "head.npz", "-o", "peer.gdscore")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert 0 <= estimate("peer.gdscore")["accuracy"] <= 1  # a target without a second model, too
 
 
 def test_head_of_every_form(gd):

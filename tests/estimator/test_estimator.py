@@ -133,6 +133,21 @@ class TestWarnings:
         assert cautions.about_scores({"a": 0.6, "b": 0.7}) == []
         assert cautions.about_scores({"a": 0.6}) == []
 
+    def test_another_model(self, fitted):
+        target = said(800, seed=3, noise=1.4)
+        assert not any("another model" in w for w in fitted.estimate(target).warnings)
+        half = gdscore.Outputs(logits=target.logits.astype(np.float16), features=target.features.astype(np.float16))
+        assert not any("another model" in w for w in fitted.estimate(half).warnings)
+        other = gdscore.Outputs(logits=target.features @ np.roll(W, 1, axis=0) + B, features=target.features)
+        (warning,) = [w for w in fitted.estimate(other).warnings if "another model" in w]
+        assert "calibrate anew" in warning
+
+    def test_far_from_every_calibration_set(self, fitted):
+        assert not any("unlike those of every" in w for w in fitted.estimate(said(2000, seed=3, noise=2.5)).warnings)
+        strange = said(2000, seed=3)
+        strange = gdscore.Outputs(logits=1e3 * strange.logits, features=1e3 * strange.features)
+        assert any("unlike those of every calibration set" in w for w in fitted.estimate(strange).warnings)
+
     def test_outputs_only_and_reachable_level(self):
         est = gdscore.AccuracyEstimator(level=0.9).fit(said(1500, seed=1), head=(W, B))
         e = est.estimate(said(2000, seed=2, noise=1.5))
@@ -240,6 +255,44 @@ class TestFitting:
             fitted.estimate(gdscore.Outputs(logits=np.zeros((9, 6)), features=np.zeros((9, 3))))
         with pytest.raises(gdscore.GdscoreError, match="have rows"):
             fitted.estimate([])
+
+    def test_second_model_and_head(self):
+        """Sets of a disturbed head have no second model's logits: the estimator does without."""
+        val = said(1500, seed=1)
+        both = gdscore.Outputs(**val.arrays, peer_logits=val.logits[:, ::-1].copy())
+        est = gdscore.AccuracyEstimator(level=0.8).fit(both, head=(W, B))
+        assert "agreescore" not in est.calibration_.scores
+        assert "agreescore" not in est.estimate(both).scores
+
+    def test_interrupted_halfway(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+
+        def sets():
+            yield from list(metasets())[:30]
+            raise KeyboardInterrupt
+
+        est = gdscore.AccuracyEstimator(level=0.8)
+        with pytest.raises(KeyboardInterrupt):
+            est.fit(said(1500, seed=1), metasets=sets())
+        assert not [name for name in vars(est) if name.endswith("_")]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_judged_by_scores_alone(self, fitted):
+        e = fitted.estimate(said(1500, seed=5, noise=1.7))
+        judge = gdscore.estimator.Judge(fitted.calibration_)
+        assert judge.judge(e.scores, e.n, 0.8) == pytest.approx((e.accuracy, e.low, e.high))
+
+    def test_a_stream_of_rows_is_not_held(self, fitted):
+        import tracemalloc
+
+        part = said(10_000, seed=2, noise=1.4)
+        peaks = []
+        for repeats in (5, 50):
+            tracemalloc.start()
+            fitted.estimate(part for _ in range(repeats))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert peaks[1] < 1.2 * peaks[0] + 1e6
 
 
 class TestFiles:

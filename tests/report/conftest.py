@@ -50,11 +50,14 @@ def large(estimator):
     rng = np.random.default_rng(4)
     accuracy = rng.uniform(0.2, 0.95, 500)
     other = copy.copy(estimator)
-    other.calibration_ = Calibration(
+    other.judge_ = copy.copy(estimator.judge_)
+    other.judge_.table = Calibration(
         families=[f"family {i % 40}" for i in range(500)],
         accuracy=accuracy,
         rows=np.full(500, 1000),
         scores={name: accuracy + 0.05 * rng.normal(size=500) for name in estimator.calibration_.scores},
         predicted=np.clip(accuracy + 0.03 * rng.normal(size=500), 0, 1),
+        reference_rows=1000,
+        size_bias={},
     )
     return other

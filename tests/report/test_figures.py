@@ -71,8 +71,19 @@ def test_the_score_that_orders_best_is_chosen(large):
     worse = large.calibration_
     noise = np.random.default_rng(0).normal(size=500)
     scores = {"cott": noise, "nuclear": -worse.accuracy, "frechet": worse.accuracy + noise}
-    large.calibration_ = dataclasses.replace(worse, scores=scores)
+    large.judge_.table = dataclasses.replace(worse, scores=scores)
     assert chosen_score(large) == "nuclear"
+
+
+def test_compositions_are_one_kind(large):
+    seen = large.calibration_
+    families = [f"a{i}+b{i % 7}" if i % 2 else "fog" for i in range(500)]
+    large.judge_.table = dataclasses.replace(seen, families=families)
+    figure = report.calibration_figure(large)
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["fog", "compositions"]
+    assert sorted(len(line.get_xdata()) for line in figure.axes[0].lines) == [250, 250]
+    found = left_out(large)
+    assert (found.sets, found.compositions, found.families, found.rows) == (500, 250, 250 + 7 + 1, 1000)
 
 
 def test_left_out_matches_scipy(large):
@@ -84,7 +95,7 @@ def test_left_out_matches_scipy(large):
     np.testing.assert_allclose(found.error, np.abs(seen.predicted - seen.accuracy).mean())
     np.testing.assert_allclose(found.spearman, spearmanr(seen.predicted, seen.accuracy)[0])
     np.testing.assert_allclose(found.r2, pearsonr(seen.predicted, seen.accuracy)[0] ** 2)
-    large.calibration_ = dataclasses.replace(seen, predicted=np.full(500, 0.5))
+    large.judge_.table = dataclasses.replace(seen, predicted=np.full(500, 0.5))
     assert left_out(large).spearman is None
 
 
@@ -128,7 +139,7 @@ def test_svg_of_two_figures_share_no_ids(estimator, estimate):
 def test_wide_ranges_are_logarithmic(large, estimate):
     seen = large.calibration_
     for power in (3, 9):
-        large.calibration_ = dataclasses.replace(seen, scores={"cott": 10 ** (power * seen.accuracy)})
+        large.judge_.table = dataclasses.replace(seen, scores={"cott": 10 ** (power * seen.accuracy)})
         figure = report.calibration_figure(large, score="cott")
         assert figure.axes[0].get_xscale() == "log"
         figure.draw_without_rendering()

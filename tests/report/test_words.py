@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import gdscore
-from gdscore.report import verdict
+from gdscore.report import Target, verdict
 from gdscore.report.words import score_rows, score_sentence
 
 
@@ -32,13 +34,8 @@ def test_every_score_says_how_it_goes_with_accuracy(name):
     assert (("alls with accuracy" in text) or ("an error rate" in text)) == (not higher)
 
 
-def test_alone_is_what_the_line_of_one_score_says(reference, estimate, estimator):
-    from gdscore.report import Target
-
-    single = gdscore.AccuracyEstimator(0.5, regressor="nuclear").fit(reference)
-    own = single.estimate(reference)
-    (row,) = score_rows(single, [Target("a", own)])
-    assert row.alone == [pytest.approx(own.accuracy)]
-    rows = score_rows(estimator, [Target("a", estimate)])
-    assert [r.name for r in rows] == list(estimator.calibration_.scores)
+def test_alone_is_what_each_score_would_say(estimate, estimator):
+    rows = score_rows(estimator, [Target("a", estimate), Target("b", dataclasses.replace(estimate, scores={}))])
+    assert {r.name: r.alone[0] for r in rows} == estimator.judge_.opinions(estimate.scores, estimate.n)
+    assert [r.alone[1] for r in rows] == [None] * len(rows)
     assert all(r.seen[0] < r.seen[1] for r in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
+    from gdscore.outputs import Outputs
+    from gdscore.scores import ScoreTable
 
 __all__ = ["estimate"]
 
@@ -112,14 +115,25 @@ def _write_report(
     quiet: bool,
 ) -> None:
     from gdscore.report import Target, write_report
-    from gdscore.scores import score_all
 
     listed = []
     for data, e in zip(found, estimates, strict=True):
         with cautions(), about(data):
             # The estimator computes its own few scores; the report shows all, which takes a second pass.
-            listed.append(Target(data.name, e, scores=score_all(data.stream(quiet)), when=data.when))
+            listed.append(Target(data.name, e, scores=_beside(fitted, data.stream(quiet)), when=data.when))
     write_report(path, fitted, listed, min_accuracy=min_accuracy, made_by={"command": command})
+
+
+def _beside(fitted: AccuracyEstimator, stream: Iterator[Outputs]) -> ScoreTable:
+    """All scores that can be had without the reference's rows; of the others nothing is said, as nobody can help it."""
+    from gdscore.scores import ScoreTable, score_all
+
+    values = dict(score_all(stream))
+    if "confscore" in values:
+        seen = fitted.reference_confidence_
+        usual = sum(seen.confidence) / sum(seen.rows)
+        values["doc"] = fitted.reference_accuracy_ - (usual - values["confscore"])
+    return ScoreTable(values, {})
 
 
 def _show(found: list[Data], estimates: list[Estimate], min_accuracy: float | None) -> None:
@@ -147,5 +161,8 @@ def _show(found: list[Data], estimates: list[Estimate], min_accuracy: float | No
             cells.append("[green]yes[/]" if e.accuracy >= min_accuracy else "[bold red]below[/]")
         table.add_row(*cells)
     console.print(table)
+    if len(estimates) == 1 and estimates[0].lookalikes:
+        alike = [f"{a.family.replace('+', ' + ')} ({percent(a.accuracy)})" for a in estimates[0].lookalikes[:3]]
+        console.print(f"Most like these calibration sets, and the accuracy there: {', '.join(alike)}", markup=False)
     for line in once([(data.name, e.warnings) for data, e in zip(found, estimates, strict=True)]):
         console.print(f"careful: {line}", style="yellow", markup=False)

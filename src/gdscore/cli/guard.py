@@ -8,6 +8,7 @@ code  meaning
 2     something given cannot be used; the line says what to do
 3     an estimate is below ``--min-accuracy``
 130   interrupted with Ctrl-C
+143   terminated (``SIGTERM``)
 ====  =======================================================================
 """
 

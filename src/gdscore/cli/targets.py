@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gdscore.errors import GdscoreError
-from gdscore.io.read import _files_of
+from gdscore.io.read import files_of
 from gdscore.io.table import SUFFIXES
 from gdscore.outputs import Outputs
 
@@ -59,7 +59,7 @@ def find_targets(given: Sequence[str]) -> list[Data]:
 
 def one_set(given: str) -> Data:
     """All that a path, folder or pattern holds, as one set of rows."""
-    return Data(given, tuple(_files_of(given)))
+    return Data(given, tuple(files_of(given)))
 
 
 def date_of(name: str) -> datetime | None:
@@ -99,7 +99,7 @@ def about(data: Data) -> Iterator[None]:
 
 def _targets_of(item: str) -> list[Data]:
     path = Path(item)
-    files = _files_of(item)
+    files = files_of(item)
     if not path.is_dir():
         return [Data(item, tuple(files), date_of(path.name) if len(files) == 1 else None)]
     dates = {file: _date_in(file.relative_to(path)) for file in files}

@@ -11,6 +11,7 @@ __all__ = [
     "FEW_ROWS",
     "about_class_mix",
     "about_distance",
+    "about_model",
     "about_reference",
     "about_rows",
     "about_scores",
@@ -80,18 +81,23 @@ def about_scores(opinions: dict[str, float]) -> list[str]:
     ]
 
 
-def about_distance(scores: NDArray[Any], seen: NDArray[Any]) -> list[str]:
-    """Scores unlike those of every meta-set: farther from the nearest one than meta-sets are from each other."""
-    scale = np.maximum(seen.std(axis=0), 1e-9)
-    apart = np.sqrt(np.square((seen[:, None] - seen[None]) / scale).sum(axis=2))
-    np.fill_diagonal(apart, np.inf)
-    usual = float(np.quantile(apart.min(axis=1), 0.95))
-    here = float(np.sqrt(np.square((seen - scores) / scale).sum(axis=1)).min())
-    if here <= FAR * max(usual, 0.1):
+def about_distance(distance: float) -> list[str]:
+    """Scores unlike those of every meta-set, by their distance in units of how far meta-sets are from each other."""
+    if distance <= FAR:
         return []
     return [
-        f"these scores are unlike those of every calibration set ({here / max(usual, 0.1):.0f} times as far from the "
-        "nearest as calibration sets are from each other): the estimate rests on sets that differ from this data"
+        f"these scores are unlike those of every calibration set ({distance:.0f} times as far from the nearest as "
+        "calibration sets are from each other): the estimate rests on sets that differ from this data"
+    ]
+
+
+def about_model(same: bool) -> list[str]:
+    """Outputs whose logits do not follow from their features by the head of the model calibrated on."""
+    if same:
+        return []
+    return [
+        "these outputs seem to come from another model than the one calibrated on: their logits do not follow from "
+        "their features by its last layer; calibrate anew for this model"
     ]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,17 @@ from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.describe import RECIPE, Describer, Description
-from gdscore.estimator.direct import sampling_error
-from gdscore.estimator.estimate import Estimate, Lookalike
-from gdscore.estimator.interval import LeftOut, parts_of
+from gdscore.estimator.estimate import Estimate
+from gdscore.estimator.fingerprint import Fingerprint
+from gdscore.estimator.judge import REGRESSORS, Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
-from gdscore.estimator.regress import Line, Nearest, Regressor, Stack
 from gdscore.metasets import MetaSet, compositions, corruptions, perturbed, resampled
 from gdscore.outputs import Outputs
 from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score, list_scores
 
 __all__ = ["AccuracyEstimator"]
-
-REGRESSORS: dict[str, Callable[[Any, Any], Regressor]] = {"nearest": Nearest, "stack": Stack}
 
 
 class AccuracyEstimator:
@@ -59,10 +54,8 @@ class AccuracyEstimator:
     ----------
     reference_accuracy_, temperature_ : float
         Of the reference.
-    families_ : list of str
-        Kinds of shifts calibrated on: names of families, those of compositions taken apart.
-    calibration_ : Calibration
-        The meta-sets: family, accuracy, rows, scores, and what the fit without their family says.
+    judge_ : Judge
+        What was learned from the meta-sets.
     reference_confidence_ : ConfidenceHistogram
         How confident the model is on the reference, and how often right.
 
@@ -133,14 +126,15 @@ class AccuracyEstimator:
             reference = self._checked_reference(reference)
             sets = iter(resampled(reference, 100, seed=self.seed))
             if head is not None:
-                sets = chain(sets, perturbed(reference, head, 100, seed=self.seed))
+                # First those that have no second model's logits: the first set decides which scores are possible.
+                sets = chain(perturbed(reference, head, 100, seed=self.seed), sets)
         else:
             kept = [_checked_set(s) for s in metasets]
             if not kept:
                 raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
             best = max(kept, key=lambda s: s.accuracy).outputs if reference is None else reference
             reference, sets = self._checked_reference(best), iter(kept)
-        self._calibrate(reference, sets, outputs_only)
+        self._calibrate(reference, sets, outputs_only, head)
         return self
 
     def fit_predictor(
@@ -194,7 +188,9 @@ class AccuracyEstimator:
             raise GdscoreError("Expected `reference` to be `gdscore.Outputs` with labels, but there are none")
         return reference
 
-    def _calibrate(self, reference: Outputs, sets: Iterator[MetaSet], outputs_only: bool) -> None:
+    def _calibrate(
+        self, reference: Outputs, sets: Iterator[MetaSet], outputs_only: bool, head: tuple[Any, Any] | None = None
+    ) -> None:
         """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
         first = next(sets, None)
         held = reference.has if first is None else reference.has & first.outputs.has
@@ -205,17 +201,6 @@ class AccuracyEstimator:
             families.append(s.family)
             accuracy.append(s.accuracy)
             found.append(describer.describe(s.outputs))
-        kinds = frozenset[str]().union(*map(parts_of, families))
-        if len(kinds) < 2:
-            raise GdscoreError(
-                f"Expected meta-sets of at least two families, but all are of {next(iter(kinds), None)!r}: how far an "
-                "estimate is off on a shift it has not seen cannot be told from one"
-            )
-        if np.ptp(accuracy) < 1e-9:
-            raise GdscoreError(
-                f"Expected meta-sets of different accuracies, but all are {accuracy[0]:.1%} accurate: there is nothing "
-                "to learn from"
-            )
         table = Calibration(
             families=families,
             accuracy=np.array(accuracy),
@@ -225,6 +210,7 @@ class AccuracyEstimator:
             reference_rows=len(reference),
             size_bias=describer.size_bias(reference),
         )
+        judge = Judge(table, self.regressor)
         itself = describer.describe(reference, labelled=True)
         labels, predictions = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.predictions)
         counts = np.zeros((int(reference.n_classes or 0),) * 2)
@@ -235,15 +221,18 @@ class AccuracyEstimator:
         self.confusion_ = counts / np.maximum(counts.sum(axis=0), 1)
         self.n_classes_, self.n_features_ = len(counts), reference.n_features
         self.outputs_only_ = outputs_only
-        self._learn(table)
-        self.calibration_ = replace(table, predicted=_sigmoid(self.left_out_.predicted))
+        self.fingerprint_ = Fingerprint.of(reference, head)
+        self.judge_ = judge
 
-    def _learn(self, table: Calibration) -> None:
-        """Everything that follows from the table of meta-sets alone."""
-        self.calibration_ = table
-        self.families_ = sorted(frozenset[str]().union(*map(parts_of, table.families)))
-        self.regressor_ = REGRESSORS.get(self.regressor, Line)(table.x(), table.y())
-        self.left_out_: LeftOut = LeftOut.make(self.regressor_, table.families)
+    @property
+    def calibration_(self) -> Calibration:
+        """The meta-sets: family, accuracy, rows, scores, and what calibration without their family says."""
+        return self.judge_.table
+
+    @property
+    def families_(self) -> list[str]:
+        """Kinds of shifts calibrated on: names of families, those of compositions taken apart."""
+        return self.judge_.families
 
     def _possible(self, held: frozenset[str]) -> dict[str, dict[str, Any]]:
         """Scores that reference and meta-sets have arrays for; those asked for by name must be possible."""
@@ -260,11 +249,12 @@ class AccuracyEstimator:
 
     def estimate(self, outputs: Outputs | Iterable[Outputs]) -> Estimate:
         """Estimate the accuracy on the population that unlabelled rows come from, in one pass over them."""
-        if not hasattr(self, "left_out_"):
+        if not hasattr(self, "describer_"):
             raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
-        found = self.describer_.describe(self._same_model(outputs))
-        accuracy, low, high = self.judge(found.scores, found.rows)
-        level = min(self.level, self.left_out_.reachable_level)
+        strange: list[str] = []
+        found = self.describer_.describe(self._same_model(outputs, strange))
+        level = min(self.level, self.judge_.reachable_level)
+        accuracy, low, high = self.judge_.judge(found.scores, found.rows, level)
         corrected = cautions.class_mix_accuracy(self.confusion_, found.predicted_mix)
         return Estimate(
             accuracy=accuracy,
@@ -275,50 +265,16 @@ class AccuracyEstimator:
             source_accuracy=self.reference_accuracy_,
             scores=found.scores,
             per_class=recalls(found.profile, accuracy, low, high, level),
-            warnings=self._warnings(found, corrected),
+            warnings=[*strange, *self._warnings(found, corrected)],
             class_mix_accuracy=corrected,
             method=self.regressor,
             confidence=found.confidence,
-            lookalikes=self._lookalikes(found),
+            lookalikes=self.judge_.lookalikes(found.scores, found.rows),
         )
 
-    def judge(self, scores: dict[str, float], rows: int) -> tuple[float, float, float]:
-        """Accuracy and bounds for the scores of a set of so many rows, however they were computed."""
-        x = self.calibration_.transformed(scores, rows)
-        accuracy = float(_sigmoid(self.regressor_.predict(x[None])[0]))
-        level = min(self.level, self.left_out_.reachable_level)
-        low, high = (float(_sigmoid(b)) for b in self.left_out_.bounds(self.regressor_, x, level))
-        # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
-        usual = float(np.median(self.calibration_.rows))
-        extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / usual))
-        low, high = min(low, accuracy), max(high, accuracy)
-        low = max(0.0, accuracy - math.hypot(accuracy - low, extra))
-        return accuracy, low, min(1.0, accuracy + math.hypot(high - accuracy, extra))
-
-    def opinions(self, scores: dict[str, float], rows: int) -> dict[str, float]:
-        """What each score would say by itself: the accuracy of the meta-sets most alike in it."""
-        table, x = self.calibration_, self.calibration_.transformed(scores, rows)
-        return {
-            name: float(_sigmoid(Nearest(table.x()[:, [i]], table.y()).predict(x[None, [i]])[0]))
-            for i, name in enumerate(table.scores)
-        }
-
-    def _lookalikes(self, found: Description, count: int = 5) -> list[Lookalike]:
-        """Families of the meta-sets whose scores are most alike, by weight."""
-        x, table = self.calibration_.transformed(found.scores, found.rows), self.calibration_
-        weights = Nearest(table.x(), table.y()).weights(x[None])[0]
-        by_family: dict[str, list[int]] = {}
-        for index, family in enumerate(table.families):
-            by_family.setdefault(family, []).append(index)
-        shares = {family: float(weights[members].sum()) for family, members in by_family.items()}
-        most = sorted(shares, key=lambda family: -shares[family])[:count]
-        return [
-            Lookalike(family, shares[family], float(np.average(table.accuracy[m], weights=weights[m] + 1e-300)))
-            for family, m in ((family, by_family[family]) for family in most)
-        ]
-
-    def _same_model(self, outputs: Outputs | Iterable[Outputs]) -> Iterable[Outputs]:
-        for part in stream(outputs, "outputs"):
+    def _same_model(self, outputs: Outputs | Iterable[Outputs], strange: list[str]) -> Iterator[Outputs]:
+        """Pass rows on, refuse those of other shapes, and say where the first ones are of another last layer."""
+        for index, part in enumerate(stream(outputs, "outputs")):
             for what, there, here in (
                 ("classes", self.n_classes_, part.n_classes),
                 ("features", self.n_features_, part.n_features),
@@ -328,17 +284,18 @@ class AccuracyEstimator:
                         f"Expected outputs with {there} {what} as in calibration, but they have {here}: is this "
                         "another model's?"
                     )
+            if not index and {"logits", "features"} <= part.has and self.fingerprint_ is not None:
+                strange += cautions.about_model(self.fingerprint_.matches(part))
             yield part
 
     def _warnings(self, found: Description, corrected: float | None) -> list[str]:
-        reachable = self.left_out_.reachable_level
-        x = self.calibration_.transformed(found.scores, found.rows)
+        reachable = self.judge_.reachable_level
         warnings = [
             *cautions.about_rows(found.rows),
             *cautions.about_reference(self.reference_rows_, self.reference_accuracy_),
             *cautions.about_class_mix(found.predicted_mix, self.reference_mix_, found.rows, corrected),
-            *cautions.about_scores(self.opinions(found.scores, found.rows)),
-            *cautions.about_distance(x, self.calibration_.x()),
+            *cautions.about_scores(self.judge_.opinions(found.scores, found.rows)),
+            *cautions.about_distance(self.judge_.distance(found.scores, found.rows)),
         ]
         if self.outputs_only_:
             warnings.append(
@@ -356,7 +313,7 @@ class AccuracyEstimator:
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
-        if not hasattr(self, "left_out_"):
+        if not hasattr(self, "describer_"):
             raise GdscoreError("Expected a fitted estimator to save: call fit or fit_predictor first")
         storage.save(self, path)
 
@@ -370,7 +327,3 @@ def _checked_set(candidate: Any) -> MetaSet:
     if not isinstance(candidate, MetaSet):
         raise GdscoreError(f"Expected `metasets` to hold `gdscore.MetaSet`, but got {type(candidate).__name__}")
     return candidate
-
-
-def _sigmoid(value: Any) -> Any:
-    return 1 / (1 + np.exp(-np.clip(value, -700, None)))

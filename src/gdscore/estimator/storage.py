@@ -13,6 +13,8 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.confidence import ConfidenceHistogram
 from gdscore.estimator.describe import Describer
+from gdscore.estimator.fingerprint import Fingerprint
+from gdscore.estimator.judge import Judge
 from gdscore.scores.registry import restore_score
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ VERSION = 2
 _NUMBERS = ("reference_accuracy_", "temperature_", "outputs_only_", "reference_rows_", "n_classes_")
 _ARRAYS = ("reference_mix_", "confusion_")
 _SEEN = ("accuracy", "rows", "predicted")
+_MARK = ("direction", "weights", "offset")
 _HISTOGRAM = ("rows", "confidence", "correct")
 
 
@@ -44,6 +47,10 @@ def save(estimator: AccuracyEstimator, path: str | Path) -> None:
     state |= {f"seen.score.{name}": values for name, values in seen.scores.items()}
     histogram = estimator.reference_confidence_
     state |= {f"confidence.{name}": np.array(getattr(histogram, name)) for name in _HISTOGRAM}
+    mark = estimator.fingerprint_
+    state["marked"] = mark is not None
+    if mark is not None:
+        state |= {f"mark.{name}": getattr(mark, name) for name in _MARK}
     files.write_arrays(path, state)
 
 
@@ -87,5 +94,7 @@ def _restored(cls: type[AccuracyEstimator], state: dict[str, Any]) -> AccuracyEs
         size_bias=json.loads(state["seen.size_bias"]),
         **{name: state[f"seen.{name}"] for name in _SEEN},
     )
-    estimator._learn(table)
+    marks = {name: state[f"mark.{name}"] for name in _MARK} if state["marked"] else None
+    estimator.fingerprint_ = None if marks is None else Fingerprint(**{**marks, "offset": float(marks["offset"])})
+    estimator.judge_ = Judge(table, estimator.regressor)
     return estimator

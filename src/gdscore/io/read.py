@@ -25,7 +25,7 @@ from gdscore.io.progress import progress_bar
 from gdscore.io.table import SUFFIXES, Block, Table, layout
 from gdscore.outputs import Outputs
 
-__all__ = ["read_outputs"]
+__all__ = ["files_of", "read_outputs"]
 
 
 def read_outputs(
@@ -133,7 +133,7 @@ def _open(path: Path) -> AbstractContextManager[Table]:
 
 def _files(source: PathLike | Iterable[PathLike]) -> list[Path]:
     if isinstance(source, str | os.PathLike):
-        return _files_of(source)
+        return files_of(source)
     if not isinstance(source, Iterable) or isinstance(source, bytes):
         raise GdscoreError(f"Expected a path, a pattern or a list of them, but got {type(source).__name__}")
     listed = list(source)
@@ -142,10 +142,11 @@ def _files(source: PathLike | Iterable[PathLike]) -> list[Path]:
             raise GdscoreError(f"Expected a list of paths or patterns, but got {type(item).__name__} in it")
     if not listed:
         raise GdscoreError("Expected at least one path, but got an empty list")
-    return [path for item in listed for path in _files_of(item)]
+    return [path for item in listed for path in files_of(item)]
 
 
-def _files_of(source: PathLike) -> list[Path]:
+def files_of(source: PathLike) -> list[Path]:
+    """Files that a path, a folder or a pattern stands for, in the order they are read in."""
     path = Path(source)
     if path.is_dir():
         return _in_folder(path)

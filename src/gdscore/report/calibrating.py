@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError, nearest
-from gdscore.report.style import LIGHT, blank, family_styles, log_axis, percent_axis
+from gdscore.estimator.interval import parts_of
+from gdscore.report.style import LIGHT, blank, family_styles, kinds_of, log_axis, percent_axis
 from gdscore.report.target import Target, Targets, as_targets
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ NUMBERED = 12
 
 
 class LeftOut(NamedTuple):
-    """How well families that the fit had not seen were predicted."""
+    """How well families that the fit had not seen were predicted; those of compositions are taken apart."""
 
     sets: int
+    compositions: int
     families: int
+    rows: float
     error: float
     spearman: float | None
     r2: float | None
@@ -40,7 +43,9 @@ def left_out(estimator: AccuracyEstimator) -> LeftOut:
     pearson = _correlation(seen.predicted, seen.accuracy)
     return LeftOut(
         len(seen.families),
-        len(set(seen.families)),
+        sum("+" in family for family in seen.families),
+        len(frozenset[str]().union(*map(parts_of, seen.families))),
+        float(np.median(seen.rows)),
         float(np.abs(seen.predicted - seen.accuracy).mean()),
         _rank_correlation(seen.predicted, seen.accuracy),
         None if pearson is None else pearson**2,
@@ -56,7 +61,7 @@ def chosen_score(estimator: AccuracyEstimator) -> str:
 def calibration_figure(
     estimator: AccuracyEstimator, targets: Targets = (), score: str | None = None, *, legend: bool = True
 ) -> Figure:
-    """One score against the true accuracy of every meta-set, coloured by family, with the targets in it.
+    """One score against the true accuracy of every meta-set, coloured by kind, with the targets in it.
 
     Parameters
     ----------
@@ -67,7 +72,7 @@ def calibration_figure(
     score : str, optional
         One of the estimator's scores; by default the most informative one.
     legend : bool
-        Whether to name the families below.
+        Whether to name the kinds of shift below; compositions are one kind.
     """
     seen = estimator.calibration_
     score = chosen_score(estimator) if score is None else score
@@ -101,7 +106,7 @@ def prediction_figure(estimator: AccuracyEstimator, targets: Targets = (), *, le
     targets : Estimate, Target or sequence of Target, optional
         Whose estimates to mark.
     legend : bool
-        Whether to name the families below.
+        Whether to name the kinds of shift below; compositions are one kind.
     """
     seen = estimator.calibration_
     figure, axes = blank()
@@ -126,9 +131,9 @@ def prediction_figure(estimator: AccuracyEstimator, targets: Targets = (), *, le
 
 
 def _scatter(axes: Axes, families: list[str], x: NDArray[Any], y: NDArray[Any]) -> None:
-    names = np.asarray(families)
-    for family, (colour, marker, _) in family_styles(families).items():
-        of = names == family
+    kinds = np.asarray(kinds_of(families))
+    for kind, (colour, marker, _) in family_styles(families).items():
+        of = kinds == kind
         axes.plot(
             x[of], y[of], marker, color=LIGHT[colour], markersize=4.5, markeredgewidth=0, alpha=0.75, zorder=3
         )  # fmt: skip
@@ -163,9 +168,9 @@ def _legend(figure: Figure, families: list[str]) -> None:
         handletextpad=0.1, labelcolor=LIGHT["quiet"],
     )  # fmt: skip
     # Written afterwards, as a legend leaves out names that begin with an underscore and sets $…$ as formulas.
-    for text, family in zip(drawn.get_texts(), styles, strict=True):
+    for text, kind in zip(drawn.get_texts(), styles, strict=True):
         text.set_parse_math(False)
-        text.set_text(family)
+        text.set_text(kind)
 
 
 def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float | None:

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DARK", "FONT", "LIGHT", "as_svg", "blank", "family_styles", "log_axis", "percent_axis"]
+__all__ = ["DARK", "FONT", "LIGHT", "as_svg", "blank", "family_styles", "kinds_of", "log_axis", "percent_axis"]
 
 LIGHT = {
     "paper": "#ffffff",
@@ -55,6 +55,7 @@ DARK = {
 
 _MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼"}
 _FAMILY_COLOURS = [name for name in LIGHT if name.startswith("family")]
+_COMPOSED = "compositions"
 FONT = 11.0
 
 
@@ -88,12 +89,23 @@ def log_axis(axes: Axes, span: float) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
+def kinds_of(families: list[str]) -> list[str]:
+    """Families as a legend names them: compositions, of which there may be a hundred, go by one name.
+
+    Examples
+    --------
+    >>> kinds_of(["fog", "fog+pixelate"])
+    ['fog', 'compositions']
+    """
+    return [_COMPOSED if "+" in family else family for family in families]
+
+
 def family_styles(families: list[str]) -> dict[str, tuple[str, str, str]]:
-    """For each family the name of its colour, its marker in a figure, and the same shape as a character."""
+    """For each kind the name of its colour, its marker in a figure, and the same shape as a character."""
     shapes = list(_MARKERS.items())
     return {
-        family: (_FAMILY_COLOURS[i % len(_FAMILY_COLOURS)], *shapes[(i // len(_FAMILY_COLOURS)) % len(shapes)])
-        for i, family in enumerate(dict.fromkeys(families))
+        kind: (_FAMILY_COLOURS[i % len(_FAMILY_COLOURS)], *shapes[(i // len(_FAMILY_COLOURS)) % len(shapes)])
+        for i, kind in enumerate(sorted(dict.fromkeys(kinds_of(families)), key=lambda kind: kind == _COMPOSED))
     }
 
 

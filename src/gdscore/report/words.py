@@ -120,7 +120,7 @@ def score_rows(estimator: AccuracyEstimator, targets: list[Target]) -> list[Scor
     used = [name for name in seen if any(name in t.estimate.scores for t in targets)]
     beside = sorted({name for t in targets for name in t.scores or {}} - set(used))
     opinions = [
-        estimator.opinions(t.estimate.scores, t.estimate.n) if set(seen) <= set(t.estimate.scores) else {}
+        estimator.judge_.opinions(t.estimate.scores, t.estimate.n) if set(seen) <= set(t.estimate.scores) else {}
         for t in targets
     ]
     rows = []

@@ -1,0 +1,130 @@
+"""`Judge`: what a table of meta-sets says about the scores of any other set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gdscore.errors import GdscoreError
+from gdscore.estimator.calibrated import Calibration
+from gdscore.estimator.direct import sampling_error
+from gdscore.estimator.estimate import Lookalike
+from gdscore.estimator.interval import LeftOut, parts_of
+from gdscore.estimator.regress import Line, Nearest, Regressor, Stack
+
+__all__ = ["REGRESSORS", "Judge"]
+
+REGRESSORS: dict[str, Callable[[Any, Any], Regressor]] = {"nearest": Nearest, "stack": Stack}
+
+
+class Judge:
+    """Accuracy with bounds from scores, learned from meta-sets alone.
+
+    Parameters
+    ----------
+    table : Calibration
+        The meta-sets; ``predicted`` is filled in.
+    regressor : str
+        ``nearest``, ``stack``, or anything else for a straight line.
+
+    Attributes
+    ----------
+    table : Calibration
+        With what calibration without its family says about every set.
+    families : list of str
+        Kinds of shifts, those of compositions taken apart.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gdscore.estimator import Calibration, Judge
+    >>> accuracy = np.linspace(0.5, 0.9, 9)
+    >>> table = Calibration(
+    ...     families=["fog", "snow", "blur"] * 3,
+    ...     accuracy=accuracy,
+    ...     rows=np.full(9, 1000),
+    ...     scores={"confscore": accuracy + 0.05},
+    ...     predicted=accuracy,
+    ...     reference_rows=1000,
+    ...     size_bias={},
+    ... )
+    >>> said, low, high = Judge(table).judge({"confscore": 0.75}, rows=1000, level=0.7)
+    >>> low < said < high, round(said, 1)
+    (True, 0.7)
+    """
+
+    def __init__(self, table: Calibration, regressor: str = "nearest") -> None:
+        kinds = frozenset[str]().union(*map(parts_of, table.families))
+        if len(kinds) < 2:
+            raise GdscoreError(
+                f"Expected meta-sets of at least two families, but all are of {next(iter(kinds), None)!r}: how far an "
+                "estimate is off on a shift it has not seen cannot be told from one"
+            )
+        if np.ptp(table.accuracy) < 1e-9:
+            raise GdscoreError(
+                f"Expected meta-sets of different accuracies, but all are {table.accuracy[0]:.1%} accurate: there is "
+                "nothing to learn from"
+            )
+        self.families = sorted(kinds)
+        self._x, self._y = table.x(), table.y()
+        self._fit = REGRESSORS.get(regressor, Line)(self._x, self._y)
+        self._left_out = LeftOut.make(self._fit, table.families)
+        self.table = replace(table, predicted=_sigmoid(self._left_out.predicted))
+
+    @property
+    def reachable_level(self) -> float:
+        """Highest level that so many families support."""
+        return self._left_out.reachable_level
+
+    def judge(self, scores: dict[str, float], rows: int, level: float) -> tuple[float, float, float]:
+        """Accuracy, lower and upper bound for the scores of a set of so many rows."""
+        x = self.table.transformed(scores, rows)
+        accuracy = float(_sigmoid(self._fit.predict(x[None])[0]))
+        level = min(level, self.reachable_level)
+        low, high = (float(_sigmoid(b)) for b in self._left_out.bounds(self._fit, x, level))
+        # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
+        usual = float(np.median(self.table.rows))
+        extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / usual))
+        low, high = min(low, accuracy), max(high, accuracy)
+        low = max(0.0, accuracy - math.hypot(accuracy - low, extra))
+        return accuracy, low, min(1.0, accuracy + math.hypot(high - accuracy, extra))
+
+    def opinions(self, scores: dict[str, float], rows: int) -> dict[str, float]:
+        """What each score would say by itself: the accuracy of the meta-sets most alike in it."""
+        x = self.table.transformed(scores, rows)
+        return {
+            name: float(_sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]])[0]))
+            for i, name in enumerate(self.table.scores)
+        }
+
+    def lookalikes(self, scores: dict[str, float], rows: int, count: int = 5) -> list[Lookalike]:
+        """Families of the meta-sets whose scores are most alike, by weight."""
+        weights = Nearest(self._x, self._y).weights(self.table.transformed(scores, rows)[None])[0]
+        members: dict[str, list[int]] = {}
+        for index, family in enumerate(self.table.families):
+            members.setdefault(family, []).append(index)
+        shares = {family: float(weights[own].sum()) for family, own in members.items()}
+        most = sorted(shares, key=lambda family: -shares[family])[:count]
+        return [
+            Lookalike(
+                family, shares[family], float(np.average(self.table.accuracy[own], weights=weights[own] + 1e-300))
+            )
+            for family, own in ((family, members[family]) for family in most)
+        ]
+
+    def distance(self, scores: dict[str, float], rows: int) -> float:
+        """How far the scores are from the nearest meta-set, in units of how far those are from each other."""
+        scale = np.maximum(self._x.std(axis=0), 1e-9)
+        apart = np.sqrt(np.square((self._x[:, None] - self._x[None]) / scale).sum(axis=2))
+        np.fill_diagonal(apart, np.inf)
+        usual = max(float(np.quantile(apart.min(axis=1), 0.95)), 0.1)
+        here = np.square((self._x - self.table.transformed(scores, rows)) / scale).sum(axis=1)
+        return float(np.sqrt(here.min())) / usual
+
+
+def _sigmoid(value: Any) -> Any:
+    return 1 / (1 + np.exp(-np.clip(value, -700, None)))

@@ -1,0 +1,94 @@
+"""The wheel is whole: built, installed where gdscore is not, and run there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import gdscore
+
+ROOT = Path(__file__).parents[1]
+OFFLINE = ("No matching distribution found for hatchling", "Could not find a version that satisfies the requirement")
+
+
+def pip(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pip", *map(str, args), "--disable-pip-version-check"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    if pip("--version").returncode:
+        pytest.skip("the wheel was not built: there is no pip")
+    folder = tmp_path_factory.mktemp("wheel")
+    built = pip("wheel", "--no-deps", "--wheel-dir", folder, ROOT)
+    if built.returncode and any(words in built.stdout + built.stderr for words in OFFLINE):
+        pytest.skip("the wheel was not built: pip cannot get hatchling here")
+    assert built.returncode == 0, built.stdout + built.stderr
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Run a program of an environment that has the wheel, and borrows everything else from this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    if not python.exists():
+        pytest.skip("environments are laid out differently here")
+    base = {"base": str(folder), "platbase": str(folder)}
+    packages = Path(sysconfig.get_path("purelib", "posix_prefix", vars=base))
+    # A path in a .pth file: .pth files in there, such as that of an editable gdscore, are not read again.
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (packages / "borrowed.pth").write_text("\n".join(sorted(borrowed)))
+    done = pip("--python", python, "install", "--no-deps", "--no-index", wheel)
+    assert done.returncode == 0, done.stderr
+
+    def run(program: str, *args: str) -> str:
+        done = subprocess.run([folder / "bin" / program, *args], capture_output=True, text=True, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run.folder = folder
+    return run
+
+
+def test_holds_the_package_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"gdscore", f"gdscore-{gdscore.__version__}.dist-info"}
+    sources = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*") if p.is_file()}
+    assert {n for n in names if n.startswith("gdscore/")} == {n for n in sources if "__pycache__" not in n}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert "gdscore/py.typed" in names
+
+
+def test_command_runs(installed):
+    assert installed("gdscore", "--version") == f"gdscore {gdscore.__version__}\n"
+    shown = installed("gdscore", "methods")
+    assert all(f" {name} " in shown for name in gdscore.list_scores())
+
+
+def test_report_finds_its_templates(installed):
+    code = (
+        "import gdscore.report, gdscore.report.page as page; print(gdscore.__file__);"
+        "print(page._environment().list_templates())"
+    )
+    where, templates = installed("python", "-c", code).splitlines()
+    assert Path(where).is_relative_to(installed.folder)
+    assert templates == "['report.css', 'report.html']"
+
+
+def test_citation_has_the_version():
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["title"], cited["license"]) == ("gdscore", "Apache-2.0")
+    assert cited["version"] == gdscore.__version__
+    assert f'version = "{gdscore.__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert cited["references"][0]["journal"] == "Transactions on Machine Learning Research"
