@@ -18,6 +18,9 @@ from gdscore.estimator.regress import Line, Nearest, Regressor, Stack
 
 __all__ = ["REGRESSORS", "Judge"]
 
+ENOUGH = 10
+"""Meta-sets of shifted inputs that single scores are judged by."""
+
 REGRESSORS: dict[str, Callable[[Any, Any], Regressor]] = {"nearest": Nearest, "stack": Stack}
 
 
@@ -94,10 +97,16 @@ class Judge:
         return accuracy, low, min(1.0, accuracy + math.hypot(high - accuracy, extra))
 
     def opinions(self, scores: dict[str, float], rows: int) -> dict[str, float]:
-        """What each score would say by itself: the accuracy of the meta-sets most alike in it."""
+        """What each score would say by itself: the accuracy of the meta-sets most alike in it.
+
+        Of sets with shifted inputs, where there are enough: a single score cannot tell another mix of classes, which
+        moves some scores a lot and accuracy little, from a shift.
+        """
         x = self.table.transformed(scores, rows)
+        shifted = np.array([not family.startswith("resampled-") for family in self.table.families])
+        keep = shifted if shifted.sum() >= ENOUGH else None
         return {
-            name: float(_sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]])[0]))
+            name: float(_sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]], keep)[0]))
             for i, name in enumerate(self.table.scores)
         }
 
