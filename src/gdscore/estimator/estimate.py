@@ -90,14 +90,15 @@ class Estimate:
         return "\n".join(lines + [f"careful: {warning}" for warning in self.warnings])
 
     def _repr_html_(self) -> str:
-        bar = "position:absolute;height:10px;"
+        bar = "position:absolute;top:0;height:12px;"
         width = max(self.high - self.low, 0.004)
         careful = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
         return (
             f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} ({self.level:.0%} interval, "
             f"{self.n:,} rows); reference {self.source_accuracy:.1%}"
-            '<div style="position:relative;height:10px;width:320px;background:#eee">'
-            f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:#9ecae1"></div>'
-            f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#08519c"></div></div>'
+            '<div style="position:relative;height:12px;width:320px;max-width:100%;background:rgba(128,128,128,.15)">'
+            f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
+            f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'
+            f'<div style="{bar}left:{self.source_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
             f"{f'<ul>{careful}</ul>' if careful else ''}</div>"
         )
