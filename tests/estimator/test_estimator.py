@@ -264,6 +264,16 @@ class TestFitting:
         assert "agreescore" not in est.calibration_.scores
         assert "agreescore" not in est.estimate(both).scores
 
+    def test_sets_of_which_some_have_a_second_model(self):
+        sets = list(metasets(300))
+        first = sets[0].outputs
+        sets[0] = gdscore.MetaSet(gdscore.Outputs(**first.arrays, peer_logits=first.logits), sets[0].family)
+        val = said(1500, seed=1)
+        est = gdscore.AccuracyEstimator(level=0.8).fit(
+            gdscore.Outputs(**val.arrays, peer_logits=val.logits), metasets=sets
+        )
+        assert "agreescore" not in est.calibration_.scores
+
     def test_interrupted_halfway(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
 

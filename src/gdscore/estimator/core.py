@@ -28,6 +28,9 @@ from gdscore.scores.registry import create_score, list_scores
 
 __all__ = ["AccuracyEstimator"]
 
+OTHER_MODELS = frozenset({"peer_logits", "rotation_logits"})
+"""What other heads say, and a disturbed head knows nothing of."""
+
 
 class AccuracyEstimator:
     """Accuracy of a classifier on unlabelled data, with an interval.
@@ -121,20 +124,19 @@ class AccuracyEstimator:
         """
         if metasets is None and reference is None:
             raise GdscoreError("Expected `reference` or `metasets` to calibrate on, but got neither")
-        outputs_only = metasets is None
         if metasets is None:
             reference = self._checked_reference(reference)
-            sets = iter(resampled(reference, 100, seed=self.seed))
+            sets, held = iter(resampled(reference, 100, seed=self.seed)), reference.has
             if head is not None:
-                # First those that have no second model's logits: the first set decides which scores are possible.
-                sets = chain(perturbed(reference, head, 100, seed=self.seed), sets)
+                sets, held = chain(sets, perturbed(reference, head, 100, seed=self.seed)), held - OTHER_MODELS
         else:
             kept = [_checked_set(s) for s in metasets]
             if not kept:
                 raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
             best = max(kept, key=lambda s: s.accuracy).outputs if reference is None else reference
             reference, sets = self._checked_reference(best), iter(kept)
-        self._calibrate(reference, sets, outputs_only, head)
+            held = reference.has.intersection(*(s.outputs.has for s in kept))
+        self._calibrate(reference, sets, held, head=head, outputs_only=metasets is None)
         return self
 
     def fit_predictor(
@@ -180,7 +182,8 @@ class AccuracyEstimator:
             raise GdscoreError(f"Expected as many labels as inputs, but got {len(labels)} for {len(images)} inputs")
         reference = self._checked_reference(predicted(predict, images, labels, None, batch_size))
         sets = shifted_sets(predict, images, labels, shifts, batch_size=batch_size, progress=progress)
-        self._calibrate(reference, chain(sets, resampled(reference, resamples, seed=self.seed)), outputs_only=False)
+        sets = chain(sets, resampled(reference, resamples, seed=self.seed))
+        self._calibrate(reference, sets, reference.has)
         return self
 
     def _checked_reference(self, reference: Outputs | None) -> Outputs:
@@ -189,15 +192,19 @@ class AccuracyEstimator:
         return reference
 
     def _calibrate(
-        self, reference: Outputs, sets: Iterator[MetaSet], outputs_only: bool, head: tuple[Any, Any] | None = None
+        self,
+        reference: Outputs,
+        sets: Iterator[MetaSet],
+        held: frozenset[str],
+        *,
+        head: tuple[Any, Any] | None = None,
+        outputs_only: bool = False,
     ) -> None:
         """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
-        first = next(sets, None)
-        held = reference.has if first is None else reference.has & first.outputs.has
         temperature = fit_temperature(reference)
         describer = Describer(self._possible(held), reference, temperature)
         families, accuracy, found = [], [], []
-        for s in chain([] if first is None else [first], sets):
+        for s in sets:
             families.append(s.family)
             accuracy.append(s.accuracy)
             found.append(describer.describe(s.outputs))
