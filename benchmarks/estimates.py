@@ -22,6 +22,7 @@ import numpy as np
 
 from gdscore.estimator import Calibration, Judge
 from gdscore.estimator.interval import parts_of
+from gdscore.estimator.sizes import SizeEffect
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COLUMNS = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", "frechet": "frechet", "agreescore": "soft"}
@@ -56,9 +57,9 @@ def fitted(rows, scores, *, without=None):
         accuracy=accuracy,
         rows=np.array([int(row["n"]) for row in rows]),
         scores={name: np.array([float(row[COLUMNS[name]]) for row in rows]) for name in scores},
-        predicted=accuracy,
-        reference_rows=int(np.median([int(row["n"]) for row in rows])),
-        size_bias={"frechet": float(rows[0]["frechet_bias"])},
+        sizes=SizeEffect(
+            float(rows[0]["frechet_bias"]), reference_rows=int(np.median([int(row["n"]) for row in rows]))
+        ),
     )
     return Judge(table)
 

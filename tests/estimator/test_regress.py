@@ -28,15 +28,24 @@ def test_line_equals_scikit_learn():
 @pytest.mark.parametrize("neighbours", [1, 10, 120])
 def test_nearest_equals_scikit_learn(neighbours):
     x, y = data()
-    x = x * [1.0, 30.0, 0.01]
+    x = x * [1.0, 30.0, 0.2]
+    factor = np.abs([np.corrcoef(column, y)[0, 1] for column in x.T]) / x.std(0)
 
     def weigh(distances):
         width = np.sort(distances, axis=1)[:, [neighbours - 1]]
         return np.exp(-np.square(distances / width))
 
-    oracle = KNeighborsRegressor(n_neighbors=len(y), weights=weigh).fit(x / x.std(0), y)
-    new = NEW * [1.0, 30.0, 0.01]
-    np.testing.assert_allclose(Nearest(x, y, neighbours).predict(new), oracle.predict(new / x.std(0)), rtol=1e-9)
+    oracle = KNeighborsRegressor(n_neighbors=len(y), weights=weigh).fit(x * factor, y)
+    new = NEW * [1.0, 30.0, 0.2]
+    np.testing.assert_allclose(Nearest(x, y, neighbours).predict(new), oracle.predict(new * factor), rtol=1e-9)
+
+
+def test_scores_without_relation_to_accuracy_do_not_drown_the_others():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=200)
+    x = np.c_[y + 0.01 * rng.normal(size=200), rng.normal(size=(200, 5))]
+    new = np.c_[[1.0, -1.0], rng.normal(size=(2, 5))]
+    np.testing.assert_allclose(Nearest(x, y).predict(new), [1.0, -1.0], atol=0.2)
 
 
 def test_stack_equals_scikit_learn():

@@ -48,17 +48,21 @@ def about_reference(rows: int, accuracy: float) -> list[str]:
     return found
 
 
-def about_class_mix(target: NDArray[Any], reference: NDArray[Any], rows: int, corrected: float | None) -> list[str]:
+def about_class_mix(
+    target: NDArray[Any], reference: NDArray[Any], rows: int, reference_rows: int, corrected: float | None
+) -> list[str]:
     """Predicted classes that are far from the reference's, or only a few of them."""
     found = []
-    spread, usual = _effective_classes(target), _effective_classes(reference)
+    # So many rows show so many of the reference's classes, no more.
+    shown = np.random.default_rng(0).multinomial(rows, reference / reference.sum()) / rows
+    spread, usual = _effective_classes(target), _effective_classes(shown)
     if spread < 0.5 * usual:
         found.append(
             f"predictions have collapsed to few classes (as many as {spread:.1f} equally frequent ones, against "
             f"{usual:.1f} on the reference): the model may have failed in a way scores do not show"
         )
     distance = 0.5 * float(np.abs(target - reference).sum())
-    noise = 0.4 * float(np.sqrt(reference * (1 - reference) / rows).sum())
+    noise = 0.4 * float(np.sqrt(reference * (1 - reference) * (1 / rows + 1 / reference_rows)).sum())
     if distance > FAR_MIX + 2 * noise:
         beside = "" if corrected is None else f"; if only the mix had changed, accuracy would be {corrected:.1%}"
         found.append(

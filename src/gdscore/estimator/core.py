@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._options import integer, number
 from gdscore.calibration import fit_temperature
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError, GdscoreWarning, nearest
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.describe import RECIPE, Describer, Description
@@ -22,11 +23,15 @@ from gdscore.estimator.judge import REGRESSORS, Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
 from gdscore.metasets import MetaSet, compositions, corruptions, perturbed, resampled
+from gdscore.metasets.perturbed import checked_head
 from gdscore.outputs import Outputs
 from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score, list_scores
 
 __all__ = ["AccuracyEstimator"]
+
+ANCHORS = 40
+"""Resampled sets beside meta-sets of the caller's own."""
 
 OTHER_MODELS = frozenset({"peer_logits", "rotation_logits"})
 """What other heads say, and a disturbed head knows nothing of."""
@@ -48,8 +53,8 @@ class AccuracyEstimator:
         soft disagreement with a second model, each where the data have what it needs.
     regressor : str, default "nearest"
         ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``stack``: a ridge with a
-        Gaussian-process residual on all scores. The name of a score: the straight line of that score alone, as in
-        the GdScore paper.
+        Gaussian-process residual on all scores. The name of a score: the straight line from that score to accuracy,
+        both as they are, as in the GdScore paper.
     seed : int, default 0
         Of resampling and shifts.
 
@@ -87,9 +92,15 @@ class AccuracyEstimator:
     ) -> None:
         self.level = number("level", level, above=0, most=0.999)
         valid = [n for n in list_scores() if n != "projnorm"]
+        if isinstance(scores, str):
+            scores = [scores]
         chosen = RECIPE if scores is None else scores if isinstance(scores, dict) else {name: {} for name in scores}
-        for name in chosen:
-            create_score(name, **chosen[name])
+        if not chosen:
+            raise GdscoreError("Expected `scores` to name at least one score, but it is empty")
+        for name, options in chosen.items():
+            if not isinstance(options, dict):
+                raise GdscoreError(f"Expected options of `{name}` as a dict, but got {type(options).__name__}")
+            create_score(name, **options)
         if regressor not in (*REGRESSORS, *valid):
             raise GdscoreError(f"Unknown `regressor` {regressor!r}: {nearest(str(regressor), [*REGRESSORS, *valid])}")
         if regressor not in REGRESSORS and scores is None:
@@ -119,8 +130,9 @@ class AccuracyEstimator:
         head : (W, b), optional
             Last layer, W of shape (D, K), b of length K or None: without meta-sets, disturbed features make some.
         metasets : iterable of MetaSet, optional
-            The caller's own. Without them the reference is resampled and the head disturbed: wide intervals by
-            construction, and a warning.
+            The caller's own, of rows that are independent of the reference's; resampled sets of the reference are
+            added. Without them the reference is resampled and the head disturbed: wide intervals by construction,
+            and a warning.
         """
         if metasets is None and reference is None:
             raise GdscoreError("Expected `reference` or `metasets` to calibrate on, but got neither")
@@ -133,10 +145,16 @@ class AccuracyEstimator:
             kept = [_checked_set(s) for s in metasets]
             if not kept:
                 raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
-            best = max(kept, key=lambda s: s.accuracy).outputs if reference is None else reference
-            reference, sets = self._checked_reference(best), iter(kept)
+            Judge.check([s.family for s in kept], [s.accuracy for s in kept])
+            if reference is None:
+                # It is not among the sets then: it is no shift of itself.
+                reference = kept.pop(max(range(len(kept)), key=lambda i: kept[i].accuracy)).outputs
+            reference = self._checked_reference(reference)
             held = reference.has.intersection(*(s.outputs.has for s in kept))
-        self._calibrate(reference, sets, held, head=head, outputs_only=metasets is None)
+            # Whatever the caller's sets are, unshifted data and other mixes of classes are among them.
+            sets = chain(kept, resampled(reference, ANCHORS, seed=self.seed, kinds=("class", "none")))
+        head = None if head is None else checked_head(head, reference)
+        self._calibrate(reference, sets, held, head=head, outputs_only=metasets is None, fresh=metasets is not None)
         return self
 
     def fit_predictor(
@@ -148,6 +166,7 @@ class AccuracyEstimator:
         shifts: Iterable[Callable[[Any], Any]] | None = None,
         resamples: int = 100,
         batch_size: int = 512,
+        head: tuple[Any, Any] | None = None,
         progress: bool | None = None,
     ) -> AccuracyEstimator:
         """Calibrate a classifier on shifted copies of labelled inputs.
@@ -167,6 +186,8 @@ class AccuracyEstimator:
             Meta-sets by resampling in addition.
         batch_size : int
             Inputs given to ``predict`` at once.
+        head : (W, b), optional
+            Last layer, to recognise the model's outputs by; by default it is read off the reference.
         progress : bool, optional
             Progress bar on standard error; by default where that is a terminal.
         """
@@ -177,13 +198,18 @@ class AccuracyEstimator:
                 *compositions(40 if small else 100, seed=self.seed),
             ]
         shifts = list(shifts)
+        strange = next((s for s in shifts if not callable(s)), None)
+        if strange is not None:
+            raise GdscoreError(f"Expected `shifts` to be callables from inputs to inputs, but got {strange!r}")
+        integer("batch_size", batch_size, least=1)
         labels = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
-        if len(images) != len(labels) or not len(labels):
-            raise GdscoreError(f"Expected as many labels as inputs, but got {len(labels)} for {len(images)} inputs")
+        if labels.ndim != 1 or len(images) != len(labels) or not len(labels):
+            shape = "×".join(map(str, labels.shape)) or "no"
+            raise GdscoreError(f"Expected as many labels as inputs, but got {shape} for {len(images)} inputs")
         reference = self._checked_reference(predicted(predict, images, labels, None, batch_size))
         sets = shifted_sets(predict, images, labels, shifts, batch_size=batch_size, progress=progress)
         sets = chain(sets, resampled(reference, resamples, seed=self.seed))
-        self._calibrate(reference, sets, reference.has)
+        self._calibrate(reference, sets, reference.has, head=head)
         return self
 
     def _checked_reference(self, reference: Outputs | None) -> Outputs:
@@ -199,9 +225,10 @@ class AccuracyEstimator:
         *,
         head: tuple[Any, Any] | None = None,
         outputs_only: bool = False,
+        fresh: bool = False,
     ) -> None:
         """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
-        temperature = fit_temperature(reference)
+        temperature = _temperature(reference)
         describer = Describer(self._possible(held), reference, temperature)
         families, accuracy, found = [], [], []
         for s in sets:
@@ -213,9 +240,8 @@ class AccuracyEstimator:
             accuracy=np.array(accuracy),
             rows=np.array([d.rows for d in found]),
             scores={n: np.array([d.scores[n] for d in found]) for n in describer.scores},
-            predicted=np.array(accuracy),
-            reference_rows=len(reference),
-            size_bias=describer.size_bias(reference),
+            sizes=describer.sizes(reference, self.seed),
+            fresh=fresh,
         )
         judge = Judge(table, self.regressor)
         itself = describer.describe(reference, labelled=True)
@@ -281,7 +307,7 @@ class AccuracyEstimator:
 
     def _same_model(self, outputs: Outputs | Iterable[Outputs], strange: list[str]) -> Iterator[Outputs]:
         """Pass rows on, refuse those of other shapes, and say where the first ones are of another last layer."""
-        for index, part in enumerate(stream(outputs, "outputs")):
+        for part in stream(outputs, "outputs"):
             for what, there, here in (
                 ("classes", self.n_classes_, part.n_classes),
                 ("features", self.n_features_, part.n_features),
@@ -291,7 +317,7 @@ class AccuracyEstimator:
                         f"Expected outputs with {there} {what} as in calibration, but they have {here}: is this "
                         "another model's?"
                     )
-            if not index and {"logits", "features"} <= part.has and self.fingerprint_ is not None:
+            if not strange and {"logits", "features"} <= part.has and self.fingerprint_ is not None:
                 strange += cautions.about_model(self.fingerprint_.matches(part))
             yield part
 
@@ -300,7 +326,9 @@ class AccuracyEstimator:
         warnings = [
             *cautions.about_rows(found.rows),
             *cautions.about_reference(self.reference_rows_, self.reference_accuracy_),
-            *cautions.about_class_mix(found.predicted_mix, self.reference_mix_, found.rows, corrected),
+            *cautions.about_class_mix(
+                found.predicted_mix, self.reference_mix_, found.rows, self.reference_rows_, corrected
+            ),
             *cautions.about_scores(self.judge_.opinions(found.scores, found.rows)),
             *cautions.about_distance(self.judge_.distance(found.scores, found.rows)),
         ]
@@ -328,6 +356,16 @@ class AccuracyEstimator:
     def load(cls, path: str | Path) -> AccuracyEstimator:
         """Read an estimator that `save` wrote."""
         return storage.load(cls, path)
+
+
+def _temperature(reference: Outputs) -> float:
+    """Temperature of the reference, or 1 where a reference without errors leaves it open."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GdscoreWarning)
+        try:
+            return fit_temperature(reference)
+        except GdscoreWarning:
+            return 1.0
 
 
 def _checked_set(candidate: Any) -> MetaSet:

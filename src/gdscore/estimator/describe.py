@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore.errors import GdscoreError
 from gdscore.estimator.confidence import ConfidenceCounter, ConfidenceHistogram
+from gdscore.estimator.sizes import SizeEffect
 from gdscore.outputs import Outputs
 from gdscore.scores._fitting import fit_together
 from gdscore.scores._rechunk import stream
@@ -31,6 +33,9 @@ RECIPE: dict[str, dict[str, Any]] = {
 
 CALIBRATED = ("cot", "cott", "atc", "doc", "confscore", "entropy")
 """Scores that read probabilities as such: they get logits divided by the temperature fitted on the reference."""
+
+DRAWS = 8
+"""Samples of the reference that show what sampling adds to COT."""
 
 BOUNDED = ("cot", "cott", "nuclear", "agreescore", "atc", "doc", "confscore", "rotation")
 
@@ -91,15 +96,23 @@ class Describer:
             if failures:
                 raise GdscoreError("; ".join(f"{name}: {why}" for name, why in failures.items()))
 
-    def size_bias(self, reference: Outputs) -> dict[str, float]:
-        """B of the scores that n rows raise by b/n: the Fréchet distance of one half of the reference to the other."""
-        if "frechet" not in self.scores:
-            return {}
-        halves = reference[np.arange(0, len(reference), 2)], reference[np.arange(1, len(reference), 2)]
-        if min(map(len, halves)) < 2:
-            return {}
-        score = create_score("frechet", **self.scores["frechet"].options).fit(halves[0]).update(halves[1])
-        return {"frechet": score.finish(score.statistics()) / sum(1 / len(half) for half in halves)}
+    def sizes(self, reference: Outputs, seed: int = 0) -> SizeEffect:
+        """What the number of rows adds to the scores, measured on the reference."""
+        rows = len(reference)
+        if rows < 4:
+            return SizeEffect(reference_rows=rows)
+        frechet = cot = floor = 0.0
+        if "frechet" in self.scores:
+            halves = reference[np.arange(0, rows, 2)], reference[np.arange(1, rows, 2)]
+            score = create_score("frechet", **self.scores["frechet"].options).fit(halves[0]).update(halves[1])
+            frechet = score.finish(score.statistics()) / sum(1 / len(half) for half in halves)
+        if "cot" in self.scores:
+            floor = self.describe(reference).scores["cot"]
+            rng = np.random.default_rng(seed)
+            few = max(rows // 4, 2)
+            drawn = [reference[np.sort(rng.integers(0, rows, few))] for _ in range(DRAWS)]
+            cot = max(float(np.mean([self.describe(part).scores["cot"] for part in drawn])) - floor, 0.0) * few
+        return SizeEffect(frechet, cot, floor, rows)
 
     @classmethod
     def restored(cls, scores: dict[str, Score], temperature: float) -> Describer:
@@ -111,24 +124,23 @@ class Describer:
     def describe(self, outputs: Outputs | Iterable[Outputs], *, labelled: bool = False) -> Description:
         """Scores and profile of a set of rows; with how often they are right by confidence where labelled."""
         profile, confidence = _Profile(), ConfidenceCounter(labelled)
-        for s in self.scores.values():
-            s.reset()
+        # Copies share what was learned and count for themselves, so that several threads can describe at once.
+        scores = {name: copy(score).reset() for name, score in self.scores.items()}
         for part in stream(outputs, "outputs"):
             scaled = part.with_temperature(self.temperature)
             profile.update(scaled)
             confidence.update(part)
-            for name, s in self.scores.items():
+            for name, s in scores.items():
                 s.update(scaled if name in CALIBRATED else part)
-        values = {name: s.finish(s.statistics()) for name, s in self.scores.items()}
+        values = {name: s.finish(s.statistics()) for name, s in scores.items()}
         return Description(
             values, profile.n_rows, profile.statistics(), ConfidenceHistogram.of(confidence.statistics())
         )
 
 
-def transformed(name: str, value: float, rows: int) -> float:
-    """Score on the scale it is compared on: logit of bounded ones, logarithm of positive ones."""
+def transformed(name: str, value: float, edge: float) -> float:
+    """Score on the scale it is compared on: logit of bounded ones, kept ``edge`` from 0 and 1, logarithm of others."""
     if name in BOUNDED:
-        edge = 0.5 / max(rows, 1)
         clipped = min(max(value, edge), 1 - edge)
         return float(np.log(clipped / (1 - clipped)))
     if name in ("dispersion",):

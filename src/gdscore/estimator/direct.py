@@ -66,7 +66,8 @@ def direct_estimate(
         score.update(part.with_temperature(divisor))
     value = score.finish(score.statistics())
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
-    error = sampling_error(accuracy, score.n_rows, level)
+    # Scores of a sample know no more than its rows.
+    error = sampling_error(accuracy, min(score.n_rows, getattr(score, "k", score.n_rows)), level)
     return Estimate(
         accuracy=accuracy,
         low=max(0.0, accuracy - error),

@@ -29,7 +29,7 @@ class Lookalike:
 
     family: str
     weight: float
-    """Share of the estimate that rests on them, in [0, 1]."""
+    """How like they are, of 1 in all; the default estimate rests on them to this share."""
     accuracy: float
     """True accuracy of those sets."""
 
@@ -85,7 +85,7 @@ class Estimate:
     def __str__(self) -> str:
         lines = [
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
-            f"({self.level:.0%} interval, {self.n:,} rows); it was {self.source_accuracy:.1%} on the reference data"
+            f"({_share(self.level)} interval, {self.n:,} rows); it was {self.source_accuracy:.1%} on the reference data"
         ]
         return "\n".join(lines + [f"careful: {warning}" for warning in self.warnings])
 
@@ -94,11 +94,16 @@ class Estimate:
         width = max(self.high - self.low, 0.004)
         careful = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
         return (
-            f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} ({self.level:.0%} interval, "
-            f"{self.n:,} rows); reference {self.source_accuracy:.1%}"
+            f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} "
+            f"({_share(self.level)} interval, {self.n:,} rows); reference {self.source_accuracy:.1%}"
             '<div style="position:relative;height:12px;width:320px;max-width:100%;background:rgba(128,128,128,.15)">'
             f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
             f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'
             f'<div style="{bar}left:{self.source_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
             f"{f'<ul>{careful}</ul>' if careful else ''}</div>"
         )
+
+
+def _share(value: float) -> str:
+    """Percentage without decimals it does not have."""
+    return f"{100 * value:.1f}".removesuffix(".0") + "%"

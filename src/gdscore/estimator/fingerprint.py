@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
 __all__ = ["Fingerprint"]
 
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
-ROWS = 2000
+CHECKED = 200
+"""Rows of each part of a stream that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,14 @@ class Fingerprint:
         W r.
     offset : float
         b · r.
+    spread : float
+        Standard deviation of Z r on the reference.
     """
 
     direction: NDArray[Any]
     weights: NDArray[Any]
     offset: float
+    spread: float
 
     @classmethod
     def of(cls, reference: Outputs, head: tuple[Any, Any] | None = None) -> Fingerprint | None:
@@ -47,30 +52,47 @@ class Fingerprint:
         if not {"logits", "features"} <= reference.has:
             return None
         direction = np.random.default_rng(0).normal(size=int(reference.n_classes or 0))
+        # Logits mean the same when a row's are all moved, as in the logarithms of probabilities.
+        direction -= direction.mean()
         if head is not None:
-            w, b = (None if part is None else arrays.to_numpy(part).astype(np.float64) for part in map(_array, head))
-            assert w is not None
-            found = cls(direction, w @ direction, 0.0 if b is None else float(b @ direction))
-        else:
-            x, y = _seen(reference, direction)
-            if len(x) < 2 * (x.shape[1] + 1):
-                return None
-            fit = np.linalg.lstsq(np.c_[x, np.ones(len(x))], y, rcond=None)[0]
-            found = cls(direction, fit[:-1], float(fit[-1]))
+            w, b = (None if part is None else arrays.to_numpy(_array(part)).astype(np.float64) for part in head)
+            if w is None or w.shape != (reference.n_features, reference.n_classes):
+                raise GdscoreError(
+                    f"Expected W of `head` to have shape ({reference.n_features}, {reference.n_classes}), but got "
+                    f"{None if w is None else w.shape}"
+                )
+            _, y = _seen(reference[:CHECKED], direction)
+            found = cls(direction, w @ direction, 0.0 if b is None else float(b @ direction), float(np.std(y)))
+            return found if found.matches(reference) else None
+        return cls._shown(reference, direction)
+
+    @classmethod
+    def _shown(cls, reference: Outputs, direction: NDArray[Any]) -> Fingerprint | None:
+        """By least squares, where there are rows enough and no feature that is silent on the reference."""
+        rows = 3 * (int(reference.n_features or 0) + 1)
+        x, y = _seen(reference[:rows], direction)
+        if len(x) < rows:
+            return None
+        centre = x.mean(axis=0)
+        values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
+        if values[0] <= 1e-10 * values[-1]:
+            return None
+        weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
+        found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
         return found if found.matches(reference) else None
 
     def matches(self, outputs: Outputs) -> bool:
         """Whether the first rows follow from their features by this head."""
-        x, y = _seen(outputs, self.direction)
+        x, y = _seen(outputs[:CHECKED], self.direction)
         error = np.abs(x @ self.weights + self.offset - y)
-        return float(np.median(error)) <= TOLERANCE * max(float(np.std(y)), 1e-9)
+        # Shifted features can be many times as large as the reference's, and with them the errors of rounding.
+        return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
 
 
 def _array(part: Any) -> Any:
-    return part if part is None or arrays.is_array(part) else np.asarray(part)
+    return part if arrays.is_array(part) else np.asarray(part)
 
 
 def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    rows = outputs[:ROWS]
-    x = arrays.to_numpy(rows.features).astype(np.float64)
-    return x, arrays.to_numpy(rows.logits).astype(np.float64) @ direction
+    x = arrays.to_numpy(outputs.features).astype(np.float64)
+    return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction

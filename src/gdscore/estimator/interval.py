@@ -26,7 +26,7 @@ def parts_of(family: str) -> frozenset[str]:
     >>> sorted(parts_of("fog+gaussian_blur"))
     ['fog', 'gaussian_blur']
     """
-    return frozenset(family.split("+"))
+    return frozenset(part for part in family.split("+") if part) or frozenset({family})
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class LeftOut:
     residuals : list of arrays
         Absolute errors on its sets, in logits of accuracy.
     predicted : array
-        Logit of accuracy of each set, predicted without its family.
+        What is predicted of each set without its family; NaN for families that cannot be left out.
     n_parts : int
-        F; levels up to F/(F+1) can be had.
+        F, the kinds of shifts, or the families that could be left out where those are fewer.
     """
 
     keep: list[Mask]
@@ -54,7 +54,7 @@ class LeftOut:
     def make(cls, regressor: Regressor, families: Sequence[str]) -> LeftOut:
         """Predict every family from its strangers; families without two strangers have no say."""
         parts = [parts_of(family) for family in families]
-        predicted = regressor.y.astype(np.float64)
+        predicted = np.full(len(regressor.y), np.nan)
         kept, residuals = [], []
         for group in sorted(set(parts), key=sorted):
             keep = np.array([not (group & other) for other in parts])
@@ -64,7 +64,7 @@ class LeftOut:
             predicted[members] = regressor.predict(regressor.x[members], keep)
             kept.append(keep)
             residuals.append(np.abs(regressor.y[members] - predicted[members]))
-        return cls(kept, residuals, predicted, len(frozenset().union(*parts)))
+        return cls(kept, residuals, predicted, min(len(frozenset().union(*parts)), len(residuals)))
 
     @property
     def reachable_level(self) -> float:

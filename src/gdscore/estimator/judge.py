@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.direct import sampling_error
 from gdscore.estimator.estimate import Lookalike
 from gdscore.estimator.interval import LeftOut, parts_of
-from gdscore.estimator.regress import Line, Nearest, Regressor, Stack
+from gdscore.estimator.regress import Line, Nearest, Regressor, Stack, spread
 
 __all__ = ["REGRESSORS", "Judge"]
 
@@ -32,7 +33,7 @@ class Judge:
     table : Calibration
         The meta-sets; ``predicted`` is filled in.
     regressor : str
-        ``nearest``, ``stack``, or anything else for a straight line.
+        ``nearest``, ``stack``, or anything else for a straight line from scores to accuracy as they are.
 
     Attributes
     ----------
@@ -51,9 +52,6 @@ class Judge:
     ...     accuracy=accuracy,
     ...     rows=np.full(9, 1000),
     ...     scores={"confscore": accuracy + 0.05},
-    ...     predicted=accuracy,
-    ...     reference_rows=1000,
-    ...     size_bias={},
     ... )
     >>> said, low, high = Judge(table).judge({"confscore": 0.75}, rows=1000, level=0.7)
     >>> low < said < high, round(said, 1)
@@ -61,22 +59,41 @@ class Judge:
     """
 
     def __init__(self, table: Calibration, regressor: str = "nearest") -> None:
-        kinds = frozenset[str]().union(*map(parts_of, table.families))
+        kinds = self.check(table.families, table.accuracy)
+        self.families = sorted(kinds)
+        self._x, self._y, self._plain = table.x(), table.y(), regressor not in REGRESSORS
+        self._fit: Regressor
+        if self._plain:
+            self._fit = Line(np.array(list(table.scores.values())).T, table.accuracy)
+        else:
+            self._fit = REGRESSORS[regressor](self._x, self._y)
+        self._left_out = LeftOut.make(self._fit, table.families)
+        if not self._left_out.residuals:
+            raise GdscoreError(
+                f"Expected families of meta-sets that can be left out, but every one of {', '.join(map(repr, kinds))} "
+                "leaves fewer than two sets without it: add sets or families"
+            )
+        self.table = replace(table, predicted=self._accuracy(self._left_out.predicted))
+
+    @staticmethod
+    def check(families: Sequence[str], accuracy: Sequence[float] | NDArray[Any]) -> frozenset[str]:
+        """Kinds of shifts, or why nothing can be learned from such sets."""
+        kinds = frozenset[str]().union(*map(parts_of, families))
         if len(kinds) < 2:
             raise GdscoreError(
                 f"Expected meta-sets of at least two families, but all are of {next(iter(kinds), None)!r}: how far an "
                 "estimate is off on a shift it has not seen cannot be told from one"
             )
-        if np.ptp(table.accuracy) < 1e-9:
+        if np.ptp(accuracy) < 1e-9:
             raise GdscoreError(
-                f"Expected meta-sets of different accuracies, but all are {table.accuracy[0]:.1%} accurate: there is "
-                "nothing to learn from"
+                f"Expected meta-sets of different accuracies, but all are {accuracy[0]:.1%} accurate: there is nothing "
+                "to learn from"
             )
-        self.families = sorted(kinds)
-        self._x, self._y = table.x(), table.y()
-        self._fit = REGRESSORS.get(regressor, Line)(self._x, self._y)
-        self._left_out = LeftOut.make(self._fit, table.families)
-        self.table = replace(table, predicted=_sigmoid(self._left_out.predicted))
+        return kinds
+
+    def _accuracy(self, value: Any) -> Any:
+        """Accuracy from what the regressor predicts."""
+        return np.clip(value, 0, 1) if self._plain else _sigmoid(value)
 
     @property
     def reachable_level(self) -> float:
@@ -85,10 +102,10 @@ class Judge:
 
     def judge(self, scores: dict[str, float], rows: int, level: float) -> tuple[float, float, float]:
         """Accuracy, lower and upper bound for the scores of a set of so many rows."""
-        x = self.table.transformed(scores, rows)
-        accuracy = float(_sigmoid(self._fit.predict(x[None])[0]))
+        x = self.table.raw(scores) if self._plain else self.table.transformed(scores, rows)
+        accuracy = float(self._accuracy(self._fit.predict(x[None])[0]))
         level = min(level, self.reachable_level)
-        low, high = (float(_sigmoid(b)) for b in self._left_out.bounds(self._fit, x, level))
+        low, high = (float(self._accuracy(b)) for b in self._left_out.bounds(self._fit, x, level))
         # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
         usual = float(np.median(self.table.rows))
         extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / usual))
@@ -127,7 +144,7 @@ class Judge:
 
     def distance(self, scores: dict[str, float], rows: int) -> float:
         """How far the scores are from the nearest meta-set, in units of how far those are from each other."""
-        scale = np.maximum(self._x.std(axis=0), 1e-9)
+        scale = spread(self._x)
         apart = np.sqrt(np.square((self._x[:, None] - self._x[None]) / scale).sum(axis=2))
         np.fill_diagonal(apart, np.inf)
         usual = max(float(np.quantile(apart.min(axis=1), 0.95)), 0.1)

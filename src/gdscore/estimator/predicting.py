@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -27,7 +29,7 @@ def shifted_sets(
     """Meta-sets of the inputs under each shift; a shift's ``family`` or ``__name__`` is the family of its set."""
     with progress_bar(len(shifts) * len(labels), progress) as advance:
         for shift in shifts:
-            family = str(getattr(shift, "family", getattr(shift, "__name__", type(shift).__name__)))
+            family = family_of(shift)
             yield MetaSet(predicted(predict, inputs, labels, shift, batch_size), family)
             advance(len(labels))
 
@@ -39,10 +41,23 @@ def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: NDArray[An
         batch = inputs[start : start + size]
         if shift is not None:
             # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
-            batch = shift(batch, start=start) if hasattr(shift, "family") else shift(batch)
+            batch = shift(batch, start=start) if _takes_start(shift) else shift(batch)
         said = predict(batch)
         if not isinstance(said, Outputs):
             raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(said).__name__}")
         given = {k: a for k, a in said.arrays.items() if k != "labels"}
         parts.append(Outputs(**given, labels=labels[start : start + size]))
     return Outputs.concatenate(parts)
+
+
+def family_of(shift: Any) -> str:
+    """Kind of a shift: its ``family``, or its name, or that of the function it is a partial call of."""
+    named = shift.func if isinstance(shift, partial) and not hasattr(shift, "family") else shift
+    return str(getattr(named, "family", getattr(named, "__name__", type(named).__name__)))
+
+
+def _takes_start(shift: Any) -> bool:
+    try:
+        return "start" in inspect.signature(shift).parameters
+    except (TypeError, ValueError):
+        return False

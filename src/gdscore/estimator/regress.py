@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Line", "Nearest", "Regressor", "Stack"]
+__all__ = ["Line", "Nearest", "Regressor", "Stack", "relevance", "spread"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -32,8 +32,9 @@ class Nearest:
 
     .. math:: \hat y(x) = \frac{\sum_i w_i y_i}{\sum_i w_i}, \quad w_i = \exp(-d_i^2 / d_{(k)}^2)
 
-    with distances :math:`d_i` between standardised scores, :math:`d_{(k)}` the k-th smallest. A shift that calibration
-    has not seen is judged by the sets that look like it, and nothing is extrapolated.
+    with distances :math:`d_i` between standardised scores, each multiplied by its correlation with y, and
+    :math:`d_{(k)}` the k-th smallest. A shift that calibration has not seen is judged by the sets that look like it,
+    and nothing is extrapolated.
 
     Parameters
     ----------
@@ -45,15 +46,15 @@ class Nearest:
 
     def __init__(self, x: Floats, y: Floats, neighbours: int = 10) -> None:
         self.x, self.y, self.neighbours = x, y, neighbours
-        self.centre, self.scale = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)
 
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
         """Weights (queries × sets), which add up to 1; 0 for those not kept."""
-        apart = (query[:, None, :] - self.x[None, :, :]) / self.scale
+        x, y = (self.x, self.y) if keep is None else (self.x[keep], self.y[keep])
+        apart = (query[:, None, :] - self.x[None, :, :]) * (relevance(x, y) / spread(x))
         distance = np.square(apart).sum(axis=2)
         if keep is not None:
             distance[:, ~keep] = np.inf
-        count = min(self.neighbours, len(self.y) if keep is None else int(keep.sum()))
+        count = min(self.neighbours, len(y))
         width = np.partition(distance, count - 1, axis=1)[:, [count - 1]]
         weights = np.exp(-distance / np.maximum(width, 1e-12))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -64,7 +65,7 @@ class Nearest:
 
 
 class Line:
-    """Ordinary least squares, the paper's fit."""
+    """Ordinary least squares."""
 
     def __init__(self, x: Floats, y: Floats) -> None:
         self.x, self.y = x, y
@@ -114,6 +115,18 @@ class Stack:
         moved = z - centre
         weights = np.linalg.solve(moved.T @ moved + self.RIDGE * np.eye(z.shape[1]), moved.T @ (y - y.mean()))
         return lambda new: y.mean() + (new - centre) @ weights
+
+
+def spread(x: Floats) -> Floats:
+    """Standard deviation of each score; small ones are no scale, where a score is saturated on all sets."""
+    return np.asarray(np.maximum(x.std(axis=0), 0.05))
+
+
+def relevance(x: Floats, y: Floats) -> Floats:
+    """Absolute correlation of each score with y, and a little for those without."""
+    moved, target = x - x.mean(axis=0), y - y.mean()
+    size = np.sqrt(np.square(moved).sum(axis=0) * np.square(target).sum())
+    return np.asarray(np.clip(np.abs(target @ moved) / np.maximum(size, 1e-300), 0.05, 1.0))
 
 
 def _kernel(a: Floats, b: Floats, length: float) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from gdscore.estimator.confidence import ConfidenceHistogram
 from gdscore.estimator.describe import Describer
 from gdscore.estimator.fingerprint import Fingerprint
 from gdscore.estimator.judge import Judge
+from gdscore.estimator.sizes import SizeEffect
 from gdscore.scores.registry import restore_score
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ VERSION = 2
 _NUMBERS = ("reference_accuracy_", "temperature_", "outputs_only_", "reference_rows_", "n_classes_")
 _ARRAYS = ("reference_mix_", "confusion_")
 _SEEN = ("accuracy", "rows", "predicted")
-_MARK = ("direction", "weights", "offset")
+_MARK = ("direction", "weights", "offset", "spread")
 _HISTOGRAM = ("rows", "confidence", "correct")
 
 
@@ -35,14 +37,20 @@ def save(estimator: AccuracyEstimator, path: str | Path) -> None:
     """Write all that was learned."""
     state: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     state["options"] = json.dumps(
-        {"level": estimator.level, "scores": estimator.scores, "regressor": estimator.regressor, "seed": estimator.seed}
+        {
+            "level": estimator.level,
+            "scores": None if estimator._optional else estimator.scores,
+            "regressor": estimator.regressor,
+            "seed": estimator.seed,
+        }
     )
     state["features"] = -1 if estimator.n_features_ is None else estimator.n_features_
     state |= {name: getattr(estimator, name) for name in (*_NUMBERS, *_ARRAYS)}
     for name, score in estimator.describer_.scores.items():
         state |= {f"score.{name}/{key}": value for key, value in score.reset().state_dict().items()}
     seen = estimator.calibration_
-    state["seen.families"], state["seen.size_bias"] = json.dumps(seen.families), json.dumps(seen.size_bias)
+    state["seen.families"], state["seen.sizes"] = json.dumps(seen.families), json.dumps(asdict(seen.sizes))
+    state["seen.fresh"] = seen.fresh
     state |= {f"seen.{name}": getattr(seen, name) for name in _SEEN}
     state |= {f"seen.score.{name}": values for name, values in seen.scores.items()}
     histogram = estimator.reference_confidence_
@@ -66,7 +74,7 @@ def load(cls: type[AccuracyEstimator], path: str | Path) -> AccuracyEstimator:
         )
     try:
         return _restored(cls, state)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         raise GdscoreError(f"Expected a whole estimator, but {path} is damaged: {error}") from None
 
 
@@ -90,11 +98,15 @@ def _restored(cls: type[AccuracyEstimator], state: dict[str, Any]) -> AccuracyEs
     table = Calibration(
         families=json.loads(state["seen.families"]),
         scores={name: state[f"seen.score.{name}"] for name in scores},
-        reference_rows=int(state["reference_rows_"]),
-        size_bias=json.loads(state["seen.size_bias"]),
+        sizes=SizeEffect(**json.loads(state["seen.sizes"])),
+        fresh=bool(state["seen.fresh"]),
         **{name: state[f"seen.{name}"] for name in _SEEN},
     )
     marks = {name: state[f"mark.{name}"] for name in _MARK} if state["marked"] else None
-    estimator.fingerprint_ = None if marks is None else Fingerprint(**{**marks, "offset": float(marks["offset"])})
+    estimator.fingerprint_ = (
+        None
+        if marks is None
+        else Fingerprint(marks["direction"], marks["weights"], float(marks["offset"]), float(marks["spread"]))
+    )
     estimator.judge_ = Judge(table, estimator.regressor)
     return estimator

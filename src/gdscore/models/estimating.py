@@ -12,7 +12,7 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models.batches import Where, integer_labels, split_batch
 from gdscore.models.feed import check_loader
-from gdscore.models.network import Network, two_columns
+from gdscore.models.network import Network, head_of, two_columns
 from gdscore.outputs import Outputs
 
 __all__ = ["estimator"]
@@ -92,8 +92,11 @@ def estimator(
     images, labels = _collected(val_loader, normalize)
     mean, std = _per_channel(normalize, images.shape[1], network.device)
 
+    def as_seen(batch: Tensor) -> Tensor:
+        return ((batch.to(network.device) - mean) / std).to(network.dtype or torch.float32)
+
     def predict(batch: Tensor) -> Outputs:
-        x = ((batch - mean) / std).to(network.dtype or torch.float32)
+        x = as_seen(batch)
         said, features = network.run(x, 0)
         given: dict[str, Any] = {"logits": two_columns(said), "features": features}
         if second is not None:
@@ -108,6 +111,7 @@ def estimator(
         shifts=shifts,
         resamples=resamples,
         batch_size=batch_size,
+        head=None if head is False else head_of(model, as_seen(images[:2]), head=head, logits=logits, device=device),
         progress=progress,
     )
 
