@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def test_every_command_has_help_with_examples(gd, command):
 
 
 def test_help_is_quick_to_import():
-    code = "import sys, gdscore.cli; print(' '.join(sys.modules))"
+    code = "import sys; from gdscore.cli import app; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not set(loaded) & set(HEAVY)
 
@@ -74,3 +75,44 @@ def test_runs_as_a_process(folder):
     assert done.returncode == 3
     assert done.stderr == ""
     assert "below" in done.stdout
+
+
+def test_interrupted_while_the_command_is_still_imported():
+    code = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *args):
+        if name.startswith("gdscore.cli.") or name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from gdscore.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "gdscore: interrupted: what was not finished is not written\n"
+
+
+@pytest.mark.parametrize(("where", "command"), [("make_context", "--help"), ("invoke", "methods")])
+def test_interrupted_while_the_command_runs(gd, where, command, monkeypatch):
+    from typer.core import TyperGroup
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TyperGroup, where, interrupted)
+    assert "interrupted: what was not finished is not written" in refused(gd(command), code=130)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_reader_that_goes_away_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    started = [
+        subprocess.Popen([sys.executable, "-m", "gdscore.cli", *args], stdout=writing, stderr=subprocess.PIPE)
+        for args in (["--help"], ["methods"], ["methods", "--json", "-"], ["methods", "--debug"])
+    ]
+    both = subprocess.Popen([sys.executable, "-m", "gdscore.cli", "nonsense"], stdout=writing, stderr=writing)
+    os.close(writing)
+    assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 141)] * 4
+    assert both.wait() == 141

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -48,6 +49,44 @@ def test_exit_code_below_the_threshold(gd, folder):
     assert json.loads((folder / "out.json").read_text())["below"] == ["new"]
 
 
+def bounds(path: str) -> tuple[float, float, float]:
+    e = gdscore.AccuracyEstimator.load("m.gdscore").estimate(read_outputs(path))
+    assert e.low < e.accuracy < e.high
+    return e.low, e.accuracy, e.high
+
+
+@pytest.mark.parametrize(("place", "codes"), [(0, (0, 0, 3)), (1, (0, 3, 3)), (2, (3, 3, 3))])
+def test_alarm_on_the_interval(gd, place, codes):
+    """Just above the low end only `low` alarms, just above the estimate `estimate` too, above the high end all do."""
+    threshold = bounds("new.npz")[place] + 1e-6
+    for on, code in zip(("high", "estimate", "low"), codes, strict=True):
+        result = gd(
+            "estimate", "m.gdscore", "new.npz", "--min-accuracy", str(threshold), "--alarm-on", on, "--json", "-"
+        )
+        assert result.exit_code == code, on
+        said = json.loads(result.stdout)
+        assert (said["alarm_on"], said["below"]) == (on, ["new"] if code else [])
+
+
+def test_the_table_says_what_is_compared(gd):
+    low, accuracy, _ = bounds("new.npz")
+    middle = str((low + accuracy) / 2)
+    args = ("estimate", "m.gdscore", "new.npz", "--min-accuracy", middle)
+    assert "yes" in gd(*args).stdout
+    shown = gd(*args, "--alarm-on", "low").stdout
+    assert "low end at least" in shown
+    assert "below" in shown
+    assert " at least 80%?" in gd("estimate", "m.gdscore", "new.npz", "--min-accuracy", "0.8").stdout
+
+
+def test_levels_keep_their_digits(gd, monkeypatch):
+    def sure(self, outputs, *, real=gdscore.AccuracyEstimator.estimate):
+        return dataclasses.replace(real(self, outputs), level=0.999)
+
+    monkeypatch.setattr(gdscore.AccuracyEstimator, "estimate", sure)
+    assert "99.9% interval" in gd("estimate", "m.gdscore", "new.npz").stdout
+
+
 def test_report(gd, folder):
     result = gd("estimate", "m.gdscore", "new.npz", "logs", "--html", "report.html", "--min-accuracy", "0.5")
     assert result.exit_code == 0, result.output
@@ -81,9 +120,11 @@ def test_one_target_says_what_it_is_like(gd):
         (["m.gdscore", "new.npz", "--min-accuracy", "nan"], "a share from 0 to 1"),
         (["m.gdscore", "new.npz", "--html", "x", "--json", "x"], "different files"),
         (["m.gdscore", "new.npz", "--json", "m.gdscore"], "is one of them"),
-        (["new.npz", "m.gdscore"], "new.npz"),
+        (["new.npz", "m.gdscore"], "'m.gdscore'"),
         (["missing.gdscore", "new.npz"], "missing.gdscore"),
         (["m.gdscore", "five.npz"], "five"),
+        (["m.gdscore", "new.npz", "--alarm-on", "low"], "--min-accuracy"),
+        (["m.gdscore", "new.npz", "--min-accuracy", "0.5", "--alarm-on", "lowest"], "'lowest'"),
     ],
 )
 def test_what_cannot_be_used(gd, args, words):

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import gdscore
-from gdscore.cli.fit import _read_head, _upright
+from gdscore.cli.fit import _left_out, _read_head, _upright
 from tests.cli.conftest import LABELLED, head_of_made, read, refused
 from tests.data import made
 
@@ -16,6 +17,11 @@ pytestmark = pytest.mark.usefixtures("folder", "few_sets")
 
 def estimate(path: str) -> dict:
     return gdscore.AccuracyEstimator.load(path).estimate(read("new.npz")).to_dict()
+
+
+def own_kinds(path: str) -> list[str]:
+    """Families without those that the estimator adds."""
+    return [f for f in gdscore.AccuracyEstimator.load(path).families_ if not f.startswith("resampled-")]
 
 
 def test_head_equals_the_python_api(gd):
@@ -59,9 +65,36 @@ def test_square_head_is_turned_as_the_logits_say():
 
 def test_metasets_of_sub_folders(gd):
     result = gd("fit", "val.npz", "--metasets", "shifted", "-o", "own.gdscore", "--level", "0.7")
-    assert "Calibrated on 3 kinds of shifts; the reference of 200 rows" in result.stdout
-    assert gdscore.AccuracyEstimator.load("own.gdscore").families_ == ["noise", "scale", "turn"]
-    assert json.dumps(estimate("own.gdscore")) == json.dumps(estimate("m.gdscore"))
+    kinds = gdscore.AccuracyEstimator.load("own.gdscore").families_
+    assert f"Calibrated on {len(kinds)} kinds of shifts; the reference of 200 rows" in result.stdout
+    assert own_kinds("own.gdscore") == ["noise", "scale", "turn"]
+    sets = [gdscore.MetaSet(read(path), path.parent.name) for path in sorted(Path("shifted").rglob("*.npz"))]
+    gdscore.AccuracyEstimator(0.7).fit(read("val.npz"), metasets=sets).save("api.gdscore")
+    assert json.dumps(estimate("own.gdscore")) == json.dumps(estimate("api.gdscore"))
+
+
+def test_says_how_well_families_left_out_are_predicted(gd):
+    shown = gd("fit", "val.npz", "--metasets", "shifted", "-o", "own.gdscore", "--level", "0.7").stdout
+    seen = gdscore.AccuracyEstimator.load("own.gdscore").calibration_
+    judged = np.isfinite(seen.predicted) & np.array([not f.startswith("resampled-") for f in seen.families])
+    points = 100 * np.abs(seen.predicted - seen.accuracy)[judged].mean()
+    kinds = len({f for f, j in zip(seen.families, judged, strict=True) if j})
+    words = f"Families left out are predicted to within {points:.1f} points on average over {judged.sum()} sets of {kinds} kinds"
+    assert words in shown
+    assert "outputs alone" not in shown
+    assert "made of outputs alone" in gd("fit", "val.npz", "-o", "alone.gdscore").stdout
+
+
+def test_families_that_were_never_left_out_do_not_count():
+    seen = SimpleNamespace(
+        families=["fog", "fog+rain", "snow"],
+        accuracy=np.array([0.5, 0.6, 0.7]),
+        predicted=np.array([0.52, np.nan, 0.66]),
+    )
+    said = _left_out(SimpleNamespace(calibration_=seen, outputs_only_=False))
+    assert said == "Families left out are predicted to within 3.0 points on average over 2 sets of 2 kinds."
+    seen.predicted[:] = np.nan
+    assert "cannot be told" in _left_out(SimpleNamespace(calibration_=seen, outputs_only_=False))
 
 
 def test_metasets_of_file_names(gd, folder):
@@ -69,7 +102,7 @@ def test_metasets_of_file_names(gd, folder):
     for path in (folder / "shifted").rglob("*.npz"):
         path.rename(folder / "flat" / f"{path.parent.name}-{path.name}")
     assert gd("fit", "val.npz", "--metasets", "flat", "-o", "own.gdscore", "-q").output == ""
-    assert gdscore.AccuracyEstimator.load("own.gdscore").families_ == ["noise", "scale", "turn"]
+    assert own_kinds("own.gdscore") == ["noise", "scale", "turn"]
 
 
 def test_outputs_alone_give_an_estimator_that_says_so(gd):

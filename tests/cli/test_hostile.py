@@ -207,5 +207,5 @@ def test_interrupted_halfway(folder, tmp_path):
 
 def test_another_models_outputs(gd, folder):
     gdscore.io.write_outputs("narrow.npz", gdscore.Outputs(logits=np.zeros((30, 10)), features=np.zeros((30, 3))))
-    assert "narrow" in refused(gd("estimate", "m.gdscore", "new.npz", "narrow.npz", "--json", "made.json"))
+    assert "narrow" in refused(gd("estimate", "m.gdscore", "narrow.npz", "--json", "made.json"))
     assert not (folder / "made.json").exists()

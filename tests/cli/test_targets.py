@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gdscore import GdscoreError
-from gdscore.cli.targets import date_of, find_targets
+from gdscore.cli.targets import date_of, find_targets, in_words, one_set
 
 DAY = datetime(2026, 1, 31)
 
@@ -66,3 +66,29 @@ def test_dated_files_on_the_command_line(tmp_path, monkeypatch):
         ("log-2026-01-31", DAY),
         ("new", None),
     ]
+
+
+def test_times_within_a_minute_have_names_of_their_own(tmp_path):
+    touch(tmp_path, *(f"log-2026-01-31T05-00-{second}.parquet" for second in ("00", "10", "20")))
+    names = ["2026-01-31T05:00", "2026-01-31T05:00:10", "2026-01-31T05:00:20"]
+    assert [d.name for d in find_targets([str(tmp_path)])] == names
+    assert in_words(DAY.replace(second=1)) == "2026-01-31T00:00:01"
+
+
+def test_folders_of_npz_are_like_those_of_parquet(tmp_path):
+    touch(tmp_path, "days/day=2026-02-01/0.npz", "days/day=2026-01-31/0.npz", "days/day=2026-01-31/_x.npz")
+    touch(tmp_path, "parts/b.npz", "parts/a.NPZ", "parts/notes.txt")
+    days = find_targets([str(tmp_path / "days")])
+    assert [(d.name, len(d.paths)) for d in days] == [("2026-01-31", 1), ("2026-02-01", 1)]
+    (parts,) = find_targets([str(tmp_path / "parts")])
+    assert [path.name for path in parts.paths] == ["a.NPZ", "b.npz"]
+    assert one_set(str(tmp_path / "parts")).paths == parts.paths
+
+
+def test_a_folder_of_both_kinds_is_refused(tmp_path):
+    touch(tmp_path, "a/2026-01-31.npz", "a/2026-01-31.parquet")
+    with pytest.raises(GdscoreError, match=r"of one kind in '.*a', but it has 1 .npz and 1 .parquet"):
+        find_targets([str(tmp_path / "a")])
+    (tmp_path / "none").mkdir()
+    with pytest.raises(GdscoreError, match=r"\.npz or \.parquet files in the folder '.*none', but found none"):
+        find_targets([str(tmp_path / "none")])

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from datetime import datetime
 
 import numpy as np
 import pytest
 
 import gdscore
-from gdscore.estimator.calibrated import Calibration
+from gdscore.estimator import Calibration, Judge
 from gdscore.report import Target
 
 
@@ -50,14 +51,13 @@ def large(estimator):
     rng = np.random.default_rng(4)
     accuracy = rng.uniform(0.2, 0.95, 500)
     other = copy.copy(estimator)
-    other.judge_ = copy.copy(estimator.judge_)
-    other.judge_.table = Calibration(
+    table = Calibration(
         families=[f"family {i % 40}" for i in range(500)],
         accuracy=accuracy,
         rows=np.full(500, 1000),
         scores={name: accuracy + 0.05 * rng.normal(size=500) for name in estimator.calibration_.scores},
-        predicted=np.clip(accuracy + 0.03 * rng.normal(size=500), 0, 1),
-        reference_rows=1000,
-        size_bias={},
     )
+    other.judge_ = Judge(table)
+    predicted = np.clip(accuracy + 0.03 * rng.normal(size=500), 0, 1)
+    other.judge_.table = dataclasses.replace(other.calibration_, predicted=predicted)
     return other

@@ -99,6 +99,31 @@ def test_left_out_matches_scipy(large):
     assert left_out(large).spearman is None
 
 
+def without(large, never):
+    """The estimator as if these sets had never been left out."""
+    seen = large.calibration_
+    large.judge_.table = dataclasses.replace(seen, predicted=np.where(never, np.nan, seen.predicted))
+    return large.calibration_
+
+
+def test_sets_that_were_never_left_out_do_not_count(large, estimate):
+    seen = without(large, np.arange(500) % 5 == 0)
+    of, found = np.isfinite(seen.predicted), left_out(large)
+    assert (found.sets, found.judged, found.families) == (500, 400, 40)
+    np.testing.assert_allclose(found.error, np.abs(seen.predicted - seen.accuracy)[of].mean())
+    (axes,) = report.prediction_figure(large, estimate).axes
+    shown = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
+    assert np.isfinite(shown).all()
+    assert len(shown) == 400
+
+
+def test_no_set_was_ever_left_out(large, estimate):
+    without(large, True)
+    found = left_out(large)
+    assert (found.judged, found.error, found.spearman, found.r2) == (0, None, None, None)
+    report.prediction_figure(large, estimate).draw_without_rendering()
+
+
 def test_calibration_error_is_that_of_the_reference(estimator, reference):
     np.testing.assert_allclose(reference_error(estimator), gdscore.calibration_error(reference, bins=20), atol=1e-6)
 

@@ -276,6 +276,40 @@ def test_warnings_are_said_once(written, estimate):
     assert text.count("Both of them") == 1
 
 
+def test_what_could_not_be_estimated_is_listed(written, estimate):
+    evil = "<script>alert(1)</script>"
+    found = read(written(Target("a", estimate), not_estimated={evil: f"no rows in {evil}"}))
+    assert "1 target could not be estimated" in found.text
+    assert f"{evil}. No rows in {evil}." in found.text
+    assert found.tags.count("script") == 1
+    assert found.data["not_estimated"] == [{"name": evil, "error": f"no rows in {evil}"}]
+    assert read(written(Target("a", estimate))).data["not_estimated"] == []
+    many = {f"day {i}": "Expected at least one row, but it is empty " * 4 for i in range(20_000)}
+    path = written([Target("a", estimate), Target("b", estimate)], not_estimated=many)
+    assert path.stat().st_size < 1_000_000
+    text = read(path).text
+    assert "20,000 targets could not be estimated" in text
+    assert "19,900 more" in text
+
+
+def test_sets_that_were_never_left_out_are_said(written, large, estimate):
+    seen = large.calibration_
+    for never, words in ((np.arange(500) < 100, "over 400 of 500 sets"), (True, "no kind of shift could be left out")):
+        large.judge_.table = dataclasses.replace(seen, predicted=np.where(never, np.nan, seen.predicted))
+        text = read(written(Target("a", estimate), large)).text
+        assert words in text
+        assert "nan" not in text.lower()
+
+
+def test_levels_and_times_keep_their_digits(written, estimate):
+    sure = dataclasses.replace(estimate, level=0.999)
+    times = [datetime(2025, 1, 1, 5, 0, second) for second in (0, 10)]
+    text = read(written([Target("x", sure, when=when) for when in times])).text
+    assert "99.9% interval" in text
+    assert "100% interval" not in text
+    assert "2025-01-01 05:00:10" in text
+
+
 def test_same_input_same_bytes(written, targets):
     first = written(targets[:2], min_accuracy=0.7).read_bytes()
     assert written(targets[:2], min_accuracy=0.7).read_bytes() == first

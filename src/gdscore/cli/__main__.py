@@ -1,6 +1,6 @@
 """``python -m gdscore.cli``: the command where its script is not on the path."""
 
-from gdscore.cli.app import main
+from gdscore.cli import main
 
 if __name__ == "__main__":
     main()

@@ -20,7 +20,7 @@ from gdscore.errors import GdscoreWarning
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["cautions", "errors", "once", "percent", "results", "working"]
+__all__ = ["cautions", "errors", "once", "percent", "results", "short_percent", "working"]
 
 _UNWRAPPED = 10_000
 
@@ -66,6 +66,17 @@ def cautions() -> Iterator[list[str]]:
 def percent(share: float) -> str:
     """Share as a percentage."""
     return f"{share:.1%}"
+
+
+def short_percent(share: float) -> str:
+    """Share as a percentage, with a decimal where it has one.
+
+    Examples
+    --------
+    >>> short_percent(0.9), short_percent(0.999)
+    ('90%', '99.9%')
+    """
+    return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
 def once(said: list[tuple[str, list[str]]]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gdscore.cli.console import cautions, once, percent, results, working
+from gdscore.cli.console import cautions, once, percent, results, short_percent, working
 from gdscore.cli.options import Debug, Quiet
 from gdscore.cli.writing import check_writable
 from gdscore.errors import GdscoreError
@@ -103,7 +103,7 @@ def _show(trials: list[Trial], estimator: AccuracyEstimator) -> None:
 
     console = results()
     table = Table("target", title="accuracy without labels, beside the truth", title_justify="left")
-    for title in ("truth", "estimate", f"{trials[0].estimate.level:.0%} interval", "", *RIVALS):
+    for title in ("truth", "estimate", f"{short_percent(trials[0].estimate.level)} interval", "", *RIVALS):
         table.add_column(title, justify="right")
     for t in trials:
         e = t.estimate

@@ -5,19 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gdscore.cli.console import cautions, once, percent, results
-from gdscore.cli.guard import BELOW
+from gdscore import __version__
+from gdscore.cli.console import cautions, results
+from gdscore.cli.guard import BELOW, UNUSABLE, complain
 from gdscore.cli.options import Debug, JsonPath, Quiet
-from gdscore.cli.targets import Data, about, find_targets, in_words
-from gdscore.cli.writing import check_writable, write_json
+from gdscore.cli.outcome_table import show
+from gdscore.cli.outcomes import AlarmOn, Outcome, Threshold, outcomes_of, summary
+from gdscore.cli.targets import about, find_targets
+from gdscore.cli.writing import check_apart, check_writable, write_json
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator, Estimate
+    from gdscore.estimator import AccuracyEstimator
     from gdscore.outputs import Outputs
     from gdscore.scores import ScoreTable
 
@@ -39,77 +42,76 @@ def estimate(
         float | None,
         typer.Option(metavar="SHARE", help="End with exit code 3 where an estimate is below: 0.8 is 80 %."),
     ] = None,
+    alarm_on: Annotated[
+        AlarmOn | None,
+        typer.Option(
+            help="What --min-accuracy is compared with: the estimate (default); `high`, when the whole interval is "
+            "below; `low`, when the interval reaches below.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Estimate the accuracy on data without labels, in one pass and constant memory.
 
-    A folder is one target, in parts; where its Parquet files or sub folders have dates in their names
-    (2026-01-31.parquet, log-2026-01-31T05.parquet, day=2026-01-31/part-0.parquet) it is one target for
-    each date, in order.
+    A folder is one target, in parts; where its files or sub folders have dates in their names
+    (2026-01-31.parquet, log-2026-01-31T05.npz, day=2026-01-31/part-0.parquet) it is one target for each
+    date, in order. Of several targets, those that cannot be estimated are listed with the reason, and
+    the exit code is 2 unless an estimate is below --min-accuracy.
     """
     from gdscore.estimator import AccuracyEstimator
 
-    inputs: list[str | Path] = [estimator, *targets]
+    found = find_targets(targets)
+    inputs = [estimator, *(path for data in found for path in data.paths)]
     check_writable(json, inputs=inputs)
     check_writable(html, inputs=inputs)
-    if html is not None and json is not None and Path(json).resolve() == html.resolve():
-        raise GdscoreError(f"Expected different files for --html and --json, but both are {json!r}: name another")
-    if min_accuracy is not None and not 0 <= min_accuracy <= 1:
+    check_apart(json, html, "--html and --json")
+    threshold = _threshold(min_accuracy, alarm_on)
+    fitted = AccuracyEstimator.load(estimator)
+    outcomes = outcomes_of(fitted, found, quiet)
+    failed = [o.data.name for o in outcomes if o.estimate is None]
+    below = [o.data.name for o in outcomes if threshold and o.estimate is not None and threshold.missed_by(o.estimate)]
+    if html is not None and len(failed) < len(outcomes):
+        _write_report(html, fitted, outcomes, min_accuracy, shlex.join(["gdscore", *context.obj]), quiet)
+    if json is not None:
+        facts = {
+            "gdscore": __version__,
+            "estimator": str(estimator),
+            "reference_accuracy": fitted.reference_accuracy_,
+            "min_accuracy": min_accuracy,
+            "alarm_on": threshold and threshold.on.value,
+            "below": below,
+            "not_estimated": failed,
+        }
+        write_json(json, {**facts, "targets": [o.to_dict() for o in outcomes]})
+    if json != "-" and not quiet:
+        show(outcomes, threshold)
+        for path in (html if len(failed) < len(outcomes) else None, json):
+            if path is not None:
+                results().print(f"Written: {path}", markup=False)
+    if failed:
+        complain(summary(outcomes, html is not None))
+    if below or failed:
+        raise typer.Exit(BELOW if below else UNUSABLE)
+
+
+def _threshold(min_accuracy: float | None, alarm_on: AlarmOn | None) -> Threshold | None:
+    if min_accuracy is None:
+        if alarm_on is not None:
+            raise GdscoreError("Expected --min-accuracy with --alarm-on, but there is none: give the threshold too")
+        return None
+    if not 0 <= min_accuracy <= 1:
         raise GdscoreError(
             f"Expected --min-accuracy to be a share from 0 to 1, but got {min_accuracy:g}: for 80 % give 0.8"
         )
-    fitted = AccuracyEstimator.load(estimator)
-    found = find_targets(targets)
-    streams = [data.stream(quiet) for data in found]
-    estimates: list[Estimate] = []
-    for data, stream in zip(found, streams, strict=True):
-        with about(data):
-            estimates.append(fitted.estimate(stream))
-    below = [
-        d.name for d, e in zip(found, estimates, strict=True) if min_accuracy is not None and e.accuracy < min_accuracy
-    ]
-    if html is not None:
-        _write_report(html, fitted, found, estimates, min_accuracy, shlex.join(["gdscore", *context.obj]), quiet)
-    if json is not None:
-        write_json(json, _as_dict(estimator, fitted, found, estimates, min_accuracy, below))
-    if json != "-" and not quiet:
-        _show(found, estimates, min_accuracy)
-        for path in (html, json):
-            if path is not None:
-                results().print(f"Written: {path}", markup=False)
-    if below:
-        raise typer.Exit(BELOW)
-
-
-def _as_dict(
-    path: Path,
-    fitted: AccuracyEstimator,
-    found: list[Data],
-    estimates: list[Estimate],
-    min_accuracy: float | None,
-    below: list[str],
-) -> dict[str, Any]:
-    from gdscore import __version__
-
-    return {
-        "gdscore": __version__,
-        "estimator": str(path),
-        "reference_accuracy": fitted.reference_accuracy_,
-        "min_accuracy": min_accuracy,
-        "below": below,
-        "targets": [
-            {"name": data.name, "when": data.when and data.when.isoformat(), **e.to_dict()}
-            for data, e in zip(found, estimates, strict=True)
-        ],
-    }
+    return Threshold(min_accuracy, alarm_on or AlarmOn.ESTIMATE)
 
 
 def _write_report(
     path: Path,
     fitted: AccuracyEstimator,
-    found: list[Data],
-    estimates: list[Estimate],
+    outcomes: list[Outcome],
     min_accuracy: float | None,
     command: str,
     quiet: bool,
@@ -117,11 +119,22 @@ def _write_report(
     from gdscore.report import Target, write_report
 
     listed = []
-    for data, e in zip(found, estimates, strict=True):
+    for outcome in outcomes:
+        if outcome.estimate is None:
+            continue
+        data = outcome.data
         with cautions(), about(data):
             # The estimator computes its own few scores; the report shows all, which takes a second pass.
-            listed.append(Target(data.name, e, scores=_beside(fitted, data.stream(quiet)), when=data.when))
-    write_report(path, fitted, listed, min_accuracy=min_accuracy, made_by={"command": command})
+            beside = _beside(fitted, data.stream(quiet))
+        listed.append(Target(data.name, outcome.estimate, scores=beside, when=data.when))
+    write_report(
+        path,
+        fitted,
+        listed,
+        min_accuracy=min_accuracy,
+        made_by={"command": command},
+        not_estimated={o.data.name: o.error for o in outcomes if o.estimate is None},
+    )
 
 
 def _beside(fitted: AccuracyEstimator, stream: Iterator[Outputs]) -> ScoreTable:
@@ -134,35 +147,3 @@ def _beside(fitted: AccuracyEstimator, stream: Iterator[Outputs]) -> ScoreTable:
         usual = sum(seen.confidence) / sum(seen.rows)
         values["doc"] = fitted.reference_accuracy_ - (usual - values["confscore"])
     return ScoreTable(values, {})
-
-
-def _show(found: list[Data], estimates: list[Estimate], min_accuracy: float | None) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = results()
-    levels = sorted({e.level for e in estimates})
-    table = Table("target")
-    dated = all(data.when for data in found) and any(data.name != in_words(data.when) for data in found if data.when)
-    if dated:
-        table.add_column("date")
-    for title in ("rows", "accuracy", f"{' / '.join(f'{level:.0%}' for level in levels)} interval", "reference"):
-        table.add_column(title, justify="right")
-    if min_accuracy is not None:
-        table.add_column(f"at least {percent(min_accuracy)}?")
-    for data, e in zip(found, estimates, strict=True):
-        cells = [escape(data.name), *([in_words(data.when)] if dated and data.when else []), f"{e.n:,}"]
-        cells += [
-            f"[bold]{percent(e.accuracy)}[/]",
-            f"{percent(e.low)} to {percent(e.high)}",
-            percent(e.source_accuracy),
-        ]
-        if min_accuracy is not None:
-            cells.append("[green]yes[/]" if e.accuracy >= min_accuracy else "[bold red]below[/]")
-        table.add_row(*cells)
-    console.print(table)
-    if len(estimates) == 1 and estimates[0].lookalikes:
-        alike = [f"{a.family.replace('+', ' + ')} ({percent(a.accuracy)})" for a in estimates[0].lookalikes[:3]]
-        console.print(f"Most like these calibration sets, and the accuracy there: {', '.join(alike)}", markup=False)
-    for line in once([(data.name, e.warnings) for data, e in zip(found, estimates, strict=True)]):
-        console.print(f"careful: {line}", style="yellow", markup=False)

@@ -12,7 +12,7 @@ import typer
 
 from gdscore.cli.console import percent, results
 from gdscore.cli.options import Debug, Quiet
-from gdscore.cli.writing import check_writable
+from gdscore.cli.writing import check_apart, check_writable
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
@@ -64,9 +64,11 @@ def extract(
     from gdscore.io import write_outputs
     from gdscore.io.table import SUFFIXES
 
-    check_writable(output, suffixes=SUFFIXES)
-    check_writable(head, suffixes=(".npz",))
     images = find_images(data, None if classes is None else _lines(classes))
+    inputs = [*images.paths, *([classes] if classes else [])]
+    check_writable(output, inputs=inputs, suffixes=SUFFIXES)
+    check_writable(head, inputs=inputs, suffixes=(".npz",))
+    check_apart(output, head, "--output and --head")
     network, preprocess = _loaded(load_model, model, device)
     loader = Batches(images, preprocess, batch_size, workers)
     progress = False if quiet else None

@@ -10,12 +10,12 @@ import typer
 
 from gdscore.cli.console import cautions, percent, results, working
 from gdscore.cli.options import Debug, Quiet
-from gdscore.cli.targets import one_set
+from gdscore.cli.targets import listed, one_set
 from gdscore.cli.writing import check_writable
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.metasets import MetaSet
+    from gdscore.estimator import AccuracyEstimator
     from gdscore.outputs import Outputs
 
 __all__ = ["fit"]
@@ -48,13 +48,17 @@ def fit(
     resampling the reference alone. For image corruptions see `gdscore.AccuracyEstimator.fit_predictor`.
     """
     from gdscore.estimator import AccuracyEstimator
+    from gdscore.metasets import MetaSet
 
-    check_writable(output, inputs=[reference, *([head] if head else [])])
+    files = [] if metasets is None else _metaset_files(metasets)
+    check_writable(output, inputs=[*one_set(reference).paths, *files, *([head] if head else [])])
     if head is not None and metasets is not None:
         raise GdscoreError("Expected --head or --metasets, but got both: with meta-sets of your own no head is needed")
     estimator = AccuracyEstimator(level, seed=seed)
     rows = _read_labelled(reference, quiet)
-    sets = None if metasets is None else _read_metasets(metasets, quiet)
+    sets = None
+    if metasets is not None:
+        sets = [MetaSet(_read_labelled(path, quiet), _family(path.relative_to(metasets))) for path in files]
     layer = None if metasets is not None else _read_head(head, reference, rows)
     with working("calibrating", quiet), cautions() as said:
         estimator.fit(rows, head=layer, metasets=sets)
@@ -62,12 +66,34 @@ def fit(
     if not quiet:
         results().print(
             f"Calibrated on {len(estimator.families_)} kinds of shifts; the reference of {len(rows):,} rows is "
-            f"{percent(estimator.reference_accuracy_)} accurate.\n"
+            f"{percent(estimator.reference_accuracy_)} accurate.\n{_left_out(estimator)}\n"
             f"Written: {output}\nNext:    gdscore estimate {output} NEW.npz",
             markup=False,
         )
         for line in said:
             results().print(f"careful: {line}", style="yellow", markup=False)
+
+
+def _left_out(estimator: AccuracyEstimator) -> str:
+    """How well shifts of kinds that a fit has not seen are predicted: what to expect of the estimates."""
+    import numpy as np
+
+    from gdscore.estimator.interval import parts_of
+
+    seen = estimator.calibration_
+    own = np.array([not family.startswith("resampled-") for family in seen.families])
+    # Resampled sets are easy; beside shifted ones they would only make the number look better.
+    judged = np.isfinite(seen.predicted) & (own if own.any() else True)
+    if not judged.any():
+        return "How well unseen kinds of shifts are predicted cannot be told: none could be left out. Add kinds."
+    points = 100 * float(np.abs(seen.predicted - seen.accuracy)[judged].mean())
+    families = [family for family, known in zip(seen.families, judged, strict=True) if known]
+    kinds = len(frozenset[str]().union(*map(parts_of, families)))
+    beside = ", all made of outputs alone: real shifts may be harder" if estimator.outputs_only_ else ""
+    return (
+        f"Families left out are predicted to within {points:.1f} points on average over {len(families):,} sets of "
+        f"{kinds} kinds{beside}."
+    )
 
 
 def _read_labelled(given: str | Path, quiet: bool) -> Outputs:
@@ -82,24 +108,16 @@ def _read_labelled(given: str | Path, quiet: bool) -> Outputs:
     return rows
 
 
-def _read_metasets(folder: Path, quiet: bool) -> list[MetaSet]:
-    """Every file of the folder as a labelled set; its family is its sub folder or the beginning of its name."""
-    from gdscore.io.table import SUFFIXES
-    from gdscore.metasets import MetaSet
-
+def _metaset_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise GdscoreError(f"Expected a folder of labelled files, but {os.fspath(folder)!r} is none: check the name")
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in SUFFIXES and not any(p.startswith((".", "_")) for p in path.relative_to(folder).parts)
-    ]
+    files = listed(folder)
     if not files:
         raise GdscoreError(
-            f"Expected {' or '.join(SUFFIXES)} files in or below {os.fspath(folder)!r}, but found none: put labelled "
-            "outputs there, a sub folder for each kind of shift"
+            f"Expected .npz or .parquet files in or below {os.fspath(folder)!r}, but found none: put labelled outputs "
+            "there, a sub folder for each kind of shift"
         )
-    return [MetaSet(_read_labelled(path, quiet), _family(path.relative_to(folder))) for path in files]
+    return files
 
 
 def _family(path: Path) -> str:

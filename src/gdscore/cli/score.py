@@ -34,12 +34,13 @@ def score(
     """
     from gdscore.scores import create_score, score_all
 
-    check_writable(json, inputs=files)
     names = None if scores is None else [name.strip() for name in scores.split(",") if name.strip()]
     for name in names or ():
         create_score(name)
     targets = find_targets(files)
     reference = None if source is None else one_set(source)
+    sets = targets if reference is None else [*targets, reference]
+    check_writable(json, inputs=[path for data in sets for path in data.paths])
     streams = [data.stream(quiet) for data in targets]
     found: list[tuple[Data, ScoreTable, list[str]]] = []
     for data, stream in zip(targets, streams, strict=True):

@@ -2,8 +2,8 @@
 
 Requirements met here:
 
-- a file or a pattern in quotes is one target, and so is a folder whose Parquet files carry no date
-  (the parts of one data set);
+- a file or a pattern in quotes is one target, and so is a folder whose files carry no date (the parts of one
+  data set); files of a folder are all ``.npz`` or all Parquet;
 - a folder whose files carry dates, in their own names or in those of sub folders, is one target for each
   date, in order;
 - dates are ISO 8601: ``2026-01-31``, ``20260131``, and with a time after ``T``: ``2026-01-31T05``,
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,7 +26,7 @@ from gdscore.io.read import files_of
 from gdscore.io.table import SUFFIXES
 from gdscore.outputs import Outputs
 
-__all__ = ["Data", "about", "date_of", "find_targets", "in_words", "one_set"]
+__all__ = ["Data", "about", "date_of", "find_targets", "in_words", "listed", "one_set"]
 
 _DATE = re.compile(
     r"(?<!\d)((?:19|20)\d\d)(-?)(\d\d)\2(\d\d)(?:T(\d\d)(?:[-:h]?(\d\d)(?:[-:m]?(\d\d))?)?)?(?!\d)", re.IGNORECASE
@@ -59,7 +60,18 @@ def find_targets(given: Sequence[str]) -> list[Data]:
 
 def one_set(given: str) -> Data:
     """All that a path, folder or pattern holds, as one set of rows."""
-    return Data(given, tuple(files_of(given)))
+    return Data(given, tuple(_files(given)))
+
+
+def listed(folder: Path) -> list[Path]:
+    """Files of outputs in and below a folder, without those whose names say that writers left them beside."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    )
 
 
 def date_of(name: str) -> datetime | None:
@@ -82,8 +94,10 @@ def date_of(name: str) -> datetime | None:
 
 
 def in_words(when: datetime) -> str:
-    """Date, and the time where it is not midnight."""
-    return when.strftime("%Y-%m-%d" if (when.hour, when.minute, when.second) == (0, 0, 0) else "%Y-%m-%dT%H:%M")
+    """Date, the time where it is not midnight, and its seconds where there are."""
+    if when.second:
+        return when.strftime("%Y-%m-%dT%H:%M:%S")
+    return when.strftime("%Y-%m-%dT%H:%M" if when.hour or when.minute else "%Y-%m-%d")
 
 
 @contextlib.contextmanager
@@ -99,7 +113,7 @@ def about(data: Data) -> Iterator[None]:
 
 def _targets_of(item: str) -> list[Data]:
     path = Path(item)
-    files = files_of(item)
+    files = _files(item)
     if not path.is_dir():
         return [Data(item, tuple(files), date_of(path.name) if len(files) == 1 else None)]
     dates = {file: _date_in(file.relative_to(path)) for file in files}
@@ -116,6 +130,24 @@ def _targets_of(item: str) -> list[Data]:
         assert when is not None
         by_date.setdefault(when, []).append(file)
     return [Data(os.fspath(path / in_words(when)), tuple(files), when) for when, files in sorted(by_date.items())]
+
+
+def _files(item: str) -> list[Path]:
+    folder = Path(item)
+    if not folder.is_dir():
+        return files_of(item)
+    found = listed(folder)
+    if not found:
+        raise GdscoreError(f"Expected {' or '.join(SUFFIXES)} files in the folder {item!r}, but found none")
+    counts = Counter(path.suffix.lower() for path in found)
+    if len(counts) > 1:
+        # A set that was converted would be counted twice, one that is left out be missed.
+        worded = " and ".join(f"{counts[suffix]} {suffix}" for suffix in SUFFIXES)
+        raise GdscoreError(
+            f"Expected files of one kind in {item!r}, but it has {worded}: move the others away, or give a pattern "
+            f"such as {os.fspath(folder / '*.parquet')!r}"
+        )
+    return found
 
 
 def _date_in(path: Path) -> datetime | None:

@@ -26,13 +26,17 @@ NUMBERED = 12
 
 
 class LeftOut(NamedTuple):
-    """How well families that the fit had not seen were predicted; those of compositions are taken apart."""
+    """How well families that the fit had not seen were predicted; those of compositions are taken apart.
+
+    Sets whose family could not be left out are among the ``sets``, but not among those ``judged``.
+    """
 
     sets: int
+    judged: int
     compositions: int
     families: int
     rows: float
-    error: float
+    error: float | None
     spearman: float | None
     r2: float | None
 
@@ -40,14 +44,17 @@ class LeftOut(NamedTuple):
 def left_out(estimator: AccuracyEstimator) -> LeftOut:
     """Mean absolute error, Spearman's ρ and squared Pearson correlation over sets whose family was left out."""
     seen = estimator.calibration_
-    pearson = _correlation(seen.predicted, seen.accuracy)
+    judged = np.isfinite(seen.predicted)
+    predicted, accuracy = seen.predicted[judged], seen.accuracy[judged]
+    pearson = _correlation(predicted, accuracy)
     return LeftOut(
         len(seen.families),
+        len(predicted),
         sum("+" in family for family in seen.families),
         len(frozenset[str]().union(*map(parts_of, seen.families))),
         float(np.median(seen.rows)),
-        float(np.abs(seen.predicted - seen.accuracy).mean()),
-        _rank_correlation(seen.predicted, seen.accuracy),
+        float(np.abs(predicted - accuracy).mean()) if len(predicted) else None,
+        _rank_correlation(predicted, accuracy),
         None if pearson is None else pearson**2,
     )
 
@@ -97,7 +104,7 @@ def prediction_figure(estimator: AccuracyEstimator, targets: Targets = (), *, le
     """Accuracy predicted without a set's own family against its true accuracy.
 
     The nearer to the diagonal, the better the estimator does on shifts it has not seen. The interval of a single
-    target is shown as a band.
+    target is shown as a band. Sets whose family could not be left out are not shown.
 
     Parameters
     ----------
@@ -115,10 +122,9 @@ def prediction_figure(estimator: AccuracyEstimator, targets: Targets = (), *, le
         e = marked[0].estimate
         axes.axvspan(e.low, e.high, color=LIGHT["accent"], alpha=0.1, linewidth=0)
         axes.axvline(e.accuracy, color=LIGHT["accent"], linewidth=1.5)
-    edge = [
-        float(min(seen.predicted.min(), seen.accuracy.min())),
-        float(max(seen.predicted.max(), seen.accuracy.max())),
-    ]
+    judged = np.isfinite(seen.predicted)
+    shown = np.concatenate([seen.predicted[judged], seen.accuracy])
+    edge = [float(shown.min()), float(shown.max())]
     axes.plot(edge, edge, color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
     _scatter(axes, seen.families, seen.predicted, seen.accuracy)
     axes.set_xlabel("predicted with the set’s family left out")
@@ -133,7 +139,7 @@ def prediction_figure(estimator: AccuracyEstimator, targets: Targets = (), *, le
 def _scatter(axes: Axes, families: list[str], x: NDArray[Any], y: NDArray[Any]) -> None:
     kinds = np.asarray(kinds_of(families))
     for kind, (colour, marker, _) in family_styles(families).items():
-        of = kinds == kind
+        of = (kinds == kind) & np.isfinite(x)
         axes.plot(
             x[of], y[of], marker, color=LIGHT[colour], markersize=4.5, markeredgewidth=0, alpha=0.75, zorder=3
         )  # fmt: skip
@@ -174,7 +180,7 @@ def _legend(figure: Figure, families: list[str]) -> None:
 
 
 def _correlation(a: NDArray[Any], b: NDArray[Any]) -> float | None:
-    if min(np.ptp(a), np.ptp(b)) <= 1e-12:
+    if not len(a) or min(np.ptp(a), np.ptp(b)) <= 1e-12:
         return None
     return float(np.corrcoef(a, b)[0, 1])
 

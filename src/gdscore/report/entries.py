@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ from gdscore.report.calibrating import NUMBERED
 from gdscore.report.target import Target
 from gdscore.report.words import sentence, worst_first
 
-__all__ = ["WORST", "Entry", "as_json", "entries_of", "warnings_of"]
+__all__ = ["MISSING", "WORST", "Entry", "as_json", "entries_of", "warnings_of"]
 
 DETAILED = NUMBERED
 CLASSES = 2500
 JSON_LENGTH = 450_000
+MISSING = 100
 WORST = 20
 
 
@@ -39,8 +40,9 @@ class Entry:
         when = self.target.when
         if when is None:
             return ""
-        midnight = (when.hour, when.minute, when.second) == (0, 0, 0)
-        return when.strftime("%Y-%m-%d" if midnight else "%Y-%m-%d %H:%M %Z").strip()
+        if when.second:
+            return when.strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+        return when.strftime("%Y-%m-%d %H:%M %Z" if when.hour or when.minute else "%Y-%m-%d").strip()
 
 
 def entries_of(targets: Sequence[Target], by_time: bool) -> list[Entry]:
@@ -66,9 +68,10 @@ def warnings_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
     return sorted(about.items(), key=lambda item: -len(item[1]))
 
 
-def as_json(entries: Sequence[Entry], min_accuracy: float | None) -> Markup:
+def as_json(entries: Sequence[Entry], min_accuracy: float | None, missing: Mapping[str, str]) -> Markup:
     """All estimates as JSON that cannot end the element it stands in; where that is long, only what is listed."""
-    data = {"format": "gdscore report", "version": 1, "min_accuracy": min_accuracy}
+    data: dict[str, Any] = {"format": "gdscore report", "version": 1, "min_accuracy": min_accuracy}
+    data["not_estimated"] = [{"name": name, "error": why} for name, why in missing.items()]
     text = ""
     for whole in (True, False):
         data["targets"] = [_plain(entry, whole) for entry in entries]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from gdscore.files import PathLike, atomic
 from gdscore.report.accuracies import timeline_figure
 from gdscore.report.calibrating import calibration_figure, chosen_score, left_out, prediction_figure
 from gdscore.report.confidences import confidence_figure, reference_error, reliability_figure
-from gdscore.report.entries import WORST, Entry, as_json, entries_of, warnings_of
+from gdscore.report.entries import MISSING, WORST, Entry, as_json, entries_of, warnings_of
 from gdscore.report.style import DARK, LIGHT, as_svg, family_styles
 from gdscore.report.target import Targets, as_targets, in_order
 from gdscore.report.words import percent, plain, score_rows, sentence, standing, verdict
@@ -46,6 +47,7 @@ def write_report(
     *,
     min_accuracy: float | None = None,
     made_by: Mapping[str, str] | None = None,
+    not_estimated: Mapping[str, str] | None = None,
 ) -> None:
     """Write one self-contained HTML file about estimates and where they come from.
 
@@ -61,6 +63,8 @@ def write_report(
         Accuracy that is asked for: the report then says whether each target reaches it.
     made_by : mapping of str to str, optional
         What else somebody needs to repeat the report, such as the command line.
+    not_estimated : mapping of str to str, optional
+        Targets that could not be estimated and why, to be listed beside the others.
 
     Examples
     --------
@@ -86,6 +90,8 @@ def write_report(
         raise GdscoreError("Expected at least one target to report on, but there is none")
     entries = entries_of(shown, by_time)
     scores = score_rows(estimator, [e.target for e in entries if e.detailed])
+    missing = dict(not_estimated or {})
+    listed = dict(islice(missing.items(), MISSING))
     skipped = {name: why for t in shown if t.scores is not None for name, why in t.scores.skipped.items()}
     text = _environment().get_template("report.html").render(
         entries=entries,
@@ -103,7 +109,9 @@ def write_report(
         skipped={name: why for name, why in skipped.items() if name not in {row.name for row in scores}},
         made_by=made_by or {},
         versions={"gdscore": gdscore.__version__, "Python": platform.python_version(), "NumPy": np.__version__},
-        data=as_json(entries, min_accuracy),
+        missing=listed,
+        n_missing=len(missing),
+        data=as_json(entries, min_accuracy, listed),
         light=LIGHT,
         dark=DARK,
         worst=WORST,

@@ -7,8 +7,6 @@ Requirements met here:
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Callable
 from typing import Annotated
 
@@ -24,7 +22,7 @@ from gdscore.cli.methods import methods
 from gdscore.cli.options import Debug, examples, flowing
 from gdscore.cli.score import score
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 app = typer.Typer(
     name="gdscore",
@@ -73,6 +71,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "gdscore estimate m.gdscore new.parquet",
         "gdscore estimate m.gdscore new.npz other.npz --html report.html",
         "gdscore estimate m.gdscore logs --min-accuracy 0.2 --json out.json",
+        "gdscore estimate m.gdscore logs --min-accuracy 0.2 --alarm-on high",
     ),
     extract: (
         "gdscore extract network:load photos -o val.npz --head head.npz",
@@ -83,10 +82,3 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
 }
 for _command, _examples in _COMMANDS.items():
     app.command(help=flowing(_command.__doc__ or ""), epilog=examples(*_examples))(_command)
-
-
-def main() -> None:
-    """Run the command line of this process."""
-    # An exception, unlike the signal's own way, takes unfinished files away.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    app(prog_name="gdscore")
