@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: help demo test lint bench bench-memory bench-transport docs clean
+.PHONY: help demo test lint bench bench-small bench-memory bench-transport docs clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
 	@echo "make test            lint, types, room rules and all tests with coverage"
 	@echo "make lint            the same without the tests"
 	@echo "make bench           speed against the bare matrix product (minutes)"
+	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (3 minutes)"
 	@echo "make bench-memory    memory and rows/s on 100,000 and 1,000,000 rows of Parquet (2 GB of disk)"
 	@echo "make bench-transport exact transport solver against POT"
 	@echo "make docs            HTML documentation in site/"
@@ -37,6 +38,9 @@ test: lint
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py
+
+bench-small: $(VENV)/.dev
+	$(BIN)/python benchmarks/small.py
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python benchmarks/memory.py

@@ -18,6 +18,7 @@ import argparse
 import dataclasses
 import math
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +77,10 @@ CHEAP = {name: choices(name) for name in OPTIONS} | {"rows": rows, "order": orde
 
 
 def label_shift(panel, target, said):
-    """Rows of one corrupted set with Dirichlet mixes of its classes: weak (1.0), strong (0.1), and none of it."""
+    """Rows of one corrupted set with Dirichlet mixes of its classes, each set its own: weak (1), strong (0.1), none."""
     labels = said.labels.cpu().numpy()
     for alpha in (None, 1.0, 0.1):
-        rng = np.random.default_rng([SEED, round(10 * (alpha or 0))])
+        rng = np.random.default_rng([SEED, round(10 * (alpha or 0)), zlib.crc32(target.name.encode())])
         mix = np.ones(said.n_classes) if alpha is None else rng.dirichlet(np.full(said.n_classes, alpha))
         weights = mix[labels] / np.bincount(labels, minlength=said.n_classes)[labels].clip(1)
         chosen = rng.choice(len(labels), size=min(MIX_ROWS, len(labels)), p=weights / weights.sum())
@@ -95,9 +96,11 @@ class Files:
         device = torch.cuda.get_device_name() if torch.device(options.device).type == "cuda" else "cpu"
         self.fixed = {"seed": SEED, "commit": commit(), "device": device}
         self.source, self.folder = source.name, options.output
+        named = {"rows": [options.rows], "severities": options.severities, "corruptions": options.corruptions}
+        self.given = "".join(f" --{name} {' '.join(map(str, v))}" for name, v in named.items() if v and v[0])
 
     def __call__(self, ablation):
-        command = {"command": f"benchmarks/ablations.py run {ablation} --source {self.source}"}
+        command = {"command": f"benchmarks/ablations.py run {ablation} --source {self.source}{self.given}"}
         return Rows(self.folder / ablation / f"{self.source}.csv", self.fixed | command)
 
 

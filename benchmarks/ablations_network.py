@@ -55,13 +55,12 @@ def said_of(model, loader, **options):
 
 
 def groups_of(model):
-    """Stages of a ResNet or pairs of a transformer's layers, the last layer and everything."""
-    stages = [name for name, _ in getattr(model, "stages", nn.Sequential()).named_children()]
-    if len(stages) > 4:
-        pairs = zip(stages[::2], stages[1::2], strict=True)
-        blocks = {f"block{k}": [f"stages.{a}", f"stages.{b}"] for k, (a, b) in enumerate(pairs, 1)}
-    else:
-        blocks = {f"block{k}": f"stages.{name}" for k, name in enumerate(stages, 1)}
+    """Stages of a ResNet, or thirds of the layers of other networks, the last layer and everything."""
+    trunk = "stages" if hasattr(model, "stages") else "body"
+    parts = [f"{trunk}.{name}" for name, child in getattr(model, trunk).named_children() if [*child.parameters()]]
+    count = len(parts) if len(parts) <= 4 else 3
+    size = len(parts) // count
+    blocks = {f"block{k + 1}": parts[k * size : (k + 1) * size] for k in range(count)}
     return {**blocks, "last": "head.weight", "all": ""}
 
 

@@ -57,19 +57,25 @@ class Rows:
 
     def __init__(self, file, fixed):
         self.file, self.fixed = file, fixed
-        self.seen = set()
+        self.seen, self.columns = set(), None
         if file.exists():
             with file.open(newline="") as lines:
-                self.seen = {row["set"] for row in csv.DictReader(lines)}
+                reader = csv.DictReader(lines)
+                self.seen, self.columns = {row["set"] for row in reader}, list(reader.fieldnames)
 
     def add(self, row):
         row = {key: f"{value:.7g}" if isinstance(value, float) else value for key, value in (row | self.fixed).items()}
+        if self.columns is not None and set(row) != set(self.columns):
+            differ = ", ".join(sorted(set(row) ^ set(self.columns)))
+            raise ValueError(
+                f"{self.file} has other columns ({differ}): it was made by other code; move it away to start anew."
+            )
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        first = not self.file.exists()
         with self.file.open("a", newline="") as lines:
-            writer = csv.DictWriter(lines, list(row))
-            if first:
+            writer = csv.DictWriter(lines, self.columns or list(row), lineterminator="\n")
+            if self.columns is None:
                 writer.writeheader()
+                self.columns = list(row)
             writer.writerow(row)
         self.seen.add(row["set"])
 
@@ -128,7 +134,7 @@ def deployed(source, classifier, reference, options):
     def work(target):
         said = classifier.outputs(target.images, target.labels, target.shift, rotation=classifier.rotation is not None)
         about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said)}
+        return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)

@@ -1,0 +1,61 @@
+"""Rows of result files, and how well a score tells the accuracy of the sets in them."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata
+
+__all__ = ["columns_of", "read", "relation", "relation_of", "shifted"]
+
+ABOUT = ("set", "family", "severity", "n", "accuracy", "alpha", "seed", "commit", "device", "command", "ece", "order")
+
+
+def read(file):
+    """Rows of a CSV file, its numbers as floats."""
+
+    def value(text):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    with Path(file).open(newline="") as lines:
+        return [
+            {key: text if key in ("set", "commit") else value(text) for key, text in row.items()}
+            for row in csv.DictReader(lines)
+        ]
+
+
+def columns_of(rows):
+    """Columns that hold a score."""
+    return [name for name in rows[0] if name not in ABOUT and not name.endswith("seconds")]
+
+
+def relation(scores, accuracies, families):
+    """How well a score tells the accuracy of sets: R², ρ, held-out error in points, sets, refused sets."""
+    scores, accuracies, families = np.array(scores, float), np.array(accuracies, float), np.array(families)
+    there = np.isfinite(scores)
+    found = {"sets": int(there.sum()), "refused": int((~there).sum()), "r2": np.nan, "rho": np.nan, "mae": np.nan}
+    x, y, families = scores[there], accuracies[there], families[there]
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return found
+    x = (x - x.mean()) / x.std()
+    found |= {"r2": np.corrcoef(x, y)[0, 1] ** 2, "rho": np.corrcoef(rankdata(x), rankdata(y))[0, 1]}
+    errors = []
+    for family in np.unique(families):
+        out = families == family
+        if len(np.unique(x[~out])) < 3:
+            return found
+        slope, level = np.polyfit(x[~out], y[~out], 1)
+        errors.extend(np.abs(np.clip(slope * x[out] + level, 0, 1) - y[out]))
+    return found | {"mae": 100 * np.mean(errors)}
+
+
+def shifted(rows):
+    return [row for row in rows if row["family"] != "unshifted"]
+
+
+def relation_of(rows, column):
+    """`relation` of a column to the accuracies of the same rows."""
+    return relation(*([row[key] for row in rows] for key in (column, "accuracy", "family")))

@@ -1,0 +1,132 @@
+"""The main table and the table of ablations, from the rows that ``cells.py`` and ``ablations.py`` left.
+
+    python benchmarks/tables.py                       # benchmarks/results/{main,ablations}.csv, tables of docs/results.md
+    python benchmarks/tables.py --cells out/cells --ablations out/ablations --output out --page ""
+
+For each benchmark, protocol and method: R² (squared Pearson correlation of score and accuracy over the sets, a line
+fitted and judged on the same sets), Spearman's ρ with its sign, the number of sets, the number of sets a score refused
+(NaN), and the mean absolute error in points of a straight line that never saw the set's family: all severities of a
+corruption, or all pairs with the same target domain. The unshifted test set is left out. Sources with few targets are
+pooled: PACS (12 pairs), digits (6), subpopulations of CIFAR-100 (4).
+
+A cell may say that its rows were in the ``order`` they are stored in, by class; that concerns GdScore alone, as other
+scores do not depend on the order.
+
+Protocols: ``deployed`` and ``published`` as in ``cells.py``; ``crossed`` sets the published scores against the
+accuracies of the deployed model.
+"""
+
+import argparse
+import csv
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+import gdscore
+from relation import columns_of, read, relation_of, shifted
+from tables_page import fill, page_tables
+
+__all__ = ["group_of", "main_rows"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PROTOCOLS = ("deployed", "published")
+
+
+def group_of(source):
+    """Benchmark that a source belongs to, and the kind of its shift."""
+    data, _, network = source.rpartition("-")
+    for name, kind, members in (
+        ("pacs", "natural", r"pacs-.*"),
+        ("digits", "natural", r"mnist|mnistm|usps"),
+        ("cifar100sub", "subpopulation", r"cifar100sub\d"),
+    ):
+        if re.fullmatch(members, data):
+            return f"{name}-{network}", kind
+    return source, "synthetic"
+
+
+def rises(column):
+    """Whether the score is documented to rise with accuracy."""
+    name = column.removesuffix("@T")
+    return gdscore.create_score("agreescore" if name == "soft" else name).higher_is_better
+
+
+def main_rows(cells, ablations):
+    """One row for each benchmark, protocol and method."""
+    pooled = defaultdict(list)
+    for protocol in PROTOCOLS:
+        for file in sorted((cells / protocol).glob("*.csv")):
+            pooled[(*group_of(file.stem), protocol)].append((file.stem, shifted(read(file))))
+    # What the released score says of the model that is really in use.
+    for file in sorted((cells / "published").glob("*.csv")):
+        if (cells / "deployed" / file.name).exists():
+            truth = {row["set"]: row["accuracy"] for row in read(cells / "deployed" / file.name)}
+            rows = [row | {"accuracy": truth[row["set"]]} for row in shifted(read(file)) if row["set"] in truth]
+            pooled[(*group_of(file.stem), "crossed")].append((file.stem, rows))
+    for file in sorted((ablations / "projnorm").glob("*.csv")):
+        rows = [{key: row[key] for key in ("family", "accuracy", "projnorm")} for row in shifted(read(file))]
+        pooled[(*group_of(file.stem), "deployed")].append((file.stem, rows))
+    for (benchmark, shift, protocol), parts in pooled.items():
+        rows = [row for _, part in parts for row in part]
+        for column in dict.fromkeys(name for _, part in parts for name in (columns_of(part) if part else ())):
+            own = [row for row in rows if column in row]
+            found = relation_of(own, column)
+            as_documented = found["rho"] != found["rho"] or (found["rho"] > 0) == rises(column)
+            about = {"benchmark": benchmark, "shift": shift, "protocol": protocol, "method": column}
+            models = {"models": len({source for source, part in parts if part and column in part[0]})}
+            order = {"order": " and ".join(sorted({row["order"] for row in own if "order" in row})) or "shuffled"}
+            yield about | models | found | {"sign": "as documented" if as_documented else "against"} | order
+
+
+def ablation_rows(ablations):
+    """One row for each ablation, source and choice; label shift by the strength of the mix."""
+    for folder in sorted(path for path in ablations.glob("*") if path.name not in ("runtime", "released")):
+        for file in sorted(folder.glob("*.csv")):
+            parts = defaultdict(list)
+            for row in shifted(read(file)):
+                parts[row.get("alpha", "")].append(row)
+            if len(parts) > 1:
+                parts["any"] = [row for part in parts.values() for row in part]
+            for alpha, rows in parts.items():
+                for column in columns_of(rows):
+                    found = relation_of(rows, column)
+                    level = np.mean([row[column] for row in rows])
+                    yield (
+                        {"ablation": folder.name, "source": file.stem, "alpha": alpha, "choice": column}
+                        | found
+                        | {"mean": level}
+                    )
+
+
+def write(file, rows):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: f"{v:.4g}" if isinstance(v, float) else v for key, v in row.items()})
+
+
+def main(given=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=Path, default=RESULTS / "cells")
+    parser.add_argument("--ablations", type=Path, default=RESULTS / "ablations")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--page", default=str(ROOT / "docs" / "results.md"), help="page to fill; empty for none")
+    options = parser.parse_args(given)
+    rows = list(main_rows(options.cells, options.ablations))
+    write(options.output / "main.csv", rows)
+    chosen = list(ablation_rows(options.ablations))
+    if chosen:
+        write(options.output / "ablations.csv", chosen)
+    tables = page_tables(rows, chosen, options.ablations)
+    if options.page:
+        fill(Path(options.page), tables)
+    print("\n\n".join(f"{name}\n\n{table}" for name, table in tables.items()))
+
+
+if __name__ == "__main__":
+    main()

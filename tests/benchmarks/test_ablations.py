@@ -1,0 +1,120 @@
+"""Ablations on real digits: every kind writes its rows, and the published cells equal the released algorithm."""
+
+import csv
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
+
+import ablations  # noqa: E402
+import ablations_network  # noqa: E402
+import cells  # noqa: E402
+import gdscore  # noqa: E402
+from gdscore import models  # noqa: E402
+from networks import network  # noqa: E402
+from train import train  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+SETS = ["--source", "ucidigits-small", "--severities", "3", "--corruptions", "fog", "contrast"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    return small_source(tmp_path, monkeypatch)
+
+
+def run(tmp_path, *given, rows=150):
+    ablations.main(["run", *given, *SETS, "--rows", str(rows), "--output", str(tmp_path / "out")])
+
+    def table(name):
+        with (tmp_path / "out" / name / "ucidigits-small.csv").open(newline="") as lines:
+            return list(csv.DictReader(lines))
+
+    return table
+
+
+def test_released_algorithm_equals_the_published_cells(source, tmp_path):
+    for seed in (0, 1):
+        train(source.data, source.network, seed, split=source.split, **source.recipe)
+    classifier = cells.Classifier(source, "cpu", rotation=False)
+    options = SimpleNamespace(rows=300, severities=[3])
+    reference = classifier.outputs(*(part[:100] for part in source.reference()))
+    rows = {name: work() for name, work in cells.published(source, classifier, reference, options)}
+    for target in source.targets(rows=300, severities=[3]):
+        loader = ablations_network.loader_of(classifier, target, 128)
+        draw = gdscore.Outputs.concatenate(list(models.extract(classifier.model, loader, batchnorm="batch")))
+        norm, accuracy = ablations_network.released(classifier.model, loader, draw.random_labels(0).to(torch.int64))
+        row = rows[target.name]
+        assert row["gdscore"] == pytest.approx(norm, rel=1e-4)
+        assert row["accuracy"] == pytest.approx(accuracy, abs=1e-4)
+    deployed = dict(cells.deployed(source, classifier, reference, options))["fog-3"]()
+    assert deployed["gdscore"] != pytest.approx(rows["fog-3"]["gdscore"], rel=0.01)
+
+    table = run(tmp_path, "released")
+    assert all(
+        float(row["relative_difference"]) < 1e-4 and float(row["accuracy_difference"]) < 1e-4
+        for row in table("released")
+    )
+
+
+def test_cheap_ones_come_from_one_pass(source, tmp_path, monkeypatch):
+    passes = []
+    outputs = cells.Classifier.outputs
+    monkeypatch.setattr(
+        cells.Classifier, "outputs", lambda self, *a, **k: (passes.append(1), outputs(self, *a, **k))[1]
+    )
+    table = run(tmp_path, "all")
+    assert len(passes) == 3 + 1  # the sets, and the reference for label shift
+    names = ["unshifted", "fog-3", "contrast-3"]
+    for name in ("labels", "losses", "norms", "thresholds", "batches", "seeds", "rows", "order"):
+        assert [row["set"] for row in table(name)] == names
+    assert len(table("labelshift")) == 3 * 3
+    for a, b, c, d in zip(table("labels"), table("norms"), table("seeds"), table("order"), strict=True):
+        assert a["mixed"] == b["p=0.3"] == c["seed=0"] == d["shuffled"]
+    assert table("thresholds")[0]["tau=0"] == table("labels")[0]["pseudo"]
+    assert float(table("order")[1]["sorted,whole"]) == pytest.approx(
+        float(table("order")[1]["shuffled,whole"]), rel=1e-4
+    )
+    assert table("rows")[0]["rows=100"] != "nan"
+    assert table("rows")[0]["rows=300"] == "nan"
+    assert "ablations.py run labels --source ucidigits-small" in table("labels")[0]["command"]
+
+    run(tmp_path, "all")
+    assert len(passes) == 4 + 1, "sets that have rows are not asked again"
+
+
+def test_those_that_need_the_network(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(ablations_network, "STEPS", 2)
+    monkeypatch.setattr(ablations_network, "EPOCHS", (0, 1))
+    table = run(tmp_path, "labels", "layers", "epochs", "projnorm", "runtime")
+    for labels, layers, epochs in zip(table("labels"), table("layers"), table("epochs"), strict=True):
+        assert float(layers["last"]) == pytest.approx(float(epochs["epochs=0"]), rel=1e-4)
+        assert labels["accuracy"] == layers["accuracy"]
+    assert all(float(row["projnorm"]) > 0 for row in table("projnorm"))
+    assert [row["method"] for row in table("runtime")] == ["gdscore", "layers", "projnorm", "projnorm-pretrained"]
+
+
+def test_blocks_of_a_transformer():
+    model = network("vit", 10).eval()
+    assert list(ablations_network.groups_of(model)) == ["block1", "block2", "block3", "last", "all"]
+    x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    found = models.gradient_scores(model, [x], groups=ablations_network.groups_of(model), batch_size=8)
+    assert found["last"] == pytest.approx(
+        models.score(model, [x], scores={"gdscore": {"batch_size": 8}})["gdscore"], rel=1e-4
+    )
+    assert list(ablations_network.groups_of(network("resnet18", 10, small=True))) == [
+        *(f"block{k}" for k in (1, 2, 3, 4)),
+        "last",
+        "all",
+    ]

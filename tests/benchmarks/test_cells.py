@@ -1,0 +1,68 @@
+"""`make bench-small` in a smaller size: cells, ablations, tables and figures end to end on real digits."""
+
+import csv
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
+
+import cells  # noqa: E402
+import small  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+TINY = ["--rows", "130", "--levels", "3", "--severities", "1", "5", "--corruptions", "fog", "contrast"]
+TINY += ["--ablations", "labels", "order"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def rows_of(file):
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_bench_small_and_going_on_where_it_stopped(tmp_path, monkeypatch, capsys):
+    small_source(tmp_path, monkeypatch)
+    out = tmp_path / "out"
+    small.main([*TINY, "--figures", "scatter", "choices", "--output", str(out)])
+
+    names = ["unshifted", "fog-1", "fog-5", "contrast-1", "contrast-5"]
+    for part in ("deployed", "published"):
+        rows = rows_of(out / "cells" / part / "ucidigits-small.csv")
+        assert [row["set"] for row in rows] == names
+        assert all(row["commit"] and row["device"] == "cpu" and "cells.py run" in row["command"] for row in rows)
+    assert len(rows_of(out / "cells" / "metasets" / "ucidigits-small.csv")) == 19 + 5 + 5
+    assert len(rows_of(out / "cells" / "mixed" / "ucidigits-small.csv")) == 10
+    assert [row["set"] for row in rows_of(out / "ablations" / "labels" / "ucidigits-small.csv")] == names
+    methods = {row["method"] for row in rows_of(out / "main.csv") if row["protocol"] == "deployed"}
+    assert {"gdscore", "rotation", "agreescore", "nuclear", "cott", "confscore@T"} <= methods
+    assert {file.name for file in (out / "figures").iterdir()} == {"results-scatter.svg", "results-choices.svg"}
+
+    # A row that is missing is made again, with the same numbers, and no other.
+    file = out / "cells" / "deployed" / "ucidigits-small.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
+    done = []
+    monkeypatch.setattr(
+        cells.Rows, "add", lambda self, row, add=cells.Rows.add: (done.append(row["set"]), add(self, row))
+    )
+    small.main([*TINY, "--figures", "--output", str(out)])
+    assert done == ["contrast-5"]
+    assert file.read_text().splitlines(keepends=True) == lines
+    assert "ucidigits-small deployed: 1 sets" in capsys.readouterr().out
+
+
+def test_rows_of_a_cell_name_what_made_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("GDSCORE_COMMIT", "abc1234")
+    rows = cells.Rows(tmp_path / "a" / "b.csv", {"commit": cells.commit()})
+    rows.add({"set": "one", "accuracy": 0.123456789})
+    assert rows_of(tmp_path / "a" / "b.csv") == [{"set": "one", "accuracy": "0.1234568", "commit": "abc1234"}]
+    assert cells.Rows(tmp_path / "a" / "b.csv", {}).seen == {"one"}
