@@ -7,6 +7,7 @@ anew. Scores of both, and of targets, are compared as if they had infinitely man
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ COPY = Drawn(0.0, 0.0)
 
 @dataclass(frozen=True)
 class SizeEffect:
-    """What sampling adds to scores: b·(1/n + 1/m) for n rows and a reference of m.
+    """What sampling adds to scores of unshifted data: b·(1/n + 1/m) for n rows and a reference of m.
 
     Attributes
     ----------
@@ -66,5 +67,7 @@ class SizeEffect:
             smallest = self.frechet / self.reference_rows
             values["frechet"] = max(values["frechet"] - self.frechet * noise, 0.0) + smallest
         if "cot" in values and values["cot"] > self.cot_floor:
-            values["cot"] = max(values["cot"] - self.cot * noise, self.cot_floor)
+            # The farther from the reference, the less its own mix counts: the two add up like lengths at a right angle.
+            beyond, added = values["cot"] - self.cot_floor, self.cot * noise
+            values["cot"] = self.cot_floor + math.sqrt(max(beyond**2 - added**2, 0.0))
         return values
