@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdscore.cli.console import cautions, percent, results, working
+from gdscore.cli.console import cautions, percent, results
 from gdscore.cli.options import Debug, Quiet
 from gdscore.cli.targets import listed, one_set
 from gdscore.cli.writing import check_writable
@@ -60,8 +60,8 @@ def fit(
     if metasets is not None:
         sets = [MetaSet(_read_labelled(path, quiet), _family(path.relative_to(metasets))) for path in files]
     layer = None if metasets is not None else _read_head(head, reference, rows)
-    with working("calibrating", quiet), cautions() as said:
-        estimator.fit(rows, head=layer, metasets=sets)
+    with cautions() as said:
+        estimator.fit(rows, head=layer, metasets=sets, progress=False if quiet else None)
     estimator.save(output)
     if not quiet:
         results().print(

@@ -22,6 +22,7 @@ from gdscore.estimator.fingerprint import Fingerprint
 from gdscore.estimator.judge import REGRESSORS, Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
+from gdscore.io.progress import progress_bar
 from gdscore.metasets import MetaSet, compositions, corruptions, perturbed, resampled
 from gdscore.metasets.perturbed import checked_head
 from gdscore.outputs import Outputs
@@ -120,6 +121,7 @@ class AccuracyEstimator:
         *,
         head: tuple[Any, Any] | None = None,
         metasets: Iterable[MetaSet] | None = None,
+        progress: bool | None = None,
     ) -> AccuracyEstimator:
         """Calibrate on meta-sets, or on what can be made of outputs alone.
 
@@ -133,14 +135,17 @@ class AccuracyEstimator:
             The caller's own, of rows that are independent of the reference's; resampled sets of the reference are
             added. Without them the reference is resampled and the head disturbed: wide intervals by construction,
             and a warning.
+        progress : bool, optional
+            Progress bar on standard error; by default where that is a terminal.
         """
         if metasets is None and reference is None:
             raise GdscoreError("Expected `reference` or `metasets` to calibrate on, but got neither")
         if metasets is None:
             reference = self._checked_reference(reference)
-            sets, held = iter(resampled(reference, 100, seed=self.seed)), reference.has
+            sets, held, total = iter(resampled(reference, 100, seed=self.seed)), reference.has, 100
             if head is not None:
                 sets, held = chain(sets, perturbed(reference, head, 100, seed=self.seed)), held - OTHER_MODELS
+                total += 100
         else:
             kept = [_checked_set(s) for s in metasets]
             if not kept:
@@ -153,8 +158,11 @@ class AccuracyEstimator:
             held = reference.has.intersection(*(s.outputs.has for s in kept))
             # Whatever the caller's sets are, unshifted data and other mixes of classes are among them.
             sets = chain(kept, resampled(reference, ANCHORS, seed=self.seed, kinds=("class", "none")))
+            total = len(kept) + ANCHORS
         head = None if head is None else checked_head(head, reference)
-        self._calibrate(reference, sets, held, head=head, outputs_only=metasets is None, fresh=metasets is not None)
+        with progress_bar(total, progress, "sets") as advance:
+            own = metasets is not None
+            self._calibrate(reference, _counted(sets, advance), held, head=head, outputs_only=not own, fresh=own)
         return self
 
     def fit_predictor(
@@ -366,6 +374,12 @@ def _temperature(reference: Outputs) -> float:
             return fit_temperature(reference)
         except GdscoreWarning:
             return 1.0
+
+
+def _counted(sets: Iterator[MetaSet], advance: Callable[[int], None]) -> Iterator[MetaSet]:
+    for one in sets:
+        yield one
+        advance(1)
 
 
 def _checked_set(candidate: Any) -> MetaSet:

@@ -10,8 +10,8 @@ __all__ = ["progress_bar"]
 
 
 @contextlib.contextmanager
-def progress_bar(total: int, show: bool | None) -> Iterator[Callable[[int], None]]:
-    """Give a function that takes the rows done; ``show=None`` means where a terminal is attached."""
+def progress_bar(total: int, show: bool | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
+    """Give a function that takes the rows (or other units) done; ``show=None`` means where a terminal is attached."""
     if show is None:
         show = sys.stderr is not None and sys.stderr.isatty()
     if not show:
@@ -22,7 +22,7 @@ def progress_bar(total: int, show: bool | None) -> Iterator[Callable[[int], None
 
     # Streams of the process stay as they are: the rows go to code that may itself print.
     bar = Progress(
-        TextColumn("rows"),
+        TextColumn(unit),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -32,5 +32,5 @@ def progress_bar(total: int, show: bool | None) -> Iterator[Callable[[int], None
         redirect_stderr=False,
     )
     with bar:
-        task = bar.add_task("rows", total=total)
+        task = bar.add_task(unit, total=total)
         yield lambda rows: bar.advance(task, rows)
