@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -12,8 +11,7 @@ import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._options import integer, number
-from gdscore.calibration import fit_temperature
-from gdscore.errors import GdscoreError, GdscoreWarning, nearest
+from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.describe import RECIPE, Describer, Description
@@ -22,8 +20,16 @@ from gdscore.estimator.fingerprint import Fingerprint
 from gdscore.estimator.judge import REGRESSORS, Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
+from gdscore.estimator.preparing import (
+    checked_labels,
+    checked_set,
+    checked_shifts,
+    counted,
+    default_shifts,
+    temperature_of,
+)
 from gdscore.io.progress import progress_bar
-from gdscore.metasets import MetaSet, compositions, corruptions, perturbed, resampled
+from gdscore.metasets import MetaSet, perturbed, resampled
 from gdscore.metasets.perturbed import checked_head
 from gdscore.outputs import Outputs
 from gdscore.scores._rechunk import stream
@@ -147,7 +153,7 @@ class AccuracyEstimator:
                 sets, held = chain(sets, perturbed(reference, head, 100, seed=self.seed)), held - OTHER_MODELS
                 total += 100
         else:
-            kept = [_checked_set(s) for s in metasets]
+            kept = [checked_set(s) for s in metasets]
             if not kept:
                 raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
             Judge.check([s.family for s in kept], [s.accuracy for s in kept])
@@ -162,7 +168,7 @@ class AccuracyEstimator:
         head = None if head is None else checked_head(head, reference)
         with progress_bar(total, progress, "sets") as advance:
             own = metasets is not None
-            self._calibrate(reference, _counted(sets, advance), held, head=head, outputs_only=not own, fresh=own)
+            self._calibrate(reference, counted(sets, advance), held, head=head, outputs_only=not own, fresh=own)
         return self
 
     def fit_predictor(
@@ -199,21 +205,9 @@ class AccuracyEstimator:
         progress : bool, optional
             Progress bar on standard error; by default where that is a terminal.
         """
-        if shifts is None:
-            small = arrays.on_host(images[:1])
-            shifts = [
-                *corruptions((2, 4, 6, 8) if small else range(1, 9), seed=self.seed),
-                *compositions(40 if small else 100, seed=self.seed),
-            ]
-        shifts = list(shifts)
-        strange = next((s for s in shifts if not callable(s)), None)
-        if strange is not None:
-            raise GdscoreError(f"Expected `shifts` to be callables from inputs to inputs, but got {strange!r}")
+        shifts = default_shifts(images, self.seed) if shifts is None else checked_shifts(shifts)
         integer("batch_size", batch_size, least=1)
-        labels = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
-        if labels.ndim != 1 or len(images) != len(labels) or not len(labels):
-            shape = "×".join(map(str, labels.shape)) or "no"
-            raise GdscoreError(f"Expected as many labels as inputs, but got {shape} for {len(images)} inputs")
+        labels = checked_labels(labels, images)
         reference = self._checked_reference(predicted(predict, images, labels, None, batch_size))
         sets = shifted_sets(predict, images, labels, shifts, batch_size=batch_size, progress=progress)
         sets = chain(sets, resampled(reference, resamples, seed=self.seed))
@@ -236,7 +230,7 @@ class AccuracyEstimator:
         fresh: bool = False,
     ) -> None:
         """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
-        temperature = _temperature(reference)
+        temperature = temperature_of(reference)
         describer = Describer(self._possible(held), reference, temperature)
         families, accuracy, found = [], [], []
         for s in sets:
@@ -364,25 +358,3 @@ class AccuracyEstimator:
     def load(cls, path: str | Path) -> AccuracyEstimator:
         """Read an estimator that `save` wrote."""
         return storage.load(cls, path)
-
-
-def _temperature(reference: Outputs) -> float:
-    """Temperature of the reference, or 1 where a reference without errors leaves it open."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", GdscoreWarning)
-        try:
-            return fit_temperature(reference)
-        except GdscoreWarning:
-            return 1.0
-
-
-def _counted(sets: Iterator[MetaSet], advance: Callable[[int], None]) -> Iterator[MetaSet]:
-    for one in sets:
-        yield one
-        advance(1)
-
-
-def _checked_set(candidate: Any) -> MetaSet:
-    if not isinstance(candidate, MetaSet):
-        raise GdscoreError(f"Expected `metasets` to hold `gdscore.MetaSet`, but got {type(candidate).__name__}")
-    return candidate

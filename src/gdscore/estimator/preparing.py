@@ -1,0 +1,66 @@
+"""What a calibration is made of, checked at the door."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore.calibration import fit_temperature
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.metasets import MetaSet, compositions, corruptions
+from gdscore.outputs import Outputs
+
+__all__ = ["checked_labels", "checked_set", "checked_shifts", "counted", "default_shifts", "temperature_of"]
+
+
+def default_shifts(images: Any, seed: int) -> list[Any]:
+    """Image corruptions and their compositions: fewer of them where images are on the host."""
+    few = arrays.on_host(images[:1])
+    return [*corruptions((2, 4, 6, 8) if few else range(1, 9), seed=seed), *compositions(40 if few else 100, seed=seed)]
+
+
+def checked_shifts(shifts: Iterable[Any]) -> list[Any]:
+    """Callables, or an error."""
+    listed = list(shifts)
+    strange = next((s for s in listed if not callable(s)), None)
+    if strange is not None:
+        raise GdscoreError(f"Expected `shifts` to be callables from inputs to inputs, but got {strange!r}")
+    return listed
+
+
+def checked_labels(labels: Any, inputs: Any) -> NDArray[Any]:
+    """One label for every input, on the host."""
+    found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
+    if found.ndim != 1 or len(inputs) != len(found) or not len(found):
+        shape = "×".join(map(str, found.shape)) or "no"
+        raise GdscoreError(f"Expected as many labels as inputs, but got {shape} for {len(inputs)} inputs")
+    return found
+
+
+def checked_set(candidate: Any) -> MetaSet:
+    """A `MetaSet`, or an error."""
+    if not isinstance(candidate, MetaSet):
+        raise GdscoreError(f"Expected `metasets` to hold `gdscore.MetaSet`, but got {type(candidate).__name__}")
+    return candidate
+
+
+def counted(sets: Iterator[MetaSet], advance: Callable[[int], None]) -> Iterator[MetaSet]:
+    """The sets, each counted when it is done with."""
+    for one in sets:
+        yield one
+        advance(1)
+
+
+def temperature_of(reference: Outputs) -> float:
+    """Temperature of the reference, or 1 where a reference without errors leaves it open."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GdscoreWarning)
+        try:
+            return fit_temperature(reference)
+        except GdscoreWarning:
+            return 1.0
