@@ -1,5 +1,7 @@
 """The benchmarks' data and training: made folders of each public layout, packed and read back; one epoch of training."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -166,3 +168,23 @@ def test_small_network_is_small_and_takes_any_size():
     assert 150_000 < sum(parameter.numel() for parameter in model.parameters()) < 250_000
     assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert network("small", 7, channels=1).eval()(torch.zeros(1, 1, 28, 28)).shape == (1, 7)
+
+
+def test_the_papers_recipe(tmp_path):
+    stripes(tmp_path / "raw")
+    datasets.pack("stripes", tmp_path / "raw", folder=tmp_path)
+    options = {"optimizer": "plain", "schedule": "cosine", "rate": 1e-3, "batch": 8, "epochs": 2, "validation": 16}
+    record = train.train("stripes", checkpoints=tmp_path, folder=tmp_path, **options)
+    assert {key: record["recipe"][key] for key in options if key != "validation"} == {
+        key: value for key, value in options.items() if key != "validation"
+    }
+    plain = train.OPTIMIZERS["plain"]([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
+    assert plain.defaults["weight_decay"] == 0
+    assert not plain.defaults["nesterov"]
+    pace = train.SCHEDULES["cosine"](plain, 1e-3, 10)
+    rates = []
+    for _ in range(10):
+        rates.append(plain.param_groups[0]["lr"])
+        plain.step()
+        pace.step()
+    assert rates == pytest.approx([5e-4 * (1 + math.cos(math.pi * step / 10)) for step in range(10)])
