@@ -172,7 +172,7 @@ def calibration(source, classifier, reference, options):
     bias = {"frechet_bias": panel.size_bias(reference)}
 
     def work(name, shift):
-        return measured(panel, classifier.outputs(images, labels, shift), set=name, family=shift.family) | bias
+        return measured(panel, classifier.outputs(images, labels, shift), set=name, family=shift.family, **bias)
 
     for shift in metasets.corruptions(options.levels, seed=SEED):
         name = f"{shift.name}-{shift.severity}"
@@ -182,7 +182,7 @@ def calibration(source, classifier, reference, options):
         yield name, partial(work, name, shift)
     for index, drawn in enumerate(metasets.resampled(reference, options.resamples, seed=SEED)):
         name = f"{drawn.family}-{index}"
-        yield name, lambda d=drawn, n=name: measured(panel, d.outputs, set=n, family=d.family) | bias
+        yield name, partial(measured, panel, drawn.outputs, set=name, family=drawn.family, **bias)
 
 
 def mixed(source, classifier, reference, options):

@@ -17,16 +17,8 @@ from gdscore import models  # noqa: E402
 from networks import network  # noqa: E402
 from train import train  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 SETS = ["--source", "ucidigits-small", "--severities", "3", "--corruptions", "fog", "contrast"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

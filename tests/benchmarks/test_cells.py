@@ -11,17 +11,9 @@ from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
 import cells  # noqa: E402
 import small  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 TINY = ["--rows", "130", "--levels", "3", "--severities", "1", "5", "--corruptions", "fog", "contrast"]
 TINY += ["--ablations", "labels", "order"]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def rows_of(file):

@@ -13,14 +13,7 @@ import datasets  # noqa: E402
 import train  # noqa: E402
 from networks import network  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    # Batches of eight rows: on a busy machine two threads spend their time waiting for each other.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def stripes(folder, split="train", *, rows=64, seed=0):

@@ -27,6 +27,10 @@ def said(rows, noise=1.0, *, seed=0, mix=None, shrink=1.0, turn=0.0):
     return gdscore.Outputs(logits=x @ W + B, features=x, labels=y)
 
 
+def predict(rows):
+    return gdscore.Outputs(logits=rows @ W + B, features=rows)
+
+
 def metasets(rows=800):
     for family, options in {
         "noise": [{"noise": n} for n in np.linspace(1, 4, 10)],
@@ -207,9 +211,6 @@ class TestFitting:
         y = rng.integers(0, 6, 1200)
         x = CENTRES[y] + rng.normal(size=(1200, 8))
 
-        def predict(rows):
-            return gdscore.Outputs(logits=rows @ W + B, features=rows)
-
         def noisy(strength):
             def shift(rows):
                 return rows + strength * np.random.default_rng(3).normal(size=rows.shape)
@@ -363,9 +364,6 @@ class TestFitting:
         rng = np.random.default_rng(0)
         y = rng.integers(0, 6, 600)
         x = CENTRES[y] + rng.normal(size=(600, 8))
-
-        def predict(rows):
-            return gdscore.Outputs(logits=rows @ W + B, features=rows)
 
         def weaker(rows):
             return 0.5 * rows

@@ -79,9 +79,10 @@ def _left_out(estimator: AccuracyEstimator) -> str:
     import numpy as np
 
     from gdscore.estimator.interval import parts_of
+    from gdscore.metasets.resampled import is_resampled
 
     seen = estimator.calibration_
-    own = np.array([not family.startswith("resampled-") for family in seen.families])
+    own = np.array([not is_resampled(family) for family in seen.families])
     # Resampled sets are easy; beside shifted ones they would only make the number look better.
     judged = np.isfinite(seen.predicted) & (own if own.any() else True)
     if not judged.any():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gdscore.estimator.describe import transformed
 from gdscore.estimator.sizes import COPY, Drawn, SizeEffect
+from gdscore.metasets.resampled import is_resampled
 
 __all__ = ["Calibration"]
 
@@ -73,6 +74,6 @@ class Calibration:
         return np.array([transformed(name, freed[name], edge) for name in self.scores])
 
     def _drawn(self, family: str, rows: int) -> Drawn:
-        if family.startswith("resampled-"):
+        if is_resampled(family):
             return Drawn(1 / rows, 0.0)
         return self.sizes.fresh(rows) if self.fresh else COPY

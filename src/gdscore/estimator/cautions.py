@@ -11,11 +11,12 @@ __all__ = [
     "FEW_ROWS",
     "about_class_mix",
     "about_distance",
+    "about_level",
     "about_model",
+    "about_outputs_only",
     "about_reference",
     "about_rows",
     "about_scores",
-    "class_mix_accuracy",
 ]
 
 FEW_ROWS = 200
@@ -105,16 +106,24 @@ def about_model(same: bool) -> list[str]:
     ]
 
 
-def class_mix_accuracy(confusion: NDArray[Any], predicted: NDArray[Any]) -> float | None:
-    """Accuracy if p(x | y) is that of the reference and only p(y) has changed (Lipton et al., 2018).
+def about_outputs_only(outputs_only: bool) -> list[str]:
+    """Calibration without a single shifted input."""
+    if not outputs_only:
+        return []
+    return [
+        "calibrated on outputs alone, without shifted inputs: errors on real shifts are likely to be larger than the "
+        "interval says; fit_predictor or meta-sets of your own calibrate better"
+    ]
 
-    ``confusion[j, k]`` is the share of reference rows of class k that are predicted as j; the class mix q solves
-    confusion · q = predicted. None where that cannot be solved.
-    """
-    if np.linalg.matrix_rank(confusion) < len(confusion):
-        return None
-    mix = np.clip(np.linalg.solve(confusion, predicted), 0, None)
-    return float(np.diag(confusion) @ (mix / mix.sum()))
+
+def about_level(asked: float, reachable: float, families: int) -> list[str]:
+    """A level that so few families cannot support."""
+    if asked <= reachable:
+        return []
+    return [
+        f"{families} families of meta-sets support intervals of at most {reachable:.0%}, so the level is that and not "
+        f"{asked:.0%}: add families"
+    ]
 
 
 def _effective_classes(mix: NDArray[Any]) -> float:

@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from gdscore import _arrays as arrays
 from gdscore._options import integer, number
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.calibrated import Calibration
-from gdscore.estimator.describe import RECIPE, Describer, Description
+from gdscore.estimator.class_mix import class_mix_accuracy, confusion_of
+from gdscore.estimator.describe import Describer, Description
 from gdscore.estimator.estimate import Estimate
 from gdscore.estimator.fingerprint import Fingerprint
-from gdscore.estimator.judge import REGRESSORS, Judge
+from gdscore.estimator.judge import Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
 from gdscore.estimator.preparing import (
     checked_labels,
     checked_set,
     checked_shifts,
+    chosen_scores,
     counted,
     default_shifts,
     temperature_of,
@@ -33,7 +34,7 @@ from gdscore.metasets import MetaSet, perturbed, resampled
 from gdscore.metasets.perturbed import checked_head
 from gdscore.outputs import Outputs
 from gdscore.scores._rechunk import stream
-from gdscore.scores.registry import create_score, list_scores
+from gdscore.scores.registry import create_score
 
 __all__ = ["AccuracyEstimator"]
 
@@ -98,23 +99,7 @@ class AccuracyEstimator:
         seed: int = 0,
     ) -> None:
         self.level = number("level", level, above=0, most=0.999)
-        valid = [n for n in list_scores() if n != "projnorm"]
-        if isinstance(scores, str):
-            scores = [scores]
-        chosen = RECIPE if scores is None else scores if isinstance(scores, dict) else {name: {} for name in scores}
-        if not chosen:
-            raise GdscoreError("Expected `scores` to name at least one score, but it is empty")
-        for name, options in chosen.items():
-            if not isinstance(options, dict):
-                raise GdscoreError(f"Expected options of `{name}` as a dict, but got {type(options).__name__}")
-            create_score(name, **options)
-        if regressor not in (*REGRESSORS, *valid):
-            raise GdscoreError(f"Unknown `regressor` {regressor!r}: {nearest(str(regressor), [*REGRESSORS, *valid])}")
-        if regressor not in REGRESSORS and scores is None:
-            chosen = {regressor: RECIPE.get(regressor, {})}
-        self.scores = dict(chosen)
-        if regressor not in (*REGRESSORS, *self.scores):
-            raise GdscoreError(f"Expected `regressor` {regressor!r} to be among `scores`, but it is not")
+        self.scores = chosen_scores(scores, regressor)
         self.regressor = regressor
         self.seed = integer("seed", seed, least=0)
         self._optional = scores is None
@@ -247,14 +232,11 @@ class AccuracyEstimator:
         )
         judge = Judge(table, self.regressor)
         itself = describer.describe(reference, labelled=True)
-        labels, predictions = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.predictions)
-        counts = np.zeros((int(reference.n_classes or 0),) * 2)
-        np.add.at(counts, (predictions, labels), 1)
         self.describer_, self.temperature_ = describer, temperature
         self.reference_accuracy_, self.reference_rows_ = reference.accuracy, len(reference)
         self.reference_mix_, self.reference_confidence_ = itself.predicted_mix, itself.confidence
-        self.confusion_ = counts / np.maximum(counts.sum(axis=0), 1)
-        self.n_classes_, self.n_features_ = len(counts), reference.n_features
+        self.confusion_ = confusion_of(reference)
+        self.n_classes_, self.n_features_ = len(self.confusion_), reference.n_features
         self.outputs_only_ = outputs_only
         self.fingerprint_ = Fingerprint.of(reference, head)
         self.judge_ = judge
@@ -290,7 +272,7 @@ class AccuracyEstimator:
         found = self.describer_.describe(self._same_model(outputs, strange))
         level = min(self.level, self.judge_.reachable_level)
         accuracy, low, high = self.judge_.judge(found.scores, found.rows, level)
-        corrected = cautions.class_mix_accuracy(self.confusion_, found.predicted_mix)
+        corrected = class_mix_accuracy(self.confusion_, found.predicted_mix)
         return Estimate(
             accuracy=accuracy,
             low=low,
@@ -324,8 +306,7 @@ class AccuracyEstimator:
             yield part
 
     def _warnings(self, found: Description, corrected: float | None) -> list[str]:
-        reachable = self.judge_.reachable_level
-        warnings = [
+        return [
             *cautions.about_rows(found.rows),
             *cautions.about_reference(self.reference_rows_, self.reference_accuracy_),
             *cautions.about_class_mix(
@@ -333,18 +314,9 @@ class AccuracyEstimator:
             ),
             *cautions.about_scores(self.judge_.opinions(found.scores, found.rows)),
             *cautions.about_distance(self.judge_.distance(found.scores, found.rows)),
+            *cautions.about_outputs_only(self.outputs_only_),
+            *cautions.about_level(self.level, self.judge_.reachable_level, len(self.families_)),
         ]
-        if self.outputs_only_:
-            warnings.append(
-                "calibrated on outputs alone, without shifted inputs: errors on real shifts are likely to be larger "
-                "than the interval says; fit_predictor or meta-sets of your own calibrate better"
-            )
-        if self.level > reachable:
-            warnings.append(
-                f"{len(self.families_)} families of meta-sets support intervals of at most {reachable:.0%}, so the "
-                f"level is that and not {self.level:.0%}: add families"
-            )
-        return warnings
 
     # -- files ----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from gdscore.estimator.direct import sampling_error
 from gdscore.estimator.estimate import Lookalike
 from gdscore.estimator.interval import LeftOut, parts_of
 from gdscore.estimator.regress import Line, Nearest, Regressor, Stack, spread
+from gdscore.metasets.resampled import is_resampled
 
 __all__ = ["REGRESSORS", "Judge"]
 
@@ -120,7 +121,7 @@ class Judge:
         moves some scores a lot and accuracy little, from a shift.
         """
         x = self.table.transformed(scores, rows)
-        shifted = np.array([not family.startswith("resampled-") for family in self.table.families])
+        shifted = np.array([not is_resampled(family) for family in self.table.families])
         keep = shifted if shifted.sum() >= ENOUGH else None
         return {
             name: float(_sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]], keep)[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,46 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore.calibration import fit_temperature
-from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.errors import GdscoreError, GdscoreWarning, nearest
+from gdscore.estimator.describe import RECIPE
+from gdscore.estimator.judge import REGRESSORS
 from gdscore.metasets import MetaSet, compositions, corruptions
 from gdscore.outputs import Outputs
+from gdscore.scores.registry import create_score, list_scores
 
-__all__ = ["checked_labels", "checked_set", "checked_shifts", "counted", "default_shifts", "temperature_of"]
+__all__ = [
+    "checked_labels",
+    "checked_set",
+    "checked_shifts",
+    "chosen_scores",
+    "counted",
+    "default_shifts",
+    "temperature_of",
+]
+
+
+def chosen_scores(
+    scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None, regressor: str
+) -> dict[str, dict[str, Any]]:
+    """Scores with their options: those asked for, or the recipe, or the one that a straight line is fitted to."""
+    if isinstance(scores, str):
+        scores = [scores]
+    chosen = RECIPE if scores is None else scores if isinstance(scores, Mapping) else {name: {} for name in scores}
+    if not chosen:
+        raise GdscoreError("Expected `scores` to name at least one score, but it is empty")
+    for name, options in chosen.items():
+        if not isinstance(options, Mapping):
+            raise GdscoreError(f"Expected options of `{name}` as a dict, but got {type(options).__name__}")
+        create_score(name, **options)
+    if regressor not in REGRESSORS:
+        valid = [name for name in list_scores() if name != "projnorm"]
+        if regressor not in valid:
+            raise GdscoreError(f"Unknown `regressor` {regressor!r}: {nearest(str(regressor), [*REGRESSORS, *valid])}")
+        if scores is None:
+            chosen = {regressor: RECIPE.get(regressor, {})}
+        if regressor not in chosen:
+            raise GdscoreError(f"Expected `regressor` {regressor!r} to be among `scores`, but it is not")
+    return {name: dict(options) for name, options in chosen.items()}
 
 
 def default_shifts(images: Any, seed: int) -> list[Any]:

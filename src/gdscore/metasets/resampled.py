@@ -14,8 +14,9 @@ from gdscore.errors import GdscoreError
 from gdscore.metasets.sets import MetaSet
 from gdscore.outputs import Outputs
 
-__all__ = ["resampled"]
+__all__ = ["is_resampled", "resampled"]
 
+_PREFIX = "resampled-"
 _KINDS = ("class", "cluster", "confidence", "correctness", "none")
 
 
@@ -60,7 +61,18 @@ def resampled(
             raise GdscoreError(f"Unknown kind {kind!r} of resampling: valid are {', '.join(map(repr, _KINDS))}")
         weights = getattr(weighting, f"by_{kind}")(rng)
         chosen = rng.choice(len(reference), size=size, p=weights / weights.sum())
-        yield MetaSet(reference[np.sort(chosen)], f"resampled-{kind}")
+        yield MetaSet(reference[np.sort(chosen)], f"{_PREFIX}{kind}")
+
+
+def is_resampled(family: str) -> bool:
+    """Whether a family's sets are drawn from the reference itself.
+
+    Examples
+    --------
+    >>> is_resampled("resampled-class"), is_resampled("fog")
+    (True, False)
+    """
+    return family.startswith(_PREFIX)
 
 
 class _Weighting:
