@@ -44,7 +44,7 @@ def main():
     panel(right, natural, f"{len(natural)} natural shifts, with 90 % intervals", intervals=True)
     left.set_ylabel("estimate without labels, %")
     left.legend(frameon=False, fontsize=8, loc="upper left")
-    figure.savefig(ROOT / "docs" / "images" / "estimates.png", metadata={"Software": None})
+    figure.savefig(ROOT / "docs" / "images" / "estimates.png", bbox_inches="tight", metadata={"Software": None})
 
 
 if __name__ == "__main__":
