@@ -175,6 +175,11 @@ main()
 """
 
 
+def _heed_interrupts():
+    # A shell's background jobs ignore Ctrl-C, and hand that down: the tests may run in one.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_interrupted_halfway(folder, tmp_path):
     pytest.importorskip("torch")
@@ -191,7 +196,9 @@ def test_interrupted_halfway(folder, tmp_path):
     for number in expected:  # side by side: both spend their time on importing PyTorch
         (tmp_path / number.name).mkdir()
         command = [sys.executable, "-c", WITHOUT_TORCHMETRICS, *args, tmp_path / number.name / "made.parquet"]
-        started[number] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started[number] = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+        )
     deadline = time.monotonic() + 60
     for number, process in started.items():
         while not list((tmp_path / number.name).glob(".*.tmp")) and time.monotonic() < deadline:

@@ -139,11 +139,15 @@ def _write_report(
 
 def _beside(fitted: AccuracyEstimator, stream: Iterator[Outputs]) -> ScoreTable:
     """All scores that can be had without the reference's rows; of the others nothing is said, as nobody can help it."""
-    from gdscore.scores import ScoreTable, score_all
+    import numpy as np
+
+    from gdscore.scores import ScoreTable, create_score, score_all
 
     values = dict(score_all(stream))
     if "confscore" in values:
-        seen = fitted.reference_confidence_
-        usual = sum(seen.confidence) / sum(seen.rows)
-        values["doc"] = fitted.reference_accuracy_ - (usual - values["confscore"])
+        # The estimator keeps the sums that DoC learns from its source.
+        seen, doc = fitted.reference_confidence_, create_score("doc")
+        sums = {"rows": seen.rows, "total": seen.confidence, "correct": seen.correct or []}
+        doc.learn({name: np.sum(parts) for name, parts in sums.items()})
+        values["doc"] = doc.finish({"total": np.float64(values["confscore"]), "rows": np.float64(1)})
     return ScoreTable(values, {})
