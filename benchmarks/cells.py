@@ -213,7 +213,7 @@ def run(source, options):
     images, labels = source.reference()
     reference = classifier.outputs(images[: options.rows], labels[: options.rows])
     device = torch.cuda.get_device_name() if classifier.device.type == "cuda" else "cpu"
-    command = f"benchmarks/cells.py run {source.name}"
+    command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
     fixed = {"seed": SEED, "commit": commit(), "device": device, "command": command}
     for part in options.parts:
         rows, begin, made = Rows(options.output / part / f"{source.name}.csv", fixed), time.perf_counter(), 0
