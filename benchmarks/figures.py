@@ -6,8 +6,9 @@
 
 | figure | shows | reads |
 |---|---|---|
-| scatter | score against accuracy, the same sets under both protocols | cells/{deployed,published}/<source>.csv |
-| robustness | R² of each method over the benchmarks | main.csv (``tables.py``) |
+| protocols | GdScore against accuracy on three data sets under both protocols | cells/{deployed,published}/<source>.csv |
+| scatter | four scores against accuracy, the same sets under both protocols | the same of one source |
+| robustness | R² of each method on each benchmark | main.csv (``tables.py``) |
 | comparison | GdScore beside GradNorm and the nuclear norm | main.csv |
 | calibration | calibration error by severity and by domain | cells/deployed/*.csv |
 | options | R² over p, τ, batch size and number of rows | ablations.csv (``tables.py``) |
@@ -25,29 +26,56 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from figures_ablations import SOURCES, choices, options, pitfalls
-from plotting import COLOURS, LIGHT, panels, plain, save
-from relation import read, relation_of, shifted
+from figures_ablations import choices, options, pitfalls
+from plotting import COLOURS, panels, plain, save
+from relation import preferred, read, relation_of, shifted
 from tables import RESULTS, ROOT
+from tables_page import SHOWN
 
 IMAGES = ROOT / "docs" / "images"
 SCATTERED = ("gdscore", "confscore", "nuclear", "cott")
-PAPER = ("rotation", "confscore", "entropy", "agreescore", "atc", "frechet", "dispersion", "gdscore")
-BEYOND = ("nuclear", "gradnorm", "doc", "mano", "cot", "cott")
+DATA_SETS = ("cifar10-resnet18", "cifar100-resnet18", "tiny-resnet18")
+SHIFTS = {"synthetic": "corruptions", "natural": "other domains", "subpopulation": "other subpopulations"}
+
+
+def severities(axis, rows, x):
+    """Accuracies over `x`, the darker the more severe."""
+    for severity in range(1, 6):
+        own = [(x(row), 100 * row["accuracy"]) for row in rows if row["severity"] == severity]
+        colour = plt.get_cmap("viridis_r")(severity / 5)
+        axis.plot(*np.transpose(own or np.empty((0, 2))), "o", markersize=3, color=colour)
+
+
+def protocols(given):
+    """GdScore, as a multiple of what it is on the unshifted test set, against accuracy; one column a data set."""
+    there = [name for name in DATA_SETS if (given.cells / "published" / f"{name}.csv").exists()]
+    names = [given.source] if given.source else there
+    figure, axes = panels(2, len(names), width=3 * len(names), height=4.6, sharey="col")
+    for line, protocol in zip(axes, ("deployed", "published"), strict=True):
+        for axis, name in zip(line, names, strict=True):
+            every = read(given.cells / protocol / f"{name}.csv")
+            rows, unit = shifted(every), every[0]["gdscore"]
+            found = relation_of(rows, "gdscore")
+            severities(axis, rows, lambda row, unit=unit: row["gdscore"] / unit)
+            axis.plot(1, 100 * every[0]["accuracy"], "*", markersize=9, color=COLOURS[1])
+            axis.set_title(f"{name}, {protocol}: R² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
+            axis.set_ylim(0, 100)
+        line[0].set_ylabel("accuracy, %")
+    for axis in axes[-1]:
+        axis.set_xlabel("GdScore (1: unshifted test set, the star)")
+    figure.suptitle("One dot a corrupted set; darker is more severe", fontsize=9)
+    return figure
 
 
 def scatter(given):
     """Score against accuracy, one row of panels a protocol."""
-    source = given.source or SOURCES[0]
+    source = given.source or preferred({file.stem for file in (given.cells / "deployed").glob("*.csv")})
     figure, axes = panels(2, len(SCATTERED), width=9, height=4.6, sharey="row")
     for line, protocol in zip(axes, ("deployed", "published"), strict=True):
         rows = shifted(read(given.cells / protocol / f"{source}.csv"))
         for axis, name in zip(line, SCATTERED, strict=True):
             found = relation_of(rows, name)
-            for severity in range(1, 6):
-                own = [row for row in rows if row["severity"] == severity]
-                x, y = [row[name] for row in own], [100 * row["accuracy"] for row in own]
-                axis.plot(x, y, "o", markersize=3, color=plt.get_cmap("viridis_r")(severity / 5))
+            severities(axis, rows, lambda row, name=name: row[name])
             axis.set_title(f"{name}: R² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
             axis.set_ylim(15, 100)
         line[0].set_ylabel(f"{protocol}\naccuracy, %")
@@ -55,26 +83,36 @@ def scatter(given):
     return figure
 
 
-def by_method(rows, protocol):
-    chosen = [row for row in rows if row["protocol"] == protocol]
-    return lambda method: [row["r2"] for row in chosen if row["method"] == method and np.isfinite(row["r2"])]
-
-
 def robustness(given):
-    """R² over benchmarks as boxes, one panel a protocol; dots are the benchmarks."""
-    rows = read(given.main)
-    figure, axes = panels(1, 2, width=9, height=3.4, sharey="row")
+    """R² on every benchmark by method, from the highest median over the corruptions down; one panel a protocol."""
+    rows = [row for row in read(given.main) if row["method"] in SHOWN and np.isfinite(row["r2"])]
+    figure, axes = panels(1, 2, width=9, height=3.6)
     for axis, protocol in zip(axes[0], ("deployed", "published"), strict=True):
-        of = by_method(rows, protocol)
-        names = [name for name in (*PAPER, *BEYOND) if of(name)]
-        axis.boxplot([of(name) for name in names], showfliers=False, medianprops={"color": COLOURS[1]})
-        for place, name in enumerate(names, 1):
-            values = of(name)
-            axis.plot([place] * len(values), values, "o", color=LIGHT, markeredgecolor=COLOURS[0], markersize=3)
-        axis.set_xticks(range(1, len(names) + 1), names, rotation=60, ha="right")
-        count = len({row["benchmark"] for row in rows if row["protocol"] == protocol})
-        axis.set_title(f"{protocol}: {count} benchmarks", fontsize=9)
-    axes[0][0].set_ylabel("R²")
+        chosen = [row for row in rows if row["protocol"] == protocol]
+
+        def values(method, shift, chosen=chosen):
+            return [row["r2"] for row in chosen if (row["method"], row["shift"]) == (method, shift)]
+
+        medians = {name: np.median(values(name, "synthetic")) for name in SHOWN if values(name, "synthetic")}
+        names = sorted(medians, key=medians.get)
+        for place, name in enumerate(names):
+            axis.plot([medians[name]] * 2, [place - 0.35, place + 0.35], color="black", linewidth=1.5, zorder=3)
+            for (shift, label), colour, marker in zip(SHIFTS.items(), COLOURS, "osD", strict=False):
+                found = values(name, shift)
+                about = f"{label}; line: median" if shift == "synthetic" else label
+                axis.plot(
+                    found,
+                    [place] * len(found),
+                    marker,
+                    color=colour,
+                    markersize=4,
+                    alpha=0.8,
+                    label=about if place == 0 else None,
+                )
+        axis.set_yticks(range(len(names)), names)
+        axis.set_xlim(-0.03, 1.03)
+        axis.set_xlabel(f"R², {protocol}")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return figure
 
 
@@ -91,7 +129,7 @@ def comparison(given):
         axis.set_xticks(range(len(names)), names, rotation=30, ha="right")
         axis.set_title(protocol, fontsize=9)
     axes[0][0].set_ylabel("R²")
-    axes[0][0].legend(fontsize=7, frameon=False)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return figure
 
 
@@ -111,9 +149,9 @@ def calibration(given):
         levels = sorted({row["severity"] for row in rows})
         errors = [[100 * row["ece"] for row in rows if row["severity"] == level] for level in levels]
         axes[0][0].plot(levels, [np.median(part) for part in errors], "o-", color=colour, markersize=3, label=name)
-        low, high = zip(*(np.quantile(part, (0.1, 0.9)) for part in errors), strict=True)
-        axes[0][0].fill_between(levels, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes[0][0].set_xlabel("severity (0: no corruption); band: 10–90 % of corruptions")
+        axes[0][0].plot(levels, [np.quantile(part, 0.9) for part in errors], ":", color=colour)
+    axes[0][0].set_ylim(0)
+    axes[0][0].set_xlabel("severity (0: none); line: median, dotted: 90 % quantile")
     axes[0][0].set_ylabel("calibration error, points")
     axes[0][0].legend(fontsize=7, frameon=False)
     axes[0][1].barh([name for name, _ in pairs][::-1], [error for _, error in pairs][::-1], color=COLOURS[0])
@@ -123,6 +161,7 @@ def calibration(given):
 
 
 FIGURES = {
+    "protocols": protocols,
     "scatter": scatter,
     "robustness": robustness,
     "comparison": comparison,

@@ -3,11 +3,10 @@
 import numpy as np
 
 from plotting import COLOURS, panels
-from relation import read, relation_of, shifted
+from relation import preferred, read, relation_of, shifted
 
 __all__ = ["choices", "options", "pitfalls"]
 
-SOURCES = ("cifar10-resnet18", "cifar10-small")
 CURVES = (("norms", "norm p"), ("thresholds", "threshold τ"), ("batches", "batch size"), ("rows", "rows of the set"))
 BARS = (
     ("labels", None, "labels"),
@@ -16,13 +15,14 @@ BARS = (
     ("layers", None, "layers"),
     ("layers", "cifar10-vit", "layers, ViT"),
 )
-MIXED = ("gdscore", "confscore", "nuclear", "dispersion", "atc", "cot")
+MIXED = ("cot", "nuclear", "dispersion", "gradnorm", "gdscore", "entropy", "confscore", "doc", "atc", "mano")
+SLANTED = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+AGAINST = "hollow: the score rises with accuracy"
 
 
 def source_of(given, ablation):
     """The source asked for, or else the largest that the ablation was run on."""
-    there = {row["source"] for row in read(given.choices) if row["ablation"] == ablation}
-    return given.source or next((name for name in SOURCES if name in there), SOURCES[0])
+    return given.source or preferred({row["source"] for row in read(given.choices) if row["ablation"] == ablation})
 
 
 def of(given, ablation, source=None):
@@ -32,19 +32,22 @@ def of(given, ablation, source=None):
 
 
 def heights(axis, rows, marker=None):
-    places = range(len(rows))
+    places = np.arange(len(rows))
     for key, colour, label in (("r2", COLOURS[0], "R²"), ("rho", COLOURS[1], "|ρ|")):
         axis.plot(places, [abs(row[key]) for row in rows], "o-", color=colour, markersize=4, label=label)
+        turned = [(place, abs(row[key])) for place, row in zip(places, rows, strict=True) if row["rho"] > 0]
+        for place, value in turned:
+            axis.plot(place, value, "o", color="white", markeredgecolor=colour, markersize=4)
     names = [row["choice"].split("=")[-1].replace("inf", "∞").replace("None", "whole") for row in rows]
     axis.set_xticks(places, names)
     if marker in names:
-        axis.axvline(names.index(marker), color="#bbbbbb", linestyle=":", linewidth=1)
+        axis.axvline(names.index(marker), color="#888888", linestyle=":", linewidth=1)
     axis.set_ylim(0, 1.03)
 
 
 def options(given):
     """R² and |ρ| over each option's values; the dotted line is the default."""
-    figure, axes = panels(1, 4, width=10, height=2.5, sharey="row")
+    figure, axes = panels(1, 4, width=10, height=2.8, sharey="row")
     defaults = {"norms": "0.3", "thresholds": "0.5", "batches": "128"}
     for axis, (name, title) in zip(axes[0], CURVES, strict=True):
         rows = [row for row in of(given, name) if np.isfinite(row["r2"])]
@@ -52,6 +55,7 @@ def options(given):
         axis.set_title(title, fontsize=9)
         axis.tick_params(axis="x", labelsize=6)
     axes[0][0].legend(fontsize=7, frameon=False)
+    figure.suptitle(f"{source_of(given, 'norms')}; dotted: the default; {AGAINST}", fontsize=8)
     return figure
 
 
@@ -59,14 +63,21 @@ def choices(given):
     """R² and |ρ| of labels, losses, epochs and layers, as far as they were run."""
     shown = [(title, rows) for name, source, title in BARS if (rows := of(given, name, source))]
     widths = [len(rows) + 1 for _, rows in shown]
-    figure, axes = panels(1, len(shown), width=10, height=2.6, sharey="row", width_ratios=widths)
+    figure, axes = panels(1, len(shown), width=10, height=2.8, sharey="row", width_ratios=widths)
     for axis, (title, rows) in zip(axes[0], shown, strict=True):
-        places = np.arange(len(rows))
-        axis.bar(places - 0.2, [row["r2"] for row in rows], 0.38, color=COLOURS[0], label="R²")
-        axis.bar(places + 0.2, [abs(row["rho"]) for row in rows], 0.38, color=COLOURS[1], label="|ρ|")
-        axis.set_xticks(places, [row["choice"].split("=")[-1] for row in rows], rotation=60, ha="right")
+        for key, shift, colour, label in (("r2", -0.2, COLOURS[0], "R²"), ("rho", 0.2, COLOURS[1], "|ρ|")):
+            bars = axis.bar(
+                np.arange(len(rows)) + shift, [abs(row[key]) for row in rows], 0.36, color=colour, label=label
+            )
+            for bar, row in zip(bars, rows, strict=True):
+                if row["rho"] > 0:
+                    bar.set(facecolor="white", edgecolor=colour)
+        names = [row["choice"].split("=")[-1].replace("_", "-") for row in rows]
+        slanted = {} if all(map(str.isdigit, names)) else SLANTED
+        axis.set_xticks(range(len(rows)), names, **slanted)
         axis.set_title(f"{title} ({rows[0]['sets']:.0f} sets)", fontsize=8)
-    axes[0][min(1, len(shown) - 1)].legend(fontsize=7, frameon=False, loc="upper center")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center", fontsize=7, frameon=False)
+    figure.suptitle(f"{source_of(given, 'labels')}; {AGAINST}", fontsize=8)
     return figure
 
 
@@ -74,20 +85,24 @@ def pitfalls(given):
     """The same sets shuffled and sorted by class, and scores under mixes of classes."""
     order = shifted(read(given.ablations / "order" / f"{source_of(given, 'order')}.csv"))
     mixed = of(given, "labelshift")
-    figure, axes = panels(1, 3, width=10, height=2.8)
-    for axis, name in zip(axes[0], ("shuffled", "sorted"), strict=False):
+    figure, (axes,) = panels(1, 2, width=10, height=3.2, width_ratios=(2, 3))
+    for name, colour, marker in zip(("shuffled", "sorted"), COLOURS, "o^", strict=False):
         found = relation_of(order, name)
-        axis.scatter([row[name] for row in order], [100 * row["accuracy"] for row in order], s=9, color=COLOURS[0])
-        axis.set_title(f"gdscore, rows {name}: R² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
-        axis.set_xlabel("gdscore")
-    axes[0][0].set_ylabel("accuracy, %")
-    levels = (("none", "as corrupted"), (1.0, "mild mix"), (0.1, "strong mix"), ("any", "all together"))
+        x, y = [row[name] for row in order], [100 * row["accuracy"] for row in order]
+        axes[0].scatter(
+            x, y, s=9, color=colour, marker=marker, label=f"{name}: R² {found['r2']:.3f}, ρ {found['rho']:.3f}"
+        )
+    axes[0].set_title(f"GdScore of rows shuffled and sorted by class, {source_of(given, 'order')}", fontsize=8)
+    axes[0].set_xlabel("gdscore")
+    axes[0].set_ylabel("accuracy, %")
+    axes[0].legend(fontsize=7, frameon=False)
+    levels = (("none", "as corrupted"), (1.0, "mild mix"), (0.1, "strong mix"))
     for place, (level, label) in enumerate(levels):
         values = {row["choice"]: row["r2"] for row in mixed if row["alpha"] == level}
-        where = np.arange(len(MIXED)) + 0.2 * (place - 1.5)
-        axes[0][2].bar(where, [values.get(name, np.nan) for name in MIXED], 0.19, color=COLOURS[place], label=label)
-    axes[0][2].set_xticks(range(len(MIXED)), MIXED, rotation=30, ha="right")
-    axes[0][2].set_title("R² under label shift", fontsize=8)
-    axes[0][2].set_ylim(0, 1.3)
-    axes[0][2].legend(fontsize=6, frameon=False, loc="upper center", ncols=4, columnspacing=0.8)
+        where = np.arange(len(MIXED)) + 0.27 * (place - 1)
+        axes[1].bar(where, [values.get(name, np.nan) for name in MIXED], 0.25, color=COLOURS[place], label=label)
+    axes[1].set_xticks(range(len(MIXED)), MIXED, **SLANTED)
+    axes[1].set_ylabel("R²")
+    axes[1].set_title("Every set with a mix of classes of its own", fontsize=8, loc="left")
+    axes[1].legend(fontsize=7, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
     return figure

@@ -2,11 +2,10 @@
 
 import matplotlib.pyplot as plt
 
-__all__ = ["COLOURS", "LIGHT", "panels", "plain", "save"]
+__all__ = ["COLOURS", "panels", "plain", "save"]
 
 # Okabe and Ito's palette, told apart with any colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
-LIGHT = "#cfe3f1"
 
 
 def plain():

@@ -6,7 +6,10 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
-__all__ = ["columns_of", "read", "relation", "relation_of", "shifted"]
+__all__ = ["columns_of", "constant_error", "preferred", "read", "relation", "relation_of", "shifted"]
+
+# Of an ablation run on several networks the one that the page tells of.
+LARGEST_FIRST = ("cifar10-resnet18", "cifar10-small")
 
 ABOUT = ("set", "family", "severity", "n", "accuracy", "alpha", "seed", "commit", "device", "command", "ece", "order")
 
@@ -25,6 +28,11 @@ def read(file):
             {key: text if key in ("set", "commit") else value(text) for key, text in row.items()}
             for row in csv.DictReader(lines)
         ]
+
+
+def preferred(sources):
+    """The largest CIFAR-10 network of those there are, or else the first by name."""
+    return next((name for name in LARGEST_FIRST if name in sources), min(sources, default=LARGEST_FIRST[0]))
 
 
 def columns_of(rows):
@@ -50,6 +58,13 @@ def relation(scores, accuracies, families):
         slope, level = np.polyfit(x[~out], y[~out], 1)
         errors.extend(np.abs(np.clip(slope * x[out] + level, 0, 1) - y[out]))
     return found | {"mae": 100 * np.mean(errors)}
+
+
+def constant_error(rows):
+    """Error in points without any score: the mean accuracy of the other families."""
+    accuracies, families = (np.array([row[key] for row in rows]) for key in ("accuracy", "family"))
+    others = [accuracies[families != family].mean() if (families != family).any() else np.nan for family in families]
+    return 100 * np.abs(others - accuracies).mean()
 
 
 def shifted(rows):

@@ -16,14 +16,14 @@ from gdscore import metasets
 __all__ = ["SOURCES", "Source", "TargetSet"]
 
 CIFAR = {"epochs": 50, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
-# Bottleneck networks learn faster an epoch, and an epoch of theirs takes several times as long.
+# An epoch of these takes several times as long; 16 end at 90 to 91 % on CIFAR-10, below ResNet-18's 94 %.
 DEEP = CIFAR | {"epochs": 16, "rate": 0.2}
 VIT = CIFAR | {"epochs": 60, "rate": 1e-3, "optimizer": "adamw"}
 SUBPOPULATION = CIFAR | {"epochs": 25, "validation": 3000}
 TINY = {"epochs": 16, "batch": 256, "rate": 0.2, "augment": "crop-flip", "validation": 5000}
 PACS = {"epochs": 80, "batch": 64, "rate": 0.05, "augment": "crop-flip", "validation": 1000}
 DIGITS = {"epochs": 6, "batch": 128, "rate": 0.1, "augment": "crop", "validation": 3000, "rows": 20000}
-# What a CPU trains in half an hour.
+# What two CPU cores train in 15 minutes.
 CIFAR_SMALL = {"epochs": 8, "batch": 128, "rate": 0.1, "augment": "crop-flip", "validation": 5000}
 UCIDIGITS = {"epochs": 8, "batch": 64, "rate": 0.1, "augment": "none", "validation": 300}
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")

@@ -6,11 +6,9 @@
 For each benchmark, protocol and method: R² (squared Pearson correlation of score and accuracy over the sets, a line
 fitted and judged on the same sets), Spearman's ρ with its sign, the number of sets, the number of sets a score refused
 (NaN), and the mean absolute error in points of a straight line that never saw the set's family: all severities of a
-corruption, or all pairs with the same target domain. The unshifted test set is left out. Sources with few targets are
-pooled: PACS (12 pairs), digits (6), subpopulations of CIFAR-100 (4).
-
-A cell may say that its rows were in the ``order`` they are stored in, by class; that concerns GdScore alone, as other
-scores do not depend on the order.
+corruption, or all pairs with the same target domain. ``constant`` is the error of the mean accuracy of the other
+families, without any score. The unshifted test set is left out. Sources with few targets are pooled: PACS (12 pairs),
+digits (6), subpopulations of CIFAR-100 (4).
 
 Protocols: ``deployed`` and ``published`` as in ``cells.py``; ``crossed`` sets the published scores against the
 accuracies of the deployed model.
@@ -25,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from relation import columns_of, read, relation_of, shifted
+from relation import columns_of, constant_error, read, relation_of, shifted
 from tables_page import fill, page_tables
 
 __all__ = ["group_of", "main_rows"]
@@ -77,8 +75,8 @@ def main_rows(cells, ablations):
             as_documented = found["rho"] != found["rho"] or (found["rho"] > 0) == rises(column)
             about = {"benchmark": benchmark, "shift": shift, "protocol": protocol, "method": column}
             models = {"models": len({source for source, part in parts if part and column in part[0]})}
-            order = {"order": " and ".join(sorted({row["order"] for row in own if "order" in row})) or "shuffled"}
-            yield about | models | found | {"sign": "as documented" if as_documented else "against"} | order
+            sign = {"sign": "as documented" if as_documented else "against"}
+            yield about | models | found | sign | {"constant": constant_error(own)}
 
 
 def ablation_rows(ablations):
@@ -122,7 +120,7 @@ def main(given=None):
     chosen = list(ablation_rows(options.ablations))
     if chosen:
         write(options.output / "ablations.csv", chosen)
-    tables = page_tables(rows, chosen, options.ablations)
+    tables = page_tables(rows, chosen, options.cells, options.ablations)
     if options.page:
         fill(Path(options.page), tables)
     print("\n\n".join(f"{name}\n\n{table}" for name, table in tables.items()))

@@ -4,24 +4,23 @@ import re
 
 import numpy as np
 
-from relation import read
+from relation import preferred, read, relation_of, shifted
 
-__all__ = ["fill", "page_tables"]
+__all__ = ["SHOWN", "fill", "page_tables"]
 
 FEW = 10
 # In the order of the paper's table, then what is beyond it; `soft` and `…@T` stay in the file.
 SHOWN = ("rotation", "confscore", "entropy", "agreescore", "atc", "frechet", "dispersion", "projnorm", "gdscore")
 SHOWN += ("nuclear", "gradnorm", "doc", "mano", "cot", "cott")
+TITLES = {"norms": "norm p", "thresholds": "threshold τ", "batches": "batch size", "seeds": "seeds of random labels"}
+# Their columns are scores, not choices of GdScore: they are in tables of their own.
+APART = ("labelshift", "projnorm")
+TITLES |= {"epochs": "epochs of fine-tuning", "losses": "loss", "order": "order of rows"}
 
 
-def sorted_rows(row):
-    """A mark for a score of mini-batches of rows sorted by class."""
-    return "§" if row["method"] == "gdscore" and "by class" in row["order"] else ""
-
-
-def methods_table(rows, protocol):
+def methods_table(rows):
     """R² / |ρ| / held-out error, methods down, benchmarks across; the best R² of a column in bold."""
-    chosen = [row for row in rows if row["protocol"] == protocol and row["method"] in SHOWN and np.isfinite(row["r2"])]
+    chosen = [row for row in rows if row["method"] in SHOWN and np.isfinite(row["r2"])]
     benchmarks = list(dict.fromkeys(row["benchmark"] for row in chosen))
     cell = {(row["method"], row["benchmark"]): row for row in chosen}
     sets = {
@@ -33,7 +32,7 @@ def methods_table(rows, protocol):
         if row is None:
             return "–"
         strong = "**" if row["r2"] == best[benchmark] else ""
-        marks = sorted_rows(row) + ("" if row["sign"] == "as documented" else "‡")
+        marks = "" if row["sign"] == "as documented" else "‡"
         if row["sets"] != sets[benchmark]:
             marks += f" ({row['sets']} sets)"
         error = "–" if np.isnan(row["mae"]) else f"{row['mae']:.1f}"
@@ -44,6 +43,10 @@ def methods_table(rows, protocol):
     for method in SHOWN:
         if any((method, name) in cell for name in benchmarks):
             lines.append(f"| `{method}` | {' | '.join(shown(cell.get((method, n)), n) for n in benchmarks)} |")
+    largest_last = sorted(chosen, key=lambda row: row["sets"] + row["refused"])
+    constant = {row["benchmark"]: row["constant"] for row in largest_last}
+    errors = ("–" if np.isnan(constant[name]) else f"– / – / {constant[name]:.1f}" for name in benchmarks)
+    lines.append(f"| no score | {' | '.join(errors)} |")
     return "\n".join(lines)
 
 
@@ -68,34 +71,62 @@ def protocols_table(rows):
     lines = ["| benchmark | sets | deployed | published | released score, deployed accuracy |", "|---" * 5 + "|"]
     for name in names:
         found = [cell.get((name, protocol)) for protocol in heads]
-        numbers = " | ".join("–" if r is None else f"{r['r2']:.3f} / {r['rho']:.3f}{sorted_rows(r)}" for r in found)
+        numbers = " | ".join("–" if r is None else f"{r['r2']:.3f} / {r['rho']:.3f}" for r in found)
         lines.append(f"| {name} | {next(r['sets'] for r in found if r)} | {numbers} |")
     return "\n".join(lines)
 
 
-def ablations_table(rows):
-    """One line an ablation: R² / ρ of each choice; of random seeds, from the lowest to the highest."""
-    lines = ["| ablation | source | sets | choice: R² / ρ |", "|---" * 4 + "|"]
-    for key in dict.fromkeys((row["ablation"], row["source"]) for row in rows if row["ablation"] != "labelshift"):
-        own = [row for row in rows if (row["ablation"], row["source"]) == key and np.isfinite(row["r2"])]
-        if not own:
+def halves_table(cells):
+    """Deployed: R² / ρ of GdScore and R² of COTT, of sets that keep half of the unshifted accuracy and of the others."""
+    heads = ("benchmark", "half kept: GdScore", "COTT", "less kept: GdScore", "COTT", "lowest accuracy, its GdScore")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for file in sorted((cells / "deployed").glob("*.csv")):
+        every = read(file)
+        if every[0]["set"] != "unshifted" or len(every) < FEW:
             continue
-        choices = "; ".join(f"{r['choice'].replace('None', 'whole')}: {r['r2']:.3f} / {r['rho']:.3f}" for r in own)
-        if key[0] == "seeds":
-            spans = [sorted(row[name] for row in own) for name in ("r2", "rho")]
-            choices = f"{len(own)} seeds: " + " / ".join(f"{span[0]:.3f} to {span[-1]:.3f}" for span in spans)
-        lines.append(f"| {key[0]} | {key[1]} | {own[0]['sets']} | {choices} |")
+        cut, rows = every[0]["accuracy"] / 2, shifted(every)
+        found = [file.stem]
+        for part in ([row for row in rows if row["accuracy"] >= cut], [row for row in rows if row["accuracy"] < cut]):
+            ours, cott = (relation_of(part, name) for name in ("gdscore", "cott"))
+            found += [f"{len(part)} sets: {ours['r2']:.3f} / {ours['rho']:.3f}", f"{cott['r2']:.3f}"]
+        worst = min(rows, key=lambda row: row["accuracy"])
+        found.append(f"{100 * worst['accuracy']:.1f} %, × {worst['gdscore'] / every[0]['gdscore']:.2f}")
+        lines.append(f"| {' | '.join(found)} |")
     return "\n".join(lines)
 
 
+def ablation_lines(rows):
+    """One line an ablation, and one a variant of it (``rows=100,whole``): R² / ρ of each choice."""
+    lines = {}
+    for row in rows:
+        choice, _, variant = row["choice"].partition(",")
+        title = TITLES.get(row["ablation"], row["ablation"]) + (f", {variant}" if variant else "")
+        lines.setdefault(title, []).append((choice.rpartition("=")[2].replace("None", "whole"), row))
+    for title, own in lines.items():
+        numbers = "; ".join(f"**{value}** {row['r2']:.3f} / {row['rho']:.3f}" for value, row in own)
+        if own[0][1]["ablation"] == "seeds":
+            spans = [sorted(row[key] for _, row in own) for key in ("r2", "rho")]
+            numbers = f"**{len(own)} draws** " + " / ".join(f"{span[0]:.3f} to {span[-1]:.3f}" for span in spans)
+        yield f"| {title} | {own[0][1]['sets']} | {numbers} |"
+
+
+def ablations_table(rows, source):
+    """The ablations of one source that are choices of GdScore."""
+    own = [row for row in rows if row["source"] == source and row["ablation"] not in APART]
+    lines = ["| ablation | sets | choice, its R² / ρ |", "|---" * 3 + "|"]
+    return "\n".join([*lines, *ablation_lines(row for row in own if np.isfinite(row["r2"]))])
+
+
 def label_shift_table(rows):
-    """R² / held-out error of each score by the strength of the mix."""
+    """R² / held-out error of each score by the strength of the mix, of the largest network it was run on."""
     own = [row for row in rows if row["ablation"] == "labelshift"]
+    source = preferred({row["source"] for row in own})
+    own = [row for row in own if row["source"] == source]
     levels = {"none": "as corrupted", 1.0: "Dirichlet 1", 0.1: "Dirichlet 0.1", "any": "all together"}
     cell = {(row["choice"], row["alpha"]): row for row in own}
     sets = [next((str(row["sets"]) for row in own if row["alpha"] == level), "–") for level in levels]
     heads = " | ".join(f"{label}, {count}" for label, count in zip(levels.values(), sets, strict=True))
-    lines = [f"| method | {heads} |", "|---" * (len(levels) + 1) + "|"]
+    lines = [f"| {source} | {heads} |", "|---" * (len(levels) + 1) + "|"]
     for name in dict.fromkeys(row["choice"] for row in own):
         values = [cell.get((name, level)) for level in levels]
         numbers = " | ".join("–" if r is None else f"{r['r2']:.3f} / {r['mae']:.1f}" for r in values)
@@ -124,12 +155,17 @@ def released_table(folder):
     return "\n".join(lines)
 
 
-def page_tables(rows, chosen, ablations):
+def page_tables(rows, chosen, cells, ablations):
     """Every table by the name of its mark, as far as there are files for it."""
-    tables = {protocol: methods_table(rows, protocol) for protocol in ("deployed", "published")}
-    tables["protocols"] = protocols_table(rows)
+    tables = {"protocols": protocols_table(rows), "halves": halves_table(cells)}
+    for protocol in ("deployed", "published"):
+        own = [row for row in rows if row["protocol"] == protocol]
+        tables[protocol] = methods_table([row for row in own if row["shift"] == "synthetic"])
+        tables[f"{protocol}_natural"] = methods_table([row for row in own if row["shift"] != "synthetic"])
     if chosen:
-        tables |= {"ablations": ablations_table(chosen), "labelshift": label_shift_table(chosen)}
+        tables["labelshift"] = label_shift_table(chosen)
+        for source in sorted({row["source"] for row in chosen if row["ablation"] not in APART}):
+            tables[f"ablations_{source}"] = ablations_table(chosen, source)
     if (ablations / "runtime").exists():
         tables["cost"] = cost_table(ablations / "runtime")
     if (ablations / "released").exists():

@@ -1,15 +1,15 @@
 """Train a benchmark network on a packed data set, from a seed: the same seed gives the same network on one machine.
 
     python benchmarks/train.py --data mnist --network small --seed 0 --epochs 3 --rows 20000 --test mnist mnistm usps
-    python benchmarks/train.py --data cifar10 --network resnet18 --epochs 30 --augment crop-flip --device cuda
-    python benchmarks/train.py --data pacs --split photo --network resnet18 --epochs 60 --device cuda
+    python benchmarks/train.py --data cifar10 --network resnet18 --epochs 50 --batch 512 --rate 0.4 --device cuda
+    python benchmarks/train.py --data pacs --split photo --network resnet18 --epochs 80 --batch 64 --device cuda
 
 SGD with Nesterov momentum, or AdamW (``--optimizer adamw``, for transformers), a one-cycle rate, plain cross-entropy. The
 GdScore paper's own recipe: ``--optimizer plain --schedule cosine --rate 0.001 --batch 128 --epochs 20`` (50 for some sets).
 Writes a state dict,
 ``data/checkpoints/<data>-<net>-seed<k>.pt`` (``<data>-<split>-<net>-…`` for splits other than ``train``), and beside it
-a ``.json`` with the recipe and the accuracy on held-out rows. A checkpoint that exists is not trained again; if it was
-trained by another recipe, that is an error.
+a ``.json`` with the recipe and the accuracy on held-out rows, of which ``training_table.py`` makes a table. A checkpoint
+that exists is not trained again; if it was trained by another recipe, that is an error.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import tables
-from relation import read, relation
+from relation import constant_error, preferred, read, relation
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -33,12 +33,12 @@ def made(sets, *, seed=0, sign=-1.0):
     """Rows whose gdscore falls with accuracy in a noisy line, and whose nuclear norm is refused once."""
     rng = np.random.default_rng(seed)
     rows = [{"set": "unshifted", "family": "unshifted", "severity": 0, "n": 10, "accuracy": 0.99, "gdscore": 5.0}]
-    rows[0] |= {"nuclear": 0.1, "ece": 0.1} | FEW
+    rows[0] |= {"nuclear": 0.1, "cott": 1.0, "ece": 0.1} | FEW
     for index, (name, family) in enumerate(sets):
         accuracy = rng.uniform(0.2, 0.9)
         row = {"set": name, "family": family, "severity": 1, "n": 10, "accuracy": accuracy}
         row |= {"gdscore": 1e9 * (2 + sign * accuracy + 0.1 * rng.normal())}
-        rows.append(row | {"nuclear": "nan" if index == 1 else accuracy, "ece": 0.2} | FEW)
+        rows.append(row | {"nuclear": "nan" if index == 1 else accuracy, "cott": accuracy**2, "ece": 0.2} | FEW)
     return rows
 
 
@@ -64,6 +64,19 @@ def test_too_few_or_constant_sets_have_no_number():
     assert np.isnan(three["mae"]), "a line through the two others would say nothing"
 
 
+def test_error_without_a_score():
+    rows = [{"accuracy": a, "family": f} for a, f in ((0.2, "fog"), (0.4, "fog"), (0.9, "blur"), (0.7, "noise"))]
+    expected = 100 * np.mean([0.8 - 0.2, 0.8 - 0.4, 0.9 - 1.3 / 3, 0.7 - 0.5])
+    assert constant_error(rows) == pytest.approx(expected)
+    assert np.isnan(constant_error(rows[:2])), "there is no other family"
+
+
+def test_the_larger_network_is_told_of():
+    assert preferred({"cifar10-small", "cifar10-resnet18", "a"}) == "cifar10-resnet18"
+    assert preferred({"cifar10-small", "a"}) == "cifar10-small"
+    assert preferred({"b", "a"}) == "a"
+
+
 def test_rows_and_markdown(tmp_path, capsys):
     for protocol in ("deployed", "published"):
         write(
@@ -73,13 +86,19 @@ def test_rows_and_markdown(tmp_path, capsys):
             others = [(name, name) for name in ("photo", "sketch", "cartoon") if name != domain]
             write(tmp_path / "cells" / protocol / f"pacs-{domain}-resnet18.csv", made(others, seed=seed)[1:])
     ablation = [row | {"pseudo": row["gdscore"], "mixed": row["accuracy"]} for row in made(SETS)]
-    write(tmp_path / "ablations" / "labels" / "cifar10-resnet18.csv", ablation)
+    for source in ("cifar10-resnet18", "cifar10-small"):
+        write(tmp_path / "ablations" / "labels" / f"{source}.csv", ablation)
+        mixed = [row | {"alpha": alpha} for alpha in ("none", 1, 0.1) for row in made(SETS, seed=len(source))]
+        write(tmp_path / "ablations" / "labelshift" / f"{source}.csv", mixed)
+    rows = [row | {"rows=100": row["gdscore"], "rows=100,whole": row["accuracy"]} for row in made(SETS)]
+    write(tmp_path / "ablations" / "rows" / "cifar10-small.csv", rows)
     write(
         tmp_path / "ablations" / "projnorm" / "cifar10-resnet18.csv",
         [row | {"projnorm": 1 - row["accuracy"], "projnorm_seconds": 3.0} for row in made(SETS[:10])],
     )
     page = tmp_path / "page.md"
-    empty = "<!-- table protocols -->\n<!-- end -->\n"
+    names = ("protocols", "halves", "deployed_natural", "ablations_cifar10-small", "labelshift")
+    empty = "".join(f"<!-- table {name} -->\n<!-- end -->\n" for name in names)
     page.write_text(f"before\n<!-- table deployed -->\nold\n<!-- end -->\n{empty}after\n")
     folders = ["--cells", str(tmp_path / "cells"), "--ablations", str(tmp_path / "ablations")]
     tables.main([*folders, "--output", str(tmp_path), "--page", str(page)])
@@ -99,10 +118,16 @@ def test_rows_and_markdown(tmp_path, capsys):
     assert choices["mixed"]["r2"] == 1
 
     text = page.read_text()
-    assert text.startswith("before\n<!-- table deployed -->\n| method | cifar10-resnet18, 15 | pacs-resnet18, 4† |")
+    assert text.startswith("before\n<!-- table deployed -->\n| method | cifar10-resnet18, 15 |\n")
     assert text.endswith("\n<!-- end -->\nafter\n")
     assert "<!-- end -->\n<!-- table protocols -->\n| benchmark |" in text
     assert "**1.000** / 1.000 / 0.0 (14 sets)" in text
+    assert f"| no score | – / – / {synthetic['constant']:.1f} |" in text
+    assert "<!-- table deployed_natural -->\n| method | pacs-resnet18, 4† |" in text
+    halves = re.search(r"^\| cifar10-resnet18 \| (\d+) sets: .* \| (\d+) sets: .* %, × [\d.]+ \|$", text, re.MULTILINE)
+    assert int(halves[1]) + int(halves[2]) == 15
+    assert "| rows, whole | 15 | **100** 1.000 / 1.000 |" in text
+    assert "<!-- table labelshift -->\n| cifar10-resnet18 | as corrupted, 15 |" in text
     assert "‡" in capsys.readouterr().out
 
 
@@ -128,4 +153,5 @@ def test_committed_tables_are_those_of_the_committed_rows(tmp_path):
     for name in ("main.csv", "ablations.csv"):
         assert (tmp_path / name).read_text() == (RESULTS / name).read_text(), name
     assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
-    assert {"deployed", "published", "protocols"} <= set(re.findall(r"<!-- table (\w+) -->", page.read_text()))
+    marks = set(re.findall(r"<!-- table (\S+) -->\n\|", page.read_text()))
+    assert {"deployed", "deployed_natural", "published", "protocols", "ablations_cifar10-resnet18"} <= marks

@@ -1,0 +1,48 @@
+"""The table of trained networks: a line a record, and the committed one has every network of the committed cells."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import training_table
+from relation import read
+from sources import SOURCES
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RECIPE = {"data": "mnist", "split": "train", "network": "small", "epochs": 3, "rows": 500, "validation": 100}
+RECIPE |= {"batch": 128, "rate": 0.1, "augment": "none", "size": 32}
+
+
+def test_a_line_a_record(tmp_path, capsys):
+    for seed, more in ((0, {}), (1, {"optimizer": "adamw", "schedule": "cosine"})):
+        record = {"recipe": RECIPE | {"seed": seed} | more, "validation_accuracy": 0.98765, "seconds": 12.5}
+        (tmp_path / f"mnist-small-seed{seed}.json").write_text(json.dumps(record | {"device": "cpu"}))
+    (tmp_path / "other.json").write_text("{}")
+    training_table.main([str(tmp_path), "--output", str(tmp_path / "training.csv")])
+    assert "2 networks" in capsys.readouterr().out
+    first, second = read(tmp_path / "training.csv")
+    assert (first["optimizer"], first["schedule"]) == ("sgd", "onecycle"), "what records of the defaults leave out"
+    assert (second["optimizer"], second["schedule"], second["seed"]) == ("adamw", "cosine", 1)
+    assert (first["validation_accuracy"], first["seconds"], first["rows"]) == (0.9877, 12.5, 500)
+
+
+def test_an_empty_folder_is_an_error(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        training_table.main([str(tmp_path), "--output", str(tmp_path / "training.csv")])
+    assert "no record" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not (RESULTS / "training.csv").exists(), reason="no committed table")
+def test_committed_cells_have_their_networks():
+    rows = {(row["data"], row["split"], row["network"], row["seed"]): row for row in read(RESULTS / "training.csv")}
+    for file in (RESULTS / "cells" / "deployed").glob("*.csv"):
+        source = SOURCES[file.stem]
+        for seed in (0, 1):
+            row = rows[source.data, source.split, source.network, seed]
+            for key in ("epochs", "batch", "rate", "augment"):
+                assert row[key] == source.recipe[key], (file.stem, key)
