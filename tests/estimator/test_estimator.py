@@ -72,7 +72,7 @@ class TestEstimate:
         assert again.estimate(target) == whole
 
     def test_fewer_rows_wider_interval(self):
-        est = gdscore.AccuracyEstimator(level=0.8, scores=["nuclear", "confscore"])
+        est = gdscore.AccuracyEstimator(level=0.6, scores=["nuclear", "confscore"])
         est.fit(said(1500, seed=1), metasets=metasets())
         few = said(60, seed=3, noise=1.5)
         many = few[np.tile(np.arange(60), 50)]

@@ -35,7 +35,7 @@ def test_every_family_weighs_the_same():
     low, high = left_out.bounds(fit, np.zeros(1), 0.74)
     assert low < -2
     assert high > 2
-    assert left_out.n_parts == 3
+    assert left_out.n_kinds == 3
     assert left_out.reachable_level == 0.75
 
 
@@ -46,7 +46,7 @@ def test_families_that_share_a_part_are_left_out_together():
     # Two sets at least are needed to learn from: "fog+blur" and "noise+fog" leave one each.
     assert sorted(kept) == [["blur", "noise"], ["fog", "blur", "fog+blur"], ["fog", "noise", "noise+fog"]]
     assert np.isnan(left_out.predicted).tolist() == [False, False, True, False, True]
-    assert left_out.n_parts == 3
+    assert left_out.n_kinds == 3
 
 
 def test_parts():
@@ -67,3 +67,35 @@ def test_predictions_without_the_family():
     left_out = LeftOut.make(Line(x, y), ["a"] * 3 + ["b"] * 3)
     np.testing.assert_allclose(left_out.predicted, [10, 11, 12, 3, 4, 5], atol=1e-9)
     np.testing.assert_allclose(np.concatenate(left_out.residuals), 10)
+
+
+def test_kinds_that_only_come_together_are_one():
+    x = np.random.default_rng(1).normal(size=(8, 1))
+    left_out = LeftOut.make(Line(x, x[:, 0]), ["a+b"] * 4 + ["c"] * 4)
+    assert left_out.n_kinds == 2
+
+
+def test_sets_made_of_outputs_teach_but_are_no_kind_of_shift():
+    """Another mix of classes, badly taken for a shift, must not widen the interval for shifts."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(60, 1))
+    y = x[:, 0] + 0.05 * rng.normal(size=60)
+    shifts = [f"kind{i // 5}" for i in range(50)]
+    y[50:] += 5
+    without = LeftOut.make(Line(x, y), [*shifts, *["resampled-class"] * 5, *["head-noise"] * 5])
+    assert without.n_kinds == 10
+    assert max(map(np.max, without.residuals)) < 2.5
+    assert not np.isnan(without.predicted).any()
+    # Where there is nothing else, they are all there is.
+    alone = LeftOut.make(Line(x, y), ["fog"] * 50 + ["resampled-class"] * 5 + ["head-noise"] * 5)
+    assert alone.n_kinds == 3
+
+
+def test_a_composition_counts_for_each_of_its_parts():
+    families = ["fog", "blur", "noise", "snow", "fog+blur"]
+    left_out = LeftOut.make(Line(np.arange(5.0)[:, None], np.array([0.0, 1.0, 2.0, 3.0, 9.0])), families)
+    kinds = sorted({"fog", "blur", "noise", "snow"})
+    counts = dict(zip(kinds, map(len, left_out.residuals), strict=True))
+    assert counts == {"blur": 2, "fog": 2, "noise": 1, "snow": 1}
+    together = left_out.residuals[kinds.index("fog")].max()
+    assert together == pytest.approx(9 - 4)  # predicted by the line through noise and snow alone

@@ -116,12 +116,12 @@ def about_outputs_only(outputs_only: bool) -> list[str]:
     ]
 
 
-def about_level(asked: float, reachable: float, families: int) -> list[str]:
-    """A level that so few families cannot support."""
+def about_level(asked: float, reachable: float, kinds: int) -> list[str]:
+    """A level that so few kinds of shifts cannot support."""
     if asked <= reachable:
         return []
     return [
-        f"{families} families of meta-sets support intervals of at most {reachable:.0%}, so the level is that and not "
+        f"{kinds} kinds of shifts support intervals of at most {reachable:.0%}, so the level is that and not "
         f"{asked:.0%}: add families"
     ]
 

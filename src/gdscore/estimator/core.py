@@ -315,7 +315,7 @@ class AccuracyEstimator:
             *cautions.about_scores(self.judge_.opinions(found.scores, found.rows)),
             *cautions.about_distance(self.judge_.distance(found.scores, found.rows)),
             *cautions.about_outputs_only(self.outputs_only_),
-            *cautions.about_level(self.level, self.judge_.reachable_level, len(self.families_)),
+            *cautions.about_level(self.level, self.judge_.reachable_level, self.judge_.n_kinds),
         ]
 
     # -- files ----------------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
-"""How far an estimate is off on families of shifts it has not seen: CV+ with families as the unit.
+"""How far an estimate is off on kinds of shifts it has not seen: CV+ with kinds of shifts as the unit.
 
-For a new set x the bounds are quantiles of f₋ₖ(x) ± rₖ, with f₋ₖ learned without family k and rₖ its residuals there,
-every family weighing the same (jackknife+ of Barber et al., 2021, with groups). A family may have parts, joined by
-``+``: a composition of fog and blur is left out with fog, and with it everything that has fog or blur. With F parts no
-level above F/(F+1) can be had.
+For a new set x the bounds are quantiles of f₋ₖ(x) ± rₖ, with f₋ₖ learned without kind k and rₖ the residuals of the
+sets it has part in, every kind weighing the same (jackknife+ of Barber et al., 2021, with groups). A family may have
+parts, joined by ``+``: a composition of fog and blur counts for fog and for blur, and is predicted without either. With
+F kinds no level above F/(F+1) can be had.
+
+Sets made of the reference's outputs (resampled, or with a disturbed head) teach, but are no kind of shift where there
+are two others: what is not known in advance is a shift of the inputs, and how badly a mix of classes is taken for one
+says nothing about that.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdscore.estimator.regress import Floats, Mask, Regressor
+from gdscore.metasets.perturbed import is_perturbed
+from gdscore.metasets.resampled import is_resampled
 
 __all__ = ["LeftOut", "parts_of"]
 
@@ -31,48 +37,54 @@ def parts_of(family: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Residuals of every family, predicted from the sets that share no part with it.
+    """Residuals of every kind of shift, predicted from the sets that share no part with theirs.
 
     Attributes
     ----------
     keep : list of masks
-        Sets that a family is predicted from.
+        Sets without a kind.
     residuals : list of arrays
-        Absolute errors on its sets, in logits of accuracy.
+        Absolute errors on the sets that it has part in.
     predicted : array
-        What is predicted of each set without its family; NaN for families that cannot be left out.
-    n_parts : int
-        F, the kinds of shifts, or the families that could be left out where those are fewer.
+        What is predicted of each set without its family; NaN where that cannot be.
     """
 
     keep: list[Mask]
     residuals: list[Floats]
     predicted: Floats
-    n_parts: int
 
     @classmethod
     def make(cls, regressor: Regressor, families: Sequence[str]) -> LeftOut:
-        """Predict every family from its strangers; families without two strangers have no say."""
+        """Predict every family from its strangers; kinds without two strangers have no say."""
         parts = [parts_of(family) for family in families]
         predicted = np.full(len(regressor.y), np.nan)
-        kept, residuals = [], []
         for group in sorted(set(parts), key=sorted):
-            keep = np.array([not (group & other) for other in parts])
-            if keep.sum() < 2:
-                continue
-            members = np.array([other == group for other in parts])
-            predicted[members] = regressor.predict(regressor.x[members], keep)
-            kept.append(keep)
-            residuals.append(np.abs(regressor.y[members] - predicted[members]))
-        return cls(kept, residuals, predicted, min(len(frozenset().union(*parts)), len(residuals)))
+            strangers = np.array([not (group & other) for other in parts])
+            if strangers.sum() >= 2:
+                members = np.array([other == group for other in parts])
+                predicted[members] = regressor.predict(regressor.x[members], strangers)
+        errors = np.abs(regressor.y - predicted)
+        units = {}
+        for kind in _kinds(families):
+            has = np.array([kind in other for other in parts])
+            told = has & ~np.isnan(errors)
+            if told.any() and (~has).sum() >= 2:
+                # Kinds that only come together are one.
+                units[has.tobytes()] = (~has, errors[told])
+        return cls([keep for keep, _ in units.values()], [own for _, own in units.values()], predicted)
+
+    @property
+    def n_kinds(self) -> int:
+        """F, the kinds of shifts that could be left out."""
+        return len(self.residuals)
 
     @property
     def reachable_level(self) -> float:
-        """F/(F+1): a family not seen yet may lie beyond all others."""
-        return self.n_parts / (self.n_parts + 1)
+        """F/(F+1): a kind not seen yet may lie beyond all others."""
+        return self.n_kinds / (self.n_kinds + 1)
 
     def bounds(self, regressor: Regressor, query: Floats, level: float) -> tuple[float, float]:
-        """Lower and upper bound of the logit of accuracy for one row of transformed scores."""
+        """Lower and upper bound for one row of scores, as the regressor predicts."""
         values = [float(regressor.predict(query[None], keep)[0]) for keep in self.keep]
         lows = np.concatenate([value - error for value, error in zip(values, self.residuals, strict=True)])
         highs = np.concatenate([value + error for value, error in zip(values, self.residuals, strict=True)])
@@ -82,7 +94,14 @@ class LeftOut:
 
 
 def _quantile(values: Floats, weights: Floats, level: float) -> float:
-    """Weighted quantile; what the weights lack to 1 is the family not seen yet, which may lie beyond all others."""
+    """Weighted quantile; what the weights lack to 1 is the kind not seen yet, which may lie beyond all others."""
     order = np.argsort(values)
     index = int(np.searchsorted(np.cumsum(weights[order]), level - 1e-9))
     return float(values[order][min(index, len(values) - 1)])
+
+
+def _kinds(families: Sequence[str]) -> list[str]:
+    """Kinds of shifts; of sets made of outputs only where there are not two others."""
+    shifted = [family for family in families if not is_resampled(family) and not is_perturbed(family)]
+    kinds = frozenset[str]().union(*map(parts_of, shifted))
+    return sorted(kinds if len(kinds) >= 2 else frozenset[str]().union(*map(parts_of, families)))

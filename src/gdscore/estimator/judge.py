@@ -97,8 +97,13 @@ class Judge:
         return np.clip(value, 0, 1) if self._plain else _sigmoid(value)
 
     @property
+    def n_kinds(self) -> int:
+        """Kinds of shifts that the interval rests on."""
+        return self._left_out.n_kinds
+
+    @property
     def reachable_level(self) -> float:
-        """Highest level that so many families support."""
+        """Highest level that so many kinds of shifts support."""
         return self._left_out.reachable_level
 
     def judge(self, scores: dict[str, float], rows: int, level: float) -> tuple[float, float, float]:
