@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from gdscore.estimator import AccuracyEstimator
 from gdscore.models.batches import Where, integer_labels, split_batch
 from gdscore.models.feed import check_loader
 from gdscore.models.network import Network, head_of, two_columns
+from gdscore.models.peer import Peer, is_itself, second_network
 from gdscore.outputs import Outputs
 
 __all__ = ["estimator"]
@@ -22,7 +24,7 @@ def estimator(
     model: nn.Module,
     val_loader: Iterable[Any],
     *,
-    peer: nn.Module | None = None,
+    peer: Peer | None = None,
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
     resamples: int = 100,
@@ -46,8 +48,10 @@ def estimator(
     val_loader : iterable of batches
         Labelled images ``(x, y)`` of the training distribution that the model was not trained on, x of shape
         (m, C, H, W).
-    peer : nn.Module, optional
-        A second model, trained independently of the first.
+    peer : nn.Module or "batchnorm", optional
+        A second model, trained independently of the first, or ``"batchnorm"`` for the model itself with the statistics
+        of each batch, which costs a second pass and no training. Estimates then need outputs of ``extract`` with the
+        same ``peer``.
     normalize : (mean, std), optional
         What the loader's images were normalised by, one number for each channel: corruptions are made for images in
         [0, 1]. Leave it out where the loader gives those.
@@ -88,8 +92,12 @@ def estimator(
     check_loader(val_loader, "val_loader")
     networks: dict[str, Any] = {"logits": logits, "autocast": autocast}
     network = Network(model, device=device, head=head, **networks)
-    second = None if peer is None else Network(peer, head=False, **networks)
+    second = second_network(model, peer, device=device, **networks)
     images, labels = _collected(val_loader, normalize)
+    if is_itself(peer):
+        # Validation data often come class by class, and so would the statistics of their batches.
+        order = np.random.default_rng(0).permutation(len(labels))
+        images, labels = images[order], labels[order]
     mean, std = _per_channel(normalize, images.shape[1], network.device)
 
     def as_seen(batch: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from gdscore.io.progress import progress_bar
 from gdscore.models.batches import Inputs, Where, count_rows, integer_labels, shapes, to_device
 from gdscore.models.feed import Feed, check_loader, length
 from gdscore.models.network import Network, floating_dtype, two_columns
+from gdscore.models.peer import Peer, second_network
 from gdscore.models.untouched import BatchNormMode, untouched
 from gdscore.outputs import Outputs
 
@@ -26,7 +27,7 @@ def extract(
     device: torch.device | str | None = None,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
-    peer: nn.Module | None = None,
+    peer: Peer | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     batchnorm: BatchNormMode = "eval",
     autocast: torch.dtype | None = None,
@@ -55,8 +56,10 @@ def extract(
         convolution whose output is the logits. False goes without features.
     logits : int, str or callable, optional
         Where the logits are in what the model returns, if that is not plain; see `logits_of`.
-    peer : nn.Module, optional
-        A second model, run on the same batches, for ``peer_logits``.
+    peer : nn.Module or "batchnorm", optional
+        A second model, run on the same batches, for ``peer_logits``. ``"batchnorm"``: the model itself once more, with
+        BatchNorm's statistics of about 128 rows of the batch instead of the stored ones; where the two disagree, the
+        data are not what the model was trained on. The loader should then shuffle, and give 100 rows or more at once.
     rotation_head : callable, optional
         From features (m, D) to logits (m, 4) of the rotation by 0°, 90°, 180°, 270°, for ``rotation_logits``. Inputs
         must be images m×C×H×W; they pass the model three more times.
@@ -92,7 +95,7 @@ def extract(
     check_loader(loader)
     options: dict[str, Any] = {"logits": logits, "batchnorm": batchnorm, "autocast": autocast}
     network = Network(model, device=device, head=head, **options)
-    second = None if peer is None else Network(peer, head=False, **options)
+    second = second_network(model, peer, device=device, **options)
     rotation = None if rotation_head is None else _Rotation(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gdscore.models.extract import extract
 from gdscore.models.feed import check_loader
+from gdscore.models.peer import Peer
 from gdscore.scores.compute import ScoreTable, score_all
 
 __all__ = ["score"]
@@ -22,7 +23,7 @@ def score(
     *,
     scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
     source: Iterable[Any] | None = None,
-    peer: nn.Module | None = None,
+    peer: Peer | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
 ) -> ScoreTable:
@@ -38,8 +39,8 @@ def score(
         Scores to compute; by default all that are possible.
     source : iterable of batches, optional
         Validation data of the training distribution, labelled where scores need it; one more pass.
-    peer : nn.Module, optional
-        An independently trained model, for ``agreescore``.
+    peer : nn.Module or "batchnorm", optional
+        An independently trained model, for ``agreescore``, or the model itself with other statistics, see `extract`.
     rotation_head : callable, optional
         For ``rotation``, see `extract`.
     **options
