@@ -1,0 +1,38 @@
+"""The second opinion of BatchNorm from images to estimates, on real digits."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
+
+import second_opinion  # noqa: E402
+import sources  # noqa: E402
+from gdscore import metasets  # noqa: E402
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
+
+
+def test_both_ways_of_estimating_and_going_on(tmp_path, monkeypatch, capsys):
+    source = small_source(tmp_path, monkeypatch)
+    monkeypatch.setitem(sources.SOURCES, source.name, replace(source, natural=(("ucidigits", "train"),)))
+    few = metasets.corruptions((2, 6), names=("fog", "contrast", "pixelate", "gaussian_noise"))
+    monkeypatch.setattr("gdscore.estimator.core.default_shifts", lambda *_: few)
+    file = tmp_path / "out.csv"
+    given = [source.name, "--rows", "150", "--output", str(file)]
+    second_opinion.main(given)
+    first = file.read_text()
+    rows = list(csv.DictReader(first.splitlines()))
+    assert [row["set"] for row in rows] == [f"{source.name}/unshifted", f"{source.name}/train"]
+    for row in rows:
+        assert float(row["batchnorm_low"]) <= float(row["batchnorm"]) <= float(row["batchnorm_high"])
+        assert float(row["alone_low"]) <= float(row["alone"]) <= float(row["alone_high"])
+        assert float(row["alone"]) == pytest.approx(float(row["truth"]), abs=0.2)
+        assert row["alone"] != row["batchnorm"]
+        assert row["command"] == f"benchmarks/second_opinion.py {source.name} --rows 150"
+    second_opinion.main(given)
+    assert file.read_text() == first
+    assert capsys.readouterr().out.count("1 shifted sets") == 4
