@@ -1,15 +1,17 @@
 """How good are estimates? The library's estimator and the direct ones, on families left out and on natural shifts.
 
     python benchmarks/estimates.py                  # from the committed cells, seconds on a CPU
-    python benchmarks/estimates.py --cells out/cells
+    python benchmarks/estimates.py --cells out/cells --output out --page ""
 
 Reads what ``cells.py`` wrote: ``metasets/<source>.csv``, shifted copies of the source's held-out data, to calibrate on,
 and ``deployed``, ``mixed``, the sets to judge, whose labels serve for the truth alone. Writes
-``benchmarks/results/estimates.csv``, one row a set, and a summary.
+``benchmarks/results/estimates.csv``, one row a set; ``estimates-summary.csv``, one row for each benchmark, kind of shift
+and estimator; and the tables of ``docs/estimator.md``.
 
 - Corruptions: a family is left out of calibration, with every composition it is part of, and its sets of the test data
   are estimated; family by family.
 - Natural pairs, subpopulations, label shift and unshifted test sets: calibrated on everything.
+- Direct estimates: with temperature, intervals of sampling alone, as `gdscore.direct_estimate` gives them.
 
 The recipe (scores, ten neighbours) was chosen on PACS and the digits; CIFAR-100 subpopulations had no part in it.
 """
@@ -21,14 +23,35 @@ from pathlib import Path
 import numpy as np
 
 from gdscore.estimator import Calibration, Judge
+from gdscore.estimator.direct import DIRECT, ERROR_RATES, sampling_error
 from gdscore.estimator.interval import parts_of
 from gdscore.estimator.sizes import SizeEffect
+from tables_page import fill
 
-RESULTS = Path(__file__).resolve().parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 COLUMNS = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", "frechet": "frechet", "agreescore": "soft"}
 ALONE = ("cot", "nuclear", "confscore", "frechet")
-DIRECT = {"cot@T": -1, "cott@T": 1, "atc@T": 1, "doc@T": 1, "confscore@T": 1, "agreescore": -1}
+OWN = {"estimator alone": False, "estimator + second model": True}
+# A temperature changes no predicted class, so none of AgreeScore.
+TEMPERED = {name: name if name == "agreescore" else f"{name}@T" for name in DIRECT}
+# Rows that transport scores of the cells are computed on, as in panel.py, which needs PyTorch.
+TRANSPORT_ROWS = 4000
 CHOSEN_ON = ("pacs", "mnist", "mnistm", "usps")
+LEVEL = 0.9
+SETS = {
+    ("cifar10", "corruption"): "CIFAR-10 ResNet-18, {} corrupted test sets, family left out",
+    ("pacs", "natural"): "PACS, {} pairs (ResNet-18 from scratch, 64 px)",
+    ("digits", "natural"): "digits, {} pairs (small CNN)",
+    ("cifar100sub", "natural"): "CIFAR-100, subclasses not trained on, {} splits (ResNet-18)",
+    ("all", "natural"): "natural, all benchmarks, {} pairs",
+    ("cifar10", "label-shift"): "CIFAR-10, {} Dirichlet mixes of the test set's classes",
+    ("digits", "label-shift"): "digits, {} class mixes",
+    ("cifar100sub", "label-shift"): "CIFAR-100, {} class mixes",
+    ("cifar10", "unshifted"): "CIFAR-10, {} unshifted test set",
+    ("digits", "unshifted"): "digits, {} unshifted test sets",
+    ("cifar100sub", "unshifted"): "CIFAR-100, {} unshifted test sets",
+}
 
 
 def read(file):
@@ -43,9 +66,6 @@ def family(row):
     if ":" not in row["set"]:
         return row["family"]
     return "+".join(part.rsplit("-", 1)[0] for part in row["set"].split(":")[1].split("+"))
-
-
-LEVEL = 0.9
 
 
 def fitted(rows, scores, *, without=None):
@@ -69,6 +89,12 @@ def judged(judge, row, scores):
     return dict(zip(("accuracy", "low", "high"), judge.judge(values, int(row["n"]), LEVEL), strict=True))
 
 
+def direct(name, row):
+    """Accuracy by one score of a cell."""
+    value = float(row[TEMPERED[name]])
+    return min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
+
+
 def estimates(cells, source, peer):
     """One row for every set that the source meets."""
     scores = list(COLUMNS) if peer else list(ALONE)
@@ -82,13 +108,10 @@ def estimates(cells, source, peer):
         for row in targets:
             if row["family"] != name:
                 continue
-            found = judged(judge, row, scores)
-            line = {"source": source, "kind": kind, "set": row["set"], "n": row["n"], "peer": peer}
-            line |= {"truth": float(row["accuracy"])} | found
-            line |= {
-                column: float(row[column]) if sign > 0 else 1 - float(row[column]) for column, sign in DIRECT.items()
-            }
-            yield line
+            about = {"source": source, "kind": kind, "set": row["set"], "n": int(row["n"]), "peer": peer}
+            numbers = {"truth": float(row["accuracy"])} | judged(judge, row, scores)
+            numbers |= {column: direct(one, row) for one, column in TEMPERED.items()}
+            yield about | {key: round(float(value), 5) for key, value in numbers.items()}
 
 
 def benchmark_of(source):
@@ -96,47 +119,92 @@ def benchmark_of(source):
     return "digits" if data in ("mnist", "mnistm", "usps") else data.rstrip("0123456789") if "sub" in data else data
 
 
+def sampled(column, row):
+    """A direct estimate with its interval, as `gdscore.direct_estimate` makes it of the rows that were used."""
+    rows = min(row["n"], TRANSPORT_ROWS) if column.startswith("cot") else row["n"]
+    error = sampling_error(row[column], rows, LEVEL)
+    return row[column], max(0.0, row[column] - error), min(1.0, row[column] + error)
+
+
 def summary(rows):
-    """Mean absolute error, bias, coverage and width in points, by benchmark, kind of shift and second model."""
+    """Mean absolute error, bias, coverage and width in points, by benchmark, kind of shift and estimator."""
+    named = [(benchmark_of(row["source"]), row) for row in rows]
+    named += [("all", row) for row in rows if row["kind"] == "natural"]
     groups = {}
-    for row in rows:
-        groups.setdefault((benchmark_of(row["source"]), row["kind"], row["peer"]), []).append(row)
-    for (benchmark, kind, peer), members in groups.items():
-        truth = np.array([r["truth"] for r in members])
-        said, low, high = (np.array([r[key] for r in members]) for key in ("accuracy", "low", "high"))
-        line = {"benchmark": benchmark, "kind": kind, "peer": peer, "sets": len(members)}
-        line |= {"mae": 100 * np.abs(said - truth).mean(), "bias": 100 * (said - truth).mean()}
-        line |= {"coverage": 100 * np.mean((low <= truth) & (truth <= high)), "width": 100 * (high - low).mean()}
-        for column in DIRECT:
-            line[f"{column} mae"] = 100 * np.abs(np.array([r[column] for r in members]) - truth).mean()
-        line["chosen on"] = members[0]["source"].split("-")[0] in CHOSEN_ON
-        yield {key: round(value, 2) if isinstance(value, float) else value for key, value in line.items()}
+    for benchmark, row in named:
+        groups.setdefault((benchmark, row["kind"]), []).append(row)
+    for (benchmark, kind), members in groups.items():
+        for estimator in (*OWN, *TEMPERED.values()):
+            own = [row for row in members if row["peer"] == OWN.get(estimator, False)]
+            truth = np.array([row["truth"] for row in own])
+            intervals = (
+                (row["accuracy"], row["low"], row["high"]) if estimator in OWN else sampled(estimator, row)
+                for row in own
+            )
+            said, low, high = np.array(list(intervals)).T
+            numbers = {"mae": np.abs(said - truth).mean(), "bias": (said - truth).mean()}
+            numbers |= {"coverage": np.mean((low <= truth) & (truth <= high)), "width": (high - low).mean()}
+            yield (
+                {"benchmark": benchmark, "kind": kind, "estimator": estimator, "sets": len(own)}
+                | {key: round(100 * float(value), 3) for key, value in numbers.items()}
+                | {"chosen on": sum(row["source"].split("-")[0] in CHOSEN_ON for row in own)}
+            )
+
+
+def page_tables(lines):
+    """The estimator's table and that of the direct ones, as Markdown."""
+    found = {(line["benchmark"], line["kind"], line["estimator"]): line for line in lines}
+
+    def covered(line):
+        share = line["coverage"]
+        return f"{share:.0f} %" if line["sets"] > 25 else f"{share * line['sets'] / 100:.0f} of {line['sets']}"
+
+    def signed(value):
+        return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
+
+    heads = ("error", "bias", "covered", "width")
+    own = [f"| sets | {' | '.join((*heads, *(f'+ peer: {head}' for head in heads)))} |", "|---" * 9 + "|"]
+    others = [f"| sets | {' | '.join(f'`{name}`' for name in TEMPERED)} | widths |", "|---" * (len(TEMPERED) + 2) + "|"]
+    for key, title in SETS.items():
+        both = [found[(*key, estimator)] for estimator in OWN]
+        name = title.format(both[0]["sets"])
+        cells = [f"{r['mae']:.1f} | {signed(r['bias'])} | {covered(r)} | {r['width']:.1f}" for r in both]
+        own.append(f"| {name} | {' | '.join(cells)} |")
+        each = [found[(*key, column)] for column in TEMPERED.values()]
+        cells = [f"{r['mae']:.1f} / {signed(r['bias'])} / {covered(r)}" for r in each]
+        widths = [r["width"] for r in each]
+        others.append(f"| {name} | {' | '.join(cells)} | {min(widths):.1f} to {max(widths):.1f} |")
+    return {"estimates": "\n".join(own), "direct": "\n".join(others)}
 
 
 def write(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]))
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.5f}" if isinstance(value, float) else value for key, value in row.items()})
+        writer.writerows(rows)
 
 
-def main():
+def main(given=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=Path, default=RESULTS / "cells")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    parser.add_argument("--page", default=str(ROOT / "docs" / "estimator.md"), help="page to fill; empty for none")
+    options = parser.parse_args(given)
     sources = sorted(file.stem for file in (options.cells / "metasets").glob("*.csv"))
     rows = [row for source in sources for peer in (False, True) for row in estimates(options.cells, source, peer)]
     lines = list(summary(rows))
     write(options.output / "estimates.csv", rows)
     write(options.output / "estimates-summary.csv", lines)
+    if options.page:
+        fill(Path(options.page), page_tables(lines))
     for line in lines:
+        if line["estimator"] == next(iter(OWN)):
+            print(
+                f"\n{line['benchmark'] + ' ' + line['kind']:<24} {line['sets']:>3} sets  error   bias  covered  width"
+            )
         print(
-            f"{line['benchmark']:>11} {line['kind']:<11} {'second model' if line['peer'] else 'alone':<12} {line['sets']:>3} sets: "
-            f"off by {line['mae']:.1f} (bias {line['bias']:+.1f}), {line['coverage']:.0f} % covered, width {line['width']:.0f}; "
-            + ", ".join(f"{column} {line[f'{column} mae']:.1f}" for column in DIRECT)
+            f"  {line['estimator']:<32} {line['mae']:>5.1f}  {line['bias']:>+5.1f}  {line['coverage']:>5.0f} %  {line['width']:>5.1f}"
         )
 
 

@@ -8,26 +8,52 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from estimates import benchmark_of
+
 ROOT = Path(__file__).resolve().parents[1]
 ACCENT, GREY = "#b23c17", "#8a8a8a"
+NATURAL = {
+    "pacs": ("o", "PACS"),
+    "digits": ("s", "digits"),
+    "cifar100sub": ("^", "CIFAR-100 subclasses"),
+}
 
 
 def values(rows, key):
     return [100 * float(row[key]) for row in rows]
 
 
-def panel(axes, rows, title, *, intervals):
+def panel(axes, rows, title, marks):
     axes.plot([0, 100], [0, 100], color="#bbbbbb", linewidth=0.8, zorder=0)
-    truth, said = values(rows, "truth"), values(rows, "accuracy")
     for column, marker, name in (("cot@T", "x", "COT"), ("atc@T", "+", "ATC")):
         axes.scatter(
-            truth, values(rows, column), marker=marker, s=18, linewidths=0.8, color=GREY, label=f"{name}, temperature"
+            values(rows, "truth"),
+            values(rows, column),
+            marker=marker,
+            s=18,
+            linewidths=0.8,
+            color=GREY,
+            label=f"{name}, temperature",
         )
-    if intervals:
-        below = [a - b for a, b in zip(said, values(rows, "low"), strict=True)]
-        above = [b - a for a, b in zip(said, values(rows, "high"), strict=True)]
-        axes.errorbar(truth, said, yerr=[below, above], fmt="none", ecolor=ACCENT, elinewidth=0.9, alpha=0.6)
-    axes.scatter(truth, said, s=16, color=ACCENT, label="gdscore", zorder=3)
+    for benchmark, (marker, name) in marks.items():
+        own = [row for row in rows if benchmark_of(row["source"]) == benchmark]
+        truth, said = values(own, "truth"), values(own, "accuracy")
+        # White edges keep apart what lies on top of each other.
+        axes.scatter(
+            truth,
+            said,
+            marker=marker,
+            s=28,
+            color=ACCENT,
+            edgecolors="white",
+            linewidths=0.5,
+            label=name,
+            zorder=3,
+        )
+        if len(marks) > 1:
+            below = [a - b for a, b in zip(said, values(own, "low"), strict=True)]
+            above = [b - a for a, b in zip(said, values(own, "high"), strict=True)]
+            axes.errorbar(truth, said, yerr=[below, above], fmt="none", ecolor=ACCENT, elinewidth=0.9, alpha=0.6)
     axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="true accuracy, %", title=title)
     axes.title.set_fontsize(9)
     axes.set_aspect("equal")
@@ -40,10 +66,13 @@ def main():
     left, right = figure.subplots(1, 2, sharey=True)
     corrupted = [row for row in rows if row["kind"] == "corruption"]
     natural = [row for row in rows if row["kind"] == "natural"]
-    panel(left, corrupted, f"{len(corrupted)} corrupted CIFAR-10 test sets, family left out", intervals=False)
-    panel(right, natural, f"{len(natural)} natural shifts, with 90 % intervals", intervals=True)
+    title = f"{len(corrupted)} corrupted CIFAR-10 test sets, family left out"
+    panel(left, corrupted, title, {"cifar10": ("o", "gdscore")})
+    panel(right, natural, f"{len(natural)} natural shifts, with 90 % intervals", NATURAL)
     left.set_ylabel("estimate without labels, %")
     left.legend(frameon=False, fontsize=8, loc="upper left")
+    handles, names = right.get_legend_handles_labels()
+    right.legend(handles[2:], names[2:], frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.27, 1))
     figure.savefig(ROOT / "docs" / "images" / "estimates.png", bbox_inches="tight", metadata={"Software": None})
 
 

@@ -150,6 +150,10 @@ class TestWarnings:
         assert any("a alone would say 20%" in w for w in cautions.about_scores({"a": 0.2, "b": 0.9}))
         assert cautions.about_scores({"a": 0.6, "b": 0.7}) == []
         assert cautions.about_scores({"a": 0.6}) == []
+        # Less will do where accuracy has fallen: on unseen subclasses of CIFAR-100 scores are 20 to 30 points apart.
+        assert cautions.about_scores({"a": 0.45, "b": 0.7}) == []
+        assert cautions.about_scores({"a": 0.45, "b": 0.7}, fallen=0.2)
+        assert cautions.about_scores({"a": 0.6, "b": 0.7}, fallen=0.2) == []
 
     def test_another_model(self, fitted):
         target = said(800, seed=3, noise=1.4)

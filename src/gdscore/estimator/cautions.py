@@ -24,6 +24,8 @@ SMALL_REFERENCE = 500
 TOO_EASY = 0.995
 FAR_MIX = 0.15
 DISAGREEMENT = 0.3
+DISAGREEMENT_IF_FALLEN = 0.2
+FALLEN = 0.1
 FAR = 3.0
 
 
@@ -73,12 +75,12 @@ def about_class_mix(
     return found
 
 
-def about_scores(opinions: dict[str, float]) -> list[str]:
-    """Scores that, each by itself, say very different things."""
+def about_scores(opinions: dict[str, float], fallen: float = 0.0) -> list[str]:
+    """Scores that, each by itself, say very different things; less will do where accuracy has fallen already."""
     if len(opinions) < 2:
         return []
     low, high = min(opinions, key=lambda k: opinions[k]), max(opinions, key=lambda k: opinions[k])
-    if opinions[high] - opinions[low] < DISAGREEMENT:
+    if opinions[high] - opinions[low] < (DISAGREEMENT if fallen < FALLEN else DISAGREEMENT_IF_FALLEN):
         return []
     return [
         f"scores disagree: {low} alone would say {opinions[low]:.0%}, {high} alone {opinions[high]:.0%}; this shift "

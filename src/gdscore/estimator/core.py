@@ -282,7 +282,7 @@ class AccuracyEstimator:
             source_accuracy=self.reference_accuracy_,
             scores=found.scores,
             per_class=recalls(found.profile, accuracy, low, high, level),
-            warnings=[*strange, *self._warnings(found, corrected)],
+            warnings=[*strange, *self._warnings(found, accuracy, corrected)],
             class_mix_accuracy=corrected,
             method=self.regressor,
             confidence=found.confidence,
@@ -305,14 +305,15 @@ class AccuracyEstimator:
                 strange += cautions.about_model(self.fingerprint_.matches(part))
             yield part
 
-    def _warnings(self, found: Description, corrected: float | None) -> list[str]:
+    def _warnings(self, found: Description, accuracy: float, corrected: float | None) -> list[str]:
+        opinions = self.judge_.opinions(found.scores, found.rows)
         return [
             *cautions.about_rows(found.rows),
             *cautions.about_reference(self.reference_rows_, self.reference_accuracy_),
             *cautions.about_class_mix(
                 found.predicted_mix, self.reference_mix_, found.rows, self.reference_rows_, corrected
             ),
-            *cautions.about_scores(self.judge_.opinions(found.scores, found.rows)),
+            *cautions.about_scores(opinions, self.reference_accuracy_ - accuracy),
             *cautions.about_distance(self.judge_.distance(found.scores, found.rows)),
             *cautions.about_outputs_only(self.outputs_only_),
             *cautions.about_level(self.level, self.judge_.reachable_level, self.judge_.n_kinds),
