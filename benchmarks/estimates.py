@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from gdscore.estimator import Calibration, Judge
+from gdscore.estimator.cautions import about_scores
 from gdscore.estimator.direct import DIRECT, ERROR_RATES, sampling_error
 from gdscore.estimator.interval import parts_of
 from gdscore.estimator.sizes import SizeEffect
@@ -85,8 +86,12 @@ def fitted(rows, scores, *, without=None):
 
 
 def judged(judge, row, scores):
-    values = {name: float(row[COLUMNS[name]]) for name in scores}
-    return dict(zip(("accuracy", "low", "high"), judge.judge(values, int(row["n"]), LEVEL), strict=True))
+    """Accuracy with its bounds, and whether the scores are so far apart that the estimator would warn."""
+    values, rows = {name: float(row[COLUMNS[name]]) for name in scores}, int(row["n"])
+    accuracy, low, high = judge.judge(values, rows, LEVEL)
+    itself = [a for a, name in zip(judge.table.accuracy, judge.table.families, strict=True) if name == "resampled-none"]
+    warned = bool(about_scores(judge.opinions(values, rows), float(np.mean(itself)) - accuracy))
+    return {"accuracy": accuracy, "low": low, "high": high, "disagree": float(warned)}
 
 
 def direct(name, row):
@@ -144,6 +149,7 @@ def summary(rows):
             said, low, high = np.array(list(intervals)).T
             numbers = {"mae": np.abs(said - truth).mean(), "bias": (said - truth).mean()}
             numbers |= {"coverage": np.mean((low <= truth) & (truth <= high)), "width": (high - low).mean()}
+            numbers["disagree"] = np.mean([row["disagree"] for row in own]) if estimator in OWN else np.nan
             yield (
                 {"benchmark": benchmark, "kind": kind, "estimator": estimator, "sets": len(own)}
                 | {key: round(100 * float(value), 3) for key, value in numbers.items()}

@@ -71,20 +71,20 @@ def test_committed_summary(rows, found):
     made = list(estimates.summary(rows))
     assert len(made) == len(found) == 11 * 8
     for line, there in zip(made, found.values(), strict=True):
-        assert line == pytest.approx(there, abs=2e-3)
+        assert line == pytest.approx(there, abs=2e-3, nan_ok=True)
 
 
 def test_summary():
     row = {"source": "mnist-small", "kind": "natural", "peer": False, "n": 1000}
-    row |= {"truth": 0.5, "accuracy": 0.6, "low": 0.55, "high": 0.8}
+    row |= {"truth": 0.5, "accuracy": 0.6, "low": 0.55, "high": 0.8, "disagree": 1.0}
     row |= dict.fromkeys(estimates.TEMPERED.values(), 0.4) | {"atc@T": 0.51}
-    rows = [row, row | {"accuracy": 0.4, "low": 0.3}]
+    rows = [row, row | {"accuracy": 0.4, "low": 0.3, "disagree": 0.0}]
     lines = list(estimates.summary([*rows, *(row | {"peer": True, "accuracy": 0.7} for row in rows)]))
     found = {(line["benchmark"], line["kind"], line["estimator"]): line for line in lines}
     assert {key[:2] for key in found} == {("digits", "natural"), ("all", "natural")}
     alone = found["digits", "natural", ALONE]
     assert (alone["mae"], alone["bias"], alone["coverage"], alone["width"]) == (10.0, 0.0, 50.0, 37.5)
-    assert (alone["sets"], alone["chosen on"]) == (2, 2)
+    assert (alone["sets"], alone["chosen on"], alone["disagree"]) == (2, 2, 50.0)
     assert found["digits", "natural", PEER]["bias"] == 20.0
     doc, atc = (found["all", "natural", name] for name in ("doc@T", "atc@T"))
     assert (doc["mae"], doc["bias"], doc["coverage"]) == (10.0, -10.0, 0.0)
@@ -202,6 +202,21 @@ def test_estimators_in_the_prose(page, found, rows):
     ]
     assert min(ahead) > -0.1
     assert max(ahead) == pytest.approx(0.5, abs=0.05)
+
+
+def test_scores_that_disagree_in_the_prose(page, found):
+    share = {key[:2]: found[(*key, ALONE)] for key in ((b, k) for b, k, e in found if e == ALONE)}
+
+    def count(*key):
+        return round(share[key]["disagree"] * share[key]["sets"] / 100)
+
+    warned = [count("cifar100sub", "natural"), count("digits", "natural"), count("pacs", "natural")]
+    assert (
+        f"on {warned[0]} of 4 splits of CIFAR-100, {warned[1]} of 6 pairs of digits and {warned[2]} of 12 of PACS"
+        in page
+    )
+    assert f"on {count('cifar10', 'corruption')} of 95 corrupted sets and none of 8 unshifted ones" in page
+    assert sum(count(name, "unshifted") for name in ("cifar10", "digits", "cifar100sub")) == 0
 
 
 def test_direct_intervals_in_the_prose(page, found):
