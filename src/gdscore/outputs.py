@@ -18,13 +18,11 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._hashing import id_words, label_hash, row_key, value_words
+from gdscore._softmax import Softmax, log_probabilities, softmax
 from gdscore._validation import check_outputs, check_rows, row_checks
 from gdscore.errors import GdscoreError
 
 __all__ = ["Outputs"]
-
-_SMALLEST = float(np.finfo(np.float32).smallest_normal)
-"""What a probability of 0 counts as, in every precision."""
 
 
 class Outputs:
@@ -211,9 +209,7 @@ class Outputs:
         """Logits Z in working precision; log-probabilities where probabilities were given."""
         if "probabilities" not in self._given:
             return arrays.working(self._get("logits"))
-        p = arrays.working(self._given["probabilities"])
-        xp = namespace(p)
-        return xp.log(xp.clip(p, _SMALLEST, None))
+        return log_probabilities(arrays.working(self._given["probabilities"]))
 
     @cached_property
     def features(self) -> Array:
@@ -221,54 +217,38 @@ class Outputs:
         return arrays.working(self._get("features"))
 
     @cached_property
-    def _softmax(self) -> tuple[Array, Array, Array, Array]:
-        # The top class is left out of the sum: 1 − confidence then keeps its digits however large the margin.
-        z = self.logits
-        xp = namespace(z)
-        with arrays.full_precision(z):
-            top = xp.argmax(z, axis=1)
-            peak = arrays.pick(z, top)
-            e = arrays.put(xp.exp(z - peak[:, None]), top, 0.0)
-            others = xp.sum(e, axis=1)
-            e = arrays.put(e, top, 1.0)
-            e /= (1.0 + others)[:, None]
-        return e, top, peak, others
+    def _softmax(self) -> Softmax:
+        return softmax(self.logits)
 
     @property
     def probabilities(self) -> Array:
         """S = softmax(Z), shape (m, K)."""
-        return self._softmax[0]
+        return self._softmax.probabilities
 
     @property
     def predictions(self) -> Array:
         """ŷ = argmax of the logits, the first of equals."""
-        return self._softmax[1]
+        return self._softmax.predictions
 
     @cached_property
     def confidence(self) -> Array:
         """c, the largest probability of each row."""
-        return 1.0 / (1.0 + self._softmax[3])
+        return self._softmax.confidence()
 
     @cached_property
     def doubt(self) -> Array:
         """1 − c with full relative precision, also where c rounds to 1."""
-        others = self._softmax[3]
-        return others / (1.0 + others)
+        return self._softmax.doubt()
 
     @cached_property
     def logsumexp(self) -> Array:
         """Ln Σ exp(Z) of each row."""
-        _, _, peak, others = self._softmax
-        return peak + namespace(peak).log1p(others)
+        return self._softmax.logsumexp()
 
     @cached_property
     def entropy(self) -> Array:
         """H = −Σ S ln S of each row, with full relative precision near 0."""
-        s, _, peak, others = self._softmax
-        xp = namespace(s)
-        # Far below the top s is 0, but 0 · ∞ would not be.
-        below = xp.clip(self.logits - peak[:, None], -1e4, None)
-        return xp.log1p(others) - xp.sum(s * below, axis=1)
+        return self._softmax.entropy()
 
     @cached_property
     def correct(self) -> Array:

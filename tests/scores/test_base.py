@@ -373,6 +373,18 @@ class TestWhatAReviewFound:
         turned = gdscore.create_score("rotation").update(made(10)).update(made(10, keep=("rotation_logits",)))
         assert turned.n_rows == 20
 
+    @pytest.mark.parametrize(
+        ("key", "value"), [("shape.n_classes", "ten"), ("source_shape.n_classes", None), ("pending.colours", [1])]
+    )
+    def test_a_damaged_part_changes_nothing(self, key, value):
+        out = made(200)
+        state = gdscore.create_score("gdscore").update(out).state_dict()
+        score = gdscore.create_score("gdscore").update(out[:150])
+        before = score.compute()
+        with pytest.raises(gdscore.GdscoreError, match="damaged"):
+            score.load_state_dict(state | {key: value})
+        assert (score.compute(), score.n_rows) == (before, 150)
+
     def test_damaged_states(self):
         state = ready("atc", SOURCE).update(made(10)).state_dict()
         score = ready("atc", SOURCE).update(made(20))

@@ -13,7 +13,6 @@ A method is written as three small steps over NumPy-like arrays: `measure` turns
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import warnings
 from collections.abc import Iterable, Mapping
@@ -27,13 +26,14 @@ from gdscore._arrays import Array
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 from gdscore.scores._fitting import fit_together
+from gdscore.scores._layout import checked_names, checked_shape, counts_of
 from gdscore.scores._rechunk import CHUNK_ROWS, Rechunker
+from gdscore.scores._saved import SavedScore, whole
 
 __all__ = ["Score", "Stats"]
 
 Stats: TypeAlias = dict[str, Array]
 HostStats: TypeAlias = dict[str, NDArray[Any]]
-_FORMAT = "gdscore score state, version 1"
 
 
 class Score:
@@ -190,57 +190,30 @@ class Score:
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
-        bad = self._first_unsound()
-        state: dict[str, Any] = {
-            "format": _FORMAT,
-            "name": self.name,
-            "options": json.dumps(self.options),
-            "rows": self._counted,
-            "chunks": self._chunks,
-            "unsound": -1 if bad is None else bad,
-            **{f"shape.{key}": value for key, value in self._shape.items() if value is not None},
-            **{f"source_shape.{key}": value for key, value in self.source_shape.items()},
-            **{f"learned.{key}": getattr(self, key) for key in self.learned if self.fitted},
-            **{f"stats.{key}": arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
+        parts: dict[str, Mapping[str, Any]] = {
+            "shape": self._shape,
+            "source_shape": self.source_shape,
+            "learned": {key: getattr(self, key) for key in self.learned if self.fitted},
+            "stats": {key: arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
+            **{label: rows.to_numpy().arrays for label, rows in self._kept_rows().items() if rows is not None},
         }
-        for label, rest in self._kept_rows().items():
-            if rest is not None:
-                state.update({f"{label}.{key}": value for key, value in rest.to_numpy().arrays.items()})
-        return state
+        bad = self._first_unsound()
+        return SavedScore(self.name, self.options, self._counted, self._chunks, bad, parts).flat()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Score:
         """Go on from a saved state of the same name and options; nothing changes when it is another."""
-        if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
-            found = state.get("format") if isinstance(state, Mapping) else type(state).__name__
-            raise GdscoreError(f"Expected a {_FORMAT}, but got {found!r}")
-        try:
-            name, options = str(state["name"]), json.loads(state["options"])
-            counted, chunks, unsound = (int(state[key]) for key in ("rows", "chunks", "unsound"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise GdscoreError(f"Expected the whole state of a score, but it is damaged: {error}") from None
-        if name != self.name:
-            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{name}`")
-        if options != json.loads(json.dumps(self.options)):
-            raise GdscoreError(
-                f"Expected a state of `{self.name}` with options {self.options}, but it was saved with {options}"
-            )
-        parts: dict[str, dict[str, Any]] = {}
-        for key, value in state.items():
-            if "." in key:
-                group, entry = key.split(".", 1)
-                parts.setdefault(group, {})[entry] = value
-        learned = parts.get("learned", {})
-        if learned and set(learned) != set(self.learned):
-            raise GdscoreError(f"Expected a state of `{name}` with {sorted(self.learned)}, but got {sorted(learned)}")
-        kept = {k: Outputs(**v) for k, v in parts.items() if k in ("pending", "pool")}
+        saved = SavedScore.read(state)
+        saved.check_belongs_to(self.name, self.options, self.learned)
+        parts = saved.parts
+        with whole():
+            kept = {k: Outputs(**v) for k, v in parts.items() if k in ("pending", "pool")}
         self.reset()
-        for entry, value in learned.items():
+        for entry, value in parts.get("learned", {}).items():
             setattr(self, entry, value)
         self._stats = {k: np.asarray(v) for k, v in parts["stats"].items()} if "stats" in parts else None
-        self._shape = {k: int(v) for k, v in parts.get("shape", {}).items()}
-        self.source_shape = {k: int(v) for k, v in parts.get("source_shape", {}).items()}
-        self._counted, self._chunks = counted, chunks
-        self._unsound = np.asarray(unsound) if unsound >= 0 else None
+        self._shape, self.source_shape = dict(parts["shape"]), dict(parts["source_shape"])
+        self._counted, self._chunks = saved.rows, saved.chunks
+        self._unsound = None if saved.unsound is None else np.asarray(saved.unsound)
         self._restore_rows(kept)
         return self
 
@@ -262,29 +235,13 @@ class Score:
         if not self.fitted:
             labelled = "labelled " if "labels" in self.source_inputs else ""
             raise GdscoreError(f"`{self.name}` needs {labelled}source data: call fit(source) first, or pass source=")
-        shape = {}
-        if "logits" in self.inputs:
-            shape["n_classes"] = outputs.n_classes
-        if "features" in self.inputs:
-            shape["n_features"] = outputs.n_features
-        for what, there in self.source_shape.items():
-            if shape[what] != there:
-                kind = what.removeprefix("n_")
-                raise GdscoreError(f"Expected {there} {kind} as in the source, but the outputs have {shape[what]}")
-        for what, seen in self._shape.items():
-            if shape[what] != seen:
-                raise GdscoreError(f"Expected {what} to stay {seen} as in the rows before, but got {shape[what]}")
-        names = frozenset(outputs.only(self.inputs).arrays)
-        if self._names not in (None, names):
-            seen_names, came = sorted(self._names or ()), sorted(names)
-            raise GdscoreError(f"Expected the arrays to stay {seen_names} as in the rows before, but got {came}")
-        self._shape = {k: v for k, v in shape.items() if v is not None}
-        self._names = names
+        shape = checked_shape(outputs, self.inputs, self.source_shape, self._shape)
+        self._names = checked_names(outputs, self.inputs, self._names)
+        self._shape = shape
 
     def compared_with_source(self) -> list[str]:
         """Which of ``n_classes`` and ``n_features`` must be the source's."""
-        both = self.inputs & self.source_inputs
-        return [what for what, name in (("n_classes", "logits"), ("n_features", "features")) if name in both]
+        return counts_of(self.inputs & self.source_inputs)
 
     def absorb(self, chunk: Outputs) -> None:
         """Add one whole chunk to the statistics."""

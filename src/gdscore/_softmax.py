@@ -1,0 +1,68 @@
+"""Softmax of logits and what follows from it, with full relative precision for rows as sure as can be.
+
+With ẑ the largest logit of a row and R = Σ exp(z − ẑ) over the other classes, the confidence is c = 1 / (1 + R). R is
+kept, as 1 − c and the entropy would lose all their digits if they were computed from a c that rounds to 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gdscore import _arrays as arrays
+from gdscore._arrays import Array, namespace
+
+__all__ = ["Softmax", "log_probabilities", "softmax"]
+
+_SMALLEST = float(np.finfo(np.float32).smallest_normal)
+"""What a probability of 0 counts as, in every precision."""
+
+
+class Softmax(NamedTuple):
+    """Logits and probabilities (m, K), and of each row the class of the largest logit ẑ, ẑ itself and R."""
+
+    logits: Array
+    probabilities: Array
+    predictions: Array
+    peak: Array
+    others: Array
+
+    def confidence(self) -> Array:
+        """Largest probability c = 1 / (1 + R) of each row."""
+        return 1.0 / (1.0 + self.others)
+
+    def doubt(self) -> Array:
+        """1 − c = R / (1 + R) of each row."""
+        return self.others / (1.0 + self.others)
+
+    def logsumexp(self) -> Array:
+        """Ln Σ exp(z) = ẑ + ln(1 + R) of each row."""
+        return self.peak + namespace(self.peak).log1p(self.others)
+
+    def entropy(self) -> Array:
+        """H = ln(1 + R) − Σ s (z − ẑ) of each row."""
+        xp = namespace(self.logits)
+        # Far below the top s is 0, but 0 · ∞ would not be.
+        below = xp.clip(self.logits - self.peak[:, None], -1e4, None)
+        return xp.log1p(self.others) - xp.sum(self.probabilities * below, axis=1)
+
+
+def softmax(logits: Array) -> Softmax:
+    """Softmax of every row of a matrix in working precision."""
+    xp = namespace(logits)
+    with arrays.full_precision(logits):
+        top = xp.argmax(logits, axis=1)
+        peak = arrays.pick(logits, top)
+        # The top class is left out of the sum: 1 − confidence then keeps its digits however large the margin.
+        e = arrays.put(xp.exp(logits - peak[:, None]), top, 0.0)
+        others = xp.sum(e, axis=1)
+        e = arrays.put(e, top, 1.0)
+        e /= (1.0 + others)[:, None]
+    return Softmax(logits, e, top, peak, others)
+
+
+def log_probabilities(p: Array) -> Array:
+    """Logarithm of probabilities, which serves as logits: its softmax is the probabilities again."""
+    xp = namespace(p)
+    return xp.log(xp.clip(p, _SMALLEST, None))
