@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
 
+import estimates  # noqa: E402
 import second_opinion  # noqa: E402
 import sources  # noqa: E402
 from gdscore import metasets  # noqa: E402
@@ -36,3 +38,19 @@ def test_both_ways_of_estimating_and_going_on(tmp_path, monkeypatch, capsys):
     second_opinion.main(given)
     assert file.read_text() == first
     assert capsys.readouterr().out.count("1 shifted sets") == 4
+
+
+def test_the_pages_say_what_was_measured():
+    root = Path(second_opinion.__file__).parents[1]
+    found = {way: (sets, mean) for way, sets, mean in second_opinion.summary(estimates.read(second_opinion.RESULTS))}
+    (sets, alone), (_, second) = found["alone"], found["batchnorm"]
+    page = " ".join((root / "docs" / "estimator.md").read_text().split())
+    covered = [round(mean["held"] * sets / 100) for mean in (alone, second)]
+    assert sets == 6
+    assert covered[0] == covered[1]
+    assert (
+        f"off by {second['off']:.1f} points instead of {alone['off']:.1f}, {covered[0]} of 6 covered as without" in page
+    )
+    assert f"intervals {second['width']:.0f} points wide instead of {alone['width']:.0f}" in page
+    readme = " ".join((root / "README.md").read_text().split())
+    assert f"(digits: off by {second['off']:.1f} points instead of {alone['off']:.1f}," in readme
