@@ -65,8 +65,7 @@ def test_square_head_is_turned_as_the_logits_say():
 
 def test_metasets_of_sub_folders(gd):
     result = gd("fit", "val.npz", "--metasets", "shifted", "-o", "own.gdscore", "--level", "0.7")
-    kinds = gdscore.AccuracyEstimator.load("own.gdscore").families_
-    assert f"Calibrated on {len(kinds)} kinds of shifts; the reference of 200 rows" in result.stdout
+    assert "Calibrated on 3 kinds of shifts; the reference of 200 rows" in result.stdout
     assert own_kinds("own.gdscore") == ["noise", "scale", "turn"]
     sets = [gdscore.MetaSet(read(path), path.parent.name) for path in sorted(Path("shifted").rglob("*.npz"))]
     gdscore.AccuracyEstimator(0.7).fit(read("val.npz"), metasets=sets).save("api.gdscore")

@@ -126,7 +126,7 @@ def _show(trials: list[Trial], estimator: AccuracyEstimator) -> None:
         console.print(f"careful: {line}", style="yellow", markup=False)
     console.print(
         f"{sum(t.held for t in trials)} of {len(trials)} intervals hold the truth. Calibrated on "
-        f"{len(estimator.families_)} kinds of shifts, none of which is among these targets.\n"
+        f"{estimator.judge_.n_kinds} kinds of shifts, none of which is among these targets.\n"
         f"{', '.join(RIVALS)}: direct estimates with temperature, which do not say how far they may be off. On average "
         f"over these {len(trials)} targets {winner} is nearer to the truth: the estimator is off by {own:.1f} points, "
         f"{best}, the best of them, by {off[best]:.1f}. Which is best is known only afterwards, and {len(trials)} "

@@ -65,7 +65,7 @@ def fit(
     estimator.save(output)
     if not quiet:
         results().print(
-            f"Calibrated on {len(estimator.families_)} kinds of shifts; the reference of {len(rows):,} rows is "
+            f"Calibrated on {estimator.judge_.n_kinds} kinds of shifts; the reference of {len(rows):,} rows is "
             f"{percent(estimator.reference_accuracy_)} accurate.\n{_left_out(estimator)}\n"
             f"Written: {output}\nNext:    gdscore estimate {output} NEW.npz",
             markup=False,
