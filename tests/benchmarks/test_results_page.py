@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from relation import read, shifted
+from relation import read, relation_of, shifted
 from tables import ablation_rows, main_rows, rises
 from tables_page import SHOWN
 
@@ -291,8 +291,13 @@ def test_cost(page):
     assert f"ProjNorm takes {speed['projnorm_over_gdscore']:.0f} times as long" in page
 
 
+def minus(value):
+    return f"{value:.3f}".replace("-", "−")
+
+
 def test_projnorm(page):
-    rows = read(RESULTS / "ablations" / "projnorm" / "usps-small.csv")
+    folder = RESULTS / "ablations" / "projnorm"
+    rows = read(folder / "usps-small.csv")
     assert [row["set"] for row in rows] == ["unshifted", "mnist", "mnistm"]
     first, second, third = (f"{100 * row['accuracy']:.1f}" for row in rows)
     assert f"with accuracies of {first}, {second} and {third} %" in page
@@ -300,4 +305,11 @@ def test_projnorm(page):
     assert f"ProjNorm is {first}, {second} and {third}, in the right order" in page
     second, third = (f"{row['gdscore'] / rows[0]['gdscore']:.2f}" for row in rows[1:])
     assert f"GdScore is 1, {second} and {third} times" in page
-    assert span([row["projnorm_seconds"] for row in rows], 0) + " s a set" in page
+    every = [row for name in ("mnist", "mnistm", "usps") for row in read(folder / f"{name}-small.csv")]
+    assert len(every) == 9
+    some = relation_of(shifted(every), "projnorm")
+    assert f"Over the six shifted sets R² is {some['r2']:.3f} and ρ {minus(some['rho'])};" in page
+    all_nine, gdscore = (relation_of(every, name) for name in ("projnorm", "gdscore"))
+    assert f"unshifted ones {all_nine['r2']:.3f} and {minus(all_nine['rho'])}" in page
+    assert f"GdScore of the same rows has {gdscore['r2']:.3f} and {minus(gdscore['rho'])}" in page
+    assert span([row["projnorm_seconds"] for row in every], 0) + " s a set" in page
