@@ -25,8 +25,8 @@ import numpy as np
 from gdscore.estimator import Calibration, Judge
 from gdscore.estimator.cautions import about_scores
 from gdscore.estimator.direct import DIRECT, ERROR_RATES, sampling_error
-from gdscore.estimator.interval import parts_of
 from gdscore.estimator.sizes import SizeEffect
+from gdscore.metasets.families import parts_of
 from tables_page import fill
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,6 @@
 """Does the model itself, with BatchNorm's statistics of each batch, help as a second model? From images to estimates.
 
-    python benchmarks/second_opinion.py usps-small mnist-small mnistm-small             # about 8 CPU minutes a source
+    python benchmarks/second_opinion.py usps-small mnist-small mnistm-small             # 3 to 7 CPU minutes a source
     python benchmarks/second_opinion.py pacs-photo-resnet18 --device cuda --rows 5000
 
 Unlike ``estimates.py``, which reads scores that ``cells.py`` measured, this goes the way of a user: trains the network if
@@ -18,9 +18,9 @@ import torch
 
 import gdscore
 from cells import Rows, commit
-from estimates import read
 from gdscore import models
 from gdscore.estimator import Judge
+from relation import read, shifted
 from sources import SOURCES
 from train import load_model, train, unit
 
@@ -69,11 +69,11 @@ def run(source, options, rows):
 
 def summary(rows):
     """Mean absolute error, coverage and mean width of both, on the shifted sets."""
-    members = [row for row in rows if row["family"] != "unshifted"]
+    members = shifted(rows)
     for way in ("alone", "batchnorm") if members else ():
-        off = [abs(float(row[way]) - float(row["truth"])) for row in members]
-        held = [float(row[f"{way}_low"]) <= float(row["truth"]) <= float(row[f"{way}_high"]) for row in members]
-        width = [float(row[f"{way}_high"]) - float(row[f"{way}_low"]) for row in members]
+        off = [abs(row[way] - row["truth"]) for row in members]
+        held = [row[f"{way}_low"] <= row["truth"] <= row[f"{way}_high"] for row in members]
+        width = [row[f"{way}_high"] - row[f"{way}_low"] for row in members]
         mean = {name: 100 * sum(v) / len(v) for name, v in (("off", off), ("held", held), ("width", width))}
         yield way, len(members), mean
 

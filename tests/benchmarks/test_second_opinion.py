@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
 
-import estimates  # noqa: E402
 import second_opinion  # noqa: E402
 import sources  # noqa: E402
 from gdscore import metasets  # noqa: E402
@@ -42,7 +41,9 @@ def test_both_ways_of_estimating_and_going_on(tmp_path, monkeypatch, capsys):
 
 def test_the_pages_say_what_was_measured():
     root = Path(second_opinion.__file__).parents[1]
-    found = {way: (sets, mean) for way, sets, mean in second_opinion.summary(estimates.read(second_opinion.RESULTS))}
+    found = {
+        way: (sets, mean) for way, sets, mean in second_opinion.summary(second_opinion.read(second_opinion.RESULTS))
+    }
     (sets, alone), (_, second) = found["alone"], found["batchnorm"]
     page = " ".join((root / "docs" / "estimator.md").read_text().split())
     covered = [round(mean["held"] * sets / 100) for mean in (alone, second)]

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gdscore.estimator.interval import LeftOut, parts_of
+from gdscore.estimator.interval import LeftOut
 from gdscore.estimator.regress import Line, Nearest
+from gdscore.metasets.families import parts_of
 
 
 @pytest.mark.parametrize("level", [0.8, 0.9])

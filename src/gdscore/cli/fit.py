@@ -78,8 +78,7 @@ def _left_out(estimator: AccuracyEstimator) -> str:
     """How well shifts of kinds that a fit has not seen are predicted: what to expect of the estimates."""
     import numpy as np
 
-    from gdscore.estimator.interval import parts_of
-    from gdscore.metasets.resampled import is_resampled
+    from gdscore.metasets.families import is_resampled, parts_of
 
     seen = estimator.calibration_
     own = np.array([not is_resampled(family) for family in seen.families])

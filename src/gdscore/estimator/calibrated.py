@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gdscore.estimator.describe import transformed
 from gdscore.estimator.sizes import COPY, Drawn, SizeEffect
-from gdscore.metasets.resampled import is_resampled
+from gdscore.metasets.families import is_resampled
 
 __all__ = ["Calibration"]
 

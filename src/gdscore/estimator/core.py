@@ -16,7 +16,7 @@ from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.class_mix import class_mix_accuracy, confusion_of
 from gdscore.estimator.describe import Describer, Description
 from gdscore.estimator.estimate import Estimate
-from gdscore.estimator.fingerprint import Fingerprint
+from gdscore.estimator.fingerprint import Fingerprint, SameModel
 from gdscore.estimator.judge import Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
@@ -27,14 +27,13 @@ from gdscore.estimator.preparing import (
     chosen_scores,
     counted,
     default_shifts,
+    possible_scores,
     temperature_of,
 )
 from gdscore.io.progress import progress_bar
 from gdscore.metasets import MetaSet, perturbed, resampled
 from gdscore.metasets.perturbed import checked_head
 from gdscore.outputs import Outputs
-from gdscore.scores._rechunk import stream
-from gdscore.scores.registry import create_score
 
 __all__ = ["AccuracyEstimator"]
 
@@ -216,7 +215,7 @@ class AccuracyEstimator:
     ) -> None:
         """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
         temperature = temperature_of(reference)
-        describer = Describer(self._possible(held), reference, temperature)
+        describer = Describer(possible_scores(self.scores, held, strict=not self._optional), reference, temperature)
         families, accuracy, found = [], [], []
         for s in sets:
             families.append(s.family)
@@ -251,25 +250,14 @@ class AccuracyEstimator:
         """Kinds of shifts calibrated on: names of families, those of compositions taken apart."""
         return self.judge_.families
 
-    def _possible(self, held: frozenset[str]) -> dict[str, dict[str, Any]]:
-        """Scores that reference and meta-sets have arrays for; those asked for by name must be possible."""
-        possible = {}
-        for name, options in self.scores.items():
-            missing = sorted(create_score(name, **options).inputs - held)
-            if not missing:
-                possible[name] = options
-            elif not self._optional:
-                raise GdscoreError(f"`{name}` needs {', '.join(missing)}, but the reference does not hold it")
-        return possible
-
     # -- estimating -----------------------------------------------------------------------------------------
 
     def estimate(self, outputs: Outputs | Iterable[Outputs]) -> Estimate:
         """Estimate the accuracy on the population that unlabelled rows come from, in one pass over them."""
         if not hasattr(self, "describer_"):
             raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
-        strange: list[str] = []
-        found = self.describer_.describe(self._same_model(outputs, strange))
+        model = SameModel(self.n_classes_, self.n_features_, self.fingerprint_)
+        found = self.describer_.describe(model.checked(outputs))
         level = min(self.level, self.judge_.reachable_level)
         accuracy, low, high = self.judge_.judge(found.scores, found.rows, level)
         corrected = class_mix_accuracy(self.confusion_, found.predicted_mix)
@@ -282,28 +270,12 @@ class AccuracyEstimator:
             source_accuracy=self.reference_accuracy_,
             scores=found.scores,
             per_class=recalls(found.profile, accuracy, low, high, level),
-            warnings=[*strange, *self._warnings(found, accuracy, corrected)],
+            warnings=[*cautions.about_model(model.recognised), *self._warnings(found, accuracy, corrected)],
             class_mix_accuracy=corrected,
             method=self.regressor,
             confidence=found.confidence,
             lookalikes=self.judge_.lookalikes(found.scores, found.rows),
         )
-
-    def _same_model(self, outputs: Outputs | Iterable[Outputs], strange: list[str]) -> Iterator[Outputs]:
-        """Pass rows on, refuse those of other shapes, and say where the first ones are of another last layer."""
-        for part in stream(outputs, "outputs"):
-            for what, there, here in (
-                ("classes", self.n_classes_, part.n_classes),
-                ("features", self.n_features_, part.n_features),
-            ):
-                if here is not None and there is not None and here != there:
-                    raise GdscoreError(
-                        f"Expected outputs with {there} {what} as in calibration, but they have {here}: is this "
-                        "another model's?"
-                    )
-            if not strange and {"logits", "features"} <= part.has and self.fingerprint_ is not None:
-                strange += cautions.about_model(self.fingerprint_.matches(part))
-            yield part
 
     def _warnings(self, found: Description, accuracy: float, corrected: float | None) -> list[str]:
         opinions = self.judge_.opinions(found.scores, found.rows)

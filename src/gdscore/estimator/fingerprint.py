@@ -7,6 +7,7 @@ as many classes and features.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
+from gdscore.scores._rechunk import stream
 
-__all__ = ["Fingerprint"]
+__all__ = ["Fingerprint", "SameModel"]
 
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
@@ -96,3 +98,29 @@ def _array(part: Any) -> Any:
 def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     x = arrays.to_numpy(outputs.features).astype(np.float64)
     return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
+
+
+@dataclass
+class SameModel:
+    """Looks at rows on their way to being described; ``recognised`` afterwards says whether their head was known."""
+
+    n_classes: int
+    n_features: int | None
+    fingerprint: Fingerprint | None
+    recognised: bool = True
+
+    def checked(self, outputs: Outputs | Iterable[Outputs]) -> Iterator[Outputs]:
+        """Pass rows on and refuse those of other shapes."""
+        for part in stream(outputs, "outputs"):
+            for what, there, here in (
+                ("classes", self.n_classes, part.n_classes),
+                ("features", self.n_features, part.n_features),
+            ):
+                if here is not None and there is not None and here != there:
+                    raise GdscoreError(
+                        f"Expected outputs with {there} {what} as in calibration, but they have {here}: is this "
+                        "another model's?"
+                    )
+            if self.recognised and self.fingerprint is not None and {"logits", "features"} <= part.has:
+                self.recognised = self.fingerprint.matches(part)
+            yield part

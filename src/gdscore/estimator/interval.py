@@ -18,21 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdscore.estimator.regress import Floats, Mask, Regressor
-from gdscore.metasets.perturbed import is_perturbed
-from gdscore.metasets.resampled import is_resampled
+from gdscore.metasets.families import is_made_of_outputs, parts_of
 
-__all__ = ["LeftOut", "parts_of"]
-
-
-def parts_of(family: str) -> frozenset[str]:
-    """Kinds of shift that a family is made of.
-
-    Examples
-    --------
-    >>> sorted(parts_of("fog+gaussian_blur"))
-    ['fog', 'gaussian_blur']
-    """
-    return frozenset(part for part in family.split("+") if part) or frozenset({family})
+__all__ = ["LeftOut"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +90,6 @@ def _quantile(values: Floats, weights: Floats, level: float) -> float:
 
 def _kinds(families: Sequence[str]) -> list[str]:
     """Kinds of shifts; of sets made of outputs only where there are not two others."""
-    shifted = [family for family in families if not is_resampled(family) and not is_perturbed(family)]
+    shifted = [family for family in families if not is_made_of_outputs(family)]
     kinds = frozenset[str]().union(*map(parts_of, shifted))
     return sorted(kinds if len(kinds) >= 2 else frozenset[str]().union(*map(parts_of, families)))

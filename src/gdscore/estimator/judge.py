@@ -14,9 +14,9 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.direct import sampling_error
 from gdscore.estimator.estimate import Lookalike
-from gdscore.estimator.interval import LeftOut, parts_of
+from gdscore.estimator.interval import LeftOut
 from gdscore.estimator.regress import Line, Nearest, Regressor, Stack, spread
-from gdscore.metasets.resampled import is_resampled
+from gdscore.metasets.families import is_resampled, parts_of
 
 __all__ = ["REGRESSORS", "Judge"]
 

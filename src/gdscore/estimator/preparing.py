@@ -25,6 +25,7 @@ __all__ = [
     "chosen_scores",
     "counted",
     "default_shifts",
+    "possible_scores",
     "temperature_of",
 ]
 
@@ -51,6 +52,20 @@ def chosen_scores(
         if regressor not in chosen:
             raise GdscoreError(f"Expected `regressor` {regressor!r} to be among `scores`, but it is not")
     return {name: dict(options) for name, options in chosen.items()}
+
+
+def possible_scores(
+    scores: Mapping[str, dict[str, Any]], held: frozenset[str], *, strict: bool
+) -> dict[str, dict[str, Any]]:
+    """Scores that reference and meta-sets have arrays for; ``strict``: all of them must be."""
+    possible = {}
+    for name, options in scores.items():
+        missing = sorted(create_score(name, **options).inputs - held)
+        if not missing:
+            possible[name] = options
+        elif strict:
+            raise GdscoreError(f"`{name}` needs {', '.join(missing)}, but the reference does not hold it")
+    return possible
 
 
 def default_shifts(images: Any, seed: int) -> list[Any]:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
+from gdscore.metasets.families import DISTURBED
 from gdscore.metasets.sets import MetaSet
 from gdscore.outputs import Outputs
 
-__all__ = ["checked_head", "is_perturbed", "perturbed"]
+__all__ = ["checked_head", "perturbed"]
 
-_PREFIX = "head-"
 _KINDS = ("noise", "dropout", "shrink", "swap", "turn", "drift")
 
 
@@ -63,19 +63,9 @@ def perturbed(reference: Outputs, head: tuple[Any, Any], count: int = 100, *, se
             other = features[rng.permutation(len(features))]
             x = np.where(rng.random(features.shape) < 0.5 * strength, other, features)
         yield MetaSet(
-            Outputs(logits=x @ weights + bias, features=x, labels=arrays.to_numpy(reference.labels)), f"{_PREFIX}{kind}"
+            Outputs(logits=x @ weights + bias, features=x, labels=arrays.to_numpy(reference.labels)),
+            f"{DISTURBED}{kind}",
         )
-
-
-def is_perturbed(family: str) -> bool:
-    """Whether a family's sets are the reference with a disturbed head.
-
-    Examples
-    --------
-    >>> is_perturbed("head-noise"), is_perturbed("fog")
-    (True, False)
-    """
-    return family.startswith(_PREFIX)
 
 
 def checked_head(head: tuple[Any, Any], reference: Outputs) -> tuple[NDArray[Any], NDArray[Any]]:

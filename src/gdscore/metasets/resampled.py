@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
+from gdscore.metasets.families import RESAMPLED
 from gdscore.metasets.sets import MetaSet
 from gdscore.outputs import Outputs
 
-__all__ = ["is_resampled", "resampled"]
+__all__ = ["resampled"]
 
-_PREFIX = "resampled-"
 _KINDS = ("class", "cluster", "confidence", "correctness", "none")
 
 
@@ -61,18 +61,7 @@ def resampled(
             raise GdscoreError(f"Unknown kind {kind!r} of resampling: valid are {', '.join(map(repr, _KINDS))}")
         weights = getattr(weighting, f"by_{kind}")(rng)
         chosen = rng.choice(len(reference), size=size, p=weights / weights.sum())
-        yield MetaSet(reference[np.sort(chosen)], f"{_PREFIX}{kind}")
-
-
-def is_resampled(family: str) -> bool:
-    """Whether a family's sets are drawn from the reference itself.
-
-    Examples
-    --------
-    >>> is_resampled("resampled-class"), is_resampled("fog")
-    (True, False)
-    """
-    return family.startswith(_PREFIX)
+        yield MetaSet(reference[np.sort(chosen)], f"{RESAMPLED}{kind}")
 
 
 class _Weighting:

@@ -14,7 +14,7 @@ from gdscore.estimator import AccuracyEstimator
 from gdscore.models.batches import Where, integer_labels, split_batch
 from gdscore.models.feed import check_loader
 from gdscore.models.network import Network, head_of, two_columns
-from gdscore.models.peer import Peer, is_itself, second_network
+from gdscore.models.peer import ITSELF, Peer, second_network
 from gdscore.outputs import Outputs
 
 __all__ = ["estimator"]
@@ -94,7 +94,7 @@ def estimator(
     network = Network(model, device=device, head=head, **networks)
     second = second_network(model, peer, device=device, **networks)
     images, labels = _collected(val_loader, normalize)
-    if is_itself(peer):
+    if peer == ITSELF:
         # Validation data often come class by class, and so would the statistics of their batches.
         order = np.random.default_rng(0).permutation(len(labels))
         images, labels = images[order], labels[order]

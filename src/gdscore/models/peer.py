@@ -12,7 +12,7 @@ from gdscore.models.batches import Inputs
 from gdscore.models.network import Network
 from gdscore.models.untouched import batchnorm_layers, unwrapped
 
-__all__ = ["Peer", "is_itself", "second_network"]
+__all__ = ["ITSELF", "Peer", "second_network"]
 
 Peer: TypeAlias = nn.Module | Literal["batchnorm"]
 ITSELF = "batchnorm"
@@ -21,18 +21,13 @@ ROWS = 128
 """Rows that statistics are taken of: of more they would be closer to the stored ones, and no two loaders alike."""
 
 
-def is_itself(peer: Any) -> bool:
-    """Whether the second model is the model itself, with other statistics."""
-    return isinstance(peer, str) and peer == ITSELF
-
-
 def second_network(
     model: nn.Module, peer: Peer | None, *, device: torch.device | str | None = None, **options: Any
 ) -> Network | None:
     """Network to ask for ``peer_logits``, or None; ``options`` are those of the first one."""
     if peer is None:
         return None
-    if not is_itself(peer):
+    if peer != ITSELF:
         if isinstance(peer, str):
             raise GdscoreError(f'Expected `peer` to be a torch.nn.Module or "{ITSELF}", but got {peer!r}')
         return Network(peer, head=False, **options)
