@@ -27,7 +27,7 @@ from gdscore.estimator.cautions import about_scores
 from gdscore.estimator.direct import DIRECT, ERROR_RATES, sampling_error
 from gdscore.estimator.sizes import SizeEffect
 from gdscore.metasets.families import parts_of
-from tables_page import fill
+from tables_page import fill, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -169,18 +169,20 @@ def page_tables(lines):
         return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
 
     heads = ("error", "bias", "covered", "width")
-    own = [f"| sets | {' | '.join((*heads, *(f'+ peer: {head}' for head in heads)))} |", "|---" * 9 + "|"]
-    others = [f"| sets | {' | '.join(f'`{name}`' for name in TEMPERED)} | widths |", "|---" * (len(TEMPERED) + 2) + "|"]
+    own, others = [], []
     for key, title in SETS.items():
         both = [found[(*key, estimator)] for estimator in OWN]
         name = title.format(both[0]["sets"])
-        cells = [f"{r['mae']:.1f} | {signed(r['bias'])} | {covered(r)} | {r['width']:.1f}" for r in both]
-        own.append(f"| {name} | {' | '.join(cells)} |")
+        cells = [(f"{r['mae']:.1f}", signed(r["bias"]), covered(r), f"{r['width']:.1f}") for r in both]
+        own.append([name, *cells[0], *cells[1]])
         each = [found[(*key, column)] for column in TEMPERED.values()]
         cells = [f"{r['mae']:.1f} / {signed(r['bias'])} / {covered(r)}" for r in each]
         widths = [r["width"] for r in each]
-        others.append(f"| {name} | {' | '.join(cells)} | {min(widths):.1f} to {max(widths):.1f} |")
-    return {"estimates": "\n".join(own), "direct": "\n".join(others)}
+        others.append([name, *cells, f"{min(widths):.1f} to {max(widths):.1f}"])
+    return {
+        "estimates": markdown(["sets", *heads, *(f"+ peer: {head}" for head in heads)], own),
+        "direct": markdown(["sets", *(f"`{name}`" for name in TEMPERED), "widths"], others),
+    }
 
 
 def write(file, rows):

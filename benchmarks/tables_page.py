@@ -6,7 +6,7 @@ import numpy as np
 
 from relation import preferred, read, relation_of, shifted
 
-__all__ = ["SHOWN", "fill", "page_tables"]
+__all__ = ["SHOWN", "fill", "markdown", "page_tables"]
 
 FEW = 10
 # In the order of the paper's table, then what is beyond it; `soft` and `…@T` stay in the file.
@@ -16,6 +16,12 @@ TITLES = {"norms": "norm p", "thresholds": "threshold τ", "batches": "batch siz
 # Their columns are scores, not choices of GdScore: they are in tables of their own.
 APART = ("labelshift", "projnorm")
 TITLES |= {"epochs": "epochs of fine-tuning", "losses": "loss", "order": "order of rows"}
+
+
+def markdown(heads, rows):
+    """A table of texts."""
+    lines = (f"| {' | '.join(cells)} |" for cells in (heads, *rows))
+    return "\n".join([next(lines), "|---" * len(heads) + "|", *lines])
 
 
 def methods_table(rows):
@@ -38,17 +44,17 @@ def methods_table(rows):
         error = "–" if np.isnan(row["mae"]) else f"{row['mae']:.1f}"
         return f"{strong}{row['r2']:.3f}{strong} / {abs(row['rho']):.3f} / {error}{marks}"
 
-    heads = [f"{name}, {sets[name]}{'†' if sets[name] < FEW else ''}" for name in benchmarks]
-    lines = [f"| method | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-    for method in SHOWN:
-        if any((method, name) in cell for name in benchmarks):
-            lines.append(f"| `{method}` | {' | '.join(shown(cell.get((method, n)), n) for n in benchmarks)} |")
+    heads = ["method", *(f"{name}, {sets[name]}{'†' if sets[name] < FEW else ''}" for name in benchmarks)]
+    lines = [
+        [f"`{method}`", *(shown(cell.get((method, name)), name) for name in benchmarks)]
+        for method in SHOWN
+        if any((method, name) in cell for name in benchmarks)
+    ]
     # ProjNorm is measured on sets of its own, and sometimes on other networks.
     largest_last = sorted(chosen, key=lambda row: (row["method"] != "projnorm", row["sets"] + row["refused"]))
     constant = {row["benchmark"]: row["constant"] for row in largest_last}
     errors = ("–" if np.isnan(constant[name]) else f"– / – / {constant[name]:.1f}" for name in benchmarks)
-    lines.append(f"| no score | {' | '.join(errors)} |")
-    return "\n".join(lines)
+    return markdown(heads, [*lines, ["no score", *errors]])
 
 
 def fill(page, tables):
@@ -68,19 +74,18 @@ def protocols_table(rows):
         if row["method"] == "gdscore" and np.isfinite(row["r2"])
     }
     names = list(dict.fromkeys(name for name, _ in cell))
-    heads = ("deployed", "published", "crossed")
-    lines = ["| benchmark | sets | deployed | published | released score, deployed accuracy |", "|---" * 5 + "|"]
+    lines = []
     for name in names:
-        found = [cell.get((name, protocol)) for protocol in heads]
-        numbers = " | ".join("–" if r is None else f"{r['r2']:.3f} / {r['rho']:.3f}" for r in found)
-        lines.append(f"| {name} | {next(r['sets'] for r in found if r)} | {numbers} |")
-    return "\n".join(lines)
+        found = [cell.get((name, protocol)) for protocol in ("deployed", "published", "crossed")]
+        numbers = ("–" if r is None else f"{r['r2']:.3f} / {r['rho']:.3f}" for r in found)
+        lines.append([name, str(next(r["sets"] for r in found if r)), *numbers])
+    return markdown(("benchmark", "sets", "deployed", "published", "released score, deployed accuracy"), lines)
 
 
 def halves_table(cells):
     """Deployed: R² / ρ of GdScore and R² of COTT, of sets that keep half of the unshifted accuracy and of the others."""
     heads = ("benchmark", "half kept: GdScore", "COTT", "less kept: GdScore", "COTT", "lowest accuracy, its GdScore")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for file in sorted((cells / "deployed").glob("*.csv")):
         every = read(file)
         if every[0]["set"] != "unshifted" or len(every) < FEW:
@@ -92,8 +97,8 @@ def halves_table(cells):
             found += [f"{len(part)} sets: {ours['r2']:.3f} / {ours['rho']:.3f}", f"{cott['r2']:.3f}"]
         worst = min(rows, key=lambda row: row["accuracy"])
         found.append(f"{100 * worst['accuracy']:.1f} %, × {worst['gdscore'] / every[0]['gdscore']:.2f}")
-        lines.append(f"| {' | '.join(found)} |")
-    return "\n".join(lines)
+        lines.append(found)
+    return markdown(heads, lines)
 
 
 def ablation_lines(rows):
@@ -108,14 +113,14 @@ def ablation_lines(rows):
         if own[0][1]["ablation"] == "seeds":
             spans = [sorted(row[key] for _, row in own) for key in ("r2", "rho")]
             numbers = f"**{len(own)} draws** " + " / ".join(f"{span[0]:.3f} to {span[-1]:.3f}" for span in spans)
-        yield f"| {title} | {own[0][1]['sets']} | {numbers} |"
+        yield title, str(own[0][1]["sets"]), numbers
 
 
 def ablations_table(rows, source):
     """The ablations of one source that are choices of GdScore."""
     own = [row for row in rows if row["source"] == source and row["ablation"] not in APART]
-    lines = ["| ablation | sets | choice, its R² / ρ |", "|---" * 3 + "|"]
-    return "\n".join([*lines, *ablation_lines(row for row in own if np.isfinite(row["r2"]))])
+    lines = ablation_lines(row for row in own if np.isfinite(row["r2"]))
+    return markdown(("ablation", "sets", "choice, its R² / ρ"), lines)
 
 
 def label_shift_table(rows):
@@ -126,34 +131,48 @@ def label_shift_table(rows):
     levels = {"none": "as corrupted", 1.0: "Dirichlet 1", 0.1: "Dirichlet 0.1", "any": "all together"}
     cell = {(row["choice"], row["alpha"]): row for row in own}
     sets = [next((str(row["sets"]) for row in own if row["alpha"] == level), "–") for level in levels]
-    heads = " | ".join(f"{label}, {count}" for label, count in zip(levels.values(), sets, strict=True))
-    lines = [f"| {source} | {heads} |", "|---" * (len(levels) + 1) + "|"]
+    heads = [source, *(f"{label}, {count}" for label, count in zip(levels.values(), sets, strict=True))]
+    lines = []
     for name in dict.fromkeys(row["choice"] for row in own):
-        values = [cell.get((name, level)) for level in levels]
-        numbers = " | ".join("–" if r is None else f"{r['r2']:.3f} / {r['mae']:.1f}" for r in values)
-        lines.append(f"| `{name}` | {numbers} |")
-    return "\n".join(lines)
+        values = (cell.get((name, level)) for level in levels)
+        lines.append([f"`{name}`", *("–" if r is None else f"{r['r2']:.3f} / {r['mae']:.1f}" for r in values)])
+    return markdown(heads, lines)
 
 
 def cost_table(folder):
     """Seconds of one set."""
-    lines = ["| method | set | rows | seconds | times GdScore | device |", "|---" * 6 + "|"]
-    for file in sorted(folder.glob("*.csv")):
-        for row in read(file):
-            about = f"{row['method']} | {file.stem}, {row['set'].split('/')[0]} | {row['n']:.0f}"
-            lines.append(f"| {about} | {row['seconds']:.3g} | {row['times_gdscore']:.3g} | {row['device']} |")
-    return "\n".join(lines)
+    lines = [
+        [
+            row["method"],
+            f"{file.stem}, {row['set'].split('/')[0]}",
+            f"{row['n']:.0f}",
+            f"{row['seconds']:.3g}",
+            f"{row['times_gdscore']:.3g}",
+            row["device"],
+        ]
+        for file in sorted(folder.glob("*.csv"))
+        for row in read(file)
+    ]
+    return markdown(("method", "set", "rows", "seconds", "times GdScore", "device"), lines)
 
 
 def released_table(folder):
     """The released algorithm written directly beside the published part of the cells."""
-    lines = ["| set | rows | cells | released | relative difference | accuracy, both | device |", "|---" * 7 + "|"]
-    for file in sorted(folder.glob("*.csv")):
-        for row in read(file):
-            norms = f"{row['cells_gdscore']:.6g} | {row['released_gdscore']:.6g} | {row['relative_difference']:.1e}"
-            both = f"{row['accuracy']:.4f}, {row['released_accuracy']:.4f}"
-            lines.append(f"| {file.stem}, {row['set']} | {row['n']:.0f} | {norms} | {both} | {row['device']} |")
-    return "\n".join(lines)
+    lines = [
+        [
+            f"{file.stem}, {row['set']}",
+            f"{row['n']:.0f}",
+            f"{row['cells_gdscore']:.6g}",
+            f"{row['released_gdscore']:.6g}",
+            f"{row['relative_difference']:.1e}",
+            f"{row['accuracy']:.4f}, {row['released_accuracy']:.4f}",
+            row["device"],
+        ]
+        for file in sorted(folder.glob("*.csv"))
+        for row in read(file)
+    ]
+    heads = ("set", "rows", "cells", "released", "relative difference", "accuracy, both", "device")
+    return markdown(heads, lines)
 
 
 def page_tables(rows, chosen, cells, ablations):

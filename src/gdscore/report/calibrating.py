@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError, nearest
-from gdscore.estimator.interval import parts_of
+from gdscore.metasets.families import parts_of
 from gdscore.report.style import LIGHT, blank, family_styles, kinds_of, log_axis, percent_axis
 from gdscore.report.target import Target, Targets, as_targets
 
