@@ -34,7 +34,7 @@ import gdscore
 from datasets import load, training_parts
 from gdscore import metasets, models
 from panel import Panel, published_scores
-from sources import SOURCES
+from sources import DEVELOPMENT, SOURCES
 from train import load_model, train
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cells"
@@ -109,32 +109,41 @@ class Classifier:
             x = x.to(torch.float32) / 255
             yield x if labels is None else (x, torch.from_numpy(labels[start:stop]).to(self.device))
 
-    def outputs(self, images, labels, shift=None, *, rotation=False, **options):
+    def outputs(self, images, labels, shift=None):
         """What the model says in evaluation mode, as one `Outputs` on the device."""
-        parts = models.extract(
-            self.model,
-            self.batches(images, labels, shift, BATCH),
-            peer=self.peer,
-            rotation_head=self.rotation if rotation else None,
-            progress=False,
-            **options,
-        )
+        return self._asked(self.batches(images, labels, shift, BATCH), self.peer)
+
+    def opinions(self, images, labels, shift=None, *, rotation=False):
+        """The same, and beside it the model itself with the statistics of each batch; None if it has no BatchNorm."""
+        batches = list(self.batches(images, labels, shift, BATCH))
+        said = self._asked(batches, self.peer, rotation_head=self.rotation if rotation else None)
+        return said, self._asked(batches, "batchnorm") if has_batchnorm(self.model) else None
+
+    def _asked(self, batches, peer, **options):
+        parts = models.extract(self.model, batches, peer=peer, progress=False, **options)
         return gdscore.Outputs.concatenate(list(parts))
 
 
-def measured(panel, said, **about):
-    """A row: what the set is, its size and true accuracy, then every column of the panel."""
-    return about | {"n": len(said), "accuracy": said.accuracy} | panel.measure(said)
+def has_batchnorm(model):
+    return any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+
+
+def measured(panel, said, itself, **about):
+    """A row: what the set is, its size and true accuracy, every column of the panel, then the second opinion."""
+    opinion = {} if itself is None else {"itself": panel.plain["soft"].reset().update(itself).compute()}
+    return about | {"n": len(said), "accuracy": said.accuracy} | panel.measure(said) | opinion
 
 
 def deployed(source, classifier, reference, options):
     """Every target set, the model as it is."""
-    panel = Panel(reference)
+    panel = Panel(reference[0])
 
     def work(target):
-        said = classifier.outputs(target.images, target.labels, target.shift, rotation=classifier.rotation is not None)
+        said, itself = classifier.opinions(
+            target.images, target.labels, target.shift, rotation=classifier.rotation is not None
+        )
         about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
+        return measured(panel, said, itself, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)
@@ -142,9 +151,9 @@ def deployed(source, classifier, reference, options):
 
 def published(source, classifier, reference, options):
     """The same by the released protocol: train-mode BatchNorm, batches of 128 in a seeded random order."""
-    if not any(isinstance(module, nn.BatchNorm2d) for module in classifier.model.modules()):
+    if not has_batchnorm(classifier.model):
         return  # nothing that train mode would change
-    panel = Panel(reference, scores=published_scores(), tempered=())
+    panel = Panel(reference[0], scores=published_scores(), tempered=())
 
     def work(target):
         order = np.random.default_rng(SEED).permutation(len(target.labels))
@@ -158,7 +167,7 @@ def published(source, classifier, reference, options):
         moved = models.adapted_copy(classifier.model, loader)
         after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
         about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, **about) | {"accuracy": after.accuracy}
+        return measured(panel, said, None, **about) | {"accuracy": after.accuracy}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)
@@ -166,13 +175,14 @@ def published(source, classifier, reference, options):
 
 def calibration(source, classifier, reference, options):
     """Meta-sets the estimator is calibrated on, of the reference alone."""
-    panel = Panel(reference)
+    said, itself = reference
+    panel = Panel(said)
     images, labels = source.reference()
     images, labels = images[: options.rows], labels[: options.rows]
-    bias = {"frechet_bias": panel.size_bias(reference)}
+    bias = {"frechet_bias": panel.size_bias(said)}
 
     def work(name, shift):
-        return measured(panel, classifier.outputs(images, labels, shift), set=name, family=shift.family, **bias)
+        return measured(panel, *classifier.opinions(images, labels, shift), set=name, family=shift.family, **bias)
 
     for shift in metasets.corruptions(options.levels, seed=SEED):
         name = f"{shift.name}-{shift.severity}"
@@ -180,25 +190,33 @@ def calibration(source, classifier, reference, options):
     for index, shift in enumerate(metasets.compositions(options.compositions, seed=SEED)):
         name = f"composition-{index}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
         yield name, partial(work, name, shift)
-    for index, drawn in enumerate(metasets.resampled(reference, options.resamples, seed=SEED)):
+    # The same rows are drawn of both: what is drawn depends on the model's own outputs and the seed.
+    others = metasets.resampled(said if itself is None else itself, options.resamples, seed=SEED)
+    for index, (drawn, other) in enumerate(
+        zip(metasets.resampled(said, options.resamples, seed=SEED), others, strict=True)
+    ):
         name = f"{drawn.family}-{index}"
-        yield name, partial(measured, panel, drawn.outputs, set=name, family=drawn.family, **bias)
+        beside = None if itself is None else other.outputs
+        yield name, partial(measured, panel, drawn.outputs, beside, set=name, family=drawn.family, **bias)
 
 
 def mixed(source, classifier, reference, options):
     """The unshifted test set with ten Dirichlet mixes of its classes."""
     if source.unshifted is None:
         return
-    panel = Panel(reference)
+    panel = Panel(reference[0])
     images, labels = load(source.data, source.unshifted, rows=options.rows)
-    said = classifier.outputs(images, labels)
-    rng = np.random.default_rng(SEED)
+    classes, rng = reference[0].n_classes, np.random.default_rng(SEED)
+
+    def work(name, chosen):
+        # Asked anew: the statistics of a batch depend on the mix of its classes.
+        return measured(panel, *classifier.opinions(images[chosen], labels[chosen]), set=name, family="label-shift")
+
     for index in range(10):
-        mix = rng.dirichlet(np.full(said.n_classes, 0.5))
-        weights = mix[labels] / np.bincount(labels, minlength=said.n_classes)[labels]
+        mix = rng.dirichlet(np.full(classes, 0.5))
+        weights = mix[labels] / np.bincount(labels, minlength=classes)[labels]
         chosen = rng.choice(len(labels), size=min(len(labels), 2000), p=weights / weights.sum())
-        part = said[torch.from_numpy(chosen).to(classifier.device)]
-        yield f"mix-{index}", partial(measured, panel, part, set=f"mix-{index}", family="label-shift")
+        yield f"mix-{index}", partial(work, f"mix-{index}", chosen)
 
 
 MAKERS = {"deployed": deployed, "published": published, "metasets": calibration, "mixed": mixed}
@@ -211,7 +229,7 @@ def run(source, options):
         print(f"{source.name} seed {seed}: validation accuracy {record['validation_accuracy']:.4f}", flush=True)
     classifier = Classifier(source, options.device, rotation="deployed" in options.parts)
     images, labels = source.reference()
-    reference = classifier.outputs(images[: options.rows], labels[: options.rows])
+    reference = classifier.opinions(images[: options.rows], labels[: options.rows])
     device = torch.cuda.get_device_name() if classifier.device.type == "cuda" else "cpu"
     command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
     fixed = {"seed": SEED, "commit": commit(), "device": device, "command": command}
@@ -229,7 +247,7 @@ def arguments():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="names of the sources")
     running = commands.add_parser("run", help="the cells of one or more sources")
-    running.add_argument("sources", nargs="+", choices=list(SOURCES), metavar="SOURCE")
+    running.add_argument("sources", nargs="+", choices=list(SOURCES | DEVELOPMENT), metavar="SOURCE")
     running.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     running.add_argument("--device", default="cpu")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
@@ -244,10 +262,10 @@ def arguments():
 def main():
     options = arguments()
     if options.command == "list":
-        print("\n".join(SOURCES))
+        print("\n".join([*SOURCES, "", "to choose on, not to report on:", *DEVELOPMENT]))
         return
     for name in options.sources:
-        run(SOURCES[name], options)
+        run((SOURCES | DEVELOPMENT)[name], options)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ and estimator; and the tables of ``docs/estimator.md``.
 - Corruptions: a family is left out of calibration, with every composition it is part of, and its sets of the test data
   are estimated; family by family.
 - Natural pairs, subpopulations, label shift and unshifted test sets: calibrated on everything.
+- Own estimates: by regressor, without a second opinion, with the model itself by batch statistics (``+ itself``; not
+  for class mixes, whose cells do not have it), and with a second model (``+ peer``).
 - Direct estimates: with temperature, intervals of sampling alone, as `gdscore.direct_estimate` gives them.
 
-The recipe (scores, ten neighbours) was chosen on PACS and the digits; CIFAR-100 subpopulations had no part in it.
+What the regressor ``cautious`` looks at was chosen on other networks and splits: ``choosing.py``.
 """
 
 import argparse
@@ -31,14 +33,18 @@ from tables_page import fill, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-COLUMNS = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", "frechet": "frechet", "agreescore": "soft"}
-ALONE = ("cot", "nuclear", "confscore", "frechet")
-OWN = {"estimator alone": False, "estimator + second model": True}
+POPULATION = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", "frechet": "frechet"}
+ALONE = {"cautious": POPULATION | {"atc": "atc@T"}, "nearest": POPULATION}
+OPINIONS = {"": {}, " + itself": {"agreescore": "itself"}, " + peer": {"agreescore": "soft"}}
+OWN = {
+    f"{regressor}{name}": (regressor, columns | more)
+    for regressor, columns in ALONE.items()
+    for name, more in OPINIONS.items()
+}
 # A temperature changes no predicted class, so none of AgreeScore.
 TEMPERED = {name: name if name == "agreescore" else f"{name}@T" for name in DIRECT}
 # Rows that transport scores of the cells are computed on, as in panel.py, which needs PyTorch.
 TRANSPORT_ROWS = 4000
-CHOSEN_ON = ("pacs", "mnist", "mnistm", "usps")
 LEVEL = 0.9
 SETS = {
     ("cifar10", "corruption"): "CIFAR-10 ResNet-18, {} corrupted test sets, family left out",
@@ -69,7 +75,7 @@ def family(row):
     return "+".join(part.rsplit("-", 1)[0] for part in row["set"].split(":")[1].split("+"))
 
 
-def fitted(rows, scores, *, without=None):
+def fitted(rows, columns, regressor, *, without=None):
     """What is learned from a table of meta-sets, without those that a family has part in."""
     rows = [row for row in rows if without is None or without not in parts_of(family(row))]
     accuracy = np.array([float(row["accuracy"]) for row in rows])
@@ -77,17 +83,17 @@ def fitted(rows, scores, *, without=None):
         families=[family(row) for row in rows],
         accuracy=accuracy,
         rows=np.array([int(row["n"]) for row in rows]),
-        scores={name: np.array([float(row[COLUMNS[name]]) for row in rows]) for name in scores},
+        scores={name: np.array([float(row[column]) for row in rows]) for name, column in columns.items()},
         sizes=SizeEffect(
             float(rows[0]["frechet_bias"]), reference_rows=int(np.median([int(row["n"]) for row in rows]))
         ),
     )
-    return Judge(table)
+    return Judge(table, regressor)
 
 
-def judged(judge, row, scores):
+def judged(judge, row, columns):
     """Accuracy with its bounds, and whether the scores are so far apart that the estimator would warn."""
-    values, rows = {name: float(row[COLUMNS[name]]) for name in scores}, int(row["n"])
+    values, rows = {name: float(row[column]) for name, column in columns.items()}, int(row["n"])
     accuracy, low, high = judge.judge(values, rows, LEVEL)
     itself = [a for a, name in zip(judge.table.accuracy, judge.table.families, strict=True) if name == "resampled-none"]
     warned = bool(about_scores(judge.opinions(values, rows), float(np.mean(itself)) - accuracy))
@@ -95,40 +101,41 @@ def judged(judge, row, scores):
 
 
 def direct(name, row):
-    """Accuracy by one score of a cell."""
-    value = float(row[TEMPERED[name]])
-    return min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
+    """Accuracy by one score of a cell, with its interval, as `gdscore.direct_estimate` makes it."""
+    value, rows = float(row[TEMPERED[name]]), int(row["n"])
+    accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
+    error = sampling_error(accuracy, min(rows, TRANSPORT_ROWS) if name in ("cot", "cott") else rows, LEVEL)
+    return {"accuracy": accuracy, "low": max(0.0, accuracy - error), "high": min(1.0, accuracy + error)}
 
 
-def estimates(cells, source, peer):
-    """One row for every set that the source meets."""
-    scores = list(COLUMNS) if peer else list(ALONE)
+def estimates(cells, source):
+    """One row for every set that the source meets and every estimator."""
     meta = read(cells / "metasets" / f"{source}.csv")
     targets = read(cells / "deployed" / f"{source}.csv") + read(cells / "mixed" / f"{source}.csv")
     known = frozenset().union(*(parts_of(family(row)) for row in meta))
-    whole = fitted(meta, scores)
-    for name in dict.fromkeys(row["family"] for row in targets):
-        judge = fitted(meta, scores, without=name) if name in known else whole
-        kind = "corruption" if name in known else name if name in ("unshifted", "label-shift") else "natural"
-        for row in targets:
-            if row["family"] != name:
-                continue
-            about = {"source": source, "kind": kind, "set": row["set"], "n": int(row["n"]), "peer": peer}
-            numbers = {"truth": float(row["accuracy"])} | judged(judge, row, scores)
-            numbers |= {column: direct(one, row) for one, column in TEMPERED.items()}
-            yield about | {key: round(float(value), 5) for key, value in numbers.items()}
+    whole = {name: fitted(meta, columns, regressor) for name, (regressor, columns) in OWN.items()}
+    for group in dict.fromkeys(row["family"] for row in targets):
+        kind = "corruption" if group in known else group if group in ("unshifted", "label-shift") else "natural"
+        judges = whole
+        if group in known:
+            judges = {name: fitted(meta, c, regressor, without=group) for name, (regressor, c) in OWN.items()}
+        for row in (row for row in targets if row["family"] == group):
+            said = {
+                name: judged(judges[name], row, columns)
+                for name, (_, columns) in OWN.items()
+                if set(columns.values()) <= set(row)
+            }
+            said |= {TEMPERED[name]: direct(name, row) for name in DIRECT}
+            for name, numbers in said.items():
+                about = {"source": source, "kind": kind, "set": row["set"], "n": int(row["n"]), "estimator": name}
+                numbers = {"truth": float(row["accuracy"])} | numbers
+                rounded = {key: round(float(value), 5) for key, value in numbers.items()}
+                yield about | rounded | ({} if "disagree" in rounded else {"disagree": ""})
 
 
 def benchmark_of(source):
     data = source.split("-")[0]
     return "digits" if data in ("mnist", "mnistm", "usps") else data.rstrip("0123456789") if "sub" in data else data
-
-
-def sampled(column, row):
-    """A direct estimate with its interval, as `gdscore.direct_estimate` makes it of the rows that were used."""
-    rows = min(row["n"], TRANSPORT_ROWS) if column.startswith("cot") else row["n"]
-    error = sampling_error(row[column], rows, LEVEL)
-    return row[column], max(0.0, row[column] - error), min(1.0, row[column] + error)
 
 
 def summary(rows):
@@ -140,26 +147,27 @@ def summary(rows):
         groups.setdefault((benchmark, row["kind"]), []).append(row)
     for (benchmark, kind), members in groups.items():
         for estimator in (*OWN, *TEMPERED.values()):
-            own = [row for row in members if row["peer"] == OWN.get(estimator, False)]
-            truth = np.array([row["truth"] for row in own])
-            intervals = (
-                (row["accuracy"], row["low"], row["high"]) if estimator in OWN else sampled(estimator, row)
-                for row in own
+            own = [row for row in members if row["estimator"] == estimator]
+            if not own:
+                continue
+            truth, said, low, high = (
+                np.array([row[key] for row in own]) for key in ("truth", "accuracy", "low", "high")
             )
-            said, low, high = np.array(list(intervals)).T
             numbers = {"mae": np.abs(said - truth).mean(), "bias": (said - truth).mean()}
             numbers |= {"coverage": np.mean((low <= truth) & (truth <= high)), "width": (high - low).mean()}
             numbers["disagree"] = np.mean([row["disagree"] for row in own]) if estimator in OWN else np.nan
             yield (
                 {"benchmark": benchmark, "kind": kind, "estimator": estimator, "sets": len(own)}
                 | {key: round(100 * float(value), 3) for key, value in numbers.items()}
-                | {"chosen on": sum(row["source"].split("-")[0] in CHOSEN_ON for row in own)}
             )
 
 
 def page_tables(lines):
-    """The estimator's table and that of the direct ones, as Markdown."""
+    """A table for each regressor and one of the direct estimators, as Markdown."""
     found = {(line["benchmark"], line["kind"], line["estimator"]): line for line in lines}
+
+    def titled(key):
+        return SETS[key].format(found[(*key, next(iter(OWN)))]["sets"])
 
     def covered(line):
         share = line["coverage"]
@@ -168,21 +176,30 @@ def page_tables(lines):
     def signed(value):
         return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
 
-    heads = ("error", "bias", "covered", "width")
-    own, others = [], []
-    for key, title in SETS.items():
-        both = [found[(*key, estimator)] for estimator in OWN]
-        name = title.format(both[0]["sets"])
-        cells = [(f"{r['mae']:.1f}", signed(r["bias"]), covered(r), f"{r['width']:.1f}") for r in both]
-        own.append([name, *cells[0], *cells[1]])
+    def cells(line):
+        return (
+            (f"{line['mae']:.1f}", signed(line["bias"]), covered(line), f"{line['width']:.1f}") if line else ("",) * 4
+        )
+
+    tables = {}
+    for regressor in ALONE:
+        heads = [
+            f"{name[3:]}: {head}" if name else head
+            for name in OPINIONS
+            for head in ("error", "bias", "covered", "width")
+        ]
+        lines = [
+            [titled(key), *(cell for name in OPINIONS for cell in cells(found.get((*key, f"{regressor}{name}"))))]
+            for key in SETS
+        ]
+        tables[regressor] = markdown(["sets", *heads], lines)
+    others = []
+    for key in SETS:
         each = [found[(*key, column)] for column in TEMPERED.values()]
-        cells = [f"{r['mae']:.1f} / {signed(r['bias'])} / {covered(r)}" for r in each]
-        widths = [r["width"] for r in each]
-        others.append([name, *cells, f"{min(widths):.1f} to {max(widths):.1f}"])
-    return {
-        "estimates": markdown(["sets", *heads, *(f"+ peer: {head}" for head in heads)], own),
-        "direct": markdown(["sets", *(f"`{name}`" for name in TEMPERED), "widths"], others),
-    }
+        widths = [line["width"] for line in each]
+        numbers = [f"{line['mae']:.1f} / {signed(line['bias'])} / {covered(line)}" for line in each]
+        others.append([titled(key), *numbers, f"{min(widths):.1f} to {max(widths):.1f}"])
+    return tables | {"direct": markdown(["sets", *(f"`{name}`" for name in TEMPERED), "widths"], others)}
 
 
 def write(file, rows):
@@ -200,7 +217,7 @@ def main(given=None):
     parser.add_argument("--page", default=str(ROOT / "docs" / "estimator.md"), help="page to fill; empty for none")
     options = parser.parse_args(given)
     sources = sorted(file.stem for file in (options.cells / "metasets").glob("*.csv"))
-    rows = [row for source in sources for peer in (False, True) for row in estimates(options.cells, source, peer)]
+    rows = [row for source in sources for row in estimates(options.cells, source)]
     lines = list(summary(rows))
     write(options.output / "estimates.csv", rows)
     write(options.output / "estimates-summary.csv", lines)

@@ -56,12 +56,13 @@ class AccuracyEstimator:
         How often intervals are meant to hold the true accuracy. With F families of meta-sets at most F/(F+1): the
         estimate says when that is less.
     scores : iterable of names or mapping of names to options, optional
-        What to compute; by default COT and confidence with temperature, the nuclear norm, the Fréchet distance and
+        What to compute; by default COT, ATC and confidence with temperature, the nuclear norm, the Fréchet distance and
         soft disagreement with a second model, each where the data have what it needs.
-    regressor : str, default "nearest"
-        ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``stack``: a ridge with a
-        Gaussian-process residual on all scores. The name of a score: the straight line from that score to accuracy,
-        both as they are, as in the GdScore paper.
+    regressor : str, default "cautious"
+        ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``cautious``: the lowest of what
+        that says by the scores of the population, by confidence with ATC, and by confidence with disagreement, as each
+        of them overlooks other errors. ``stack``: a ridge with a Gaussian-process residual on all scores. The name of a
+        score: the straight line from that score to accuracy, both as they are, as in the GdScore paper.
     seed : int, default 0
         Of resampling and shifts.
 
@@ -94,7 +95,7 @@ class AccuracyEstimator:
         level: float = 0.9,
         *,
         scores: Iterable[str] | dict[str, dict[str, Any]] | None = None,
-        regressor: str = "nearest",
+        regressor: str = "cautious",
         seed: int = 0,
     ) -> None:
         self.level = number("level", level, above=0, most=0.999)

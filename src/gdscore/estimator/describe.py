@@ -27,6 +27,7 @@ RECIPE: dict[str, dict[str, Any]] = {
     "nuclear": {},
     "confscore": {},
     "frechet": {},
+    "atc": {},
     "agreescore": {"soft": True},
 }
 """Scores of the default recipe, each used where the reference and the meta-sets have what it needs."""

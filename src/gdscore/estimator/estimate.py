@@ -74,7 +74,7 @@ class Estimate:
     per_class: list[ClassEstimate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     class_mix_accuracy: float | None = None
-    method: str = "nearest"
+    method: str = "cautious"
     confidence: ConfidenceHistogram | None = None
     lookalikes: list[Lookalike] = field(default_factory=list)
 

@@ -15,7 +15,8 @@ from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.direct import sampling_error
 from gdscore.estimator.estimate import Lookalike
 from gdscore.estimator.interval import LeftOut
-from gdscore.estimator.regress import Line, Nearest, Regressor, Stack, spread
+from gdscore.estimator.regress import Cautious, Line, Nearest, Regressor, Stack, spread
+from gdscore.estimator.views import views_of
 from gdscore.metasets.families import is_resampled, parts_of
 
 __all__ = ["REGRESSORS", "Judge"]
@@ -23,7 +24,12 @@ __all__ = ["REGRESSORS", "Judge"]
 ENOUGH = 10
 """Meta-sets of shifted inputs that single scores are judged by."""
 
-REGRESSORS: dict[str, Callable[[Any, Any], Regressor]] = {"nearest": Nearest, "stack": Stack}
+REGRESSORS: dict[str, Callable[[Any, Any, Sequence[str]], Regressor]] = {
+    "cautious": lambda x, y, scores: Cautious(x, y, views_of(scores)),
+    "nearest": lambda x, y, _: Nearest(x, y),
+    "stack": lambda x, y, _: Stack(x, y),
+}
+"""By name, of transformed scores, logits of accuracy and the scores' names."""
 
 
 class Judge:
@@ -34,7 +40,7 @@ class Judge:
     table : Calibration
         The meta-sets; ``predicted`` is filled in.
     regressor : str
-        ``nearest``, ``stack``, or anything else for a straight line from scores to accuracy as they are.
+        ``cautious``, ``nearest``, ``stack``, or anything else for a straight line from scores to accuracy as they are.
 
     Attributes
     ----------
@@ -59,7 +65,7 @@ class Judge:
     (True, 0.7)
     """
 
-    def __init__(self, table: Calibration, regressor: str = "nearest") -> None:
+    def __init__(self, table: Calibration, regressor: str = "cautious") -> None:
         kinds = self.check(table.families, table.accuracy)
         self.families = sorted(kinds)
         self._x, self._y, self._plain = table.x(), table.y(), regressor not in REGRESSORS
@@ -67,14 +73,18 @@ class Judge:
         if self._plain:
             self._fit = Line(np.array(list(table.scores.values())).T, table.accuracy)
         else:
-            self._fit = REGRESSORS[regressor](self._x, self._y)
-        self._left_out = LeftOut.make(self._fit, table.families)
+            self._fit = REGRESSORS[regressor](self._x, self._y, list(table.scores))
+        # The interval is the first view's, which the others can only lower: it holds as often as that one does.
+        first = self._fit.views[0] if isinstance(self._fit, Cautious) else self._fit
+        self._first, self._columns = first, self._fit.columns[0] if isinstance(self._fit, Cautious) else slice(None)
+        self._left_out = LeftOut.make(first, table.families)
         if not self._left_out.residuals:
             raise GdscoreError(
                 f"Expected families of meta-sets that can be left out, but every one of {', '.join(map(repr, kinds))} "
                 "leaves fewer than two sets without it: add sets or families"
             )
-        self.table = replace(table, predicted=self._accuracy(self._left_out.predicted))
+        told = self._left_out if first is self._fit else LeftOut.make(self._fit, table.families)
+        self.table = replace(table, predicted=self._accuracy(told.predicted))
 
     @staticmethod
     def check(families: Sequence[str], accuracy: Sequence[float] | NDArray[Any]) -> frozenset[str]:
@@ -109,9 +119,12 @@ class Judge:
     def judge(self, scores: dict[str, float], rows: int, level: float) -> tuple[float, float, float]:
         """Accuracy, lower and upper bound for the scores of a set of so many rows."""
         x = self.table.raw(scores) if self._plain else self.table.transformed(scores, rows)
-        accuracy = float(self._accuracy(self._fit.predict(x[None])[0]))
+        value, first = float(self._fit.predict(x[None])[0]), x[self._columns]
+        accuracy = float(self._accuracy(value))
         level = min(level, self.reachable_level)
-        low, high = (float(self._accuracy(b)) for b in self._left_out.bounds(self._fit, x, level))
+        low, high = self._left_out.bounds(self._first, first, level)
+        low -= float(self._first.predict(first[None])[0]) - value
+        low, high = float(self._accuracy(low)), float(self._accuracy(high))
         # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
         usual = float(np.median(self.table.rows))
         extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / usual))
@@ -135,7 +148,8 @@ class Judge:
 
     def lookalikes(self, scores: dict[str, float], rows: int, count: int = 5) -> list[Lookalike]:
         """Families of the meta-sets whose scores are most alike, by weight."""
-        weights = Nearest(self._x, self._y).weights(self.table.transformed(scores, rows)[None])[0]
+        by = self._fit if isinstance(self._fit, Cautious) else Nearest(self._x, self._y)
+        weights = by.weights(self.table.transformed(scores, rows)[None])[0]
         members: dict[str, list[int]] = {}
         for index, family in enumerate(self.table.families):
             members.setdefault(family, []).append(index)

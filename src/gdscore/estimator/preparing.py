@@ -36,7 +36,9 @@ def chosen_scores(
     """Scores with their options: those asked for, or the recipe, or the one that a straight line is fitted to."""
     if isinstance(scores, str):
         scores = [scores]
-    chosen = RECIPE if scores is None else scores if isinstance(scores, Mapping) else {name: {} for name in scores}
+    # Among all scores at once ATC adds little: it is there for its own view.
+    recipe = {name: options for name, options in RECIPE.items() if regressor == "cautious" or name != "atc"}
+    chosen = recipe if scores is None else scores if isinstance(scores, Mapping) else {name: {} for name in scores}
     if not chosen:
         raise GdscoreError("Expected `scores` to name at least one score, but it is empty")
     for name, options in chosen.items():

@@ -6,12 +6,13 @@ out without fitting and storing a model for each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Line", "Nearest", "Regressor", "Stack", "relevance", "spread"]
+__all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "spread"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -44,7 +45,7 @@ class Nearest:
         k.
     """
 
-    def __init__(self, x: Floats, y: Floats, neighbours: int = 10) -> None:
+    def __init__(self, x: Floats, y: Floats, neighbours: int = 7) -> None:
         self.x, self.y, self.neighbours = x, y, neighbours
 
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
@@ -61,6 +62,37 @@ class Nearest:
 
     def predict(self, query: Floats, keep: Mask | None = None) -> Floats:
         """Weighted means of the logits."""
+        return np.asarray(self.weights(query, keep) @ self.y)
+
+
+class Cautious:
+    """The lowest of what several views of the same sets say, each by its own nearest meta-sets.
+
+    Every score is blind to something. Scores of the population (COT, nuclear norm, Fréchet distance) do not see errors
+    that leave the mix of classes and the features as they were; scores of rows (confidence, agreement with a second
+    model) do not see a model that is sure of the same wrong classes everywhere. What a view does not see it takes for
+    right, so the lowest is believed.
+
+    Parameters
+    ----------
+    x, y : array
+        Transformed scores (sets × scores) and logits of accuracy.
+    views : sequence of sequences of int
+        Columns of x that each view looks at.
+    """
+
+    def __init__(self, x: Floats, y: Floats, views: Sequence[Sequence[int]]) -> None:
+        self.x, self.y = x, y
+        self.columns = [list(view) for view in views]
+        self.views = [Nearest(x[:, view], y) for view in self.columns]
+
+    def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
+        """Weights of the view that says least, for each row of scores."""
+        each = np.array([view.weights(query[:, own], keep) for own, view in zip(self.columns, self.views, strict=True)])
+        return np.asarray(each[(each @ self.y).argmin(axis=0), np.arange(len(query))])
+
+    def predict(self, query: Floats, keep: Mask | None = None) -> Floats:
+        """The lowest of the views' weighted means."""
         return np.asarray(self.weights(query, keep) @ self.y)
 
 
