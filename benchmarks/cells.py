@@ -206,17 +206,22 @@ def mixed(source, classifier, reference, options):
         return
     panel = Panel(reference[0])
     images, labels = load(source.data, source.unshifted, rows=options.rows)
-    classes, rng = reference[0].n_classes, np.random.default_rng(SEED)
 
     def work(name, chosen):
         # Asked anew: the statistics of a batch depend on the mix of its classes.
         return measured(panel, *classifier.opinions(images[chosen], labels[chosen]), set=name, family="label-shift")
 
+    for name, chosen in class_mixes(labels, reference[0].n_classes):
+        yield name, partial(work, name, chosen)
+
+
+def class_mixes(labels, classes):
+    """Ten draws of rows with other mixes of classes, Dirichlet(½): a name and the rows."""
+    rng = np.random.default_rng(SEED)
     for index in range(10):
         mix = rng.dirichlet(np.full(classes, 0.5))
         weights = mix[labels] / np.bincount(labels, minlength=classes)[labels]
-        chosen = rng.choice(len(labels), size=min(len(labels), 2000), p=weights / weights.sum())
-        yield f"mix-{index}", partial(work, f"mix-{index}", chosen)
+        yield f"mix-{index}", rng.choice(len(labels), size=min(len(labels), 2000), p=weights / weights.sum())
 
 
 MAKERS = {"deployed": deployed, "published": published, "metasets": calibration, "mixed": mixed}

@@ -5,23 +5,25 @@
 
 Unlike ``estimates.py``, which reads scores that ``cells.py`` measured, this goes the way of a user: trains the network if
 it is missing, calls ``models.estimator(model, validation, peer="batchnorm")`` and estimates every set that the source
-meets. Beside it stands what the same calibration says without the second opinion. One row a set in
+meets, and its unshifted test set with ten other mixes of classes, which the statistics of a batch depend on. Beside it
+stands what the same calibration says without the second opinion. One row a set in
 ``benchmarks/results/second-opinion.csv``; sets that have a row are passed over.
 """
 
 import argparse
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import torch
 
 import gdscore
-from cells import Rows, commit
+from cells import Rows, class_mixes, commit
 from gdscore import models
 from gdscore.estimator import Judge
-from relation import read, shifted
-from sources import SOURCES
+from relation import read
+from sources import SOURCES, TargetSet
 from train import load_model, train, unit
 
 RESULTS = Path(__file__).resolve().parent / "results" / "second-opinion.csv"
@@ -39,10 +41,17 @@ def without_second_opinion(estimator):
     return Judge(replace(table, scores={name: v for name, v in table.scores.items() if name != "agreescore"}))
 
 
+def met(source, rows):
+    """The sets that a source meets, and other mixes of the classes of its unshifted one."""
+    for target in source.targets(rows=rows, severities=[]):
+        yield target
+        if target.family == "unshifted":
+            for name, chosen in class_mixes(target.labels, int(target.labels.max()) + 1):
+                yield TargetSet(name, "label-shift", 0, target.images[chosen], target.labels[chosen])
+
+
 def run(source, options, rows):
-    targets = [
-        t for t in source.targets(rows=options.rows, severities=[]) if f"{source.name}/{t.name}" not in rows.seen
-    ]
+    targets = [t for t in met(source, options.rows) if f"{source.name}/{t.name}" not in rows.seen]
     if not targets:
         return
     train(source.data, source.network, SEED, split=source.split, device=options.device, **source.recipe)
@@ -68,14 +77,18 @@ def run(source, options, rows):
 
 
 def summary(rows):
-    """Mean absolute error, coverage and mean width of both, on the shifted sets."""
-    members = shifted(rows)
-    for way in ("alone", "batchnorm") if members else ():
+    """Mean absolute error, coverage and mean width of both, by kind of shift."""
+    kinds = {}
+    for row in rows:
+        kind = row["family"] if row["family"] in ("unshifted", "label-shift") else "shifted"
+        kinds.setdefault(kind, []).append(row)
+    for kind, way in product(kinds, ("alone", "batchnorm")):
+        members = kinds[kind]
         off = [abs(row[way] - row["truth"]) for row in members]
         held = [row[f"{way}_low"] <= row["truth"] <= row[f"{way}_high"] for row in members]
         width = [row[f"{way}_high"] - row[f"{way}_low"] for row in members]
         mean = {name: 100 * sum(v) / len(v) for name, v in (("off", off), ("held", held), ("width", width))}
-        yield way, len(members), mean
+        yield kind, way, len(members), mean
 
 
 def arguments():
@@ -93,9 +106,10 @@ def main(given=None):
     rows = Rows(options.output, {"seed": SEED, "commit": commit(), "device": device})
     for name in options.sources:
         run(SOURCES[name], options, rows)
-    for way, sets, mean in summary(read(options.output)):
+    for kind, way, sets, mean in summary(read(options.output)):
         print(
-            f"{way:>9}: {sets} shifted sets, off by {mean['off']:.1f}, {mean['held']:.0f} % covered, width {mean['width']:.0f}"
+            f"{kind:>11}, {way:>9}: {sets:>2} sets, off by {mean['off']:.1f}, {mean['held']:.0f} % covered, "
+            f"width {mean['width']:.0f}"
         )
 
 

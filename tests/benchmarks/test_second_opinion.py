@@ -36,7 +36,7 @@ def test_both_ways_of_estimating_and_going_on(tmp_path, monkeypatch, capsys):
         assert row["command"] == f"benchmarks/second_opinion.py {source.name} --rows 150"
     second_opinion.main(given)
     assert file.read_text() == first
-    assert capsys.readouterr().out.count("1 shifted sets") == 4
+    assert capsys.readouterr().out.count("shifted,     alone:  1 sets") == 4
 
 
 def test_the_pages_say_what_was_measured():
