@@ -109,18 +109,16 @@ class Classifier:
             x = x.to(torch.float32) / 255
             yield x if labels is None else (x, torch.from_numpy(labels[start:stop]).to(self.device))
 
-    def outputs(self, images, labels, shift=None):
-        """What the model says in evaluation mode, as one `Outputs` on the device."""
-        return self._asked(self.batches(images, labels, shift, BATCH), self.peer)
-
-    def opinions(self, images, labels, shift=None, *, rotation=False):
-        """The same, and beside it the model itself with the statistics of each batch; None if it has no BatchNorm."""
-        batches = list(self.batches(images, labels, shift, BATCH))
-        said = self._asked(batches, self.peer, rotation_head=self.rotation if rotation else None)
-        return said, self._asked(batches, "batchnorm") if has_batchnorm(self.model) else None
-
-    def _asked(self, batches, peer, **options):
-        parts = models.extract(self.model, batches, peer=peer, progress=False, **options)
+    def outputs(self, images, labels, shift=None, *, rotation=False, both=False):
+        """What the model says in evaluation mode, as one `Outputs`; ``both``: with batch statistics beside it."""
+        parts = models.extract(
+            self.model,
+            self.batches(images, labels, shift, BATCH),
+            peer=self.peer,
+            rotation_head=self.rotation if rotation else None,
+            batchnorm="both" if both and has_batchnorm(self.model) else "eval",
+            progress=False,
+        )
         return gdscore.Outputs.concatenate(list(parts))
 
 
@@ -128,22 +126,21 @@ def has_batchnorm(model):
     return any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
 
 
-def measured(panel, said, itself, **about):
-    """A row: what the set is, its size and true accuracy, every column of the panel, then the second opinion."""
-    opinion = {} if itself is None else {"itself": panel.plain["soft"].reset().update(itself).compute()}
-    return about | {"n": len(said), "accuracy": said.accuracy} | panel.measure(said) | opinion
+def measured(panel, said, **about):
+    """A row: what the set is, its size and true accuracy, then every column of the panel."""
+    return about | {"n": len(said), "accuracy": said.accuracy} | panel.measure(said)
 
 
 def deployed(source, classifier, reference, options):
     """Every target set, the model as it is."""
-    panel = Panel(reference[0])
+    panel = Panel(reference)
 
     def work(target):
-        said, itself = classifier.opinions(
-            target.images, target.labels, target.shift, rotation=classifier.rotation is not None
+        said = classifier.outputs(
+            target.images, target.labels, target.shift, rotation=classifier.rotation is not None, both=True
         )
         about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, itself, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
+        return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)
@@ -153,7 +150,7 @@ def published(source, classifier, reference, options):
     """The same by the released protocol: train-mode BatchNorm, batches of 128 in a seeded random order."""
     if not has_batchnorm(classifier.model):
         return  # nothing that train mode would change
-    panel = Panel(reference[0], scores=published_scores(), tempered=())
+    panel = Panel(reference, scores=published_scores(), tempered=())
 
     def work(target):
         order = np.random.default_rng(SEED).permutation(len(target.labels))
@@ -167,7 +164,7 @@ def published(source, classifier, reference, options):
         moved = models.adapted_copy(classifier.model, loader)
         after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
         about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, None, **about) | {"accuracy": after.accuracy}
+        return measured(panel, said, **about) | {"accuracy": after.accuracy}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)
@@ -175,14 +172,14 @@ def published(source, classifier, reference, options):
 
 def calibration(source, classifier, reference, options):
     """Meta-sets the estimator is calibrated on, of the reference alone."""
-    said, itself = reference
-    panel = Panel(said)
+    panel = Panel(reference)
     images, labels = source.reference()
     images, labels = images[: options.rows], labels[: options.rows]
-    bias = {"frechet_bias": panel.size_bias(said)}
+    bias = {"frechet_bias": panel.size_bias(reference)}
 
     def work(name, shift):
-        return measured(panel, *classifier.opinions(images, labels, shift), set=name, family=shift.family, **bias)
+        said = classifier.outputs(images, labels, shift, both=True)
+        return measured(panel, said, set=name, family=shift.family, **bias)
 
     for shift in metasets.corruptions(options.levels, seed=SEED):
         name = f"{shift.name}-{shift.severity}"
@@ -190,28 +187,24 @@ def calibration(source, classifier, reference, options):
     for index, shift in enumerate(metasets.compositions(options.compositions, seed=SEED)):
         name = f"composition-{index}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
         yield name, partial(work, name, shift)
-    # The same rows are drawn of both: what is drawn depends on the model's own outputs and the seed.
-    others = metasets.resampled(said if itself is None else itself, options.resamples, seed=SEED)
-    for index, (drawn, other) in enumerate(
-        zip(metasets.resampled(said, options.resamples, seed=SEED), others, strict=True)
-    ):
+    for index, drawn in enumerate(metasets.resampled(reference, options.resamples, seed=SEED)):
         name = f"{drawn.family}-{index}"
-        beside = None if itself is None else other.outputs
-        yield name, partial(measured, panel, drawn.outputs, beside, set=name, family=drawn.family, **bias)
+        yield name, partial(measured, panel, drawn.outputs, set=name, family=drawn.family, **bias)
 
 
 def mixed(source, classifier, reference, options):
     """The unshifted test set with ten Dirichlet mixes of its classes."""
     if source.unshifted is None:
         return
-    panel = Panel(reference[0])
+    panel = Panel(reference)
     images, labels = load(source.data, source.unshifted, rows=options.rows)
 
     def work(name, chosen):
         # Asked anew: the statistics of a batch depend on the mix of its classes.
-        return measured(panel, *classifier.opinions(images[chosen], labels[chosen]), set=name, family="label-shift")
+        said = classifier.outputs(images[chosen], labels[chosen], both=True)
+        return measured(panel, said, set=name, family="label-shift")
 
-    for name, chosen in class_mixes(labels, reference[0].n_classes):
+    for name, chosen in class_mixes(labels, reference.n_classes):
         yield name, partial(work, name, chosen)
 
 
@@ -234,7 +227,7 @@ def run(source, options):
         print(f"{source.name} seed {seed}: validation accuracy {record['validation_accuracy']:.4f}", flush=True)
     classifier = Classifier(source, options.device, rotation="deployed" in options.parts)
     images, labels = source.reference()
-    reference = classifier.opinions(images[: options.rows], labels[: options.rows])
+    reference = classifier.outputs(images[: options.rows], labels[: options.rows], both=True)
     device = torch.cuda.get_device_name() if classifier.device.type == "cuda" else "cpu"
     command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
     fixed = {"seed": SEED, "commit": commit(), "device": device, "command": command}

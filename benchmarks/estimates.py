@@ -11,8 +11,8 @@ and estimator; and the tables of ``docs/estimator.md``.
 - Corruptions: a family is left out of calibration, with every composition it is part of, and its sets of the test data
   are estimated; family by family.
 - Natural pairs, subpopulations, label shift and unshifted test sets: calibrated on everything.
-- Own estimates: by regressor, without a second opinion, with the model itself by batch statistics (``+ itself``; not
-  for class mixes, whose cells do not have it), and with a second model (``+ peer``).
+- Own estimates: by regressor, without a second opinion, with that of the model itself by batch statistics (``+
+  itself``; not for class mixes, whose cells do not have it), of a second model (``+ peer``), and of both.
 - Direct estimates: with temperature, intervals of sampling alone, as `gdscore.direct_estimate` gives them.
 
 What the regressor ``cautious`` looks at was chosen on other networks and splits: ``choosing.py``.
@@ -34,11 +34,16 @@ from tables_page import fill, markdown
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 POPULATION = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", "frechet": "frechet"}
-ALONE = {"cautious": POPULATION | {"atc": "atc@T"}, "nearest": POPULATION}
-OPINIONS = {"": {}, " + itself": {"agreescore": "itself"}, " + peer": {"agreescore": "soft"}}
+ITSELF, PEER = {"selfscore": "selfscore"}, {"agreescore": "soft"}
+OPINIONS = {"": {}, " + itself": ITSELF, " + peer": PEER, " + both": ITSELF | PEER}
+REGRESSORS = ("cautious", "nearest")
+# As the library chooses them: ATC is a view of its own where there is no second model.
 OWN = {
-    f"{regressor}{name}": (regressor, columns | more)
-    for regressor, columns in ALONE.items()
+    f"{regressor}{name}": (
+        regressor,
+        POPULATION | ({"atc": "atc@T"} if regressor == "cautious" and "agreescore" not in more else {}) | more,
+    )
+    for regressor in REGRESSORS
     for name, more in OPINIONS.items()
 }
 # A temperature changes no predicted class, so none of AgreeScore.
@@ -182,7 +187,7 @@ def page_tables(lines):
         )
 
     tables = {}
-    for regressor in ALONE:
+    for regressor in REGRESSORS:
         heads = [
             f"{name[3:]}: {head}" if name else head
             for name in OPINIONS

@@ -12,7 +12,7 @@ __all__ = ["columns_of", "constant_error", "preferred", "read", "relation", "rel
 LARGEST_FIRST = ("cifar10-resnet18", "cifar10-small")
 
 ABOUT = ("set", "family", "severity", "n", "accuracy", "alpha", "seed", "commit", "device", "command", "ece", "order")
-ABOUT += ("itself",)  # for the estimator; no method of the tables
+ABOUT += ("selfscore",)  # for the estimator: not in every cell, and no method of the tables
 
 
 def read(file):

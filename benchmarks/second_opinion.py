@@ -4,7 +4,7 @@
     python benchmarks/second_opinion.py pacs-photo-resnet18 --device cuda --rows 5000
 
 Unlike ``estimates.py``, which reads scores that ``cells.py`` measured, this goes the way of a user: trains the network if
-it is missing, calls ``models.estimator(model, validation, peer="batchnorm")`` and estimates every set that the source
+it is missing, calls ``models.estimator(model, validation, batchnorm="both")`` and estimates every set that the source
 meets, and its unshifted test set with ten other mixes of classes, which the statistics of a batch depend on. Beside it
 stands what the same calibration says without the second opinion. One row a set in
 ``benchmarks/results/second-opinion.csv``; sets that have a row are passed over.
@@ -36,9 +36,9 @@ def batches(images, labels):
 
 
 def without_second_opinion(estimator):
-    """What the same meta-sets teach without the disagreement of the two."""
+    """What the same meta-sets teach without what the model says by batch statistics."""
     table = estimator.calibration_
-    return Judge(replace(table, scores={name: v for name, v in table.scores.items() if name != "agreescore"}))
+    return Judge(replace(table, scores={name: v for name, v in table.scores.items() if name != "selfscore"}))
 
 
 def met(source, rows):
@@ -59,11 +59,11 @@ def run(source, options, rows):
     images, labels = source.reference()
     begin = time.perf_counter()
     estimator = models.estimator(
-        model, batches(images[: options.rows], labels[: options.rows]), peer="batchnorm", progress=False
+        model, batches(images[: options.rows], labels[: options.rows]), batchnorm="both", progress=False
     )
     seconds, alone = time.perf_counter() - begin, without_second_opinion(estimator)
     for target in targets:
-        said = list(models.extract(model, batches(target.images, target.labels), peer="batchnorm", progress=False))
+        said = list(models.extract(model, batches(target.images, target.labels), batchnorm="both", progress=False))
         e = estimator.estimate(said)
         accuracy, low, high = alone.judge({name: e.scores[name] for name in alone.table.scores}, e.n, e.level)
         rows.add(

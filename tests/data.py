@@ -26,6 +26,7 @@ def arrays_of(rows: int, classes: int = 10, features: int = 16, seed: int = 0, n
         "features": x.astype(np.float32),
         "peer_logits": peer.astype(np.float32),
         "rotation_logits": rotation.astype(np.float32),
+        "batch_logits": (0.8 * z + 0.5 * rng.normal(size=z.shape)).astype(np.float32),
         "labels": labels,
     }
 

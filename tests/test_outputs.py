@@ -192,6 +192,7 @@ NAN[4, 1], INF[2, 0] = np.nan, -np.inf
         ({"logits": Z, "labels": [0] * 6}, "numpy.asarray"),
         ({"logits": Z, "probabilities": np.full((6, 3), 1 / 3)}, "got both"),
         ({"logits": Z, "peer_logits": Z[:, :2]}, "shape of the logits"),
+        ({"logits": Z, "batch_logits": Z[:, :2]}, "`batch_logits` to have the shape of the logits"),
         ({"logits": Z, "rotation_logits": np.zeros((6, 4, 3))}, "4 rotations shown"),
         ({"logits": Z, "rotation_logits": np.zeros((6, 4))}, "3 dimensions"),
         ({"logits": Z, "ids": np.ones(6)}, "`ids` to be integers"),

@@ -18,7 +18,14 @@ from gdscore.errors import GdscoreError
 
 __all__ = ["RowCheck", "check_outputs", "check_rows", "row_checks"]
 
-_DIMENSIONS = {"logits": 2, "probabilities": 2, "features": 2, "peer_logits": 2, "rotation_logits": 3}
+_DIMENSIONS = {
+    "logits": 2,
+    "probabilities": 2,
+    "features": 2,
+    "peer_logits": 2,
+    "batch_logits": 2,
+    "rotation_logits": 3,
+}
 
 
 class RowCheck(NamedTuple):
@@ -192,7 +199,7 @@ def _checked_row_names(name: str, x: Array, reference: Array) -> Array:
 
 
 def _check_columns(given: dict[str, Array]) -> None:
-    for name in ("logits", "probabilities", "peer_logits"):
+    for name in ("logits", "probabilities", "peer_logits", "batch_logits"):
         if name in given and given[name].shape[1] < 2:
             raise GdscoreError(
                 f"Expected `{name}` to have a column for each of at least 2 classes, but got shape "
@@ -201,11 +208,12 @@ def _check_columns(given: dict[str, Array]) -> None:
     if "features" in given and given["features"].shape[1] < 1:
         raise GdscoreError(f"Expected `features` to have columns, but got shape {tuple(given['features'].shape)}")
     matrix = given.get("logits", given.get("probabilities"))
-    if matrix is not None and "peer_logits" in given and given["peer_logits"].shape != matrix.shape:
-        raise GdscoreError(
-            f"Expected `peer_logits` to have the shape of the logits, {tuple(matrix.shape)}, "
-            f"but got {tuple(given['peer_logits'].shape)}"
-        )
+    for name in ("peer_logits", "batch_logits"):
+        if matrix is not None and name in given and given[name].shape != matrix.shape:
+            raise GdscoreError(
+                f"Expected `{name}` to have the shape of the logits, {tuple(matrix.shape)}, "
+                f"but got {tuple(given[name].shape)}"
+            )
     if "rotation_logits" in given and tuple(given["rotation_logits"].shape[1:]) != (4, 4):
         raise GdscoreError(
             "Expected `rotation_logits` to have shape (rows, 4 rotations shown, 4 rotations predicted), "

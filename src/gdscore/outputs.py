@@ -43,6 +43,8 @@ class Outputs:
         True classes, 0 … K−1.
     peer_logits : array of shape (m, K), optional
         Logits of a second, independently trained model on the same rows.
+    batch_logits : array of shape (m, K), optional
+        Logits of the same model with BatchNorm's statistics of each batch instead of the stored ones.
     rotation_logits : array of shape (m, 4, 4), optional
         Logits of a rotation head: row × rotation shown × rotation predicted.
     ids : integer or NumPy string array of shape (m,), optional
@@ -69,6 +71,7 @@ class Outputs:
         features: Array | None = None,
         labels: Array | None = None,
         peer_logits: Array | None = None,
+        batch_logits: Array | None = None,
         rotation_logits: Array | None = None,
         ids: Array | None = None,
     ) -> None:
@@ -78,6 +81,7 @@ class Outputs:
                 "probabilities": probabilities,
                 "features": features,
                 "peer_logits": peer_logits,
+                "batch_logits": batch_logits,
                 "rotation_logits": rotation_logits,
                 "labels": labels,
                 "ids": ids,
@@ -172,7 +176,7 @@ class Outputs:
     @property
     def n_classes(self) -> int | None:
         """K, or None where neither logits nor probabilities are held."""
-        for name in ("logits", "probabilities", "peer_logits"):
+        for name in ("logits", "probabilities", "peer_logits", "batch_logits"):
             if name in self._given:
                 return int(self._given[name].shape[1])
         return None
@@ -191,6 +195,11 @@ class Outputs:
     def peer_logits(self) -> Array:
         """Logits of the second model, as given."""
         return self._get("peer_logits")
+
+    @property
+    def batch_logits(self) -> Array:
+        """Logits by the statistics of each batch, as given."""
+        return self._get("batch_logits")
 
     @property
     def rotation_logits(self) -> Array:

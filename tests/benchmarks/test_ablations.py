@@ -41,7 +41,7 @@ def test_released_algorithm_equals_the_published_cells(source, tmp_path):
         train(source.data, source.network, seed, split=source.split, **source.recipe)
     classifier = cells.Classifier(source, "cpu", rotation=False)
     options = SimpleNamespace(rows=300, severities=[3])
-    reference = classifier.opinions(*(part[:100] for part in source.reference()))
+    reference = classifier.outputs(*(part[:100] for part in source.reference()))
     rows = {name: work() for name, work in cells.published(source, classifier, reference, options)}
     for target in source.targets(rows=300, severities=[3]):
         loader = ablations_network.loader_of(classifier, target, 128)

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 import gdscore
 from gdscore.estimator import Calibration, Judge
+from gdscore.estimator.interval import LeftOut
 from gdscore.estimator.regress import Cautious, Nearest
 from gdscore.estimator.views import ROW_SCORES, views_of
 
 NAMES = gdscore.list_scores()
 POPULATION = [name for name in NAMES if name not in ROW_SCORES]
 RECIPE = ["cot", "nuclear", "confscore", "frechet", "atc", "agreescore"]
-ERRORS = ("cot", "agreescore")
+ERRORS = ("cot", "agreescore", "selfscore")
 
 seeds = st.integers(0, 2**32 - 1)
 subsets = st.lists(st.sampled_from(NAMES), min_size=1, unique=True)
@@ -232,14 +233,19 @@ class TestJudge:
         table, scores = random_table(names, seed), random_scores(names, seed)
         accuracy, low, high = Judge(table, "cautious").judge(scores, rows, level)
         first = Judge(restricted(table, population_of(names)), "nearest")
-        plain, plain_low, _ = first.judge(scores, rows, level)
+        plain, plain_low, plain_high = first.judge(scores, rows, level)
         assert 0 <= low <= accuracy <= high <= 1
         assert accuracy <= plain + 1e-12
         assert low <= plain_low + 1e-12
-        # Without what fewer rows than usual add: CV+ itself.
-        _, cv_low, cv_high = first.judge(scores, 10**9, level)
+        x, own = table.x(), views_of(names)[0]
+        fit = Nearest(x[:, own], table.y())
+        left_out = LeftOut.make(fit, table.families)
+        level = min(level, left_out.reachable_level)
+        cv_low, cv_high = map(sigmoid, left_out.bounds(fit, table.transformed(scores, rows)[own], level))
         assert low <= cv_low + 1e-12
         assert high >= cv_high - 1e-12
+        if rows >= 3000 and cv_high >= plain:
+            assert high >= plain_high - 1e-12
 
     @settings(max_examples=25, deadline=None)
     @given(subsets, seeds, levels, st.sampled_from([20, 3000]))
@@ -281,7 +287,6 @@ class TestJudge:
         fewer = Judge(restricted(table, [n for n in RECIPE if n != row])).judge(scores, 5000, 0.7)
         assert all_of_them[0] <= fewer[0] + 1e-12
         assert all_of_them[1] <= fewer[1] + 1e-12
-        assert all_of_them[2] >= fewer[2] - 1e-12
 
     @pytest.mark.xfail(strict=True, reason="what few rows add is taken about the lower estimate, where it adds less")
     def test_few_rows_leave_the_population_its_upper_end(self):
@@ -291,6 +296,13 @@ class TestJudge:
         _, _, high = Judge(table, "cautious").judge(scores, 50, 0.8)
         _, _, plain = Judge(restricted(table, names[:2]), "nearest").judge(scores, 50, 0.8)
         assert high >= plain - 1e-12
+
+    @pytest.mark.xfail(strict=True, reason="an upper end of CV+ below what the population says is not raised to it")
+    def test_the_interval_holds_what_the_population_says(self):
+        names, seed = ["agreescore", "entropy"], 1031274
+        table, scores = random_table(names, seed), random_scores(names, seed)
+        said, _, _ = Judge(restricted(table, ["entropy"]), "nearest").judge(scores, 3000, 0.3)
+        assert Judge(table).judge(scores, 3000, 0.3)[2] >= said
 
     @pytest.mark.xfail(strict=True, reason="far from all sets every one of them weighs about the same")
     def test_scores_worse_than_those_of_every_set_are_not_taken_for_better(self):
@@ -386,8 +398,9 @@ class TestJudge:
         ]
         np.testing.assert_allclose(Judge(table).table.predicted, expected, rtol=1e-9)
 
-    @pytest.mark.parametrize("seed", range(3))
-    def test_interval_by_hand(self, seed):
+    @pytest.mark.parametrize("seed", [0, 4, 10])  # at 10 % the estimate is an end of the interval in the last two
+    @pytest.mark.parametrize(("level", "count"), [(0.7, 21), (0.1, 3)])
+    def test_interval_by_hand(self, seed, level, count):
         """CV+ of the population's view, its lower end moved down as far as the estimate."""
         names = ["cot", "nuclear", "confscore", "atc"]
         table = replace(random_table(names, seed), families=[f"kind{i % 4}" for i in range(24)])
@@ -398,8 +411,9 @@ class TestJudge:
             keep = families != kind
             said = said_by_hand(x, y, query, keep, [0, 1, 2])
             ends += [(said, abs(y[i] - said_by_hand(x, y, x[i], keep, [0, 1, 2]))) for i in np.flatnonzero(~keep)]
-        # 4 kinds of 6 sets: 24 values of 1/30 each, so that 0.7 is reached with the 21st.
-        low, high = sorted((s - r for s, r in ends), reverse=True)[20], sorted(s + r for s, r in ends)[20]
+        # 4 kinds of 6 sets: 24 values of 1/30 each.
+        lows, highs = sorted((s - r for s, r in ends), reverse=True), sorted(s + r for s, r in ends)
+        low, high = lows[count - 1], highs[count - 1]
         said = [said_by_hand(x, y, query, np.ones(24), view) for view in ([0, 1, 2], [2, 3])]
         value = min(said)
         expected = (
@@ -407,7 +421,7 @@ class TestJudge:
             min(sigmoid(low - said[0] + value), sigmoid(value)),
             max(sigmoid(high), sigmoid(value)),
         )
-        assert Judge(table).judge(scores, 10**6, 0.7) == pytest.approx(expected, abs=1e-9)
+        assert Judge(table).judge(scores, 10**6, level) == pytest.approx(expected, abs=1e-9)
 
 
 # -- the estimator --------------------------------------------------------------------------------------------
@@ -468,16 +482,23 @@ class TestEstimator:
         assert e.method == e.to_dict()["method"] == "cautious"
         assert_sensible(e)
 
-    def test_atc_is_computed_for_its_own_view_only(self, fitted):
-        assert set(fitted.calibration_.scores) == set(RECIPE)
-        assert "atc" in gdscore.AccuracyEstimator(regressor="cautious").scores
+    def test_atc_is_computed_for_its_own_view_only(self):
+        assert "atc" in gdscore.AccuracyEstimator().scores
         for regressor in ("nearest", "stack"):
-            assert set(gdscore.AccuracyEstimator(regressor=regressor).scores) == set(RECIPE) - {"atc"}
+            assert "atc" not in gdscore.AccuracyEstimator(regressor=regressor).scores
         assert set(gdscore.AccuracyEstimator(regressor="atc").scores) == {"atc"}
         assert "atc" in gdscore.AccuracyEstimator(regressor="nearest", scores=["cot", "atc"]).scores
-        nearest = fit(regressor="nearest").estimate(outputs(200, seed=5, peer=True))
-        assert set(nearest.scores) == set(RECIPE) - {"atc"}
+        target = outputs(200, seed=5)
+        assert set(fit(peer=False).estimate(target).scores) == set(RECIPE[:5])
+        nearest = fit(peer=False, regressor="nearest").estimate(target)
+        assert set(nearest.scores) == set(RECIPE[:4])
         assert nearest.method == "nearest"
+
+    def test_a_second_model_stands_in_for_atc_unless_that_is_asked_for(self, fitted):
+        assert set(fitted.calibration_.scores) == set(RECIPE) - {"atc"}
+        asked = fit(scores=RECIPE[::-1])
+        assert list(asked.calibration_.scores) == RECIPE[::-1]
+        assert_sensible(asked.estimate(outputs(200, 2.0, seed=5, peer=True)))
 
     @pytest.mark.parametrize("options", [{}, {"noise": 2.0}, {"shrink": 0.4}, {"only": 3}])
     def test_never_above_its_own_population(self, fitted, options):

@@ -25,6 +25,7 @@ def test_all_names(tmp_path):
         "features": RNG.standard_normal((10, 5)).astype(np.float16),
         "labels": np.arange(10, dtype=np.uint8) % 3,
         "peer_logits": LOGITS + 1,
+        "batch_logits": LOGITS + 2,
         "rotation_logits": RNG.standard_normal((10, 4, 4)),
         "ids": np.array([f"row é {i}" for i in range(10)]),
     }

@@ -47,6 +47,7 @@ def some_outputs(draw):
     optional = {
         "features": lambda: matrix(width),
         "peer_logits": lambda: matrix(classes),
+        "batch_logits": lambda: matrix(classes),
         "rotation_logits": lambda: matrix(4, 4),
         "labels": lambda: rng.integers(0, classes, rows).astype(draw(st.sampled_from(["i1", "i4", "u8"]))),
         "ids": lambda: np.array(draw(st.lists(st.text("aé/🙂", min_size=1), min_size=rows, max_size=rows))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.spatial
 import scipy.special
 import scipy.stats
 
@@ -32,6 +33,17 @@ def test_agreescore():
     assert value("agreescore") == differ.mean() > 0
     itself = gdscore.Outputs(logits=OUT.logits, peer_logits=OUT.logits)
     assert value("agreescore", itself) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "other"), [("selfscore", {}, "batch_logits"), ("agreescore", {"soft": True}, "peer_logits")]
+)
+def test_soft_disagreement(name, options, other):
+    again = scipy.special.softmax(OUT.arrays[other].astype(float), axis=1)
+    expected = [scipy.spatial.distance.cityblock(a, b) / 2 for a, b in zip(S, again, strict=True)]
+    assert value(name, **options) == pytest.approx(np.mean(expected), rel=1e-5)
+    itself = gdscore.Outputs(logits=OUT.logits, **{other: OUT.logits})
+    assert value(name, itself, **options) == 0
 
 
 def test_gradnorm():

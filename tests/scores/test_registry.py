@@ -19,7 +19,7 @@ PAPER = [
     "rotation",
     "projnorm",
 ]
-BEYOND = ["doc", "cot", "cott", "mano"]
+BEYOND = ["doc", "cot", "cott", "mano", "selfscore"]
 
 
 def test_all_scores_of_the_design_are_listed():
@@ -34,6 +34,7 @@ def test_all_scores_of_the_design_are_listed():
         (["logits", "source_labels"], ["atc", "confscore", "cot", "cott", "doc", "entropy", "mano", "nuclear"]),
         (["rotation_logits"], ["rotation"]),
         (["logits", "peer_logits"], ["agreescore", "confscore", "entropy", "mano", "nuclear"]),
+        (["logits", "batch_logits"], ["confscore", "entropy", "mano", "nuclear", "selfscore"]),
         (["network"], ["projnorm"]),
     ],
 )

@@ -40,7 +40,7 @@ __all__ = ["AccuracyEstimator"]
 ANCHORS = 40
 """Resampled sets beside meta-sets of the caller's own."""
 
-OTHER_MODELS = frozenset({"peer_logits", "rotation_logits"})
+OTHER_MODELS = frozenset({"peer_logits", "batch_logits", "rotation_logits"})
 """What other heads say, and a disturbed head knows nothing of."""
 
 
@@ -56,13 +56,13 @@ class AccuracyEstimator:
         How often intervals are meant to hold the true accuracy. With F families of meta-sets at most F/(F+1): the
         estimate says when that is less.
     scores : iterable of names or mapping of names to options, optional
-        What to compute; by default COT, ATC and confidence with temperature, the nuclear norm, the Fréchet distance and
-        soft disagreement with a second model, each where the data have what it needs.
+        What to compute; by default COT and confidence with temperature, the nuclear norm, the Fréchet distance, soft
+        disagreement with a second model where there is one, or else ATC, and with the model itself where there is that.
     regressor : str, default "cautious"
         ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``cautious``: the lowest of what
-        that says by the scores of the population, by confidence with ATC, and by confidence with disagreement, as each
-        of them overlooks other errors. ``stack``: a ridge with a Gaussian-process residual on all scores. The name of a
-        score: the straight line from that score to accuracy, both as they are, as in the GdScore paper.
+        that says by the scores of the population, and by confidence with each score of rows (ATC, disagreement), as
+        every view overlooks other errors. ``stack``: a ridge with a Gaussian-process residual on all scores. The name
+        of a score: the straight line from that score to accuracy, both as they are, as in the GdScore paper.
     seed : int, default 0
         Of resampling and shifts.
 

@@ -28,6 +28,7 @@ RECIPE: dict[str, dict[str, Any]] = {
     "confscore": {},
     "frechet": {},
     "atc": {},
+    "selfscore": {},
     "agreescore": {"soft": True},
 }
 """Scores of the default recipe, each used where the reference and the meta-sets have what it needs."""
@@ -38,7 +39,7 @@ CALIBRATED = ("cot", "cott", "atc", "doc", "confscore", "entropy")
 DRAWS = 8
 """Samples of the reference that show what sampling adds to COT."""
 
-BOUNDED = ("cot", "cott", "nuclear", "agreescore", "atc", "doc", "confscore", "rotation")
+BOUNDED = ("cot", "cott", "nuclear", "agreescore", "selfscore", "atc", "doc", "confscore", "rotation")
 
 
 class _Profile(Score):

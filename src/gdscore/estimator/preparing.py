@@ -59,7 +59,7 @@ def chosen_scores(
 def possible_scores(
     scores: Mapping[str, dict[str, Any]], held: frozenset[str], *, strict: bool
 ) -> dict[str, dict[str, Any]]:
-    """Scores that reference and meta-sets have arrays for; ``strict``: all of them must be."""
+    """Scores that reference and meta-sets have arrays for; ``strict``: all of them must be, and all are taken."""
     possible = {}
     for name, options in scores.items():
         missing = sorted(create_score(name, **options).inputs - held)
@@ -67,6 +67,9 @@ def possible_scores(
             possible[name] = options
         elif strict:
             raise GdscoreError(f"`{name}` needs {', '.join(missing)}, but the reference does not hold it")
+    if not strict and "agreescore" in possible:
+        # What ATC sees of single rows, a second model sees better.
+        possible.pop("atc", None)
     return possible
 
 

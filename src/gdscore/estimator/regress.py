@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 __all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "spread"]
 
+NEIGHBOURS = 7
+"""Meta-sets that a mean is mostly made of."""
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -45,7 +48,7 @@ class Nearest:
         k.
     """
 
-    def __init__(self, x: Floats, y: Floats, neighbours: int = 7) -> None:
+    def __init__(self, x: Floats, y: Floats, neighbours: int = NEIGHBOURS) -> None:
         self.x, self.y, self.neighbours = x, y, neighbours
 
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
@@ -79,12 +82,14 @@ class Cautious:
         Transformed scores (sets × scores) and logits of accuracy.
     views : sequence of sequences of int
         Columns of x that each view looks at.
+    neighbours : int
+        Of each view.
     """
 
-    def __init__(self, x: Floats, y: Floats, views: Sequence[Sequence[int]]) -> None:
+    def __init__(self, x: Floats, y: Floats, views: Sequence[Sequence[int]], neighbours: int = NEIGHBOURS) -> None:
         self.x, self.y = x, y
         self.columns = [list(view) for view in views]
-        self.views = [Nearest(x[:, view], y) for view in self.columns]
+        self.views = [Nearest(x[:, view], y, neighbours) for view in self.columns]
 
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
         """Weights of the view that says least, for each row of scores."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 __all__ = ["ROW_SCORES", "views_of"]
 
-ROW_SCORES = ("atc", "agreescore")
+ROW_SCORES = ("atc", "selfscore", "agreescore")
 """Scores that judge rows one by one; each is read together with confidence."""
 
 

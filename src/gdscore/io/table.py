@@ -18,7 +18,7 @@ Block: TypeAlias = dict[str, NDArray[Any]]
 """Some rows: arrays by the names that `Outputs` gives them."""
 
 SUFFIXES = (".npz", ".parquet")
-MATRICES = ("logits", "probabilities", "features", "peer_logits", "rotation_logits")
+MATRICES = ("logits", "probabilities", "features", "peer_logits", "batch_logits", "rotation_logits")
 BLOCK_BYTES = 12 << 20
 
 _NAMES = {**{name: name for name in (*MATRICES, "labels", "ids")}, "label": "labels", "id": "ids"}

@@ -13,8 +13,8 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models.batches import Where, integer_labels, split_batch
 from gdscore.models.feed import check_loader
+from gdscore.models.itself import Statistics, with_batch_statistics
 from gdscore.models.network import Network, head_of, two_columns
-from gdscore.models.peer import ITSELF, Peer, second_network
 from gdscore.outputs import Outputs
 
 __all__ = ["estimator"]
@@ -24,7 +24,8 @@ def estimator(
     model: nn.Module,
     val_loader: Iterable[Any],
     *,
-    peer: Peer | None = None,
+    peer: nn.Module | None = None,
+    batchnorm: Statistics = "eval",
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
     resamples: int = 100,
@@ -48,10 +49,11 @@ def estimator(
     val_loader : iterable of batches
         Labelled images ``(x, y)`` of the training distribution that the model was not trained on, x of shape
         (m, C, H, W).
-    peer : nn.Module or "batchnorm", optional
-        A second model, trained independently of the first, or ``"batchnorm"`` for the model itself with the statistics
-        of each batch, which costs a second pass and no training. Estimates then need outputs of ``extract`` with the
-        same ``peer``.
+    peer : nn.Module, optional
+        A second model, trained independently of the first. Estimates then need outputs of ``extract`` with it.
+    batchnorm : {"eval", "batch", "both"}
+        As in `extract`, which estimates then need outputs of with the same. ``"both"``: a second opinion of the model
+        itself, with the statistics of each batch, at the cost of another pass and no training.
     normalize : (mean, std), optional
         What the loader's images were normalised by, one number for each channel: corruptions are made for images in
         [0, 1]. Leave it out where the loader gives those.
@@ -91,10 +93,11 @@ def estimator(
     """
     check_loader(val_loader, "val_loader")
     networks: dict[str, Any] = {"logits": logits, "autocast": autocast}
-    network = Network(model, device=device, head=head, **networks)
-    second = second_network(model, peer, device=device, **networks)
+    mode, itself = with_batch_statistics(model, batchnorm, device=device, **networks)
+    network = Network(model, device=device, head=head, batchnorm=mode, **networks)
+    second = None if peer is None else Network(peer, head=False, batchnorm=mode, **networks)
     images, labels = _collected(val_loader, normalize)
-    if peer == ITSELF:
+    if itself is not None:
         # Validation data often come class by class, and so would the statistics of their batches.
         order = np.random.default_rng(0).permutation(len(labels))
         images, labels = images[order], labels[order]
@@ -107,9 +110,10 @@ def estimator(
         x = as_seen(batch)
         said, features = network.run(x, 0)
         given: dict[str, Any] = {"logits": two_columns(said), "features": features}
-        if second is not None:
-            there = x.to(second.device, second.dtype or torch.float32)
-            given["peer_logits"] = two_columns(second.run(there, 0)[0]).to(said.device)
+        for name, other in (("peer_logits", second), ("batch_logits", itself)):
+            if other is not None:
+                there = x.to(other.device, other.dtype or torch.float32)
+                given[name] = two_columns(other.run(there, 0)[0]).to(said.device)
         return Outputs(**given)
 
     return AccuracyEstimator(**options).fit_predictor(

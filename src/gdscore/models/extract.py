@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -12,9 +12,9 @@ from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
 from gdscore.models.batches import Inputs, Where, count_rows, integer_labels, shapes, to_device
 from gdscore.models.feed import Feed, check_loader, length
+from gdscore.models.itself import Statistics, with_batch_statistics
 from gdscore.models.network import Network, floating_dtype, two_columns
-from gdscore.models.peer import Peer, second_network
-from gdscore.models.untouched import BatchNormMode, untouched
+from gdscore.models.untouched import untouched
 from gdscore.outputs import Outputs
 
 __all__ = ["extract"]
@@ -27,9 +27,9 @@ def extract(
     device: torch.device | str | None = None,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
-    peer: Peer | None = None,
+    peer: nn.Module | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
-    batchnorm: BatchNormMode = "eval",
+    batchnorm: Statistics = "eval",
     autocast: torch.dtype | None = None,
     labels: bool = True,
     numbered: bool = False,
@@ -56,15 +56,15 @@ def extract(
         convolution whose output is the logits. False goes without features.
     logits : int, str or callable, optional
         Where the logits are in what the model returns, if that is not plain; see `logits_of`.
-    peer : nn.Module or "batchnorm", optional
-        A second model, run on the same batches, for ``peer_logits``. ``"batchnorm"``: the model itself once more, with
-        BatchNorm's statistics of about 128 rows of the batch instead of the stored ones; where the two disagree, the
-        data are not what the model was trained on. The loader should then shuffle, and give 100 rows or more at once.
+    peer : nn.Module, optional
+        A second model, run on the same batches, for ``peer_logits``.
     rotation_head : callable, optional
         From features (m, D) to logits (m, 4) of the rotation by 0°, 90°, 180°, 270°, for ``rotation_logits``. Inputs
         must be images m×C×H×W; they pass the model three more times.
-    batchnorm : {"eval", "batch"}
-        ``"batch"``: BatchNorm uses the statistics of each batch, see `untouched`.
+    batchnorm : {"eval", "batch", "both"}
+        ``"batch"``: BatchNorm uses the statistics of each batch, see `untouched`. ``"both"``: the model as it is, and
+        once more with the statistics of about 128 rows of the batch, for ``batch_logits``; where the two disagree, the
+        data are not what the model was trained on. The loader should then shuffle, and give 100 rows or more at once.
     autocast : torch.dtype, optional
         Run the forward passes under ``torch.autocast`` with this precision.
     labels : bool
@@ -93,19 +93,22 @@ def extract(
     Outputs(logits (5, 3), features (5, 4), labels (5,); torch torch.float32)
     """
     check_loader(loader)
-    options: dict[str, Any] = {"logits": logits, "batchnorm": batchnorm, "autocast": autocast}
-    network = Network(model, device=device, head=head, **options)
-    second = second_network(model, peer, device=device, **options)
+    options: dict[str, Any] = {"logits": logits, "autocast": autocast}
+    mode, itself = with_batch_statistics(model, batchnorm, device=device, **options)
+    network = Network(model, device=device, head=head, batchnorm=mode, **options)
+    second = None if peer is None else Network(peer, head=False, batchnorm=mode, **options)
     rotation = None if rotation_head is None else _Rotation(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
-    return _stream(network, loader, second, rotation, labels, numbered, progress)
+    others = {"peer_logits": second, "batch_logits": itself}
+    asked = {name: other for name, other in others.items() if other is not None}
+    return _stream(network, loader, asked, rotation, labels, numbered, progress)
 
 
 def _stream(
     network: Network,
     loader: Iterable[Any],
-    peer: Network | None,
+    others: Mapping[str, Network],
     rotation: _Rotation | None,
     with_labels: bool,
     numbered: bool,
@@ -125,9 +128,9 @@ def _stream(
             given: dict[str, Tensor | None] = {"logits": two_columns(logits), "features": features}
             if labels is not None and with_labels:
                 given["labels"] = integer_labels(labels, logits.shape[0], logits.device)
-            if peer is not None:
-                there = to_device(inputs, peer.device, dtype=peer.dtype)
-                given["peer_logits"] = two_columns(peer.run(there, number)[0]).to(logits.device, non_blocking=True)
+            for name, other in others.items():
+                there = to_device(inputs, other.device, dtype=other.dtype)
+                given[name] = two_columns(other.run(there, number)[0]).to(logits.device, non_blocking=True)
             if rotation is not None and features is not None:
                 given["rotation_logits"] = rotation.run(inputs, features, number)
             if numbered:

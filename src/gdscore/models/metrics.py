@@ -107,6 +107,7 @@ class ScoreMetric(Metric):
         labels: Tensor | None = None,
         probabilities: Tensor | None = None,
         peer_logits: Tensor | None = None,
+        batch_logits: Tensor | None = None,
         rotation_logits: Tensor | None = None,
         ids: Any = None,
     ) -> None:
@@ -116,6 +117,7 @@ class ScoreMetric(Metric):
             "labels": labels,
             "probabilities": probabilities,
             "peer_logits": peer_logits,
+            "batch_logits": batch_logits,
             "rotation_logits": rotation_logits,
             "ids": ids,
         }

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from gdscore.models.extract import extract
 from gdscore.models.feed import check_loader
-from gdscore.models.peer import Peer
 from gdscore.scores.compute import ScoreTable, score_all
 
 __all__ = ["score"]
@@ -23,7 +22,7 @@ def score(
     *,
     scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
     source: Iterable[Any] | None = None,
-    peer: Peer | None = None,
+    peer: nn.Module | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
 ) -> ScoreTable:
@@ -39,8 +38,8 @@ def score(
         Scores to compute; by default all that are possible.
     source : iterable of batches, optional
         Validation data of the training distribution, labelled where scores need it; one more pass.
-    peer : nn.Module or "batchnorm", optional
-        An independently trained model, for ``agreescore``, or the model itself with other statistics, see `extract`.
+    peer : nn.Module, optional
+        An independently trained model, for ``agreescore``.
     rotation_head : callable, optional
         For ``rotation``, see `extract`.
     **options
@@ -63,7 +62,9 @@ def score(
     if source is not None:
         check_loader(source, "source")
     target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
-    reference = None if source is None else extract(model, source, **options)
+    # No score learns from the model's second opinion on the source.
+    plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options
+    reference = None if source is None else extract(model, source, **plain)
     with kept_casts(model, options.get("autocast")):
         return score_all(target, source=reference, scores=scores)
 

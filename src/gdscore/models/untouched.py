@@ -21,10 +21,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gdscore.errors import GdscoreError, nearest
 
-__all__ = ["BatchNormMode", "batchnorm_layers", "kept_rng", "untouched", "unwrapped", "version"]
+__all__ = ["MODES", "BatchNormMode", "batchnorm_layers", "kept_rng", "untouched", "unwrapped", "version"]
 
 BatchNormMode: TypeAlias = Literal["eval", "batch"]
-_MODES = ("eval", "batch")
+MODES = ("eval", "batch")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -81,8 +81,8 @@ class untouched:  # noqa: N801 - used like a function
     def __init__(self, model: nn.Module, batchnorm: BatchNormMode = "eval") -> None:
         if not isinstance(model, nn.Module):
             raise GdscoreError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}")
-        if batchnorm not in _MODES:
-            raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(batchnorm, _MODES)}")
+        if batchnorm not in MODES:
+            raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(batchnorm, MODES)}")
         self._modules = list(model.modules())
         self._parameters = list(model.parameters())
         if any(nn.parameter.is_lazy(p) for p in self._parameters):

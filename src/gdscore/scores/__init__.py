@@ -16,6 +16,7 @@ from gdscore.scores import (  # noqa: F401  (importing a method registers it)
     nuclear,
     projnorm,
     rotation,
+    selfscore,
 )
 from gdscore.scores.base import Score
 from gdscore.scores.compute import ScoreTable, score, score_all

@@ -8,7 +8,7 @@ from gdscore.outputs import Outputs
 from gdscore.scores.means import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["AgreeScore"]
+__all__ = ["AgreeScore", "soft_disagreement"]
 
 
 @register_score("agreescore")
@@ -41,6 +41,11 @@ class AgreeScore(MeanScore):
     def row_values(self, chunk: Outputs) -> Array:
         """Whether the two predictions differ, or by how much the two distributions do."""
         if self.soft:
-            peer = Outputs(logits=chunk.peer_logits).probabilities
-            return 0.5 * namespace(peer).sum(namespace(peer).abs(chunk.probabilities - peer), axis=1)
+            return soft_disagreement(chunk, chunk.peer_logits)
         return namespace(chunk.logits).argmax(chunk.peer_logits, axis=1) != chunk.predictions
+
+
+def soft_disagreement(chunk: Outputs, other: Array) -> Array:
+    """½‖S − S'‖₁ of each row, with S' of other logits."""
+    said = Outputs(logits=other).probabilities
+    return 0.5 * namespace(said).sum(namespace(said).abs(chunk.probabilities - said), axis=1)

@@ -12,7 +12,8 @@ from gdscore.scores.base import Score, option_names
 __all__ = ["create_score", "list_scores", "register_score", "restore_score", "score_class"]
 
 _REGISTRY: dict[str, type[Score]] = {}
-_NEEDS = ("logits", "features", "labels", "peer_logits", "rotation_logits", "source", "source_labels", "network")
+_ARRAYS = ("logits", "features", "labels", "peer_logits", "batch_logits", "rotation_logits")
+_NEEDS = (*_ARRAYS, "source", "source_labels", "network")
 
 S = TypeVar("S", bound=type[Score])
 
@@ -59,8 +60,8 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
     Parameters
     ----------
     needs : str or collection of str, optional
-        What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``rotation_logits``, ``source``
-        (validation outputs), ``source_labels`` (the same with labels), ``network``.
+        What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``batch_logits``,
+        ``rotation_logits``, ``source`` (validation outputs), ``source_labels`` (the same with labels), ``network``.
 
     Examples
     --------

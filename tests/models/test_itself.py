@@ -43,8 +43,8 @@ def expected(model, pieces):
 def test_the_model_with_the_statistics_of_about_128_rows(rows, sizes):
     model, x = network(), images(rows, 0.5)
     before = copy.deepcopy(model.state_dict())
-    (out,) = extract(model, [x], peer="batchnorm")
-    torch.testing.assert_close(out.peer_logits, expected(model, x.split(sizes)))
+    (out,) = extract(model, [x], batchnorm="both")
+    torch.testing.assert_close(out.batch_logits, expected(model, x.split(sizes)))
     with torch.no_grad():
         torch.testing.assert_close(out.logits, model(x))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -52,9 +52,9 @@ def test_the_model_with_the_statistics_of_about_128_rows(rows, sizes):
 
 
 def test_it_disagrees_where_the_data_changed():
-    model, soft = network(), {"agreescore": {"soft": True}}
+    model = network()
     score = {
-        shift: models.score(model, [images(640, shift)], scores=soft, peer="batchnorm")["agreescore"]
+        shift: models.score(model, [images(640, shift)], source=[images(640)], batchnorm="both")["selfscore"]
         for shift in (0.0, 3.0)
     }
     assert score[3.0] > score[0.0] + 0.05
@@ -70,24 +70,32 @@ def test_wrapped_models_and_dicts_of_inputs():
             return self.body(pixels)
 
     x = images(300)
-    plain = next(iter(extract(network(), [x], peer="batchnorm")))
-    parallel = next(iter(extract(nn.DataParallel(network()), [x], peer="batchnorm")))
-    torch.testing.assert_close(parallel.peer_logits, plain.peer_logits)
-    named = next(iter(extract(Named(), [{"pixels": x}], peer="batchnorm")))
-    torch.testing.assert_close(named.peer_logits, expected(network(), [x]))
+    plain = next(iter(extract(network(), [x], batchnorm="both")))
+    parallel = next(iter(extract(nn.DataParallel(network()), [x], batchnorm="both")))
+    torch.testing.assert_close(parallel.batch_logits, plain.batch_logits)
+    named = next(iter(extract(Named(), [{"pixels": x}], batchnorm="both")))
+    torch.testing.assert_close(named.batch_logits, expected(network(), [x]))
 
 
 def test_errors():
     x = [images(8)]
     plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    with pytest.raises(GdscoreError, match="Expected a model with BatchNorm.*it has none: give a second model"):
-        extract(plain, x, peer="batchnorm")
-    with pytest.raises(GdscoreError, match="both would use the statistics of the batch"):
-        extract(network(), x, peer="batchnorm", batchnorm="batch")
-    with pytest.raises(GdscoreError, match="a torch.nn.Module or \"batchnorm\", but got 'BatchNorm'"):
-        extract(network(), x, peer="BatchNorm")
+    with pytest.raises(GdscoreError, match="Expected a model with BatchNorm.*it has none"):
+        extract(plain, x, batchnorm="both")
+    with pytest.raises(GdscoreError, match="Unknown `batchnorm` 'Both': did you mean 'both'"):
+        extract(network(), x, batchnorm="Both")
+    with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got str"):
+        extract(network(), x, peer="batchnorm")
     with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got int"):
         extract(network(), x, peer=3)
+
+
+def test_beside_a_second_model():
+    x = images(300)
+    (out,) = extract(network(), [x], peer=network(seed=3), batchnorm="both")
+    with torch.no_grad():
+        torch.testing.assert_close(out.peer_logits, network(seed=3)(x))
+    torch.testing.assert_close(out.batch_logits, expected(network(), [x[:150], x[150:]]))
 
 
 class TestEstimator:
@@ -100,18 +108,18 @@ class TestEstimator:
 
     def fitted(self, x, y):
         shifts = metasets.corruptions((3, 6), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
-        return models.estimator(network(), [(x, y)], peer="batchnorm", shifts=shifts, resamples=20, level=0.8)
+        return models.estimator(network(), [(x, y)], batchnorm="both", shifts=shifts, resamples=20, level=0.8)
 
     def test_calibrates_on_it_and_needs_it_afterwards(self, tmp_path):
         x, y = self.data()
         est = self.fitted(x, y)
-        assert "agreescore" in est.calibration_.scores
+        assert list(est.calibration_.scores) == ["cot", "nuclear", "confscore", "frechet", "atc", "selfscore"]
         est.save(tmp_path / "m.gdscore")
         kept = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
-        out = list(extract(network(), DataLoader(TensorDataset(x), 128), peer="batchnorm"))
+        out = list(extract(network(), DataLoader(TensorDataset(x), 128), batchnorm="both"))
         e = kept.estimate(out)
         assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
-        with pytest.raises(GdscoreError, match="peer_logits"):
+        with pytest.raises(GdscoreError, match="batch_logits"):
             kept.estimate(extract(network(), [x]))
 
     def test_the_order_of_the_validation_data_means_little(self):
@@ -121,5 +129,5 @@ class TestEstimator:
         by_class = torch.argsort(y, stable=True)
         tables = [self.fitted(x[order], y[order]).calibration_ for order in (by_class, torch.arange(len(y)))]
         none = [np.array([f == "resampled-none" for f in table.families]) for table in tables]
-        sorted_, given = (table.scores["agreescore"][own].mean() for table, own in zip(tables, none, strict=True))
+        sorted_, given = (table.scores["selfscore"][own].mean() for table, own in zip(tables, none, strict=True))
         assert sorted_ == pytest.approx(given, rel=0.1)

@@ -1,0 +1,145 @@
+"""What should a cautious estimate look at? Chosen on networks and splits that are not reported on.
+
+    python benchmarks/choosing.py                   # from the committed cells, seconds on a CPU
+
+Reads the cells of ``sources.DEVELOPMENT``, made as in ``benchmarks/README.md``: PACS with the small network, digits with
+ResNet-18, other splits of CIFAR-100's subclasses. Every candidate is a list of views; an estimate is the lowest of what
+the meta-sets nearest in each view say. Writes ``benchmarks/results/choosing.csv``, errors in points by candidate, and
+the table of ``docs/estimator.md``.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from estimates import POPULATION, RESULTS, ROOT, benchmark_of, family, fitted, read, write
+from gdscore.estimator.interval import LeftOut
+from gdscore.estimator.regress import NEIGHBOURS, Cautious
+from gdscore.metasets.families import is_made_of_outputs
+from tables_page import fill, markdown
+
+CELLS = RESULTS / "development"
+# Name here: score of the library, column of the cells.
+SCORES = {name: (name, column) for name, column in POPULATION.items()}
+SCORES |= {name: (name, f"{name}@T") for name in ("atc", "cott")}
+SCORES |= {name: (name, name) for name in ("gradnorm", "gdscore", "entropy", "mano")}
+SCORES |= {"itself": ("selfscore", "selfscore"), "peer": ("agreescore", "soft")}
+TITLES = {"pacs": "PACS", "digits": "digits", "cifar100sub": "CIFAR-100"}
+CHOSEN = {
+    "without a second opinion": "atc",
+    "with the model itself": "atc | itself",
+    "with a second model": "peer",
+    "with both": "itself | peer",
+}
+CANDIDATES = ("", *(f"{name}" for name in ("confscore", "mano", "entropy", "gradnorm", "gdscore", "cott", "atc")))
+CANDIDATES += (
+    "+itself",
+    "itself",
+    "atc | itself",
+    "+peer",
+    "peer",
+    "atc | peer",
+    "itself | peer",
+    "atc | itself | peer",
+)
+
+
+def views_of(candidate):
+    """Views of a candidate: the population's, with what follows a plus, then confidence with each score named."""
+    if candidate.startswith("+"):
+        return [[*POPULATION, candidate[1:]]]
+    named = [name.strip() for name in candidate.split("|") if name.strip()]
+    return [list(POPULATION), *(list(dict.fromkeys(["confscore", name])) for name in named)]
+
+
+class Table:
+    """Transformed scores of a source's meta-sets and of the sets it meets."""
+
+    def __init__(self, cells, source):
+        meta = read(cells / "metasets" / f"{source}.csv")
+        sets = read(cells / "deployed" / f"{source}.csv") + read(cells / "mixed" / f"{source}.csv")
+        self.families, self.x, self.met = [family(row) for row in meta], {}, []
+        values = {}
+        for name, (score, column) in SCORES.items():
+            table = fitted(meta, {score: column}, "nearest").table
+            self.x[name], self.y, self.accuracy = table.x()[:, 0], table.y(), table.accuracy
+            values[name] = [
+                table.transformed({score: float(row[column])}, int(row["n"]))[0] if column in row else np.nan
+                for row in sets
+            ]
+        for index, row in enumerate(sets):
+            kind = row["family"] if row["family"] in ("unshifted", "label-shift") else benchmark_of(source)
+            self.met.append((kind, float(row["accuracy"]), {name: v[index] for name, v in values.items()}))
+
+    def errors(self, views, neighbours):
+        """Kind of set and error in points: of the sets met, and of families of meta-sets left out."""
+        names = list(dict.fromkeys(name for view in views for name in view))
+        x = np.array([self.x[name] for name in names]).T
+        regressor = Cautious(x, self.y, [[names.index(name) for name in view] for view in views], neighbours)
+        for kind, truth, scores in self.met:
+            query = np.array([scores[name] for name in names])
+            if not np.isnan(query).any():
+                yield kind, 100 * (accuracy(regressor.predict(query[None])[0]) - truth)
+        left_out = accuracy(LeftOut.make(regressor, self.families).predicted) - self.accuracy
+        for name, error in zip(self.families, left_out, strict=True):
+            if not is_made_of_outputs(name):
+                yield "left out", 100 * error
+
+
+def accuracy(logit):
+    return 1 / (1 + np.exp(-logit))
+
+
+def judged(tables, candidate, neighbours=NEIGHBOURS):
+    """Mean absolute errors of a candidate by kind of set, and of all natural pairs."""
+    kinds = {}
+    for table in tables:
+        for kind, error in table.errors(views_of(candidate), neighbours):
+            kinds.setdefault(kind, []).append(abs(error))
+    kinds["natural"] = [error for name in TITLES for error in kinds[name]]
+    found = {
+        kind: round(float(np.mean(kinds[kind])), 3) if kind in kinds else ""
+        for kind in ("natural", *TITLES, "label-shift", "unshifted", "left out")
+    }
+    return {"views": candidate, "neighbours": neighbours, "pairs": len(kinds["natural"])} | found
+
+
+def page_table(lines):
+    chosen = {views: why for why, views in CHOSEN.items()}
+
+    def named(line):
+        views = line["views"]
+        name = "population" + (f" with {views[1:]}" if views.startswith("+") else f" \\| {views}" if views else "")
+        name = name.replace(" | ", " \\| ") if " \\| " not in name else name.replace("itself | peer", "itself \\| peer")
+        name = name.replace("atc | ", "atc \\| ")
+        if line["neighbours"] != NEIGHBOURS:
+            return f"{name}, {line['neighbours']} neighbours"
+        return f"**{name}**, taken {chosen[views]}" if views in chosen else name
+
+    kinds = {"natural": "natural", **TITLES, "label-shift": "class mixes", "unshifted": "unshifted"}
+    kinds["left out"] = "families left out"
+    rows = [[named(line), *(f"{line[k]:.1f}" if line[k] != "" else "" for k in kinds)] for line in lines]
+    return markdown(["views", *kinds.values()], rows)
+
+
+def main(given=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=Path, default=CELLS)
+    parser.add_argument("--output", type=Path, default=RESULTS / "choosing.csv")
+    parser.add_argument("--page", default=str(ROOT / "docs" / "estimator.md"), help="page to fill; empty for none")
+    options = parser.parse_args(given)
+    tables = [Table(options.cells, file.stem) for file in sorted((options.cells / "metasets").glob("*.csv"))]
+    lines = [judged(tables, candidate) for candidate in CANDIDATES]
+    lines += [judged(tables, "atc", neighbours) for neighbours in (3, 5, 10, 15)]
+    write(options.output, lines)
+    if options.page:
+        fill(Path(options.page), {"choosing": page_table(lines)})
+    for line in lines:
+        print(
+            f"{line['views'] or 'population':<22} {line['neighbours']:>2} neighbours  natural {line['natural']:>5.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
