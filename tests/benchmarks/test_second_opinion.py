@@ -27,12 +27,14 @@ def test_both_ways_of_estimating_and_going_on(tmp_path, monkeypatch, capsys):
     second_opinion.main(given)
     first = file.read_text()
     rows = list(csv.DictReader(first.splitlines()))
-    assert [row["set"] for row in rows] == [f"{source.name}/unshifted", f"{source.name}/train"]
+    mixes = [f"mix-{index}" for index in range(10)]
+    assert [row["set"] for row in rows] == [f"{source.name}/{name}" for name in ("unshifted", *mixes, "train")]
+    assert any(row["alone"] != row["batchnorm"] for row in rows)
     for row in rows:
+        assert float(row["batchnorm"]) <= float(row["alone"])
         assert float(row["batchnorm_low"]) <= float(row["batchnorm"]) <= float(row["batchnorm_high"])
         assert float(row["alone_low"]) <= float(row["alone"]) <= float(row["alone_high"])
         assert float(row["alone"]) == pytest.approx(float(row["truth"]), abs=0.2)
-        assert row["alone"] != row["batchnorm"]
         assert row["command"] == f"benchmarks/second_opinion.py {source.name} --rows 150"
     second_opinion.main(given)
     assert file.read_text() == first

@@ -28,8 +28,9 @@ masks = st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True)
 
 
 def weights_by_hand(x, y, query, keep):
-    """exp(-d²/d²₍ₖ₎) over the kept sets, one number at a time."""
+    """exp(-d²/d²₍ₖ₎) over the kept sets, one number at a time; seen from the edge of the table where beyond it."""
     kept = [i for i in range(len(y)) if keep[i]]
+    query = [min(max(q, min(x[i][c] for i in kept)), max(x[i][c] for i in kept)) for c, q in enumerate(query)]
     n, scale = len(kept), []
     target = [y[i] - math.fsum(y[j] for j in kept) / n for i in kept]
     for column in range(len(query)):
@@ -51,6 +52,23 @@ def weights_by_hand(x, y, query, keep):
 def said_by_hand(x, y, query, keep, view):
     weights = weights_by_hand([[row[c] for c in view] for row in x], y, [query[c] for c in view], keep)
     return math.fsum(w * v for w, v in zip(weights, y, strict=True))
+
+
+def deciding_by_hand(x, y, query, keep, views):
+    """The view that says least, of the first and those whose look-alikes are within 20 points of each other."""
+    able = []
+    for number, view in enumerate(views):
+        weights = weights_by_hand([[row[c] for c in view] for row in x], y, [query[c] for c in view], keep)
+        right = [sigmoid(v) for v in y]
+        mean = math.fsum(w * a for w, a in zip(weights, right, strict=True))
+        deviation = math.sqrt(math.fsum(w * (a - mean) ** 2 for w, a in zip(weights, right, strict=True)))
+        if not number or deviation < 0.2:
+            able.append(view)
+    return min(able, key=lambda view: said_by_hand(x, y, query, keep, view))
+
+
+def lowest_by_hand(x, y, query, keep, views):
+    return said_by_hand(x, y, query, keep, deciding_by_hand(x, y, query, keep, views))
 
 
 def sigmoid(value):
@@ -172,8 +190,8 @@ class TestCautious:
         x, y, query, keep = numbers(sets, 4, seed, grid)
         fit = Cautious(x, y, views)
         for kept, mask in ((np.ones(sets, dtype=bool), None), (keep, keep)):
-            each = [[said_by_hand(x, y, q, kept, view) for view in views] for q in query]
-            np.testing.assert_allclose(fit.predict(query, mask), np.min(each, axis=1), rtol=1e-9, atol=1e-9)
+            expected = [lowest_by_hand(x, y, q, kept, views) for q in query]
+            np.testing.assert_allclose(fit.predict(query, mask), expected, rtol=1e-9, atol=1e-9)
 
     @settings(max_examples=60, deadline=None)
     @given(st.integers(2, 20), st.lists(masks, min_size=1, max_size=3), seeds, st.booleans())
@@ -200,11 +218,11 @@ class TestCautious:
 
     @settings(max_examples=30, deadline=None)
     @given(st.lists(masks, min_size=2, max_size=4), seeds)
-    def test_another_view_never_raises_and_their_order_means_nothing(self, views, seed):
+    def test_another_view_never_raises_and_the_order_of_others_means_nothing(self, views, seed):
         x, y, query, _ = numbers(15, 4, seed)
         more = Cautious(x, y, views).predict(query)
         assert np.all(more <= Cautious(x, y, views[:-1]).predict(query) + 1e-12)
-        np.testing.assert_allclose(Cautious(x, y, views[::-1]).predict(query), more, rtol=1e-12)
+        np.testing.assert_allclose(Cautious(x, y, [views[0], *views[:0:-1]]).predict(query), more, rtol=1e-12)
 
     def test_sets_that_are_not_kept_have_no_say(self):
         x, y, query, keep = numbers(40, 4, 3)
@@ -253,8 +271,8 @@ class TestJudge:
         table, scores = random_table(names, seed), random_scores(names, seed)
         x, y, query = table.x(), table.y(), table.transformed(scores, rows)
         accuracy, low, high = Judge(table).judge(scores, rows, level)
-        each = [said_by_hand(x, y, query, np.ones(len(y)), view) for view in views_of(names)]
-        assert accuracy == pytest.approx(sigmoid(min(each)), abs=1e-9)
+        expected = lowest_by_hand(x, y, query, np.ones(len(y)), views_of(names))
+        assert accuracy == pytest.approx(sigmoid(expected), abs=1e-9)
         assert 0 <= low <= accuracy <= high <= 1
 
     @settings(max_examples=25, deadline=None)
@@ -288,7 +306,6 @@ class TestJudge:
         assert all_of_them[0] <= fewer[0] + 1e-12
         assert all_of_them[1] <= fewer[1] + 1e-12
 
-    @pytest.mark.xfail(strict=True, reason="what few rows add is taken about the lower estimate, where it adds less")
     def test_few_rows_leave_the_population_its_upper_end(self):
         names = ["cot", "nuclear", "atc"]
         table = honest_table(names)
@@ -297,14 +314,12 @@ class TestJudge:
         _, _, plain = Judge(restricted(table, names[:2]), "nearest").judge(scores, 50, 0.8)
         assert high >= plain - 1e-12
 
-    @pytest.mark.xfail(strict=True, reason="an upper end of CV+ below what the population says is not raised to it")
     def test_the_interval_holds_what_the_population_says(self):
         names, seed = ["agreescore", "entropy"], 1031274
         table, scores = random_table(names, seed), random_scores(names, seed)
         said, _, _ = Judge(restricted(table, ["entropy"]), "nearest").judge(scores, 3000, 0.3)
         assert Judge(table).judge(scores, 3000, 0.3)[2] >= said
 
-    @pytest.mark.xfail(strict=True, reason="far from all sets every one of them weighs about the same")
     def test_scores_worse_than_those_of_every_set_are_not_taken_for_better(self):
         accuracy = np.r_[np.linspace(0.4, 0.95, 40), np.full(40, 0.9)]
         names, families = ["cot", "nuclear", "confscore", "atc"], ["a", "b", "c", "d"] * 10 + ["resampled-class"] * 40
@@ -362,8 +377,8 @@ class TestJudge:
         table, scores = random_table(names, seed), random_scores(names, seed)
         x, y, query = table.x(), table.y(), table.transformed(scores, 800)
         keep = np.ones(len(y))
-        views = sorted(views_of(names), key=lambda view: said_by_hand(x, y, query, keep, view))
-        weights = np.array(weights_by_hand(x[:, views[0]], y, query[views[0]], keep))
+        view = deciding_by_hand(x, y, query, keep, views_of(names))
+        weights = np.array(weights_by_hand(x[:, view], y, query[view], keep))
         families = np.array(table.families)
         likes = Judge(table).lookalikes(scores, 800, count=100)
         assert {like.family for like in likes} == set(table.families)
@@ -392,10 +407,7 @@ class TestJudge:
         table = random_table(["cot", "confscore", "atc"], 5)
         table = replace(table, families=[f"kind{i % 4}" for i in range(24)])
         x, y, families = table.x(), table.y(), np.array(table.families)
-        expected = [
-            sigmoid(min(said_by_hand(x, y, x[i], families != families[i], view) for view in ([0, 1], [1, 2])))
-            for i in range(24)
-        ]
+        expected = [sigmoid(lowest_by_hand(x, y, x[i], families != families[i], ([0, 1], [1, 2]))) for i in range(24)]
         np.testing.assert_allclose(Judge(table).table.predicted, expected, rtol=1e-9)
 
     @pytest.mark.parametrize("seed", [0, 4, 10])  # at 10 % the estimate is an end of the interval in the last two
@@ -414,12 +426,12 @@ class TestJudge:
         # 4 kinds of 6 sets: 24 values of 1/30 each.
         lows, highs = sorted((s - r for s, r in ends), reverse=True), sorted(s + r for s, r in ends)
         low, high = lows[count - 1], highs[count - 1]
-        said = [said_by_hand(x, y, query, np.ones(24), view) for view in ([0, 1, 2], [2, 3])]
-        value = min(said)
+        said = [said_by_hand(x, y, query, np.ones(24), [0, 1, 2])]
+        value = lowest_by_hand(x, y, query, np.ones(24), ([0, 1, 2], [2, 3]))
         expected = (
             sigmoid(value),
             min(sigmoid(low - said[0] + value), sigmoid(value)),
-            max(sigmoid(high), sigmoid(value)),
+            max(sigmoid(high), sigmoid(said[0])),
         )
         assert Judge(table).judge(scores, 10**6, level) == pytest.approx(expected, abs=1e-9)
 

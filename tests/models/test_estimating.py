@@ -62,7 +62,7 @@ def test_near_the_truth_and_the_model_is_as_before(model):
     e = est.estimate(target)
     assert e.low <= target.accuracy <= e.high
     assert e.accuracy == pytest.approx(target.accuracy, abs=0.1)
-    assert set(e.scores) == {"cot", "nuclear", "confscore", "frechet"}
+    assert set(e.scores) == {"cot", "nuclear", "confscore", "frechet", "atc"}
 
 
 def test_normalised_images_and_second_model(model):

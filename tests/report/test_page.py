@@ -88,7 +88,7 @@ def test_the_answer_comes_first_and_the_rest_in_order(written, estimate):
         "gdscore estimate a b",
         f"gdscore {gdscore.__version__}",
         "seed=0",
-        "regressor='nearest'",
+        "regressor='cautious'",
         "Fréchet distance",
     ):
         assert words in found.text

@@ -90,5 +90,5 @@ def test_needs_and_sign_of_instances():
     assert gdscore.create_score("atc").needs == {"logits", "source", "source_labels"}
     assert gdscore.create_score("gdscore", label_rule="true").needs == {"logits", "features", "labels"}
     assert gdscore.create_score("frechet").needs == {"features", "source"}
-    falling = {"gdscore", "entropy", "agreescore", "frechet", "rotation", "projnorm", "cot"}
+    falling = {"gdscore", "entropy", "agreescore", "selfscore", "frechet", "rotation", "projnorm", "cot"}
     assert {n for n in gdscore.list_scores() if not gdscore.create_score(n).higher_is_better} == falling

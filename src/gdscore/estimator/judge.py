@@ -120,17 +120,17 @@ class Judge:
         """Accuracy, lower and upper bound for the scores of a set of so many rows."""
         x = self.table.raw(scores) if self._plain else self.table.transformed(scores, rows)
         value, first = float(self._fit.predict(x[None])[0]), x[self._columns]
-        accuracy = float(self._accuracy(value))
+        unlowered = float(self._first.predict(first[None])[0])
         level = min(level, self.reachable_level)
         low, high = self._left_out.bounds(self._first, first, level)
-        low -= float(self._first.predict(first[None])[0]) - value
-        low, high = float(self._accuracy(low)), float(self._accuracy(high))
+        low -= unlowered - value
+        accuracy, top, low, high = (float(self._accuracy(v)) for v in (value, unlowered, low, high))
         # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
         usual = float(np.median(self.table.rows))
-        extra = sampling_error(accuracy, rows, level) * math.sqrt(max(0.0, 1 - rows / usual))
-        low, high = min(low, accuracy), max(high, accuracy)
-        low = max(0.0, accuracy - math.hypot(accuracy - low, extra))
-        return accuracy, low, min(1.0, accuracy + math.hypot(high - accuracy, extra))
+        added = math.sqrt(max(0.0, 1 - rows / usual))
+        below = math.hypot(max(accuracy - low, 0.0), added * sampling_error(accuracy, rows, level))
+        above = math.hypot(max(high - top, 0.0), added * sampling_error(top, rows, level))
+        return accuracy, max(0.0, accuracy - below), min(1.0, top + above)
 
     def opinions(self, scores: dict[str, float], rows: int) -> dict[str, float]:
         """What each score would say by itself: the accuracy of the meta-sets most alike in it.

@@ -17,6 +17,9 @@ __all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "sp
 NEIGHBOURS = 7
 """Meta-sets that a mean is mostly made of."""
 
+VAGUE = 0.2
+"""Standard deviation of the accuracies of look-alikes from which on they say nothing."""
+
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -38,7 +41,7 @@ class Nearest:
 
     with distances :math:`d_i` between standardised scores, each multiplied by its correlation with y, and
     :math:`d_{(k)}` the k-th smallest. A shift that calibration has not seen is judged by the sets that look like it,
-    and nothing is extrapolated.
+    and nothing is extrapolated: scores beyond those of all sets count as the outermost.
 
     Parameters
     ----------
@@ -54,7 +57,9 @@ class Nearest:
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
         """Weights (queries × sets), which add up to 1; 0 for those not kept."""
         x, y = (self.x, self.y) if keep is None else (self.x[keep], self.y[keep])
-        apart = (query[:, None, :] - self.x[None, :, :]) * (relevance(x, y) / spread(x))
+        # Seen from far away all sets are equally near, and their mean says nothing: look from the edge of the table.
+        inside = np.clip(query, x.min(axis=0), x.max(axis=0))
+        apart = (inside[:, None, :] - self.x[None, :, :]) * (relevance(x, y) / spread(x))
         distance = np.square(apart).sum(axis=2)
         if keep is not None:
             distance[:, ~keep] = np.inf
@@ -74,7 +79,8 @@ class Cautious:
     Every score is blind to something. Scores of the population (COT, nuclear norm, Fréchet distance) do not see errors
     that leave the mix of classes and the features as they were; scores of rows (confidence, agreement with a second
     model) do not see a model that is sure of the same wrong classes everywhere. What a view does not see it takes for
-    right, so the lowest is believed.
+    right, so the lowest is believed. The first view always has a say, another only where the sets that look alike to
+    it are about equally accurate.
 
     Parameters
     ----------
@@ -92,9 +98,12 @@ class Cautious:
         self.views = [Nearest(x[:, view], y, neighbours) for view in self.columns]
 
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
-        """Weights of the view that says least, for each row of scores."""
+        """Weights of the view that says least of those that have a say, for each row of scores."""
         each = np.array([view.weights(query[:, own], keep) for own, view in zip(self.columns, self.views, strict=True)])
-        return np.asarray(each[(each @ self.y).argmin(axis=0), np.arange(len(query))])
+        said, accuracy = each @ self.y, 0.5 * (1 + np.tanh(0.5 * self.y))
+        variance = each @ accuracy**2 - (each @ accuracy) ** 2
+        said[1:][variance[1:] > VAGUE**2] = np.inf
+        return np.asarray(each[said.argmin(axis=0), np.arange(len(query))])
 
     def predict(self, query: Floats, keep: Mask | None = None) -> Floats:
         """The lowest of the views' weighted means."""
