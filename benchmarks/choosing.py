@@ -45,12 +45,16 @@ CANDIDATES += (
 )
 
 
+def named(candidate):
+    """Scores of rows that a candidate names."""
+    return [name.strip() for name in candidate.split("|") if name.strip()]
+
+
 def views_of(candidate):
     """Views of a candidate: the population's, with what follows a plus, then confidence with each score named."""
     if candidate.startswith("+"):
         return [[*POPULATION, candidate[1:]]]
-    named = [name.strip() for name in candidate.split("|") if name.strip()]
-    return [list(POPULATION), *(list(dict.fromkeys(["confscore", name])) for name in named)]
+    return [list(POPULATION), *(list(dict.fromkeys(["confscore", name])) for name in named(candidate))]
 
 
 class Table:
@@ -108,18 +112,16 @@ def judged(tables, candidate, neighbours=NEIGHBOURS):
 def page_table(lines):
     chosen = {views: why for why, views in CHOSEN.items()}
 
-    def named(line):
+    def title(line):
         views = line["views"]
-        name = "population" + (f" with {views[1:]}" if views.startswith("+") else f" \\| {views}" if views else "")
-        name = name.replace(" | ", " \\| ") if " \\| " not in name else name.replace("itself | peer", "itself \\| peer")
-        name = name.replace("atc | ", "atc \\| ")
+        name = f"population with {views[1:]}" if views.startswith("+") else " \\| ".join(["population", *named(views)])
         if line["neighbours"] != NEIGHBOURS:
             return f"{name}, {line['neighbours']} neighbours"
         return f"**{name}**, taken {chosen[views]}" if views in chosen else name
 
     kinds = {"natural": "natural", **TITLES, "label-shift": "class mixes", "unshifted": "unshifted"}
     kinds["left out"] = "families left out"
-    rows = [[named(line), *(f"{line[k]:.1f}" if line[k] != "" else "" for k in kinds)] for line in lines]
+    rows = [[title(line), *(f"{line[k]:.1f}" if line[k] != "" else "" for k in kinds)] for line in lines]
     return markdown(["views", *kinds.values()], rows)
 
 

@@ -5,7 +5,7 @@
 
 Reads what ``cells.py`` wrote: ``metasets/<source>.csv``, shifted copies of the source's held-out data, to calibrate on,
 and ``deployed``, ``mixed``, the sets to judge, whose labels serve for the truth alone. Writes
-``benchmarks/results/estimates.csv``, one row a set; ``estimates-summary.csv``, one row for each benchmark, kind of shift
+``benchmarks/results/estimates.csv``, one row a set and estimator; ``estimates-summary.csv``, one row for each benchmark, kind of shift
 and estimator; and the tables of ``docs/estimator.md``.
 
 - Corruptions: a family is left out of calibration, with every composition it is part of, and its sets of the test data
@@ -181,29 +181,22 @@ def page_tables(lines):
     def signed(value):
         return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
 
-    def cells(line):
-        return (
-            (f"{line['mae']:.1f}", signed(line["bias"]), covered(line), f"{line['width']:.1f}") if line else ("",) * 4
-        )
+    def numbers(line, *more):
+        return " / ".join([f"{line['mae']:.1f}", signed(line["bias"]), covered(line), *more])
 
     tables = {}
     for regressor in REGRESSORS:
-        heads = [
-            f"{name[3:]}: {head}" if name else head
-            for name in OPINIONS
-            for head in ("error", "bias", "covered", "width")
+        each = [[found.get((*key, f"{regressor}{name}")) for name in OPINIONS] for key in SETS]
+        rows = [
+            [titled(key), *(numbers(line, f"{line['width']:.1f}") if line else "" for line in lines)]
+            for key, lines in zip(SETS, each, strict=True)
         ]
-        lines = [
-            [titled(key), *(cell for name in OPINIONS for cell in cells(found.get((*key, f"{regressor}{name}"))))]
-            for key in SETS
-        ]
-        tables[regressor] = markdown(["sets", *heads], lines)
+        tables[regressor] = markdown(["sets", *(name[3:] or "alone" for name in OPINIONS)], rows)
     others = []
     for key in SETS:
         each = [found[(*key, column)] for column in TEMPERED.values()]
         widths = [line["width"] for line in each]
-        numbers = [f"{line['mae']:.1f} / {signed(line['bias'])} / {covered(line)}" for line in each]
-        others.append([titled(key), *numbers, f"{min(widths):.1f} to {max(widths):.1f}"])
+        others.append([titled(key), *map(numbers, each), f"{min(widths):.1f} to {max(widths):.1f}"])
     return tables | {"direct": markdown(["sets", *(f"`{name}`" for name in TEMPERED), "widths"], others)}
 
 

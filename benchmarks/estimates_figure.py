@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from estimates import benchmark_of
 
 ROOT = Path(__file__).resolve().parents[1]
+OWN = "cautious"
 ACCENT, GREY = "#b23c17", "#8a8a8a"
 NATURAL = {
     "pacs": ("o", "PACS"),
@@ -25,10 +26,11 @@ def values(rows, key):
 
 def panel(axes, rows, title, marks):
     axes.plot([0, 100], [0, 100], color="#bbbbbb", linewidth=0.8, zorder=0)
-    for column, marker, name in (("cot@T", "x", "COT"), ("atc@T", "+", "ATC")):
+    for estimator, marker, name in (("cot@T", "x", "COT"), ("atc@T", "+", "ATC")):
+        other = [row for row in rows if row["estimator"] == estimator]
         axes.scatter(
-            values(rows, "truth"),
-            values(rows, column),
+            values(other, "truth"),
+            values(other, "accuracy"),
             marker=marker,
             s=18,
             linewidths=0.8,
@@ -36,7 +38,7 @@ def panel(axes, rows, title, marks):
             label=f"{name}, temperature",
         )
     for benchmark, (marker, name) in marks.items():
-        own = [row for row in rows if benchmark_of(row["source"]) == benchmark]
+        own = [row for row in rows if benchmark_of(row["source"]) == benchmark and row["estimator"] == OWN]
         truth, said = values(own, "truth"), values(own, "accuracy")
         # White edges keep apart what lies on top of each other.
         axes.scatter(
@@ -61,14 +63,15 @@ def panel(axes, rows, title, marks):
 
 def main():
     with (ROOT / "benchmarks" / "results" / "estimates.csv").open(newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["peer"] == "False"]
+        rows = list(csv.DictReader(lines))
     figure = Figure(figsize=(8.4, 4.2), dpi=110, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     corrupted = [row for row in rows if row["kind"] == "corruption"]
     natural = [row for row in rows if row["kind"] == "natural"]
-    title = f"{len(corrupted)} corrupted CIFAR-10 test sets, family left out"
+    sets = [sum(row["estimator"] == OWN for row in part) for part in (corrupted, natural)]
+    title = f"{sets[0]} corrupted CIFAR-10 test sets, family left out"
     panel(left, corrupted, title, {"cifar10": ("o", "gdscore")})
-    panel(right, natural, f"{len(natural)} natural shifts, with 90 % intervals", NATURAL)
+    panel(right, natural, f"{sets[1]} natural shifts, with 90 % intervals", NATURAL)
     left.set_ylabel("estimate without labels, %")
     left.legend(frameon=False, fontsize=8, loc="upper left")
     handles, names = right.get_legend_handles_labels()

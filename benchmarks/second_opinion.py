@@ -7,7 +7,8 @@ Unlike ``estimates.py``, which reads scores that ``cells.py`` measured, this goe
 it is missing, calls ``models.estimator(model, validation, batchnorm="both")`` and estimates every set that the source
 meets, and its unshifted test set with ten other mixes of classes, which the statistics of a batch depend on. Beside it
 stands what the same calibration says without the second opinion. One row a set in
-``benchmarks/results/second-opinion.csv``; sets that have a row are passed over.
+``benchmarks/results/second-opinion.csv``; sets that have a row are passed over. ``--page`` fills the table of
+``docs/estimator.md``.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from gdscore import models
 from gdscore.estimator import Judge
 from relation import read
 from sources import SOURCES, TargetSet
+from tables_page import fill, markdown
 from train import load_model, train, unit
 
 RESULTS = Path(__file__).resolve().parent / "results" / "second-opinion.csv"
@@ -91,12 +93,27 @@ def summary(rows):
         yield kind, way, len(members), mean
 
 
+def page_table(rows):
+    """Error, coverage and width by kind of shift, without and with the second opinion, as Markdown."""
+    cells = {}
+    for kind, _, sets, mean in summary(rows):
+        covered = f"{mean['held'] * sets / 100:.0f} of {sets}"
+        cells.setdefault((kind, sets), []).append(f"{mean['off']:.1f} / {covered} / {mean['width']:.1f}")
+    names = {"shifted": "{} natural shifts", "label-shift": "{} class mixes", "unshifted": "{} unshifted test sets"}
+    lines = [
+        [names[kind].format(sets), *cells[kind, sets]]
+        for kind, sets in sorted(cells, key=lambda k: list(names).index(k[0]))
+    ]
+    return markdown(["error / covered / width", "alone", "with itself"], lines)
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", choices=list(SOURCES), metavar="SOURCE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=600, help="at most so many of the reference and of each set")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--page", default="", help="page to fill, docs/estimator.md")
     return parser
 
 
@@ -106,6 +123,8 @@ def main(given=None):
     rows = Rows(options.output, {"seed": SEED, "commit": commit(), "device": device})
     for name in options.sources:
         run(SOURCES[name], options, rows)
+    if options.page:
+        fill(Path(options.page), {"opinion": page_table(read(options.output))})
     for kind, way, sets, mean in summary(read(options.output)):
         print(
             f"{kind:>11}, {way:>9}: {sets:>2} sets, off by {mean['off']:.1f}, {mean['held']:.0f} % covered, "
