@@ -75,15 +75,17 @@ class Judge:
         else:
             self._fit = REGRESSORS[regressor](self._x, self._y, list(table.scores))
         # The interval is the first view's, which the others can only lower: it holds as often as that one does.
-        first = self._fit.views[0] if isinstance(self._fit, Cautious) else self._fit
-        self._first, self._columns = first, self._fit.columns[0] if isinstance(self._fit, Cautious) else slice(None)
-        self._left_out = LeftOut.make(first, table.families)
+        self._first: Regressor = self._fit
+        self._columns: slice | list[int] = slice(None)
+        if isinstance(self._fit, Cautious):
+            self._first, self._columns = self._fit.views[0], self._fit.columns[0]
+        self._left_out = LeftOut.make(self._first, table.families)
         if not self._left_out.residuals:
             raise GdscoreError(
                 f"Expected families of meta-sets that can be left out, but every one of {', '.join(map(repr, kinds))} "
                 "leaves fewer than two sets without it: add sets or families"
             )
-        told = self._left_out if first is self._fit else LeftOut.make(self._fit, table.families)
+        told = self._left_out if self._first is self._fit else LeftOut.make(self._fit, table.families)
         self.table = replace(table, predicted=self._accuracy(told.predicted))
 
     @staticmethod
