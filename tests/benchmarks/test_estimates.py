@@ -303,3 +303,40 @@ def test_subpopulations_lie_among_the_metasets(page):
     assert 20 < min(ranks) < max(ranks) < 60
     assert "each lies among the meta-sets" in page
     assert f"the seven nearest in all are {span(right, 0)} % right where {span(truth, 0)} % of the targets are" in page
+
+
+@pytest.mark.parametrize(
+    ("title", "key", "estimator"),
+    [
+        ("CIFAR-10, corruption family left out", ("cifar10", "corruption"), "cautious"),
+        ('the same, `regressor="nearest"`', ("cifar10", "corruption"), "nearest"),
+        ("CIFAR-10, other class mixes", ("cifar10", "label-shift"), "cautious"),
+        ("digits: MNIST, MNIST-M, USPS", ("digits", "natural"), "cautious"),
+        ("PACS, trained from scratch", ("pacs", "natural"), "cautious"),
+        ("CIFAR-100, unseen subclasses", ("cifar100sub", "natural"), "cautious"),
+    ],
+)
+def test_table_of_the_readme(found, title, key, estimator):
+    own = found[(*key, estimator)]
+    (row,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {title} |")]
+    cells = [cell.strip(" *") for cell in row.strip("|").split("|")]
+    assert cells[1:4] == [str(own["sets"]), f"{own['mae']:.1f}", f"{own['coverage']:.0f} % ({own['width']:.0f})"]
+    if estimator == "cautious":
+        others = [found[(*key, f"{name}@T")]["mae"] for name in ("cot", "cott", "atc", "doc", "confscore")]
+        assert cells[4:] == [f"{error:.1f}" for error in others]
+
+
+def test_errors_in_the_prose_of_the_readme(found):
+    text = " ".join((ROOT / "README.md").read_text().split())
+
+    def error(*key):
+        return f"{found[key]['mae']:.1f}"
+
+    corrupted, natural = (
+        [error(*key, name) for name in ("cautious", "cot@T", "atc@T")]
+        for key in (("cifar10", "corruption"), ("all", "natural"))
+    )
+    assert "off by {} points on average, COT by {}, ATC by {}.".format(*corrupted) in text
+    assert "off by {}, COT by {}, ATC by {}.".format(*natural) in text
+    itself = error("all", "natural", "cautious + itself")
+    assert f"(natural shifts: off by {itself} points instead of {natural[0]})" in text

@@ -211,6 +211,7 @@ def test_torch_is_imported_with_the_room_only():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
 @pytest.mark.parametrize("pin", [False, True])
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_cuda(pin, autocast):
