@@ -106,9 +106,11 @@ class TestEstimator:
             y = (network()(x) + 0.5 * torch.randn(600, 3, generator=torch.Generator().manual_seed(5))).argmax(1)
         return x, y
 
-    def fitted(self, x, y):
+    def fitted(self, x, y, **options):
         shifts = metasets.corruptions((3, 6), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
-        return models.estimator(network(), [(x, y)], batchnorm="both", shifts=shifts, resamples=20, level=0.8)
+        return models.estimator(
+            network(), [(x, y)], batchnorm="both", shifts=shifts, resamples=20, level=0.8, **options
+        )
 
     def test_calibrates_on_it_and_needs_it_afterwards(self, tmp_path):
         x, y = self.data()
@@ -121,6 +123,15 @@ class TestEstimator:
         assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
         with pytest.raises(GdscoreError, match="batch_logits"):
             kept.estimate(extract(network(), [x]))
+
+    def test_beside_a_second_model(self):
+        x, y = self.data()
+        est = self.fitted(x, y, peer=network(seed=3))
+        assert list(est.calibration_.scores) == ["cot", "nuclear", "confscore", "frechet", "selfscore", "agreescore"]
+        e = est.estimate(extract(network(), [x], peer=network(seed=3), batchnorm="both"))
+        assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
+        with pytest.raises(GdscoreError, match="peer_logits"):
+            est.estimate(extract(network(), [x], batchnorm="both"))
 
     def test_the_order_of_the_validation_data_means_little(self):
         """Batches of one class have statistics of their own; calibration must not take those for the usual."""
