@@ -15,7 +15,7 @@ import numpy as np
 
 from estimates import POPULATION, RESULTS, ROOT, benchmark_of, family, fitted, read, write
 from gdscore.estimator.interval import LeftOut
-from gdscore.estimator.regress import NEIGHBOURS, Cautious
+from gdscore.estimator.regress import NEIGHBOURS, VAGUE, Cautious
 from gdscore.metasets.families import is_made_of_outputs
 from tables_page import fill, markdown
 
@@ -29,8 +29,8 @@ TITLES = {"pacs": "PACS", "digits": "digits", "cifar100sub": "CIFAR-100"}
 CHOSEN = {
     "without a second opinion": "atc",
     "with the model itself": "atc | itself",
-    "with a second model": "peer",
-    "with both": "itself | peer",
+    "with a second model": "atc | peer",
+    "with both": "atc | itself | peer",
 }
 CANDIDATES = ("", *(f"{name}" for name in ("confscore", "mano", "entropy", "gradnorm", "gdscore", "cott", "atc")))
 CANDIDATES += (
@@ -57,6 +57,10 @@ def views_of(candidate):
     return [list(POPULATION), *(list(dict.fromkeys(["confscore", name])) for name in named(candidate))]
 
 
+# Deviations up to which a view has its say, and from which on it has none; the first: it always has.
+LIMITS = ((9.0, 9.0), (0.2, 0.2), (0.175, 0.175), (0.1, 0.2), (0.1, 0.3), (0.15, 0.25), (0.2, 0.3), VAGUE)
+
+
 class Table:
     """Transformed scores of a source's meta-sets and of the sets it meets."""
 
@@ -76,11 +80,11 @@ class Table:
             kind = row["family"] if row["family"] in ("unshifted", "label-shift") else benchmark_of(source)
             self.met.append((kind, float(row["accuracy"]), {name: v[index] for name, v in values.items()}))
 
-    def errors(self, views, neighbours):
+    def errors(self, views, neighbours, vague):
         """Kind of set and error in points: of the sets met, and of families of meta-sets left out."""
         names = list(dict.fromkeys(name for view in views for name in view))
         x = np.array([self.x[name] for name in names]).T
-        regressor = Cautious(x, self.y, [[names.index(name) for name in view] for view in views], neighbours)
+        regressor = Cautious(x, self.y, [[names.index(name) for name in view] for view in views], neighbours, vague)
         for kind, truth, scores in self.met:
             query = np.array([scores[name] for name in names])
             if not np.isnan(query).any():
@@ -95,18 +99,19 @@ def accuracy(logit):
     return 1 / (1 + np.exp(-logit))
 
 
-def judged(tables, candidate, neighbours=NEIGHBOURS):
+def judged(tables, candidate, neighbours=NEIGHBOURS, vague=VAGUE):
     """Mean absolute errors of a candidate by kind of set, and of all natural pairs."""
     kinds = {}
     for table in tables:
-        for kind, error in table.errors(views_of(candidate), neighbours):
+        for kind, error in table.errors(views_of(candidate), neighbours, vague):
             kinds.setdefault(kind, []).append(abs(error))
     kinds["natural"] = [error for name in TITLES for error in kinds[name]]
     found = {
         kind: round(float(np.mean(kinds[kind])), 3) if kind in kinds else ""
         for kind in ("natural", *TITLES, "label-shift", "unshifted", "left out")
     }
-    return {"views": candidate, "neighbours": neighbours, "pairs": len(kinds["natural"])} | found
+    limits = " to ".join(f"{limit:g}" for limit in dict.fromkeys(vague)) if vague[1] < 1 else "none"
+    return {"views": candidate, "neighbours": neighbours, "vague": limits, "pairs": len(kinds["natural"])} | found
 
 
 def page_table(lines):
@@ -121,8 +126,24 @@ def page_table(lines):
 
     kinds = {"natural": "natural", **TITLES, "label-shift": "class mixes", "unshifted": "unshifted"}
     kinds["left out"] = "families left out"
+    usual = lines[0]["vague"]
+    lines = [line for line in lines if line["vague"] == usual]
     rows = [[title(line), *(f"{line[k]:.1f}" if line[k] != "" else "" for k in kinds)] for line in lines]
     return markdown(["views", *kinds.values()], rows)
+
+
+def limits_table(lines):
+    """Error on the natural pairs by where views lose their say, for every set of views taken."""
+    by = {}
+    for line in lines:
+        if line["views"] in CHOSEN.values() and line["neighbours"] == NEIGHBOURS:
+            by.setdefault(line["vague"], {})[line["views"]] = line
+    rows = []
+    for limits, found in by.items():
+        natural = [found[views]["natural"] for views in CHOSEN.values()]
+        mixes, left = found[CHOSEN["without a second opinion"]]["label-shift"], found["atc"]["left out"]
+        rows.append([limits, *(f"{n:.1f}" for n in (*natural, np.mean(natural), mixes, left))])
+    return markdown(["deviation", *CHOSEN, "mean", "class mixes, alone", "families left out, alone"], rows)
 
 
 def main(given=None):
@@ -134,9 +155,10 @@ def main(given=None):
     tables = [Table(options.cells, file.stem) for file in sorted((options.cells / "metasets").glob("*.csv"))]
     lines = [judged(tables, candidate) for candidate in CANDIDATES]
     lines += [judged(tables, "atc", neighbours) for neighbours in (3, 5, 10, 15)]
+    lines += [judged(tables, views, vague=vague) for vague in LIMITS if vague != VAGUE for views in CHOSEN.values()]
     write(options.output, lines)
     if options.page:
-        fill(Path(options.page), {"choosing": page_table(lines)})
+        fill(Path(options.page), {"choosing": page_table(lines), "limits": limits_table(lines)})
     for line in lines:
         print(
             f"{line['views'] or 'population':<22} {line['neighbours']:>2} neighbours  natural {line['natural']:>5.1f}"

@@ -37,12 +37,9 @@ POPULATION = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", 
 ITSELF, PEER = {"selfscore": "selfscore"}, {"agreescore": "soft"}
 OPINIONS = {"": {}, " + itself": ITSELF, " + peer": PEER, " + both": ITSELF | PEER}
 REGRESSORS = ("cautious", "nearest")
-# As the library chooses them: ATC is a view of its own where there is no second model.
+# As the library chooses them: ATC is there as a view of its own.
 OWN = {
-    f"{regressor}{name}": (
-        regressor,
-        POPULATION | ({"atc": "atc@T"} if regressor == "cautious" and "agreescore" not in more else {}) | more,
-    )
+    f"{regressor}{name}": (regressor, POPULATION | ({"atc": "atc@T"} if regressor == "cautious" else {}) | more)
     for regressor in REGRESSORS
     for name, more in OPINIONS.items()
 }

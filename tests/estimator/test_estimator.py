@@ -430,7 +430,7 @@ class TestFiles:
         fitted.save(path)
         state = gdscore.files.read_arrays(path)
         gdscore.files.write_arrays(path, {**state, "version": 99})
-        with pytest.raises(gdscore.GdscoreError, match="version 2 of the estimator's file, but .* has version 99"):
+        with pytest.raises(gdscore.GdscoreError, match="version 3 of the estimator's file, but .* has version 99"):
             gdscore.AccuracyEstimator.load(path)
         gdscore.files.write_arrays(path, {k: v for k, v in state.items() if k != "seen.accuracy"})
         with pytest.raises(gdscore.GdscoreError, match="damaged"):

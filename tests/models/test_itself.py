@@ -80,8 +80,12 @@ def test_wrapped_models_and_dicts_of_inputs():
 def test_errors():
     x = [images(8)]
     plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    with pytest.raises(GdscoreError, match="Expected a model with BatchNorm.*it has none"):
-        extract(plain, x, batchnorm="both")
+    free = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 3))
+    for without in (plain, free):
+        with pytest.raises(GdscoreError, match="Expected BatchNorm with stored statistics.*the model has none"):
+            extract(without, x, batchnorm="both")
+    with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got function"):
+        extract(lambda x: x, x, batchnorm="both")
     with pytest.raises(GdscoreError, match="Unknown `batchnorm` 'Both': did you mean 'both'"):
         extract(network(), x, batchnorm="Both")
     with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got str"):
@@ -123,6 +127,14 @@ class TestEstimator:
         assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
         with pytest.raises(GdscoreError, match="batch_logits"):
             kept.estimate(extract(network(), [x]))
+
+    def test_batches_are_even(self):
+        """One row more than a batch: BatchNorm1d has no statistics of one row."""
+        flat = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3)).eval()
+        x, y = self.data()
+        shifts = metasets.corruptions((3, 6), names=("gaussian_noise", "contrast"))
+        est = models.estimator(flat, [(x[:501], y[:501])], batchnorm="both", shifts=shifts, resamples=20, level=0.6)
+        assert est.estimate(extract(flat, [x], batchnorm="both")).n == 600
 
     def test_beside_a_second_model(self):
         x, y = self.data()

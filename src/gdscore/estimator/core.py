@@ -17,7 +17,7 @@ from gdscore.estimator.class_mix import class_mix_accuracy, confusion_of
 from gdscore.estimator.describe import Describer, Description
 from gdscore.estimator.estimate import Estimate
 from gdscore.estimator.fingerprint import Fingerprint, SameModel
-from gdscore.estimator.judge import Judge
+from gdscore.estimator.judge import REGRESSORS, Judge
 from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
 from gdscore.estimator.preparing import (
@@ -56,8 +56,8 @@ class AccuracyEstimator:
         How often intervals are meant to hold the true accuracy. With F families of meta-sets at most F/(F+1): the
         estimate says when that is less.
     scores : iterable of names or mapping of names to options, optional
-        What to compute; by default COT and confidence with temperature, the nuclear norm, the Fréchet distance, soft
-        disagreement with a second model where there is one, or else ATC, and with the model itself where there is that.
+        What to compute; by default COT, ATC and confidence with temperature, the nuclear norm, the Fréchet distance, and
+        soft disagreement with a second model and with the model itself, each where the data have what it needs.
     regressor : str, default "cautious"
         ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``cautious``: the lowest of what
         that says by the scores of the population, and by confidence with each score of rows (ATC, disagreement), as
@@ -102,7 +102,7 @@ class AccuracyEstimator:
         self.scores = chosen_scores(scores, regressor)
         self.regressor = regressor
         self.seed = integer("seed", seed, least=0)
-        self._optional = scores is None
+        self._optional = scores is None and regressor in REGRESSORS
 
     # -- fitting --------------------------------------------------------------------------------------------
 
@@ -276,6 +276,7 @@ class AccuracyEstimator:
             method=self.regressor,
             confidence=found.confidence,
             lookalikes=self.judge_.lookalikes(found.scores, found.rows),
+            views=self.judge_.views(found.scores, found.rows),
         )
 
     def _warnings(self, found: Description, accuracy: float, corrected: float | None) -> list[str]:

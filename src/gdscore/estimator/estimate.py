@@ -62,6 +62,8 @@ class Estimate:
         How confident the model was, by bins.
     lookalikes : list of Lookalike
         Kinds of calibration sets that look most like the rows, and how accurate the model is on them.
+    views : dict of str to float
+        What each view says by itself, of which a cautious estimate believes the lowest.
     """
 
     accuracy: float
@@ -77,6 +79,7 @@ class Estimate:
     method: str = "cautious"
     confidence: ConfidenceHistogram | None = None
     lookalikes: list[Lookalike] = field(default_factory=list)
+    views: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""

@@ -74,7 +74,7 @@ class Judge:
             self._fit = Line(np.array(list(table.scores.values())).T, table.accuracy)
         else:
             self._fit = REGRESSORS[regressor](self._x, self._y, list(table.scores))
-        # The interval is the first view's, which the others can only lower: it holds as often as that one does.
+        # The interval is the first view's, which the others can only lower: it holds at least as often as that one.
         self._first: Regressor = self._fit
         self._columns: slice | list[int] = slice(None)
         if isinstance(self._fit, Cautious):
@@ -147,6 +147,15 @@ class Judge:
             name: float(_sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]], keep)[0]))
             for i, name in enumerate(self.table.scores)
         }
+
+    def views(self, scores: dict[str, float], rows: int) -> dict[str, float]:
+        """What each view would say by itself, by the names of its scores; nothing where there are no views."""
+        if not isinstance(self._fit, Cautious) or len(self._fit.columns) < 2:
+            return {}
+        said = self._fit.each(self.table.transformed(scores, rows)[None])[:, 0] @ self._y
+        names = list(self.table.scores)
+        keys = [" + ".join(names[i] for i in own) for own in self._fit.columns]
+        return dict(zip(keys, _sigmoid(said).tolist(), strict=True))
 
     def lookalikes(self, scores: dict[str, float], rows: int, count: int = 5) -> list[Lookalike]:
         """Families of the meta-sets whose scores are most alike, by weight."""

@@ -59,17 +59,16 @@ def chosen_scores(
 def possible_scores(
     scores: Mapping[str, dict[str, Any]], held: frozenset[str], *, strict: bool
 ) -> dict[str, dict[str, Any]]:
-    """Scores that reference and meta-sets have arrays for; ``strict``: all of them must be, and all are taken."""
+    """Scores that reference and meta-sets have arrays for; ``strict``: all of them must be."""
     possible = {}
     for name, options in scores.items():
         missing = sorted(create_score(name, **options).inputs - held)
         if not missing:
             possible[name] = options
         elif strict:
-            raise GdscoreError(f"`{name}` needs {', '.join(missing)}, but the reference does not hold it")
-    if not strict and "agreescore" in possible:
-        # What ATC sees of single rows, a second model sees better.
-        possible.pop("atc", None)
+            raise GdscoreError(
+                f"`{name}` needs {', '.join(missing)}, but the reference and all meta-sets do not hold it"
+            )
     return possible
 
 

@@ -17,8 +17,8 @@ __all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "sp
 NEIGHBOURS = 7
 """Meta-sets that a mean is mostly made of."""
 
-VAGUE = 0.2
-"""Standard deviation of the accuracies of look-alikes from which on they say nothing."""
+VAGUE = (0.15, 0.2)
+"""Standard deviations of the accuracies of look-alikes between which a view loses its say."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -79,8 +79,8 @@ class Cautious:
     Every score is blind to something. Scores of the population (COT, nuclear norm, Fréchet distance) do not see errors
     that leave the mix of classes and the features as they were; scores of rows (confidence, agreement with a second
     model) do not see a model that is sure of the same wrong classes everywhere. What a view does not see it takes for
-    right, so the lowest is believed. The first view always has a say, another only where the sets that look alike to
-    it are about equally accurate.
+    right, so the lowest is believed. The first view always has a say. Another's is mixed with the first's as the sets
+    that look alike to it are less equally accurate, and lost where they are not at all.
 
     Parameters
     ----------
@@ -90,20 +90,36 @@ class Cautious:
         Columns of x that each view looks at.
     neighbours : int
         Of each view.
+    vague : (float, float)
+        Standard deviation of look-alikes' accuracies up to which a view has its say, and from which on it has none.
     """
 
-    def __init__(self, x: Floats, y: Floats, views: Sequence[Sequence[int]], neighbours: int = NEIGHBOURS) -> None:
-        self.x, self.y = x, y
+    def __init__(
+        self,
+        x: Floats,
+        y: Floats,
+        views: Sequence[Sequence[int]],
+        neighbours: int = NEIGHBOURS,
+        vague: tuple[float, float] = VAGUE,
+    ) -> None:
+        self.x, self.y, self.vague = x, y, vague
         self.columns = [list(view) for view in views]
         self.views = [Nearest(x[:, view], y, neighbours) for view in self.columns]
 
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
-        """Weights of the view that says least of those that have a say, for each row of scores."""
-        each = np.array([view.weights(query[:, own], keep) for own, view in zip(self.columns, self.views, strict=True)])
-        said, accuracy = each @ self.y, 0.5 * (1 + np.tanh(0.5 * self.y))
+        """Weights of the view that says least, for each row of scores."""
+        each = self.each(query, keep)
+        accuracy = 0.5 * (1 + np.tanh(0.5 * self.y))
         variance = each @ accuracy**2 - (each @ accuracy) ** 2
-        said[1:][variance[1:] > VAGUE**2] = np.inf
-        return np.asarray(each[said.argmin(axis=0), np.arange(len(query))])
+        full, none = self.vague
+        say = np.clip((none - np.sqrt(np.maximum(variance, 0))) / max(none - full, 1e-12), 0, 1)
+        say[0] = 1
+        each = say[..., None] * each + (1 - say[..., None]) * each[0]
+        return np.asarray(each[(each @ self.y).argmin(axis=0), np.arange(len(query))])
+
+    def each(self, query: Floats, keep: Mask | None = None) -> Floats:
+        """Weights of every view (views × queries × sets)."""
+        return np.array([view.weights(query[:, own], keep) for own, view in zip(self.columns, self.views, strict=True)])
 
     def predict(self, query: Floats, keep: Mask | None = None) -> Floats:
         """The lowest of the views' weighted means."""

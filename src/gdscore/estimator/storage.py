@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["load", "save"]
 
 FORMAT = "gdscore estimator"
-VERSION = 2
+VERSION = 3
 _NUMBERS = ("reference_accuracy_", "temperature_", "outputs_only_", "reference_rows_", "n_classes_")
 _ARRAYS = ("reference_mix_", "confusion_")
 _SEEN = ("accuracy", "rows", "predicted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -101,6 +102,8 @@ def estimator(
         # Validation data often come class by class, and so would the statistics of their batches.
         order = np.random.default_rng(0).permutation(len(labels))
         images, labels = images[order], labels[order]
+        # Even batches: the statistics of a small last one would be of their own.
+        batch_size = math.ceil(len(labels) / math.ceil(len(labels) / batch_size))
     mean, std = _per_channel(normalize, images.shape[1], network.device)
 
     def as_seen(batch: Tensor) -> Tensor:

@@ -25,9 +25,12 @@ def with_batch_statistics(
 ) -> tuple[BatchNormMode, Network | None]:
     """Mode to ask the model in, and the network to ask for ``batch_logits`` where both are wanted."""
     if batchnorm == "both":
-        if not batchnorm_layers(unwrapped(model)):
-            raise GdscoreError('Expected a model with BatchNorm for batchnorm="both", but it has none')
-        return "eval", _Itself(model, head=False, batchnorm="batch", **options)
+        itself = _Itself(model, head=False, batchnorm="batch", **options)
+        if not any(layer.running_mean is not None for layer in batchnorm_layers(unwrapped(model))):
+            raise GdscoreError(
+                'Expected a model with BatchNorm and stored statistics for batchnorm="both", but it has none'
+            )
+        return "eval", itself
     if batchnorm not in MODES:
         raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(str(batchnorm), [*MODES, 'both'])}")
     return batchnorm, None

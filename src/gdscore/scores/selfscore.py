@@ -17,9 +17,10 @@ class SelfScore(MeanScore):
 
     .. math:: \frac1m \sum_i \tfrac12 \lVert S_i - S'_i \rVert_1
 
-    with S' the probabilities by the batch's own statistics instead of those stored in training. On data like those
-    trained on the two are alike; of a paper we know none that has it. Batches of few classes have statistics of their
-    own: give rows in random order, and mind that another mix of classes raises the score as well.
+    with S' the probabilities by the batch's own statistics (Nado et al., 2020; Schneider et al., 2020) instead of those
+    stored in training. On data like those trained on the two are alike. We know of no paper that defines it. Batches of
+    few classes have statistics of their own: give rows in random order, and mind that another mix of classes raises the
+    score as well.
 
     Examples
     --------
