@@ -163,16 +163,18 @@ def test_tables_of_the_page(found):
 
 
 def test_aims_on_corruptions(page, found):
-    def numbers(key):
-        return [found["cifar10", "corruption", f"nearest{opinion}"][key] for opinion in estimates.OPINIONS]
+    def numbers(regressor, key):
+        return [found["cifar10", "corruption", f"{regressor}{opinion}"][key] for opinion in estimates.OPINIONS]
 
-    errors, covered = numbers("mae"), numbers("coverage")
-    said = "{:.1f}, itself {:.1f} | {:.1f}, both {:.2f} | met with both opinions |".format(*errors)
-    assert f"| CIFAR-10, families left out: error at most 1.0 (`nearest`) | {said}" in page
-    assert [error <= 1.0 for error in errors] == [False, False, False, True]
-    said = "{:.0f} %, {:.0f} % | {:.0f} %, {:.0f} % | missed: too wide |".format(*covered)
+    errors, default, covered = numbers("nearest", "mae"), numbers("cautious", "mae"), numbers("cautious", "coverage")
+    said = "{:.1f}, itself {:.1f} ({:.1f}, {:.1f})".format(*errors[:2], *default[:2])
+    said += " | {:.1f}, both {:.2f} ({:.1f}, {:.1f})".format(*errors[2:], *default[2:])
+    verdict = "met with both opinions, not by the default"
+    assert f"| CIFAR-10, families left out: error at most 1.0 | {said} | {verdict} |" in page
+    assert [error <= 1.0 for error in errors + default] == [False] * 3 + [True] + [False] * 4
+    said = "{:.0f} %, itself {:.0f} % | {:.0f} %, both {:.0f} % | missed by a point: too wide |".format(*covered)
     assert f"| the same: 85 to 97 % covered | {said}" in page
-    assert min(covered) > 97
+    assert 97 < min(covered) <= max(covered) <= 98
 
 
 def test_aims_on_natural_pairs(page, found):
@@ -181,10 +183,10 @@ def test_aims_on_natural_pairs(page, found):
 
     cells = "{:.1f}, itself {:.1f} | {:.1f}, both {:.1f}"
     errors, widths = numbers("mae"), numbers("width")
-    aim = "natural pairs: error at most 6.5, 5.0 with a second model (`cautious`)"
-    assert f"| {aim} | {cells.format(*errors)} | met without, missed with |" in page
+    aim = "natural pairs: error at most 6.5, 5.0 with a second model"
+    assert f"| {aim} | {cells.format(*errors)} | met without; met with both opinions |" in page
     assert max(errors[:2]) <= 6.5
-    assert min(errors[2:]) > 5.0
+    assert [error <= 5.0 for error in errors[2:]] == [False, True]
     assert f"| natural pairs: mean width at most 22 | {cells.format(*widths)} | missed |" in page
     assert min(widths) > 22
     alone, itself, peer, both = (
@@ -193,10 +195,10 @@ def test_aims_on_natural_pairs(page, found):
     )
     assert (alone, peer) == (itself, both)
     said = "PACS {:.0f} %, digits {:.0f} %, CIFAR-100 {:.0f} % | {:.0f} %, {:.0f} %, {:.0f} %".format(*alone, *peer)
-    verdict = "missed: digits 5 of 6, with a second model CIFAR-100 2 of 4"
+    verdict = "missed: digits 5 of 6"
     assert f"| natural pairs: at least 85 % covered on every benchmark | {said} | {verdict} |" in page
     assert count(found["digits", "natural", "cautious"], "coverage") == 5
-    assert [value >= 85 for value in alone + peer] == [True, False, True, True, False, False]
+    assert [value >= 85 for value in alone + peer] == [True, False, True] * 2
 
 
 def test_aims_without_a_shift_of_inputs(page, found, rows):
@@ -225,26 +227,31 @@ def test_aims_without_a_shift_of_inputs(page, found, rows):
     assert f"| unshifted: within 1 point | {within[0]} | {within[1]} | {verdict} |" in page
 
 
-def test_lowest_of_two_views_in_the_prose(page, found):
-    lowest, all_at_once = (found["all", "natural", by] for by in estimates.REGRESSORS)
-    assert lowest["sets"] == 22
-    assert f"error on 22 natural pairs from {all_at_once['mae']:.1f} to {lowest['mae']:.1f} points" in page
-    assert f"the bias from {all_at_once['bias']:+.1f} to {lowest['bias']:+.1f}, and" in page
-    held = [count(line, "coverage") for line in (lowest, all_at_once)]
+def test_lowest_of_the_views_in_the_prose(page, found):
+    lowest, joint = (found["all", "natural", by] for by in estimates.REGRESSORS)
+    assert f"off by {lowest['mae']:.1f} points instead of {joint['mae']:.1f} on {lowest['sets']} pairs" in page
+    assert f"a bias of {lowest['bias']:+.1f} instead of {joint['bias']:+.1f}, and" in page
+    held = [count(line, "coverage") for line in (lowest, joint)]
     assert "and {} instead of {} of the intervals hold the truth".format(*held) in page
+    lowest, joint = ({name: found[name, "natural", by] for name in BENCHMARKS} for by in estimates.REGRESSORS)
+    new = [part["cifar100sub"] for part in (joint, lowest)]
+    errors, held = [line["mae"] for line in new], [count(line, "coverage") for line in new]
+    assert "({:.1f} → {:.1f}, {} → {} of 4 covered)".format(*errors, *held) in page
+    gain = {name: joint[name]["mae"] - lowest[name]["mae"] for name in BENCHMARKS}
+    assert f"PACS gains {gain['pacs']:.1f} points, the digits nothing" in page
+    assert abs(gain["digits"]) < 0.1
     corrupted, exact = (found["cifar10", "corruption", by] for by in estimates.REGRESSORS)
     assert f"It costs {corrupted['mae'] - exact['mae']:.1f} points on corruptions" in page
     assert f"estimated too low by {-corrupted['bias']:.1f}:" in page
 
 
 def test_opinions_and_widths_in_the_prose(page, found, rows):
-    natural = {name: found["all", "natural", f"cautious{name}"]["mae"] for name in estimates.OPINIONS}
-    pacs = found["pacs", "natural", "cautious"]
-    itself = found["pacs", "natural", "cautious + itself"]["mae"]
-    assert f"{natural[' + itself']:.1f} points on natural pairs, PACS {itself:.1f}." in page
-    assert f"is worth as much as ATC ({natural['']:.1f})" in page
-    assert natural[" + peer"] == pytest.approx(natural[""], abs=0.05)
-    assert natural[" + itself"] < natural[""] - 0.5
+    pacs, itself, peer = (found["pacs", "natural", f"cautious{name}"] for name in ("", " + itself", " + peer"))
+    assert f"takes PACS from {pacs['mae']:.1f} to {itself['mae']:.1f} points and changes nothing elsewhere" in page
+    assert f"a second model of the same recipe takes it to {peer['mae']:.1f}." in page
+    for name, kind in (("digits", "natural"), ("cifar100sub", "natural"), ("cifar10", "corruption")):
+        alone, more = (found[name, kind, f"cautious{opinion}"]["mae"] for opinion in ("", " + itself"))
+        assert more == pytest.approx(alone, abs=0.05)
     assert f"PACS are {pacs['width']:.1f} points wide, for an error of {pacs['mae']:.1f}." in page
     natural = [row for row in rows if (row["kind"], row["estimator"]) == ("natural", "cautious")]
     missed = [row for row in natural if not row["low"] <= row["truth"] <= row["high"]]
@@ -302,7 +309,7 @@ def test_subpopulations_lie_among_the_metasets(page):
         truth.append(100 * float(target["accuracy"]))
     assert 20 < min(ranks) < max(ranks) < 60
     assert "each lies among the meta-sets" in page
-    assert f"the seven nearest in all are {span(right, 0)} % right where {span(truth, 0)} % of the targets are" in page
+    assert f"{span(right, 0)} % accurate on the seven nearest sets, and {span(truth, 0)} % on these targets" in page
 
 
 @pytest.mark.parametrize(
@@ -338,5 +345,5 @@ def test_errors_in_the_prose_of_the_readme(found):
     )
     assert "off by {} points on average, COT by {}, ATC by {}.".format(*corrupted) in text
     assert "off by {}, COT by {}, ATC by {}.".format(*natural) in text
-    itself = error("all", "natural", "cautious + itself")
-    assert f"(natural shifts: off by {itself} points instead of {natural[0]})" in text
+    alone, itself = (error("pacs", "natural", by) for by in ("cautious", "cautious + itself"))
+    assert f"(PACS: off by {itself} points instead of {alone})" in text

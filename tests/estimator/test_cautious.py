@@ -506,8 +506,8 @@ class TestEstimator:
         assert set(nearest.scores) == set(RECIPE[:4])
         assert nearest.method == "nearest"
 
-    def test_a_second_model_stands_in_for_atc_unless_that_is_asked_for(self, fitted):
-        assert set(fitted.calibration_.scores) == set(RECIPE) - {"atc"}
+    def test_scores_are_those_of_the_recipe_or_those_asked_for(self, fitted):
+        assert list(fitted.calibration_.scores) == RECIPE
         asked = fit(scores=RECIPE[::-1])
         assert list(asked.calibration_.scores) == RECIPE[::-1]
         assert_sensible(asked.estimate(outputs(200, 2.0, seed=5, peer=True)))

@@ -82,7 +82,7 @@ def test_errors():
     plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     free = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False), nn.Linear(64, 3))
     for without in (plain, free):
-        with pytest.raises(GdscoreError, match="Expected BatchNorm with stored statistics.*the model has none"):
+        with pytest.raises(GdscoreError, match="Expected a model with BatchNorm and stored statistics.*it has none"):
             extract(without, x, batchnorm="both")
     with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got function"):
         extract(lambda x: x, x, batchnorm="both")
@@ -139,7 +139,15 @@ class TestEstimator:
     def test_beside_a_second_model(self):
         x, y = self.data()
         est = self.fitted(x, y, peer=network(seed=3))
-        assert list(est.calibration_.scores) == ["cot", "nuclear", "confscore", "frechet", "selfscore", "agreescore"]
+        assert list(est.calibration_.scores) == [
+            "cot",
+            "nuclear",
+            "confscore",
+            "frechet",
+            "atc",
+            "selfscore",
+            "agreescore",
+        ]
         e = est.estimate(extract(network(), [x], peer=network(seed=3), batchnorm="both"))
         assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
         with pytest.raises(GdscoreError, match="peer_logits"):

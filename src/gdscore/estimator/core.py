@@ -56,7 +56,7 @@ class AccuracyEstimator:
         How often intervals are meant to hold the true accuracy. With F families of meta-sets at most F/(F+1): the
         estimate says when that is less.
     scores : iterable of names or mapping of names to options, optional
-        What to compute; by default COT, ATC and confidence with temperature, the nuclear norm, the Fréchet distance, and
+        What to compute; by default COT, ATC and confidence with temperature, the nuclear norm, the Fréchet distance,
         soft disagreement with a second model and with the model itself, each where the data have what it needs.
     regressor : str, default "cautious"
         ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``cautious``: the lowest of what
