@@ -14,8 +14,8 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models.batches import Where, integer_labels, split_batch
 from gdscore.models.feed import check_loader
-from gdscore.models.itself import Statistics, with_batch_statistics
 from gdscore.models.network import Network, head_of, two_columns
+from gdscore.models.opinions import Statistics, second_opinions
 from gdscore.outputs import Outputs
 
 __all__ = ["estimator"]
@@ -94,11 +94,10 @@ def estimator(
     """
     check_loader(val_loader, "val_loader")
     networks: dict[str, Any] = {"logits": logits, "autocast": autocast}
-    mode, itself = with_batch_statistics(model, batchnorm, device=device, **networks)
+    mode, others = second_opinions(model, peer, batchnorm, device=device, **networks)
     network = Network(model, device=device, head=head, batchnorm=mode, **networks)
-    second = None if peer is None else Network(peer, head=False, batchnorm=mode, **networks)
     images, labels = _collected(val_loader, normalize)
-    if itself is not None:
+    if "batch_logits" in others:
         # Validation data often come class by class, and so would the statistics of their batches.
         order = np.random.default_rng(0).permutation(len(labels))
         images, labels = images[order], labels[order]
@@ -113,10 +112,9 @@ def estimator(
         x = as_seen(batch)
         said, features = network.run(x, 0)
         given: dict[str, Any] = {"logits": two_columns(said), "features": features}
-        for name, other in (("peer_logits", second), ("batch_logits", itself)):
-            if other is not None:
-                there = x.to(other.device, other.dtype or torch.float32)
-                given[name] = two_columns(other.run(there, 0)[0]).to(said.device)
+        for name, other in others.items():
+            there = x.to(other.device, other.dtype or torch.float32)
+            given[name] = two_columns(other.run(there, 0)[0]).to(said.device)
         return Outputs(**given)
 
     return AccuracyEstimator(**options).fit_predictor(

@@ -12,8 +12,8 @@ from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
 from gdscore.models.batches import Inputs, Where, count_rows, integer_labels, shapes, to_device
 from gdscore.models.feed import Feed, check_loader, length
-from gdscore.models.itself import Statistics, with_batch_statistics
 from gdscore.models.network import Network, floating_dtype, two_columns
+from gdscore.models.opinions import Statistics, second_opinions
 from gdscore.models.untouched import untouched
 from gdscore.outputs import Outputs
 
@@ -94,15 +94,12 @@ def extract(
     """
     check_loader(loader)
     options: dict[str, Any] = {"logits": logits, "autocast": autocast}
-    mode, itself = with_batch_statistics(model, batchnorm, device=device, **options)
+    mode, others = second_opinions(model, peer, batchnorm, device=device, **options)
     network = Network(model, device=device, head=head, batchnorm=mode, **options)
-    second = None if peer is None else Network(peer, head=False, batchnorm=mode, **options)
     rotation = None if rotation_head is None else _Rotation(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
-    others = {"peer_logits": second, "batch_logits": itself}
-    asked = {name: other for name, other in others.items() if other is not None}
-    return _stream(network, loader, asked, rotation, labels, numbered, progress)
+    return _stream(network, loader, others, rotation, labels, numbered, progress)
 
 
 def _stream(

@@ -88,7 +88,7 @@ def test_errors():
         extract(lambda x: x, x, batchnorm="both")
     with pytest.raises(GdscoreError, match="Unknown `batchnorm` 'Both': did you mean 'both'"):
         extract(network(), x, batchnorm="Both")
-    with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got str"):
+    with pytest.raises(GdscoreError, match='`peer` to be a torch.nn.Module, or batchnorm="both" for .*, but got str'):
         extract(network(), x, peer="batchnorm")
     with pytest.raises(GdscoreError, match="to be a torch.nn.Module, but got int"):
         extract(network(), x, peer=3)

@@ -1,4 +1,4 @@
-"""The model once more, with BatchNorm's statistics of each batch."""
+"""Second opinions on the same batches: of another model, and of the model with BatchNorm's statistics of each batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gdscore.models.batches import Inputs
 from gdscore.models.network import Network
 from gdscore.models.untouched import MODES, BatchNormMode, batchnorm_layers, unwrapped
 
-__all__ = ["Statistics", "with_batch_statistics"]
+__all__ = ["Statistics", "second_opinions"]
 
 Statistics: TypeAlias = BatchNormMode | Literal["both"]
 
@@ -20,20 +20,31 @@ ROWS = 128
 """Rows that statistics are taken of: of more they would be closer to the stored ones, and no two loaders alike."""
 
 
-def with_batch_statistics(
-    model: nn.Module, batchnorm: Statistics, **options: Any
-) -> tuple[BatchNormMode, Network | None]:
-    """Mode to ask the model in, and the network to ask for ``batch_logits`` where both are wanted."""
+def second_opinions(
+    model: nn.Module,
+    peer: nn.Module | None,
+    batchnorm: Statistics,
+    *,
+    device: torch.device | str | None,
+    **options: Any,
+) -> tuple[BatchNormMode, dict[str, Network]]:
+    """Mode to ask the model in, and whom to ask for ``peer_logits`` and ``batch_logits``."""
+    if batchnorm not in (*MODES, "both"):
+        raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(str(batchnorm), [*MODES, 'both'])}")
+    mode: BatchNormMode = "eval" if batchnorm == "both" else batchnorm
+    others: dict[str, Network] = {}
+    if peer is not None:
+        if not isinstance(peer, nn.Module):
+            hint = ', or batchnorm="both" for the model itself' if isinstance(peer, str) else ""
+            raise GdscoreError(f"Expected `peer` to be a torch.nn.Module{hint}, but got {type(peer).__name__}")
+        others["peer_logits"] = Network(peer, head=False, batchnorm=mode, **options)
     if batchnorm == "both":
-        itself = _Itself(model, head=False, batchnorm="batch", **options)
+        others["batch_logits"] = _Itself(model, device=device, head=False, batchnorm="batch", **options)
         if not any(layer.running_mean is not None for layer in batchnorm_layers(unwrapped(model))):
             raise GdscoreError(
                 'Expected a model with BatchNorm and stored statistics for batchnorm="both", but it has none'
             )
-        return "eval", itself
-    if batchnorm not in MODES:
-        raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(str(batchnorm), [*MODES, 'both'])}")
-    return batchnorm, None
+    return mode, others
 
 
 class _Itself(Network):
