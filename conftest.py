@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+
+# Workers share the cores: more threads than those wait for each other. Read when NumPy and torch are imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ |= {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if name not in os.environ}
 
 import pytest
 from hypothesis import settings
