@@ -32,7 +32,7 @@ CHOSEN = {
     "with a second model": "atc | peer",
     "with both": "atc | itself | peer",
 }
-CANDIDATES = ("", *(f"{name}" for name in ("confscore", "mano", "entropy", "gradnorm", "gdscore", "cott", "atc")))
+CANDIDATES = ("", "confscore", "mano", "entropy", "gradnorm", "gdscore", "cott", "atc")
 CANDIDATES += (
     "+itself",
     "itself",
@@ -43,6 +43,8 @@ CANDIDATES += (
     "itself | peer",
     "atc | itself | peer",
 )
+# Deviations up to which a view has its say, and from which on it has none; the first: it always has.
+LIMITS = ((9.0, 9.0), (0.2, 0.2), (0.175, 0.175), (0.1, 0.2), (0.1, 0.3), (0.15, 0.25), (0.2, 0.3), VAGUE)
 
 
 def named(candidate):
@@ -55,10 +57,6 @@ def views_of(candidate):
     if candidate.startswith("+"):
         return [[*POPULATION, candidate[1:]]]
     return [list(POPULATION), *(list(dict.fromkeys(["confscore", name])) for name in named(candidate))]
-
-
-# Deviations up to which a view has its say, and from which on it has none; the first: it always has.
-LIMITS = ((9.0, 9.0), (0.2, 0.2), (0.175, 0.175), (0.1, 0.2), (0.1, 0.3), (0.15, 0.25), (0.2, 0.3), VAGUE)
 
 
 class Table:

@@ -139,19 +139,23 @@ def label_shift_table(rows):
     return markdown(heads, lines)
 
 
+def measured(folder):
+    """Source and row, of every file of an ablation."""
+    return [(file.stem, row) for file in sorted(folder.glob("*.csv")) for row in read(file)]
+
+
 def cost_table(folder):
     """Seconds of one set."""
     lines = [
         [
             row["method"],
-            f"{file.stem}, {row['set'].split('/')[0]}",
+            f"{source}, {row['set'].split('/')[0]}",
             f"{row['n']:.0f}",
             f"{row['seconds']:.3g}",
             f"{row['times_gdscore']:.3g}",
             row["device"],
         ]
-        for file in sorted(folder.glob("*.csv"))
-        for row in read(file)
+        for source, row in measured(folder)
     ]
     return markdown(("method", "set", "rows", "seconds", "times GdScore", "device"), lines)
 
@@ -160,7 +164,7 @@ def released_table(folder):
     """The released algorithm written directly beside the published part of the cells."""
     lines = [
         [
-            f"{file.stem}, {row['set']}",
+            f"{source}, {row['set']}",
             f"{row['n']:.0f}",
             f"{row['cells_gdscore']:.6g}",
             f"{row['released_gdscore']:.6g}",
@@ -168,8 +172,7 @@ def released_table(folder):
             f"{row['accuracy']:.4f}, {row['released_accuracy']:.4f}",
             row["device"],
         ]
-        for file in sorted(folder.glob("*.csv"))
-        for row in read(file)
+        for source, row in measured(folder)
     ]
     heads = ("set", "rows", "cells", "released", "relative difference", "accuracy, both", "device")
     return markdown(heads, lines)

@@ -22,6 +22,7 @@ from gdscore.estimator.per_class import recalls
 from gdscore.estimator.predicting import predicted, shifted_sets
 from gdscore.estimator.preparing import (
     checked_labels,
+    checked_reference,
     checked_set,
     checked_shifts,
     chosen_scores,
@@ -32,16 +33,13 @@ from gdscore.estimator.preparing import (
 )
 from gdscore.io.progress import progress_bar
 from gdscore.metasets import MetaSet, perturbed, resampled
-from gdscore.metasets.perturbed import checked_head
+from gdscore.metasets.perturbed import OTHER_MODELS, checked_head
 from gdscore.outputs import Outputs
 
 __all__ = ["AccuracyEstimator"]
 
 ANCHORS = 40
 """Resampled sets beside meta-sets of the caller's own."""
-
-OTHER_MODELS = frozenset({"peer_logits", "batch_logits", "rotation_logits"})
-"""What other heads say, and a disturbed head knows nothing of."""
 
 
 class AccuracyEstimator:
@@ -132,7 +130,7 @@ class AccuracyEstimator:
         if metasets is None and reference is None:
             raise GdscoreError("Expected `reference` or `metasets` to calibrate on, but got neither")
         if metasets is None:
-            reference = self._checked_reference(reference)
+            reference = checked_reference(reference)
             sets, held, total = iter(resampled(reference, 100, seed=self.seed)), reference.has, 100
             if head is not None:
                 sets, held = chain(sets, perturbed(reference, head, 100, seed=self.seed)), held - OTHER_MODELS
@@ -145,7 +143,7 @@ class AccuracyEstimator:
             if reference is None:
                 # It is not among the sets then: it is no shift of itself.
                 reference = kept.pop(max(range(len(kept)), key=lambda i: kept[i].accuracy)).outputs
-            reference = self._checked_reference(reference)
+            reference = checked_reference(reference)
             held = reference.has.intersection(*(s.outputs.has for s in kept))
             # Whatever the caller's sets are, unshifted data and other mixes of classes are among them.
             sets = chain(kept, resampled(reference, ANCHORS, seed=self.seed, kinds=("class", "none")))
@@ -193,16 +191,11 @@ class AccuracyEstimator:
         shifts = default_shifts(images, self.seed) if shifts is None else checked_shifts(shifts)
         integer("batch_size", batch_size, least=1)
         labels = checked_labels(labels, images)
-        reference = self._checked_reference(predicted(predict, images, labels, None, batch_size))
+        reference = checked_reference(predicted(predict, images, labels, None, batch_size))
         sets = shifted_sets(predict, images, labels, shifts, batch_size=batch_size, progress=progress)
         sets = chain(sets, resampled(reference, resamples, seed=self.seed))
         self._calibrate(reference, sets, reference.has, head=head)
         return self
-
-    def _checked_reference(self, reference: Outputs | None) -> Outputs:
-        if not isinstance(reference, Outputs) or "labels" not in reference.has:
-            raise GdscoreError("Expected `reference` to be `gdscore.Outputs` with labels, but there are none")
-        return reference
 
     def _calibrate(
         self,

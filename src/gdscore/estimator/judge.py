@@ -15,7 +15,7 @@ from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.direct import sampling_error
 from gdscore.estimator.estimate import Lookalike
 from gdscore.estimator.interval import LeftOut
-from gdscore.estimator.regress import Cautious, Line, Nearest, Regressor, Stack, spread
+from gdscore.estimator.regress import Cautious, Line, Nearest, Regressor, Stack, sigmoid, spread
 from gdscore.estimator.views import views_of
 from gdscore.metasets.families import is_resampled, parts_of
 
@@ -106,7 +106,7 @@ class Judge:
 
     def _accuracy(self, value: Any) -> Any:
         """Accuracy from what the regressor predicts."""
-        return np.clip(value, 0, 1) if self._plain else _sigmoid(value)
+        return np.clip(value, 0, 1) if self._plain else sigmoid(value)
 
     @property
     def n_kinds(self) -> int:
@@ -144,7 +144,7 @@ class Judge:
         shifted = np.array([not is_resampled(family) for family in self.table.families])
         keep = shifted if shifted.sum() >= ENOUGH else None
         return {
-            name: float(_sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]], keep)[0]))
+            name: float(sigmoid(Nearest(self._x[:, [i]], self._y).predict(x[None, [i]], keep)[0]))
             for i, name in enumerate(self.table.scores)
         }
 
@@ -155,7 +155,7 @@ class Judge:
         said = self._fit.each(self.table.transformed(scores, rows)[None])[:, 0] @ self._y
         names = list(self.table.scores)
         keys = [" + ".join(names[i] for i in own) for own in self._fit.columns]
-        return dict(zip(keys, _sigmoid(said).tolist(), strict=True))
+        return dict(zip(keys, sigmoid(said).tolist(), strict=True))
 
     def lookalikes(self, scores: dict[str, float], rows: int, count: int = 5) -> list[Lookalike]:
         """Families of the meta-sets whose scores are most alike, by weight."""
@@ -181,7 +181,3 @@ class Judge:
         usual = max(float(np.quantile(apart.min(axis=1), 0.95)), 0.1)
         here = np.square((self._x - self.table.transformed(scores, rows)) / scale).sum(axis=1)
         return float(np.sqrt(here.min())) / usual
-
-
-def _sigmoid(value: Any) -> Any:
-    return 1 / (1 + np.exp(-np.clip(value, -700, None)))

@@ -20,6 +20,7 @@ from gdscore.scores.registry import create_score, list_scores
 
 __all__ = [
     "checked_labels",
+    "checked_reference",
     "checked_set",
     "checked_shifts",
     "chosen_scores",
@@ -94,6 +95,13 @@ def checked_labels(labels: Any, inputs: Any) -> NDArray[Any]:
         shape = "×".join(map(str, found.shape)) or "no"
         raise GdscoreError(f"Expected as many labels as inputs, but got {shape} for {len(inputs)} inputs")
     return found
+
+
+def checked_reference(reference: Outputs | None) -> Outputs:
+    """Labelled outputs, or an error."""
+    if not isinstance(reference, Outputs) or "labels" not in reference.has:
+        raise GdscoreError("Expected `reference` to be `gdscore.Outputs` with labels, but there are none")
+    return reference
 
 
 def checked_set(candidate: Any) -> MetaSet:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "spread"]
+__all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "sigmoid", "spread"]
 
 NEIGHBOURS = 7
 """Meta-sets that a mean is mostly made of."""
@@ -109,7 +109,7 @@ class Cautious:
     def weights(self, query: Floats, keep: Mask | None = None) -> Floats:
         """Weights of the view that says least, for each row of scores."""
         each = self.each(query, keep)
-        accuracy = 0.5 * (1 + np.tanh(0.5 * self.y))
+        accuracy = sigmoid(self.y)
         variance = each @ accuracy**2 - (each @ accuracy) ** 2
         full, none = self.vague
         say = np.clip((none - np.sqrt(np.maximum(variance, 0))) / max(none - full, 1e-12), 0, 1)
@@ -177,6 +177,11 @@ class Stack:
         moved = z - centre
         weights = np.linalg.solve(moved.T @ moved + self.RIDGE * np.eye(z.shape[1]), moved.T @ (y - y.mean()))
         return lambda new: y.mean() + (new - centre) @ weights
+
+
+def sigmoid(value: Any) -> Any:
+    """Accuracy of a logit."""
+    return 1 / (1 + np.exp(-np.clip(value, -700, None)))
 
 
 def spread(x: Floats) -> Floats:

@@ -15,9 +15,12 @@ from gdscore.metasets.families import DISTURBED
 from gdscore.metasets.sets import MetaSet
 from gdscore.outputs import Outputs
 
-__all__ = ["checked_head", "perturbed"]
+__all__ = ["OTHER_MODELS", "checked_head", "perturbed"]
 
 _KINDS = ("noise", "dropout", "shrink", "swap", "turn", "drift")
+
+OTHER_MODELS = frozenset({"peer_logits", "batch_logits", "rotation_logits"})
+"""What other heads say, and a disturbed head knows nothing of."""
 
 
 def perturbed(reference: Outputs, head: tuple[Any, Any], count: int = 100, *, seed: int = 0) -> Iterator[MetaSet]:
