@@ -1,0 +1,215 @@
+"""Tables as two matrices, numbers and category codes, and back into the table's own type.
+
+A shift changes the matrices. Cells that it leaves alone keep their value exactly; changed cells are written back in the
+column's own dtype (integers are rounded). Frames of pandas, polars and Arrow are read through narwhals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore.errors import GdscoreError
+from gdscore.shifts._rows import Numbers
+
+__all__ = ["Cells", "Layout", "learn_layout"]
+
+_MISSING, _UNSEEN = -1, -2
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Numbers (NaN where missing) and category codes (−1 where missing, −2 where the reference has no such value)."""
+
+    numbers: Numbers
+    codes: NDArray[np.int64]
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _kind_of_objects(values: list[Any]) -> str:
+    present = [value for value in values if not _is_missing(value)]
+    if present and all(_is_number(value) for value in present):
+        return "number"
+    return "category" if all(isinstance(v, (str, bytes, bool, np.bool_, int, float)) for v in present) else "other"
+
+
+def _opened(table: Any) -> Any:
+    """NumPy matrix or narwhals frame; an error for anything else."""
+    if isinstance(table, np.ndarray):
+        if table.ndim != 2 or table.dtype.kind not in "fiubOUS":
+            hint = ": use inputs.reshape(-1, 1) for a single column" if table.ndim == 1 else ""
+            raise GdscoreError(
+                "Expected `inputs` to be a 2-D array of numbers, booleans, strings or objects, "
+                f"but got {table.dtype} of shape {table.shape}{hint}"
+            )
+        return table
+    try:
+        frame = nw.from_native(table, eager_only=True)
+        _ = frame.columns
+    except TypeError:
+        lazy = hasattr(table, "collect")
+        raise GdscoreError(
+            "Expected `inputs` to be a 2-D NumPy array, a pandas or polars DataFrame or a SciPy sparse matrix, but got "
+            f"{type(table).__name__}: {'call .collect() first' if lazy else 'convert it with np.asarray first'}"
+        ) from None
+    except Exception as error:
+        raise GdscoreError(f"Expected `inputs` to have columns of different names, but {error}") from None
+    return frame
+
+
+def _values(table: Any, column: int) -> list[Any]:
+    values: list[Any] = table[:, column].tolist() if isinstance(table, np.ndarray) else table[:, column].to_list()
+    return values
+
+
+def _kind(table: Any, column: int) -> str:
+    if isinstance(table, np.ndarray):
+        if table.dtype.kind != "O":
+            return "number" if table.dtype.kind in "fiu" else "category"
+        return _kind_of_objects(_values(table, column))
+    dtype = table[:, column].dtype
+    if dtype == nw.Object:
+        return _kind_of_objects(_values(table, column))
+    if dtype in (nw.Boolean, nw.String, nw.Categorical, nw.Enum):
+        return "category"
+    return "number" if dtype.is_numeric() and dtype not in (nw.Decimal, nw.Int128, nw.UInt128) else "other"
+
+
+def _numbers(table: Any, column: int) -> Numbers:
+    if isinstance(table, np.ndarray):
+        present = [np.nan if _is_missing(value) else value for value in table[:, column]]
+    elif table[:, column].dtype != nw.Object:
+        return np.asarray(table[:, column].cast(nw.Float64).to_numpy(), dtype=np.float64)
+    else:
+        present = [np.nan if _is_missing(value) else value for value in _values(table, column)]
+    try:
+        return np.array(present, dtype=np.float64)
+    except (TypeError, ValueError):
+        name = column if isinstance(table, np.ndarray) else repr(table.columns[column])
+        raise GdscoreError(
+            f"Expected numbers in column {name}, as in the reference, but got others: give it the same dtype"
+        ) from None
+
+
+class Layout:
+    """Columns of the reference: which hold numbers, which categories, and which categories there are."""
+
+    def __init__(self, names: list[Any], kinds: list[str], vocabularies: list[list[Any]]) -> None:
+        self.names = names
+        self.numeric = [j for j, kind in enumerate(kinds) if kind == "number"]
+        self.categorical = [j for j, kind in enumerate(kinds) if kind == "category"]
+        self.vocabularies = vocabularies
+
+    def split(self, batch: Any) -> Cells:
+        """Matrices of a batch that has the columns of the reference."""
+        table = _opened(batch)
+        names = _names(table)
+        if names != self.names:
+            differing = [name for name in self.names if name not in names] or names
+            raise GdscoreError(
+                f"Expected the {len(self.names)} columns of the reference, but got {len(names)} "
+                f"(the first that differs: {differing[0]!r}): give columns of the same names in the same order"
+            )
+        rows = table.shape[0]
+        if isinstance(table, np.ndarray) and table.dtype.kind in "fiu":
+            return Cells(table.astype(np.float64), np.empty((rows, 0), dtype=np.int64))
+        numbers = np.empty((rows, len(self.numeric)))
+        for k, j in enumerate(self.numeric):
+            numbers[:, k] = _numbers(table, j)
+        codes = np.empty((rows, len(self.categorical)), dtype=np.int64)
+        for k, j in enumerate(self.categorical):
+            known = {value: code for code, value in enumerate(self.vocabularies[k])}
+            codes[:, k] = [_MISSING if _is_missing(v) else known.get(v, _UNSEEN) for v in _values(table, j)]
+        return Cells(numbers, codes)
+
+    def join(self, batch: Any, before: Cells, after: Cells) -> Any:
+        """Copy of the batch in which the cells that differ between ``before`` and ``after`` have their new values."""
+        moved = (before.numbers != after.numbers) & ~(np.isnan(before.numbers) & np.isnan(after.numbers))
+        table = _opened(batch)
+        if isinstance(table, np.ndarray) and table.dtype.kind in "fiu":
+            if table.dtype.kind != "f":
+                # Integers cannot be missing: such cells keep their value.
+                moved &= ~np.isnan(after.numbers)
+            result = table.copy()
+            result[moved] = _as_dtype(after.numbers[moved], table.dtype)
+            return result
+        changed = {j: (moved[:, k], after.numbers[:, k]) for k, j in enumerate(self.numeric) if moved[:, k].any()}
+        for k, j in enumerate(self.categorical):
+            where = before.codes[:, k] != after.codes[:, k]
+            if where.any():
+                words = np.array([*self.vocabularies[k], None], dtype=object)
+                changed[j] = where, words[after.codes[:, k]]
+        return _written(table, changed)
+
+
+def _names(table: Any) -> list[Any]:
+    return list(range(table.shape[1])) if isinstance(table, np.ndarray) else list(table.columns)
+
+
+def learn_layout(inputs: Any) -> Layout:
+    """Layout of the reference inputs; categories come in order of how frequent they are."""
+    table = _opened(inputs)
+    names = _names(table)
+    if not len(names) or not table.shape[0]:
+        raise GdscoreError(f"Expected `inputs` to have rows and columns, but got shape {tuple(table.shape)}")
+    kinds = [_kind(table, j) for j in range(len(names))]
+    vocabularies = [
+        [value for value, _ in Counter(v for v in _values(table, j) if not _is_missing(v)).most_common()]
+        for j, kind in enumerate(kinds)
+        if kind == "category"
+    ]
+    return Layout(names, kinds, vocabularies)
+
+
+def _as_dtype(values: Numbers, dtype: Any) -> NDArray[Any]:
+    if dtype.kind not in "iu":
+        return values.astype(dtype)
+    limits = np.iinfo(dtype)
+    # The largest 64-bit integers have no float64 of their own: stay below them.
+    most = float(limits.max) if limits.bits < 64 else np.nextafter(float(limits.max), 0)
+    return np.clip(np.rint(np.nan_to_num(values)), float(limits.min), most).astype(dtype)
+
+
+def _written(table: Any, changed: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Any:
+    if isinstance(table, np.ndarray):
+        # Text of a fixed width would cut longer categories off.
+        fixed = table.dtype.kind in "US"
+        result = table.astype(object) if fixed else table.copy()
+        for j, (where, values) in changed.items():
+            result[where, j] = values[where]
+        return result.astype(table.dtype.kind) if fixed else result
+    columns = [_new_series(table[:, j], where, values) for j, (where, values) in changed.items()]
+    return table.with_columns(*columns).to_native() if columns else table.clone().to_native()
+
+
+def _new_series(series: Any, where: NDArray[Any], values: NDArray[Any]) -> Any:
+    native, pandas = series.to_native(), series.implementation.is_pandas_like()
+    missing = np.array([_is_missing(value) for value in values]) if values.dtype == object else np.isnan(values)
+    new: Any = values
+    if values.dtype == object or missing.any() or not series.dtype.is_float():
+        if pandas and isinstance(native.dtype, np.dtype) and native.dtype.kind in "iub":
+            # A column that cannot hold missing values keeps its own.
+            where = where & ~missing
+        if series.dtype.is_integer():
+            values = _as_dtype(values, np.dtype(str(series.dtype).lower()))
+        new = series.to_list()
+        for i in np.flatnonzero(where):
+            new[i] = None if missing[i] else values[i]
+    if pandas:
+        changed = type(native)(new, index=native.index, name=native.name, dtype=native.dtype)
+        return nw.from_native(changed, series_only=True)
+    return nw.new_series(series.name, new, series.dtype, backend=series.implementation)
