@@ -105,7 +105,7 @@ def constant(cells: Cells, reference: DenseReference, context: Context) -> Cells
 def quantile(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Move the numbers of each column by a share of the way to its 5 % or 95 % quantile."""
     goal = np.where(signs(context, cells.numbers.shape[1]) > 0, reference.high, reference.low)
-    return Cells(cells.numbers + context.level * (goal - cells.numbers), cells.codes)
+    return Cells((1 - context.level) * cells.numbers + context.level * goal, cells.codes)
 
 
 @DENSE.family(0.1, 0.3, 0.6, 1.0)

@@ -89,7 +89,7 @@ def swap(words: list[str], reference: TextReference, draws: _OneText) -> list[st
     return words
 
 
-@TEXT.family(0.05, 0.2, 0.5, 1.0)
+@TEXT.family(0.1, 0.35, 0.7, 1.0)
 def typos(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Misspell a share of the words: a letter is replaced, left out or inserted, or two letters exchanged."""
     count = len(words)
