@@ -1,0 +1,40 @@
+"""Classifiers of tables and texts for the benchmarks, by name."""
+
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+__all__ = ["MODELS", "fitted"]
+
+
+def words():
+    return TfidfVectorizer(ngram_range=(1, 2), min_df=2, max_features=10_000, sublinear_tf=True)
+
+
+def network(hidden, seed):
+    return MLPClassifier(hidden, early_stopping=True, max_iter=200, random_state=seed)
+
+
+MODELS = {
+    "table": {
+        "boosting": lambda seed: HistGradientBoostingClassifier(random_state=seed),
+        "logistic": lambda seed: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, random_state=seed)),
+        "mlp": lambda seed: make_pipeline(StandardScaler(), network((64, 64), seed)),
+    },
+    "text": {
+        "tfidf-logistic": lambda seed: make_pipeline(
+            words(), LogisticRegression(C=10, max_iter=2000, random_state=seed)
+        ),
+        "tfidf-mlp": lambda seed: make_pipeline(words(), network((32,), seed)),
+    },
+}
+
+
+def fitted(task, model_name, seed=0):
+    """Classifier of that name trained on the task's training rows."""
+    if model_name not in MODELS[task.kind]:
+        raise ValueError(f"Expected a model of {', '.join(MODELS[task.kind])}, but got {model_name!r}.")
+    return MODELS[task.kind][model_name](seed).fit(*task.train)
