@@ -27,7 +27,7 @@ import torch
 import gdscore
 from ablations_network import GRIDS, NETWORK
 from cells import SEED, Classifier, Rows, commit
-from gdscore import metasets
+from gdscore import shifts
 from panel import Panel, options_of
 from sources import SOURCES
 from train import train
@@ -166,7 +166,7 @@ def arguments():
     running.add_argument("--device", default="cpu")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: the ablation's own)")
     running.add_argument("--severities", type=int, nargs="+", help="(default: the ablation's own)")
-    running.add_argument("--corruptions", nargs="+", choices=metasets.corruption_names(), metavar="NAME")
+    running.add_argument("--corruptions", nargs="+", choices=shifts.corruption_names(), metavar="NAME")
     running.add_argument("--output", type=Path, default=RESULTS)
     return parser
 

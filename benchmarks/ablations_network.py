@@ -83,7 +83,7 @@ def epochs(source, classifier, rows, targets):
             rows.add(about(target, accuracy) | {f"epochs={r}": value for r, value in found.items()})
 
 
-def source_loader(source, classifier):
+def reference_loader(source, classifier):
     images, labels = training_parts(source.data, source.split, validation=source.recipe["validation"])[0]
     return list(classifier.batches(images[:SOURCE_ROWS], labels[:SOURCE_ROWS], None, BATCH))
 
@@ -96,7 +96,7 @@ def timed(work):
 
 def projnorm(source, classifier, rows, targets):
     """ProjNorm as its authors define it, against the same start trained on source labels, beside GdScore."""
-    known = source_loader(source, classifier)
+    known = reference_loader(source, classifier)
     for target in targets:
         if target.name not in rows.seen:
             loader = loader_of(classifier, target)
@@ -110,7 +110,7 @@ def projnorm(source, classifier, rows, targets):
 
 def runtime(source, classifier, rows, targets):
     """Seconds of the last set: one forward pass and GdScore, and ProjNorm with both of its references."""
-    known, model = source_loader(source, classifier), classifier.model
+    known, model = reference_loader(source, classifier), classifier.model
     for target in list(targets)[-1:]:
         if rows.seen:
             return
@@ -120,7 +120,7 @@ def runtime(source, classifier, rows, targets):
             "layers": lambda loader=loader: models.gradient_scores(model, loader)["last"],
             "projnorm": lambda loader=loader: models.projnorm(model, loader, known, steps=STEPS, progress=False),
             "projnorm-pretrained": lambda loader=loader: models.projnorm(
-                model, loader, reference="pretrained", steps=STEPS, progress=False
+                model, loader, start="model", steps=STEPS, progress=False
             ),
         }
         works["gdscore"]()  # kernels are chosen and memory is taken on the first call

@@ -2,14 +2,14 @@
 
     python benchmarks/cells.py list
     python benchmarks/cells.py run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
-    python benchmarks/cells.py run mnist-small --parts deployed metasets     # a part of it, on the CPU
+    python benchmarks/cells.py run mnist-small --parts deployed shifted_sets     # a part of it, on the CPU
 
 Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 
 - ``deployed``: the model as it is, in evaluation mode, on every target set; the accuracy is that of the model as it is.
 - ``published``: as the released code does it: BatchNorm with the statistics of each mini-batch of 128, and the
   accuracy of the model whose running statistics were moved by that pass.
-- ``metasets``: shifted copies of the reference, which the estimator calibrates on (``estimates.py``).
+- ``shifted_sets``: shifted copies of the reference, which the estimator calibrates on (``estimates.py``).
 - ``mixed``: the unshifted test set with other mixes of classes (label shift).
 
 A run ends where it is stopped and goes on from there: sets that have a row are passed over. Every row names the commit,
@@ -32,13 +32,13 @@ from torch import nn
 
 import gdscore
 from datasets import load, training_parts
-from gdscore import metasets, models
+from gdscore import models, shifts
 from panel import Panel, published_scores
 from sources import DEVELOPMENT, SOURCES
 from train import load_model, train
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cells"
-PARTS = ("deployed", "published", "metasets", "mixed")
+PARTS = ("deployed", "published", "shifted_sets", "mixed")
 BATCH = 1000
 PUBLISHED_BATCH = 128
 SEED = 0
@@ -171,7 +171,7 @@ def published(source, classifier, reference, options):
 
 
 def calibration(source, classifier, reference, options):
-    """Meta-sets the estimator is calibrated on, of the reference alone."""
+    """Shifted sets the estimator is calibrated on, of the reference alone."""
     panel = Panel(reference)
     images, labels = source.reference()
     images, labels = images[: options.rows], labels[: options.rows]
@@ -181,13 +181,13 @@ def calibration(source, classifier, reference, options):
         said = classifier.outputs(images, labels, shift, both=True)
         return measured(panel, said, set=name, family=shift.family, **bias)
 
-    for shift in metasets.corruptions(options.levels, seed=SEED):
+    for shift in shifts.corruptions(options.levels, seed=SEED):
         name = f"{shift.name}-{shift.severity}"
         yield name, partial(work, name, shift)
-    for index, shift in enumerate(metasets.compositions(options.compositions, seed=SEED)):
+    for index, shift in enumerate(shifts.compositions(options.compositions, seed=SEED)):
         name = f"composition-{index}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
         yield name, partial(work, name, shift)
-    for index, drawn in enumerate(metasets.resampled(reference, options.resamples, seed=SEED)):
+    for index, drawn in enumerate(shifts.resampled(reference, options.resamples, seed=SEED)):
         name = f"{drawn.family}-{index}"
         yield name, partial(measured, panel, drawn.outputs, set=name, family=drawn.family, **bias)
 
@@ -217,7 +217,7 @@ def class_mixes(labels, classes):
         yield f"mix-{index}", rng.choice(len(labels), size=min(len(labels), 2000), p=weights / weights.sum())
 
 
-MAKERS = {"deployed": deployed, "published": published, "metasets": calibration, "mixed": mixed}
+MAKERS = {"deployed": deployed, "published": published, "shifted_sets": calibration, "mixed": mixed}
 
 
 def run(source, options):
@@ -250,7 +250,9 @@ def arguments():
     running.add_argument("--device", default="cpu")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
     running.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of the target sets")
-    running.add_argument("--levels", type=int, nargs="+", default=list(range(1, 9)), help="severities of the meta-sets")
+    running.add_argument(
+        "--levels", type=int, nargs="+", default=list(range(1, 9)), help="severities of the shifted sets"
+    )
     running.add_argument("--compositions", type=int, default=100)
     running.add_argument("--resamples", type=int, default=100)
     running.add_argument("--output", type=Path, default=RESULTS)

@@ -4,7 +4,7 @@
 
 Reads the cells of ``sources.DEVELOPMENT``, made as in ``benchmarks/README.md``: PACS with the small network, digits with
 ResNet-18, other splits of CIFAR-100's subclasses. Every candidate is a list of views; an estimate is the lowest of what
-the meta-sets nearest in each view say. Writes ``benchmarks/results/choosing.csv``, errors in points by candidate, and
+the shifted sets nearest in each view say. Writes ``benchmarks/results/choosing.csv``, errors in points by candidate, and
 the table of ``docs/estimator.md``.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from estimates import POPULATION, RESULTS, ROOT, benchmark_of, family, fitted, read, write
 from gdscore.estimator.interval import LeftOut
 from gdscore.estimator.regress import NEIGHBOURS, VAGUE, Cautious
-from gdscore.metasets.families import is_made_of_outputs
+from gdscore.shifts.families import is_made_of_outputs
 from tables_page import fill, markdown
 
 CELLS = RESULTS / "development"
@@ -60,10 +60,10 @@ def views_of(candidate):
 
 
 class Table:
-    """Transformed scores of a source's meta-sets and of the sets it meets."""
+    """Transformed scores of a source's shifted sets and of the sets it meets."""
 
     def __init__(self, cells, source):
-        meta = read(cells / "metasets" / f"{source}.csv")
+        meta = read(cells / "shifted_sets" / f"{source}.csv")
         sets = read(cells / "deployed" / f"{source}.csv") + read(cells / "mixed" / f"{source}.csv")
         self.families, self.x, self.met = [family(row) for row in meta], {}, []
         values = {}
@@ -79,7 +79,7 @@ class Table:
             self.met.append((kind, float(row["accuracy"]), {name: v[index] for name, v in values.items()}))
 
     def errors(self, views, neighbours, vague):
-        """Kind of set and error in points: of the sets met, and of families of meta-sets left out."""
+        """Kind of set and error in points: of the sets met, and of families of shifted sets left out."""
         names = list(dict.fromkeys(name for view in views for name in view))
         x = np.array([self.x[name] for name in names]).T
         regressor = Cautious(x, self.y, [[names.index(name) for name in view] for view in views], neighbours, vague)
@@ -150,7 +150,7 @@ def main(given=None):
     parser.add_argument("--output", type=Path, default=RESULTS / "choosing.csv")
     parser.add_argument("--page", default=str(ROOT / "docs" / "estimator.md"), help="page to fill; empty for none")
     options = parser.parse_args(given)
-    tables = [Table(options.cells, file.stem) for file in sorted((options.cells / "metasets").glob("*.csv"))]
+    tables = [Table(options.cells, file.stem) for file in sorted((options.cells / "shifted_sets").glob("*.csv"))]
     lines = [judged(tables, candidate) for candidate in CANDIDATES]
     lines += [judged(tables, "atc", neighbours) for neighbours in (3, 5, 10, 15)]
     lines += [judged(tables, views, vague=vague) for vague in LIMITS if vague != VAGUE for views in CHOSEN.values()]

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_images
 
-from gdscore import metasets
+from gdscore import shifts
 
 SEVERITIES = (1, 3, 5, 8)
 LABEL, GAP, COLUMNS = 16, 4, 3
@@ -32,7 +32,7 @@ def main():
     photo = Image.fromarray(load_sample_images().images[0]).crop((150, 40, 470, 360))
     clean = np.asarray(photo.resize((options.size, options.size), Image.Resampling.LANCZOS))
     batch = np.ascontiguousarray(clean.transpose(2, 0, 1)[None])
-    names = metasets.corruption_names()
+    names = shifts.corruption_names()
     rows = -(-(len(names) + 1) // COLUMNS)
     width, height = len(SEVERITIES) * options.tile + 4 * GAP, options.tile + LABEL + GAP
     sheet = Image.new("RGB", (COLUMNS * width, rows * height), "white")
@@ -47,7 +47,7 @@ def main():
 
     show(0, f"clean, {options.size} px; below: severities {', '.join(map(str, SEVERITIES))}", [clean])
     for place, name in enumerate(names, start=1):
-        shifted = [metasets.corrupt(batch, name, severity)[0].transpose(1, 2, 0) for severity in SEVERITIES]
+        shifted = [shifts.corrupt(batch, name, severity)[0].transpose(1, 2, 0) for severity in SEVERITIES]
         show(place, name, shifted)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     # A palette, dithered, takes half the bytes.

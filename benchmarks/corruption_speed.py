@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import gdscore
-from gdscore import metasets
+from gdscore import shifts
 
 BOUND_SECONDS = 60
 SEVERITIES = range(1, 6)
@@ -44,12 +44,12 @@ def main():
             torch.cuda.synchronize()
 
     seconds = {}
-    for name in metasets.corruption_names():
-        metasets.corrupt(images[:2], name, 1)
+    for name in shifts.corruption_names():
+        shifts.corrupt(images[:2], name, 1)
         wait()
         begin = time.perf_counter()
         for severity in SEVERITIES:
-            metasets.corrupt(images, name, severity)
+            shifts.corrupt(images, name, severity)
         wait()
         seconds[name] = time.perf_counter() - begin
         per_thousand = seconds[name] / len(SEVERITIES) / count * 1000

@@ -84,7 +84,7 @@ def scores_on(convert, rows):
             continue
         for options in VARIANTS.get(name, [{}]):
             label = name + "".join(f" {key}={value}" for key, value in options.items())
-            values[label] = gdscore.score(name, target, source=source, **options)
+            values[label] = gdscore.score(name, target, reference=source, **options)
     return values
 
 

@@ -3,7 +3,7 @@
     python benchmarks/estimates.py                  # from the committed cells, seconds on a CPU
     python benchmarks/estimates.py --cells out/cells --output out --page ""
 
-Reads what ``cells.py`` wrote: ``metasets/<source>.csv``, shifted copies of the source's held-out data, to calibrate on,
+Reads what ``cells.py`` wrote: ``shifted_sets/<source>.csv``, shifted copies of the source's held-out data, to calibrate on,
 and ``deployed``, ``mixed``, the sets to judge, whose labels serve for the truth alone. Writes
 ``benchmarks/results/estimates.csv``, one row a set and estimator; ``estimates-summary.csv``, one row for each benchmark, kind of shift
 and estimator; and the tables of ``docs/estimator.md``.
@@ -28,7 +28,7 @@ from gdscore.estimator import Calibration, Judge
 from gdscore.estimator.cautions import about_scores
 from gdscore.estimator.direct import DIRECT, ERROR_RATES, sampling_error
 from gdscore.estimator.sizes import SizeEffect
-from gdscore.metasets.families import parts_of
+from gdscore.shifts.families import parts_of
 from tables_page import fill, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,14 +71,14 @@ def read(file):
 
 
 def family(row):
-    """Kinds of shift of a meta-set; those of a composition are in the name of the set."""
+    """Kinds of shift of a shifted set; those of a composition are in the name of the set."""
     if ":" not in row["set"]:
         return row["family"]
     return "+".join(part.rsplit("-", 1)[0] for part in row["set"].split(":")[1].split("+"))
 
 
 def fitted(rows, columns, regressor, *, without=None):
-    """What is learned from a table of meta-sets, without those that a family has part in."""
+    """What is learned from a table of shifted sets, without those that a family has part in."""
     rows = [row for row in rows if without is None or without not in parts_of(family(row))]
     accuracy = np.array([float(row["accuracy"]) for row in rows])
     table = Calibration(
@@ -112,7 +112,7 @@ def direct(name, row):
 
 def estimates(cells, source):
     """One row for every set that the source meets and every estimator."""
-    meta = read(cells / "metasets" / f"{source}.csv")
+    meta = read(cells / "shifted_sets" / f"{source}.csv")
     targets = read(cells / "deployed" / f"{source}.csv") + read(cells / "mixed" / f"{source}.csv")
     known = frozenset().union(*(parts_of(family(row)) for row in meta))
     whole = {name: fitted(meta, columns, regressor) for name, (regressor, columns) in OWN.items()}
@@ -211,7 +211,7 @@ def main(given=None):
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--page", default=str(ROOT / "docs" / "estimator.md"), help="page to fill; empty for none")
     options = parser.parse_args(given)
-    sources = sorted(file.stem for file in (options.cells / "metasets").glob("*.csv"))
+    sources = sorted(file.stem for file in (options.cells / "shifted_sets").glob("*.csv"))
     rows = [row for source in sources for row in estimates(options.cells, source)]
     lines = list(summary(rows))
     write(options.output / "estimates.csv", rows)

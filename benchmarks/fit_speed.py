@@ -1,4 +1,4 @@
-"""How long does `models.estimator` take: CIFAR-10 images × every default meta-set, with ResNet-18?
+"""How long does `models.estimator` take: CIFAR-10 images × every default shifted set, with ResNet-18?
 
     python benchmarks/fit_speed.py --device cuda                             # 10,000 images; results/fit_speed.json
     python benchmarks/fit_speed.py --images 200 --epochs 1 --output ""       # a look, on a CPU
@@ -50,7 +50,7 @@ def main(given=None):
     seconds = time.perf_counter() - begin
     result = {
         "images": len(labels),
-        "metasets": len(estimator.calibration_.families),
+        "shifted_sets": len(estimator.calibration_.families),
         "batchnorm": statistics,
         "seconds": round(seconds, 1),
         "reference_accuracy": round(estimator.reference_accuracy_, 4),
@@ -59,7 +59,7 @@ def main(given=None):
         "commit": commit(),
         "seed": SEED,
     }
-    print(f"{result['metasets']} meta-sets of {len(labels):,} images in {seconds:.1f} s on {result['device']}")
+    print(f"{result['shifted_sets']} shifted sets of {len(labels):,} images in {seconds:.1f} s on {result['device']}")
     if options.output:
         Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
     sys.exit(int(gpu and len(labels) >= 10_000 and seconds > BOUND_SECONDS))

@@ -38,7 +38,7 @@ def batches(images, labels):
 
 
 def without_second_opinion(estimator):
-    """What the same meta-sets teach without what the model says by batch statistics."""
+    """What the same shifted sets teach without what the model says by batch statistics."""
     table = estimator.calibration_
     return Judge(replace(table, scores={name: v for name, v in table.scores.items() if name != "selfscore"}))
 
@@ -73,7 +73,7 @@ def run(source, options, rows):
             | {"truth": gdscore.Outputs.concatenate(said).accuracy}
             | {"alone": accuracy, "alone_low": low, "alone_high": high}
             | {"batchnorm": e.accuracy, "batchnorm_low": e.low, "batchnorm_high": e.high}
-            | {"metasets": len(estimator.calibration_.families), "fit_seconds": seconds}
+            | {"shifted_sets": len(estimator.calibration_.families), "fit_seconds": seconds}
             | {"command": f"benchmarks/second_opinion.py {source.name} --rows {options.rows}"}
         )
 

@@ -20,7 +20,7 @@ import cells
 import figures
 import tables
 from datasets import PACKED
-from gdscore import metasets
+from gdscore import shifts
 from packed import write
 from sources import SOURCES
 
@@ -47,15 +47,15 @@ def arguments(given):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
     parser.add_argument("--severities", type=int, nargs="+", default=[1, 3, 5])
-    parser.add_argument("--levels", type=int, nargs="+", default=[3, 6], help="severities of the meta-sets")
+    parser.add_argument("--levels", type=int, nargs="+", default=[3, 6], help="severities of the shifted sets")
     parser.add_argument("--corruptions", nargs="+", default=list(source.corruptions), metavar="NAME")
     parser.add_argument("--ablations", nargs="+", default=["all"], metavar="ABLATION")
     parser.add_argument("--figures", nargs="*", default=["scatter", "options", "choices", "pitfalls"], metavar="FIGURE")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(given)
-    unknown = set(options.corruptions) - set(metasets.corruption_names())
+    unknown = set(options.corruptions) - set(shifts.corruption_names())
     if unknown:
-        parser.error(f"no corruption {sorted(unknown)}; there are {', '.join(metasets.corruption_names())}")
+        parser.error(f"no corruption {sorted(unknown)}; there are {', '.join(shifts.corruption_names())}")
     return options
 
 

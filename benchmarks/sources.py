@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets import load, training_parts
-from gdscore import metasets
+from gdscore import shifts
 
 __all__ = ["DEVELOPMENT", "SOURCES", "Source", "TargetSet"]
 
@@ -40,7 +40,7 @@ class TargetSet:
     severity: int
     images: np.ndarray
     labels: np.ndarray
-    shift: metasets.Corruption | None = None
+    shift: shifts.Corruption | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Source:
             yield TargetSet("unshifted", "unshifted", 0, *own)
         for name in self.corruptions:
             for severity in severities:
-                shift = metasets.Corruption(name, severity, 2026)
+                shift = shifts.Corruption(name, severity, 2026)
                 yield TargetSet(f"{name}-{severity}", name, severity, *own, shift)
         for data, split in self.natural:
             name = split if data == self.data else data
@@ -78,7 +78,7 @@ class Source:
 
 
 def _all():
-    every = tuple(metasets.corruption_names())
+    every = tuple(shifts.corruption_names())
     for data, networks in (("cifar10", ("resnet18", "resnet50", "wrn50_2")), ("cifar100", ("resnet18", "resnet50"))):
         for network in networks:
             yield Source(data, CIFAR if network == "resnet18" else DEEP, corruptions=every, network=network)

@@ -129,9 +129,7 @@ def main():
     ratios = {n: median[n] / median["forward"] for n in tasks if n != "forward"}
     compute = {n: seconds(s.compute, device) for n, s in scores.items()}
     retraining = seconds(
-        lambda: models.projnorm(
-            model, batches[:8], reference="pretrained", steps=steps, batch_size=rows, progress=False
-        ),
+        lambda: models.projnorm(model, batches[:8], start="model", steps=steps, batch_size=rows, progress=False),
         device,
     )
 

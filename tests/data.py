@@ -52,7 +52,7 @@ def batches(out: gdscore.Outputs, size: int) -> list[gdscore.Outputs]:
     return [out[i : i + size] for i in range(0, len(out), size)]
 
 
-def ready(name: str, source: gdscore.Outputs | None = None, **options) -> gdscore.Score:
+def ready(name: str, reference: gdscore.Outputs | None = None, **options) -> gdscore.Score:
     """Score of that name, fitted where it has to be."""
     score = gdscore.create_score(name, **options)
-    return score.fit(source) if score.source_inputs else score
+    return score.fit(reference) if score.reference_inputs else score

@@ -22,7 +22,7 @@ def test_loads_nothing_heavy():
 def test_scoring_numpy_arrays_loads_nothing_heavy():
     code = (
         "import sys, numpy as np, gdscore; z = np.random.default_rng(0).normal(size=(300, 5));"
-        "gdscore.score_all(gdscore.Outputs(logits=z, features=z), source=gdscore.Outputs(logits=z, features=z,"
+        "gdscore.score_all(gdscore.Outputs(logits=z, features=z), reference=gdscore.Outputs(logits=z, features=z,"
         "labels=np.zeros(300, dtype=int))); print(' '.join(sys.modules))"
     )
     assert not set(run(code).split()) & set(HEAVY)

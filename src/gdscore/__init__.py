@@ -24,10 +24,10 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import files, io, metasets, models, report
+    from gdscore import files, io, models, report, shifts
     from gdscore.calibration import calibration_error, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
-    from gdscore.metasets import MetaSet
+    from gdscore.shifts import ShiftedSet
     from gdscore.sklearn import sklearn_head, sklearn_outputs
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _LAZY = {
     "AccuracyEstimator": "gdscore.estimator",
     "ClassEstimate": "gdscore.estimator",
     "Estimate": "gdscore.estimator",
-    "MetaSet": "gdscore.metasets",
+    "ShiftedSet": "gdscore.shifts",
     "direct_estimate": "gdscore.estimator",
     "calibration_error": "gdscore.calibration",
     "fit_temperature": "gdscore.calibration",
@@ -44,7 +44,7 @@ _LAZY = {
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_ROOMS = ("files", "io", "metasets", "models", "report")
+_ROOMS = ("files", "io", "shifts", "models", "report")
 
 __all__ = [
     "AccuracyEstimator",
@@ -52,10 +52,10 @@ __all__ = [
     "Estimate",
     "GdscoreError",
     "GdscoreWarning",
-    "MetaSet",
     "Outputs",
     "Score",
     "ScoreTable",
+    "ShiftedSet",
     "__version__",
     "calibration_error",
     "create_score",
@@ -64,7 +64,6 @@ __all__ = [
     "fit_temperature",
     "io",
     "list_scores",
-    "metasets",
     "models",
     "register_score",
     "reliability",
@@ -72,6 +71,7 @@ __all__ = [
     "restore_score",
     "score",
     "score_all",
+    "shifts",
     "sklearn_head",
     "sklearn_outputs",
 ]

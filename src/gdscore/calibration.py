@@ -112,7 +112,7 @@ def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -
     return float(np.nansum(counts * np.abs(accuracy - confidence)) / counts.sum())
 
 
-def fit_temperature(source: Outputs | Iterable[Outputs]) -> float:
+def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
     r"""Temperature T that minimises the negative log-likelihood −Σ ln softmax(z/T)_y of labelled outputs.
 
     The likelihood is concave in 1/T, so its slope has one zero; T is sought between 0.01 and 100 to a relative
@@ -120,7 +120,7 @@ def fit_temperature(source: Outputs | Iterable[Outputs]) -> float:
 
     Parameters
     ----------
-    source : Outputs or iterable of Outputs
+    reference : Outputs or iterable of Outputs
         With ``logits`` or ``probabilities``, and with ``labels``. It is read several times: of a stream, logits and
         labels are kept in memory.
 
@@ -151,10 +151,10 @@ def fit_temperature(source: Outputs | Iterable[Outputs]) -> float:
     >>> round(T, 4), out.with_temperature(T).confidence.round(4).tolist()
     (2.8854, [0.6667, 0.6667, 0.6667])
     """
-    if isinstance(source, Outputs):
-        parts = list(_labelled(source))
+    if isinstance(reference, Outputs):
+        parts = list(_labelled(reference))
     else:  # copied as they come, as a loader may fill the same buffers again
-        parts = [Outputs(logits=part.logits, labels=part.labels).held() for part in _labelled(source)]
+        parts = [Outputs(logits=part.logits, labels=part.labels).held() for part in _labelled(reference)]
     if all(not _spread(chunk) for chunk in _chunks(parts)):
         return 1.0
     slope = cache(partial(_slope, parts))

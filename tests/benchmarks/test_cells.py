@@ -31,7 +31,7 @@ def test_bench_small_and_going_on_where_it_stopped(tmp_path, monkeypatch, capsys
         rows = rows_of(out / "cells" / part / "ucidigits-small.csv")
         assert [row["set"] for row in rows] == names
         assert all(row["commit"] and row["device"] == "cpu" and "cells.py run" in row["command"] for row in rows)
-    assert len(rows_of(out / "cells" / "metasets" / "ucidigits-small.csv")) == 19 + 5 + 5
+    assert len(rows_of(out / "cells" / "shifted_sets" / "ucidigits-small.csv")) == 19 + 5 + 5
     assert len(rows_of(out / "cells" / "mixed" / "ucidigits-small.csv")) == 10
     assert [row["set"] for row in rows_of(out / "ablations" / "labels" / "ucidigits-small.csv")] == names
     methods = {row["method"] for row in rows_of(out / "main.csv") if row["protocol"] == "deployed"}

@@ -21,7 +21,7 @@ from subpopulations import subpopulation_seed, subpopulations
 
 PAGE = choosing.ROOT / "docs" / "estimator.md"
 COMMITTED = choosing.RESULTS / "choosing.csv"
-NAMES = sorted(file.stem for file in (choosing.CELLS / "metasets").glob("*.csv"))
+NAMES = sorted(file.stem for file in (choosing.CELLS / "shifted_sets").glob("*.csv"))
 HELD = {
     "without a second opinion": (),
     "with the model itself": ("batch_logits",),
@@ -122,7 +122,7 @@ def test_development_is_apart_from_what_is_reported():
     assert sorted(DEVELOPMENT) == NAMES
     reported, own = ({(s.data, s.network) for s in group.values()} for group in (SOURCES, DEVELOPMENT))
     assert not reported & own
-    assert not set(DEVELOPMENT) & {file.stem for file in (choosing.RESULTS / "cells" / "metasets").glob("*.csv")}
+    assert not set(DEVELOPMENT) & {file.stem for file in (choosing.RESULTS / "cells" / "shifted_sets").glob("*.csv")}
 
 
 def test_development_splits_of_cifar100_are_others():
@@ -136,10 +136,10 @@ def test_development_splits_of_cifar100_are_others():
 
 
 def test_what_the_page_says_of_development(lines, page):
-    meta = [estimates.read(choosing.CELLS / "metasets" / f"{name}.csv") for name in NAMES]
+    meta = [estimates.read(choosing.CELLS / "shifted_sets" / f"{name}.csv") for name in NAMES]
     (pairs,), (sets,) = {line["pairs"] for line in lines}, {len(rows) for rows in meta}
     most = max(int(row["n"]) for rows in meta for row in rows)
-    assert f"(`results/development`, {pairs} pairs, {sets} meta-sets of {most:,} rows or less)" in page
+    assert f"(`results/development`, {pairs} pairs, {sets} shifted sets of {most:,} rows or less)" in page
     assert "PACS with a small CNN instead of ResNet-18 and digits with ResNet-18 instead of the small CNN" in page
     for data, development, reported in (("pacs", "small", "resnet18"), ("usps", "resnet18", "small")):
         assert {s.network for s in DEVELOPMENT.values() if s.data == data} == {development}

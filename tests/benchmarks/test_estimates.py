@@ -81,8 +81,8 @@ def test_committed_rows(rows, source):
 
 def test_command_leaves_a_corruption_out(rows, tmp_path, capsys):
     name = "cifar10-resnet18.csv"
-    (tmp_path / "metasets").mkdir()
-    shutil.copy(CELLS / "metasets" / name, tmp_path / "metasets" / name)
+    (tmp_path / "shifted_sets").mkdir()
+    shutil.copy(CELLS / "shifted_sets" / name, tmp_path / "shifted_sets" / name)
     fog = [row for row in estimates.read(CELLS / "deployed" / name) if row["family"] == "fog"]
     estimates.write(tmp_path / "deployed" / name, fog)
     estimates.main(["--cells", str(tmp_path), "--output", str(tmp_path / "out"), "--page", ""])
@@ -94,7 +94,7 @@ def test_command_leaves_a_corruption_out(rows, tmp_path, capsys):
 
 
 def test_every_source_is_committed(rows):
-    assert {row["source"] for row in rows} == {file.stem for file in (CELLS / "metasets").glob("*.csv")}
+    assert {row["source"] for row in rows} == {file.stem for file in (CELLS / "shifted_sets").glob("*.csv")}
 
 
 def test_committed_summary(rows, found):
@@ -142,7 +142,7 @@ def test_direct_intervals_are_the_librarys(name):
     said = gdscore.Outputs(
         logits=z, peer_logits=z + rng.normal(size=z.shape), labels=(z + rng.gumbel(size=z.shape)).argmax(1)
     )
-    e = gdscore.direct_estimate(name, said[400:], source=said[:400], level=estimates.LEVEL)
+    e = gdscore.direct_estimate(name, said[400:], reference=said[:400], level=estimates.LEVEL)
     made = estimates.direct(name, {estimates.TEMPERED[name]: str(e.scores[name]), "n": str(e.n)})
     assert made == pytest.approx({"accuracy": e.accuracy, "low": e.low, "high": e.high})
 
@@ -293,11 +293,11 @@ def test_scores_that_disagree_in_the_prose(page, found):
     assert min(found[name, "label-shift", "cautious"]["disagree"] for name in TESTED) > 50
 
 
-def test_subpopulations_lie_among_the_metasets(page):
+def test_subpopulations_lie_among_the_shifted_sets(page):
     columns = estimates.POPULATION
     ranks, right, truth = [], [], []
     for source in SPLITS:
-        meta = estimates.read(CELLS / "metasets" / f"{source}.csv")
+        meta = estimates.read(CELLS / "shifted_sets" / f"{source}.csv")
         assert len(meta) == 352
         (target,) = (row for row in estimates.read(CELLS / "deployed" / f"{source}.csv") if row["set"] == "target")
         table = estimates.fitted(meta, columns, "nearest").table
@@ -308,7 +308,7 @@ def test_subpopulations_lie_among_the_metasets(page):
         right.append(100 * table.accuracy[np.argsort(-weights)[:NEIGHBOURS]].mean())
         truth.append(100 * float(target["accuracy"]))
     assert 20 < min(ranks) < max(ranks) < 60
-    assert "each lies among the meta-sets" in page
+    assert "each lies among the shifted sets" in page
     assert f"{span(right, 0)} % accurate on the seven nearest sets, and {span(truth, 0)} % on these targets" in page
 
 

@@ -12,7 +12,7 @@ from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
 
 import second_opinion  # noqa: E402
 import sources  # noqa: E402
-from gdscore import metasets  # noqa: E402
+from gdscore import shifts  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings(
 def test_both_ways_of_estimating_and_going_on(tmp_path, monkeypatch, capsys):
     source = small_source(tmp_path, monkeypatch)
     monkeypatch.setitem(sources.SOURCES, source.name, replace(source, natural=(("ucidigits", "train"),)))
-    few = metasets.corruptions((2, 6), names=("fog", "contrast", "pixelate", "gaussian_noise"))
+    few = shifts.corruptions((2, 6), names=("fog", "contrast", "pixelate", "gaussian_noise"))
     monkeypatch.setattr("gdscore.estimator.core.default_shifts", lambda *_: few)
     file = tmp_path / "out.csv"
     given = [source.name, "--rows", "150", "--output", str(file)]

@@ -62,8 +62,8 @@ def prepared(tmp_path_factory) -> Path:
             out = made(130, keep=LABELLED, noise=1 + 0.3 * s, seed=10 * i + s)
             write(folder / "shifted" / family / f"{s}.npz", out)
     (folder / "network.py").write_text(NETWORK)
-    sets = [gdscore.MetaSet(read(path), path.parent.name) for path in sorted((folder / "shifted").rglob("*.npz"))]
-    gdscore.AccuracyEstimator(0.7).fit(read(folder / "val.npz"), metasets=sets).save(folder / "m.gdscore")
+    sets = [gdscore.ShiftedSet(read(path), path.parent.name) for path in sorted((folder / "shifted").rglob("*.npz"))]
+    gdscore.AccuracyEstimator(0.7).fit(read(folder / "val.npz"), shifted_sets=sets).save(folder / "m.gdscore")
     _photos(folder / "photos")
     return folder
 
@@ -94,7 +94,7 @@ def folder(prepared, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def few_sets(monkeypatch):
-    """Fits from outputs alone with a tenth of the meta-sets, which is all that a test of commands needs."""
+    """Fits from outputs alone with a tenth of the shifted sets, which is all that a test of commands needs."""
     from gdscore.estimator import core
 
     for name in ("resampled", "perturbed"):
@@ -112,7 +112,7 @@ def make_quick(patch: pytest.MonkeyPatch) -> None:
     fit_predictor = gdscore.AccuracyEstimator.fit_predictor
 
     def quick(self, *args, **kwargs):
-        return fit_predictor(self, *args, shifts=gdscore.metasets.corruptions((3, 6)), resamples=20, **kwargs)
+        return fit_predictor(self, *args, shifts=gdscore.shifts.corruptions((3, 6)), resamples=20, **kwargs)
 
     patch.setattr(gdscore.AccuracyEstimator, "fit_predictor", quick)
 

@@ -57,6 +57,6 @@ def test_leaves_files_to_go_on_with(shown, gd):
 def test_no_target_is_of_a_kind_that_calibration_saw(shown):
     folder, _ = shown
     families = gdscore.AccuracyEstimator.load(folder / "digits.gdscore").families_
-    known = {*gdscore.metasets.corruption_names()}
+    known = {*gdscore.shifts.corruption_names()}
     assert {f for f in families if not f.startswith("resampled-")} <= known
     assert not known & set(SHIFTS)

@@ -100,7 +100,7 @@ def test_report_has_every_score_that_needs_no_reference(gd, folder):
     assert gd("estimate", "m.gdscore", "new.npz", "--html", "report.html", "-q").output == ""
     page = (folder / "report.html").read_text(encoding="utf-8")
     scores = json.loads(page.partition('id="gdscore-data">')[2].partition("</script>")[0])["targets"][0]["scores"]
-    table = gdscore.score_all(read_outputs("new.npz"), source=read_outputs("val.npz"))
+    table = gdscore.score_all(read_outputs("new.npz"), reference=read_outputs("val.npz"))
     assert set(table) - set(scores) == {"atc", "cot", "cott", "frechet"}
     assert scores == pytest.approx({name: table[name] for name in scores}, rel=1e-5)
     assert "could not be computed" not in page

@@ -63,17 +63,17 @@ def test_square_head_is_turned_as_the_logits_say():
         np.testing.assert_array_equal(_upright(given, None, rows)[0], weight)
 
 
-def test_metasets_of_sub_folders(gd):
-    result = gd("fit", "val.npz", "--metasets", "shifted", "-o", "own.gdscore", "--level", "0.7")
+def test_shifted_sets_of_sub_folders(gd):
+    result = gd("fit", "val.npz", "--shifted-sets", "shifted", "-o", "own.gdscore", "--level", "0.7")
     assert "Calibrated on 3 kinds of shifts; the reference of 200 rows" in result.stdout
     assert own_kinds("own.gdscore") == ["noise", "scale", "turn"]
-    sets = [gdscore.MetaSet(read(path), path.parent.name) for path in sorted(Path("shifted").rglob("*.npz"))]
-    gdscore.AccuracyEstimator(0.7).fit(read("val.npz"), metasets=sets).save("api.gdscore")
+    sets = [gdscore.ShiftedSet(read(path), path.parent.name) for path in sorted(Path("shifted").rglob("*.npz"))]
+    gdscore.AccuracyEstimator(0.7).fit(read("val.npz"), shifted_sets=sets).save("api.gdscore")
     assert json.dumps(estimate("own.gdscore")) == json.dumps(estimate("api.gdscore"))
 
 
 def test_says_how_well_families_left_out_are_predicted(gd):
-    shown = gd("fit", "val.npz", "--metasets", "shifted", "-o", "own.gdscore", "--level", "0.7").stdout
+    shown = gd("fit", "val.npz", "--shifted-sets", "shifted", "-o", "own.gdscore", "--level", "0.7").stdout
     seen = gdscore.AccuracyEstimator.load("own.gdscore").calibration_
     judged = np.isfinite(seen.predicted) & np.array([not f.startswith("resampled-") for f in seen.families])
     points = 100 * np.abs(seen.predicted - seen.accuracy)[judged].mean()
@@ -96,11 +96,11 @@ def test_families_that_were_never_left_out_do_not_count():
     assert "cannot be told" in _left_out(SimpleNamespace(calibration_=seen, outputs_only_=False))
 
 
-def test_metasets_of_file_names(gd, folder):
+def test_shifted_sets_of_file_names(gd, folder):
     (folder / "flat").mkdir()
     for path in (folder / "shifted").rglob("*.npz"):
         path.rename(folder / "flat" / f"{path.parent.name}-{path.name}")
-    assert gd("fit", "val.npz", "--metasets", "flat", "-o", "own.gdscore", "-q").output == ""
+    assert gd("fit", "val.npz", "--shifted-sets", "flat", "-o", "own.gdscore", "-q").output == ""
     assert own_kinds("own.gdscore") == ["noise", "scale", "turn"]
 
 
@@ -116,10 +116,10 @@ def test_outputs_alone_give_an_estimator_that_says_so(gd):
         (["val.npz", "--head", "val.npz"], "Expected an array `weight` in 'val.npz'"),
         (["val.npz", "--head", "odd.npz"], "W of `head`"),
         (["val.npz", "--head", "other-head.npz"], "another model's"),
-        (["val.npz", "--metasets", "nowhere"], "Expected a folder of labelled files, but 'nowhere' is none"),
-        (["val.npz", "--metasets", "photos"], "but found none"),
-        (["val.npz", "--metasets", "logs"], "Expected labels in 'logs/log-2026-01-29.parquet'"),
-        (["val.npz", "--metasets", "shifted", "--head", "head.npz"], "but got both"),
+        (["val.npz", "--shifted-sets", "nowhere"], "Expected a folder of labelled files, but 'nowhere' is none"),
+        (["val.npz", "--shifted-sets", "photos"], "but found none"),
+        (["val.npz", "--shifted-sets", "logs"], "Expected labels in 'logs/log-2026-01-29.parquet'"),
+        (["val.npz", "--shifted-sets", "shifted", "--head", "head.npz"], "but got both"),
         (["val.npz", "--level", "2"], "`level`"),
     ],
 )

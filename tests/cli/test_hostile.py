@@ -109,7 +109,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("command", ["score", "estimate", "fit", "source", "metasets"])
+@pytest.mark.parametrize("command", ["score", "estimate", "fit", "reference", "shifted_sets"])
 @pytest.mark.parametrize("make", HOSTILE, ids=lambda make: make.__name__)
 def test_hostile_files(gd, folder, make, command):
     (folder / "hostile").mkdir()
@@ -121,10 +121,10 @@ def test_hostile_files(gd, folder, make, command):
         "score": ("score", bad, "--json", "made.json"),
         "estimate": ("estimate", "m.gdscore", bad, "--json", "made.json", "--html", "made.html"),
         "fit": ("fit", bad, "-o", "made.gdscore"),
-        "source": ("score", "new.npz", "--source", bad, "--json", "made.json"),
-        "metasets": ("fit", "val.npz", "--metasets", "hostile", "-o", "made.gdscore"),
+        "reference": ("score", "new.npz", "--reference", bad, "--json", "made.json"),
+        "shifted_sets": ("fit", "val.npz", "--shifted-sets", "hostile", "-o", "made.gdscore"),
     }[command]
-    if (make, command) == (mixed_folder, "metasets"):
+    if (make, command) == (mixed_folder, "shifted_sets"):
         words = "Expected labels in 'hostile/bad/part-1.parquet'"  # files are sets of their own there
     line = refused(gd(*args))
     assert words in line

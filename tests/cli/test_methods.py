@@ -57,7 +57,7 @@ def test_properties_follow_from_what_scores_need():
         expected = [
             "network" in needs,
             not trained,
-            not trained and "source" not in needs,
+            not trained and "reference" not in needs,
             not needs & {"rotation_logits", "batch_logits"},
         ]
         assert cells[:4] == ["yes" if holds else "no" for holds in expected], name

@@ -12,20 +12,20 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_table_of_all_scores(gd):
-    result = gd("score", "new.npz", "--source", "val.npz")
+    result = gd("score", "new.npz", "--reference", "val.npz")
     assert result.exit_code == 0
-    table = gdscore.score_all(read_outputs("new.npz"), source=read_outputs("val.npz"))
+    table = gdscore.score_all(read_outputs("new.npz"), reference=read_outputs("val.npz"))
     for name, value in table.items():
         assert f"{value:.6g}" in next(line for line in result.stdout.splitlines() if f" {name} " in line)
     assert "agreescore (needs peer_logits)" in result.stdout
 
 
 def test_json_equals_the_python_api(gd):
-    result = gd("score", "new.npz", "new.parquet", "--source", "val.npz", "--json", "-")
+    result = gd("score", "new.npz", "new.parquet", "--reference", "val.npz", "--json", "-")
     said = json.loads(result.stdout)["targets"]
     assert [t["name"] for t in said] == ["new.npz", "new.parquet"]  # their stems would be the same
     for target in said:
-        table = gdscore.score_all(read_outputs(target["name"]), source=read_outputs("val.npz"))
+        table = gdscore.score_all(read_outputs(target["name"]), reference=read_outputs("val.npz"))
         assert target["scores"] == dict(table)
         assert target["skipped"] == table.skipped
 

@@ -94,7 +94,7 @@ def numbers(sets, scores, seed, grid=0.0):
 
 
 def random_table(names, seed, sets=24, kinds=4):
-    """Meta-sets whose scores have as little to do with accuracy as chance will have it."""
+    """Shifted sets whose scores have as little to do with accuracy as chance will have it."""
     rng = np.random.default_rng(seed)
     accuracy = rng.uniform(0.02, 0.99, sets)
     scores = {}
@@ -111,7 +111,7 @@ def random_scores(names, seed):
 
 
 def honest_table(names, kinds=6, rows=2000):
-    """Meta-sets on which every score tells the accuracy."""
+    """Shifted sets on which every score tells the accuracy."""
     accuracy = np.tile(np.linspace(0.05, 0.97, 30), kinds)
     rng = np.random.default_rng(0)
     families = [f"kind{i}" for i in range(kinds) for _ in range(30)]
@@ -452,18 +452,20 @@ def outputs(rows, noise=1.0, *, seed=0, peer=False, shrink=1.0, only=None):
     return gdscore.Outputs(logits=x @ W + B, features=x, labels=y, **more)
 
 
-def metasets(peer):
+def shifted_sets(peer):
     for i, strength in enumerate(np.linspace(0, 1, 5)):
-        yield gdscore.MetaSet(outputs(200, 1 + 3 * strength, seed=10 + i, peer=peer), "noise")
-        yield gdscore.MetaSet(outputs(200, shrink=1 - 0.9 * strength, seed=20 + i, peer=peer), "shrink")
-        yield gdscore.MetaSet(
+        yield gdscore.ShiftedSet(outputs(200, 1 + 3 * strength, seed=10 + i, peer=peer), "noise")
+        yield gdscore.ShiftedSet(outputs(200, shrink=1 - 0.9 * strength, seed=20 + i, peer=peer), "shrink")
+        yield gdscore.ShiftedSet(
             outputs(200, 1 + strength, shrink=1 - 0.5 * strength, seed=30 + i, peer=peer), "noise+shrink"
         )
-        yield gdscore.MetaSet(outputs(200, 1 + strength**2, seed=40 + i, peer=peer), "other")
+        yield gdscore.ShiftedSet(outputs(200, 1 + strength**2, seed=40 + i, peer=peer), "other")
 
 
 def fit(peer=True, **options):
-    return gdscore.AccuracyEstimator(level=0.7, **options).fit(outputs(300, seed=1, peer=peer), metasets=metasets(peer))
+    return gdscore.AccuracyEstimator(level=0.7, **options).fit(
+        outputs(300, seed=1, peer=peer), shifted_sets=shifted_sets(peer)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -570,10 +572,12 @@ class TestEstimator:
         y = np.arange(200) % 5
         perfect = gdscore.Outputs(logits=1e4 * np.eye(5)[y], labels=y)
         sets = [
-            gdscore.MetaSet(outputs(150, 1 + n, seed=n).only({"logits", "labels"}), f) for f in "ab" for n in range(4)
+            gdscore.ShiftedSet(outputs(150, 1 + n, seed=n).only({"logits", "labels"}), f)
+            for f in "ab"
+            for n in range(4)
         ]
         est = gdscore.AccuracyEstimator(level=0.5)
-        sensible_or_refused(lambda: est.fit(perfect, metasets=sets if own else None).estimate(perfect))
+        sensible_or_refused(lambda: est.fit(perfect, shifted_sets=sets if own else None).estimate(perfect))
 
     @pytest.mark.parametrize("head", [None, (np.zeros((6, 5)), np.array([0.0, 9, 0, 0, 0]))])
     def test_reference_of_one_predicted_class(self, head):

@@ -31,7 +31,7 @@ def predict(rows):
     return gdscore.Outputs(logits=rows @ W + B, features=rows)
 
 
-def metasets(rows=800):
+def shifted_sets(rows=800):
     for family, options in {
         "noise": [{"noise": n} for n in np.linspace(1, 4, 10)],
         "shrink": [{"shrink": s} for s in np.linspace(1, 0.1, 10)],
@@ -39,14 +39,14 @@ def metasets(rows=800):
         "both": [{"noise": 1 + 2 * t, "shrink": 1 - 0.5 * t} for t in np.linspace(0, 1, 10)],
     }.items():
         for index, option in enumerate(options):
-            yield gdscore.MetaSet(said(rows, seed=100 + index, **option), family)
-    yield from gdscore.metasets.resampled(said(1500, seed=1), 40, rows=rows)
+            yield gdscore.ShiftedSet(said(rows, seed=100 + index, **option), family)
+    yield from gdscore.shifts.resampled(said(1500, seed=1), 40, rows=rows)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     reference = said(1500, seed=1)
-    return gdscore.AccuracyEstimator(level=0.8).fit(reference, metasets=metasets())
+    return gdscore.AccuracyEstimator(level=0.8).fit(reference, shifted_sets=shifted_sets())
 
 
 class TestEstimate:
@@ -56,7 +56,7 @@ class TestEstimate:
         e = fitted.estimate(target)
         assert e.low <= target.accuracy <= e.high
         assert e.accuracy == pytest.approx(target.accuracy, abs=0.12)
-        assert e.source_accuracy == pytest.approx(said(1500, seed=1).accuracy)
+        assert e.reference_accuracy == pytest.approx(said(1500, seed=1).accuracy)
 
     def test_unshifted_data(self, fitted):
         target = said(4000, seed=77)
@@ -68,12 +68,12 @@ class TestEstimate:
         target = said(3000, seed=55, noise=2.0)
         whole = fitted.estimate(target)
         assert fitted.estimate(iter(batches(target, 333))) == whole
-        again = gdscore.AccuracyEstimator(level=0.8).fit(said(1500, seed=1), metasets=metasets())
+        again = gdscore.AccuracyEstimator(level=0.8).fit(said(1500, seed=1), shifted_sets=shifted_sets())
         assert again.estimate(target) == whole
 
     def test_fewer_rows_wider_interval(self):
         est = gdscore.AccuracyEstimator(level=0.6, scores=["nuclear", "confscore"])
-        est.fit(said(1500, seed=1), metasets=metasets())
+        est.fit(said(1500, seed=1), shifted_sets=shifted_sets())
         few = said(60, seed=3, noise=1.5)
         many = few[np.tile(np.arange(60), 50)]
         narrow, wide = est.estimate(many), est.estimate(few)
@@ -187,20 +187,22 @@ class TestWarnings:
 
 
 class TestFitting:
-    def test_reference_from_the_metasets(self):
-        est = gdscore.AccuracyEstimator(level=0.8).fit(metasets=list(metasets()))
+    def test_reference_from_the_shifted_sets(self):
+        est = gdscore.AccuracyEstimator(level=0.8).fit(shifted_sets=list(shifted_sets()))
         target = said(3000, seed=55, noise=2.2)
         assert est.estimate(target).accuracy == pytest.approx(target.accuracy, abs=0.12)
 
     def test_a_single_score_with_a_line(self):
-        est = gdscore.AccuracyEstimator(level=0.8, regressor="gdscore").fit(said(1500, seed=1), metasets=metasets())
+        est = gdscore.AccuracyEstimator(level=0.8, regressor="gdscore").fit(
+            said(1500, seed=1), shifted_sets=shifted_sets()
+        )
         e = est.estimate(said(3000, seed=55, noise=2.0))
         assert list(e.scores) == ["gdscore"]
         assert e.method == "gdscore"
 
     def test_own_scores_must_be_possible(self):
         with pytest.raises(gdscore.GdscoreError, match="`agreescore` needs peer_logits"):
-            gdscore.AccuracyEstimator(scores=["agreescore"]).fit(said(500), metasets=metasets(200))
+            gdscore.AccuracyEstimator(scores=["agreescore"]).fit(said(500), shifted_sets=shifted_sets(200))
         with pytest.raises(gdscore.GdscoreError, match="did you mean 'nuclear'"):
             gdscore.AccuracyEstimator(scores=["nucler"])
         with pytest.raises(gdscore.GdscoreError, match="Unknown `regressor` 'stak'"):
@@ -239,7 +241,7 @@ class TestFitting:
         def predict(rows):
             return gdscore.sklearn_outputs(clf, rows.reshape(len(rows), -1))
 
-        shifts = gdscore.metasets.corruptions((3, 6))
+        shifts = gdscore.shifts.corruptions((3, 6))
         est = gdscore.AccuracyEstimator().fit_predictor(
             predict, images[600:1000], labels[600:1000], shifts=shifts, resamples=12
         )
@@ -251,13 +253,13 @@ class TestFitting:
     @pytest.mark.parametrize(
         ("fit", "message"),
         [
-            (lambda e: e.fit(), "`reference` or `metasets`"),
+            (lambda e: e.fit(), "`reference` or `shifted_sets`"),
             (lambda e: e.fit(gdscore.Outputs(logits=np.eye(3))), "with labels"),
-            (lambda e: e.fit(metasets=[]), "empty"),
-            (lambda e: e.fit(metasets=[said(10)]), "`gdscore.MetaSet`, but got Outputs"),
-            (lambda e: e.fit(metasets=[gdscore.MetaSet(said(300), "a")] * 3), "at least two families"),
+            (lambda e: e.fit(shifted_sets=[]), "empty"),
+            (lambda e: e.fit(shifted_sets=[said(10)]), "`gdscore.ShiftedSet`, but got Outputs"),
+            (lambda e: e.fit(shifted_sets=[gdscore.ShiftedSet(said(300), "a")] * 3), "at least two families"),
             (
-                lambda e: e.fit(metasets=[gdscore.MetaSet(said(300), f) for f in "abc"]),
+                lambda e: e.fit(shifted_sets=[gdscore.ShiftedSet(said(300), f) for f in "abc"]),
                 "different accuracies",
             ),
             (lambda e: e.estimate(said(10)), "fitted estimator"),
@@ -290,12 +292,12 @@ class TestFitting:
         assert "agreescore" not in est.estimate(both).scores
 
     def test_sets_of_which_some_have_a_second_model(self):
-        sets = list(metasets(300))
+        sets = list(shifted_sets(300))
         first = sets[0].outputs
-        sets[0] = gdscore.MetaSet(gdscore.Outputs(**first.arrays, peer_logits=first.logits), sets[0].family)
+        sets[0] = gdscore.ShiftedSet(gdscore.Outputs(**first.arrays, peer_logits=first.logits), sets[0].family)
         val = said(1500, seed=1)
         est = gdscore.AccuracyEstimator(level=0.8).fit(
-            gdscore.Outputs(**val.arrays, peer_logits=val.logits), metasets=sets
+            gdscore.Outputs(**val.arrays, peer_logits=val.logits), shifted_sets=sets
         )
         assert "agreescore" not in est.calibration_.scores
 
@@ -306,8 +308,8 @@ class TestFitting:
         assert together == [fitted.estimate(t) for t in targets]
 
     def test_unshifted_data_where_all_own_sets_are_shifted(self):
-        sets = [gdscore.MetaSet(said(600, n, seed=i), f) for f in "abc" for i, n in enumerate((2.5, 3.0, 3.5, 4.0))]
-        est = gdscore.AccuracyEstimator(level=0.6).fit(said(1500, seed=1), metasets=sets)
+        sets = [gdscore.ShiftedSet(said(600, n, seed=i), f) for f in "abc" for i, n in enumerate((2.5, 3.0, 3.5, 4.0))]
+        est = gdscore.AccuracyEstimator(level=0.6).fit(said(1500, seed=1), shifted_sets=sets)
         target = said(2000, seed=5)
         assert est.estimate(target).accuracy == pytest.approx(target.accuracy, abs=0.03)
 
@@ -316,11 +318,11 @@ class TestFitting:
         y = rng.integers(0, 4, 600)
         val = gdscore.Outputs(logits=9.0 * np.eye(4)[y] + rng.normal(size=(600, 4)) * 0.1, labels=y)
         sets = [
-            gdscore.MetaSet(gdscore.Outputs(logits=9 * np.eye(4)[y] + n * rng.normal(size=(600, 4)), labels=y), f)
+            gdscore.ShiftedSet(gdscore.Outputs(logits=9 * np.eye(4)[y] + n * rng.normal(size=(600, 4)), labels=y), f)
             for f in "abcde"
             for n in (3, 4, 5, 7)
         ]
-        est = gdscore.AccuracyEstimator(level=0.7).fit(val, metasets=sets)
+        est = gdscore.AccuracyEstimator(level=0.7).fit(val, shifted_sets=sets)
         assert est.temperature_ == 1.0
         target = gdscore.Outputs(logits=9 * np.eye(4)[y] + 4.5 * rng.normal(size=(600, 4)), labels=y)
         assert est.estimate(target).accuracy == pytest.approx(target.accuracy, abs=0.08)
@@ -334,14 +336,14 @@ class TestFitting:
             shown = np.where(rng.random(rows) < wrong, 1 - y, y)
             return gdscore.Outputs(logits=80.0 * np.eye(2)[shown], labels=y)
 
-        sets = [gdscore.MetaSet(sure(1000, w), f) for f in "abc" for w in (0.01, 0.05, 0.1)]
-        est = gdscore.AccuracyEstimator(level=0.6).fit(sure(1000, 0.01), metasets=sets)
+        sets = [gdscore.ShiftedSet(sure(1000, w), f) for f in "abc" for w in (0.01, 0.05, 0.1)]
+        est = gdscore.AccuracyEstimator(level=0.6).fit(sure(1000, 0.01), shifted_sets=sets)
         e = est.estimate(sure(777, 0.05))
         assert not any("unlike those of every" in w for w in e.warnings)
 
     def test_families_that_cannot_be_left_out(self):
-        sets = [gdscore.MetaSet(said(300, noise=1 + i, seed=i), f) for i, f in enumerate(("x", "y", "x+y"))]
-        est = gdscore.AccuracyEstimator(level=0.5).fit(said(1500, seed=1), metasets=sets)
+        sets = [gdscore.ShiftedSet(said(300, noise=1 + i, seed=i), f) for i, f in enumerate(("x", "y", "x+y"))]
+        est = gdscore.AccuracyEstimator(level=0.5).fit(said(1500, seed=1), shifted_sets=sets)
         assert np.isfinite(est.estimate(said(500)).accuracy)
         table = replace(est.calibration_, families=["x+y"] * len(est.calibration_.families))
         with pytest.raises(gdscore.GdscoreError, match="can be left out"):
@@ -362,7 +364,7 @@ class TestFitting:
     @pytest.mark.parametrize("head", [3, (np.eye(3), None), (W, np.zeros(3))])
     def test_bad_heads(self, head):
         with pytest.raises(gdscore.GdscoreError, match="`head`"):
-            gdscore.AccuracyEstimator(level=0.5).fit(said(800, seed=1), head=head, metasets=metasets(200))
+            gdscore.AccuracyEstimator(level=0.5).fit(said(800, seed=1), head=head, shifted_sets=shifted_sets(200))
 
     def test_shifts_of_any_kind(self):
         rng = np.random.default_rng(0)
@@ -390,12 +392,12 @@ class TestFitting:
         monkeypatch.chdir(tmp_path)
 
         def sets():
-            yield from list(metasets())[:30]
+            yield from list(shifted_sets())[:30]
             raise KeyboardInterrupt
 
         est = gdscore.AccuracyEstimator(level=0.8)
         with pytest.raises(KeyboardInterrupt):
-            est.fit(said(1500, seed=1), metasets=sets())
+            est.fit(said(1500, seed=1), shifted_sets=sets())
         assert not [name for name in vars(est) if name.endswith("_")]
         assert list(tmp_path.iterdir()) == []
 
@@ -446,8 +448,8 @@ class TestFiles:
         """Scores that were chosen by what there is are chosen anew."""
         fitted.save(tmp_path / "m.gdscore")
         again = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
-        plain = [gdscore.MetaSet(s.outputs.only({"logits", "labels"}), s.family) for s in metasets(200)]
-        again.fit(said(800, seed=1).only({"logits", "labels"}), metasets=plain)
+        plain = [gdscore.ShiftedSet(s.outputs.only({"logits", "labels"}), s.family) for s in shifted_sets(200)]
+        again.fit(said(800, seed=1).only({"logits", "labels"}), shifted_sets=plain)
         assert "frechet" not in again.calibration_.scores
 
 
@@ -455,10 +457,10 @@ class TestDirect:
     @pytest.mark.parametrize("name", ["confscore", "doc", "atc", "cot", "cott"])
     @pytest.mark.parametrize("temperature", [True, False])
     def test_equals_the_score(self, name, temperature):
-        source, target = said(1500, seed=1), said(2000, seed=2, noise=1.5)
-        e = gdscore.direct_estimate(name, target, source=source, temperature=temperature)
-        divisor = gdscore.fit_temperature(source) if temperature else 1.0
-        value = gdscore.score(name, target.with_temperature(divisor), source=source.with_temperature(divisor))
+        reference, target = said(1500, seed=1), said(2000, seed=2, noise=1.5)
+        e = gdscore.direct_estimate(name, target, reference=reference, temperature=temperature)
+        divisor = gdscore.fit_temperature(reference) if temperature else 1.0
+        value = gdscore.score(name, target.with_temperature(divisor), reference=reference.with_temperature(divisor))
         assert e.accuracy == pytest.approx(1 - value if name == "cot" else value)
         assert e.low < e.accuracy < e.high
         assert f"not the error of {name} itself" in e.warnings[0]
@@ -466,23 +468,25 @@ class TestDirect:
     def test_agreement(self):
         target = said(500)
         peer = gdscore.Outputs(**target.arrays, peer_logits=target.logits)
-        assert gdscore.direct_estimate("agreescore", peer, source=said(500)).accuracy == 1.0
+        assert gdscore.direct_estimate("agreescore", peer, reference=said(500)).accuracy == 1.0
 
     def test_refusals(self):
         with pytest.raises(gdscore.GdscoreError, match="Unknown `name` 'nuclear'"):
-            gdscore.direct_estimate("nuclear", said(10), source=said(500))
+            gdscore.direct_estimate("nuclear", said(10), reference=said(500))
         with pytest.raises(gdscore.GdscoreError, match="labelled"):
-            gdscore.direct_estimate("atc", said(10), source=gdscore.Outputs(logits=np.eye(6)))
+            gdscore.direct_estimate("atc", said(10), reference=gdscore.Outputs(logits=np.eye(6)))
 
     def test_interval_covers_sampling(self):
         """Confidence of a calibrated model: the interval must hold the population's accuracy as often as it says."""
         rng = np.random.default_rng(0)
         z = 2 * rng.normal(size=(200_000, 4))
         p = gdscore.Outputs(logits=z).confidence
-        source = gdscore.Outputs(logits=z[:5000], labels=(z[:5000] + rng.gumbel(size=(5000, 4))).argmax(1))
+        reference = gdscore.Outputs(logits=z[:5000], labels=(z[:5000] + rng.gumbel(size=(5000, 4))).argmax(1))
         held = []
         for _ in range(100):
             rows = rng.integers(0, 200_000, 300)
-            e = gdscore.direct_estimate("confscore", gdscore.Outputs(logits=z[rows]), source=source, temperature=False)
+            e = gdscore.direct_estimate(
+                "confscore", gdscore.Outputs(logits=z[rows]), reference=reference, temperature=False
+            )
             held.append(e.low <= p.mean() <= e.high)
         assert np.mean(held) >= 0.88

@@ -46,8 +46,8 @@ def inputs():
 
 
 def collection():
-    source = made(600, "torch", seed=5)
-    return MetricCollection({name: ScoreMetric(name, source=source) for name in TARGET_SCORES})
+    reference = made(600, "torch", seed=5)
+    return MetricCollection({name: ScoreMetric(name, reference=reference) for name in TARGET_SCORES})
 
 
 def numbers(values):

@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gdscore
-from gdscore import metasets, models
+from gdscore import models, shifts
 
-SHIFTS = metasets.corruptions((2, 5), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
+SHIFTS = shifts.corruptions((2, 5), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
 
 
 def digits():
@@ -57,7 +57,7 @@ def test_near_the_truth_and_the_model_is_as_before(model):
         assert torch.equal(value, before[name])
     model.eval()
     x, y = digits()
-    shifted = metasets.corrupt(x[1300:], "shot_noise", 3)
+    shifted = shifts.corrupt(x[1300:], "shot_noise", 3)
     target = gdscore.Outputs.concatenate(list(models.extract(model, [(shifted, y[1300:])])))
     e = est.estimate(target)
     assert e.low <= target.accuracy <= e.high

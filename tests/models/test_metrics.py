@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The ``compute`` method of metric ScoreMetric was called before:UserWarning"),
 ]
 
-SOURCE = made(600, "torch", seed=5)
+REFERENCE = made(600, "torch", seed=5)
 OUT = made(1300, "torch", noise=2.0)
 every_score = pytest.mark.parametrize("name", TARGET_SCORES)
 every_kind = pytest.mark.parametrize("name", ["gdscore", "frechet", "cott", "atc", "mano"])
@@ -43,7 +43,7 @@ def _one_thread():
 
 
 def filled(name, out=OUT, size=170, **options):
-    metric = ScoreMetric(name, source=SOURCE, **options)
+    metric = ScoreMetric(name, reference=REFERENCE, **options)
     for part in batches(out, size):
         metric.update(**part.arrays)
     return metric
@@ -51,12 +51,12 @@ def filled(name, out=OUT, size=170, **options):
 
 @every_score
 def test_equals_the_score(name):
-    expected = gdscore.score(name, OUT, source=SOURCE)
+    expected = gdscore.score(name, OUT, reference=REFERENCE)
     metric = filled(name)
     value = metric.compute()
     assert value.item() == expected
     assert (value.ndim, value.dtype, value.device) == (0, torch.float64, metric.device)
-    assert metric.higher_is_better == ready(name, SOURCE).higher_is_better
+    assert metric.higher_is_better == ready(name, REFERENCE).higher_is_better
     metric.reset()
     metric.update(OUT)
     assert metric.compute().item() == expected
@@ -64,10 +64,10 @@ def test_equals_the_score(name):
 
 @every_score
 def test_forward_gives_the_batch_and_takes_it_in(name):
-    metric = ScoreMetric(name, source=SOURCE)
+    metric = ScoreMetric(name, reference=REFERENCE)
     for part in batches(OUT, 300):
-        assert metric(**part.arrays).item() == gdscore.score(name, part, source=SOURCE)
-    assert metric.compute().item() == gdscore.score(name, OUT, source=SOURCE)
+        assert metric(**part.arrays).item() == gdscore.score(name, part, reference=REFERENCE)
+    assert metric.compute().item() == gdscore.score(name, OUT, reference=REFERENCE)
     assert metric.update_count == 5
 
 
@@ -77,7 +77,7 @@ def test_copies_go_their_own_way(name):
     copies = [metric.clone(), pickle.loads(pickle.dumps(metric))]  # noqa: S301
     metric.update(OUT[700:])
     for copy in copies:
-        assert copy.compute().item() == gdscore.score(name, OUT[:700], source=SOURCE)
+        assert copy.compute().item() == gdscore.score(name, OUT[:700], reference=REFERENCE)
         copy.update(OUT[700:])
         assert copy.compute() == metric.compute()
 
@@ -106,7 +106,7 @@ def test_states_merge(name):
     second.merge_state(third)
     first.merge_state(second)
     assert first._score.n_rows == len(OUT)
-    parts = [ready(name, SOURCE).update(OUT[rows]) for rows in (slice(900, None), slice(700, 900), slice(0, 700))]
+    parts = [ready(name, REFERENCE).update(OUT[rows]) for rows in (slice(900, None), slice(700, 900), slice(0, 700))]
     expected = functools.reduce(lambda a, b: a.merge(b), parts).compute()
     assert first.compute().item() == pytest.approx(expected, rel=1e-6)
     with pytest.raises(gdscore.GdscoreError, match="Expected a state of"):
@@ -114,13 +114,13 @@ def test_states_merge(name):
 
 
 def test_collection_beside_metrics_of_others():
-    scores = {name: ScoreMetric(name, source=SOURCE) for name in TARGET_SCORES}
+    scores = {name: ScoreMetric(name, reference=REFERENCE) for name in TARGET_SCORES}
     twin = ScoreMetric("gdscore")
     metrics = MetricCollection({**scores, "twin": twin, "p": ScoreMetric("gdscore", p=1), "accuracy": _accuracy()})
     for part in batches(OUT, 256):
         metrics.update(**part.arrays, preds=part.logits, target=part.labels)
     values = {name: value.item() for name, value in metrics.compute().items()}
-    expected = gdscore.score_all(OUT, source=SOURCE)
+    expected = gdscore.score_all(OUT, reference=REFERENCE)
     assert {name: values[name] for name in TARGET_SCORES} == dict(expected)
     assert values["twin"] == values["gdscore"]
     assert values["p"] == gdscore.score("gdscore", OUT, p=1)
@@ -203,10 +203,10 @@ class TestBadInput:
         with pytest.raises(gdscore.GdscoreError, match="Unknown option 'power' of `gdscore`"):
             ScoreMetric("gdscore", power=1)
 
-    def test_missing_arrays_and_source(self):
+    def test_missing_arrays_and_reference(self):
         with pytest.raises(gdscore.GdscoreError, match="`gdscore` needs `features`, but the outputs hold only logits"):
             ScoreMetric("gdscore").update(OUT.logits)
-        with pytest.raises(gdscore.GdscoreError, match="`atc` needs labelled source data"):
+        with pytest.raises(gdscore.GdscoreError, match="`atc` needs labelled reference data"):
             ScoreMetric("atc").update(OUT)
         with pytest.raises(gdscore.GdscoreError, match="gdscore.models.projnorm"):
             ScoreMetric("projnorm").update(OUT)
@@ -263,19 +263,19 @@ class TestTwoProcesses:
 
     @every_score
     def test_shards_of_whole_mini_batches_equal_one_process(self, ranks, name):
-        expected = gdscore.score(name, made(ddp_worker.WHOLE, "torch", noise=2.0), source=SOURCE)
+        expected = gdscore.score(name, made(ddp_worker.WHOLE, "torch", noise=2.0), reference=REFERENCE)
         assert ranks[0]["shards"]["whole"][name] == pytest.approx(expected, rel=1e-6)
 
     @every_score
     def test_leftover_rows_merge_as_scores_do(self, ranks, name):
         out = made(sum(ddp_worker.UNEVEN), "torch", noise=2.0)
         cut = ddp_worker.UNEVEN[0]
-        expected = ready(name, SOURCE).update(out[:cut]).merge(ready(name, SOURCE).update(out[cut:])).compute()
+        expected = ready(name, REFERENCE).update(out[:cut]).merge(ready(name, REFERENCE).update(out[cut:])).compute()
         assert ranks[0]["shards"]["uneven"][name] == pytest.approx(expected, rel=1e-9)
 
     @every_score
     def test_a_process_without_rows(self, ranks, name):
-        expected = gdscore.score(name, made(sum(ddp_worker.UNEVEN), "torch", noise=2.0), source=SOURCE)
+        expected = gdscore.score(name, made(sum(ddp_worker.UNEVEN), "torch", noise=2.0), reference=REFERENCE)
         for holder in ("0", "1"):
             assert ranks[0]["shards"]["empty"][holder][name] == pytest.approx(expected, rel=1e-6)
 

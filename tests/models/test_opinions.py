@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gdscore
-from gdscore import GdscoreError, metasets, models
+from gdscore import GdscoreError, models, shifts
 from gdscore.models import extract
 
 
@@ -54,7 +54,7 @@ def test_the_model_with_the_statistics_of_about_128_rows(rows, sizes):
 def test_it_disagrees_where_the_data_changed():
     model = network()
     score = {
-        shift: models.score(model, [images(640, shift)], source=[images(640)], batchnorm="both")["selfscore"]
+        shift: models.score(model, [images(640, shift)], reference=[images(640)], batchnorm="both")["selfscore"]
         for shift in (0.0, 3.0)
     }
     assert score[3.0] > score[0.0] + 0.05
@@ -111,9 +111,9 @@ class TestEstimator:
         return x, y
 
     def fitted(self, x, y, **options):
-        shifts = metasets.corruptions((3, 6), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
+        chosen = shifts.corruptions((3, 6), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
         return models.estimator(
-            network(), [(x, y)], batchnorm="both", shifts=shifts, resamples=20, level=0.8, **options
+            network(), [(x, y)], batchnorm="both", shifts=chosen, resamples=20, level=0.8, **options
         )
 
     def test_calibrates_on_it_and_needs_it_afterwards(self, tmp_path):
@@ -132,8 +132,8 @@ class TestEstimator:
         """One row more than a batch: BatchNorm1d has no statistics of one row."""
         flat = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3)).eval()
         x, y = self.data()
-        shifts = metasets.corruptions((3, 6), names=("gaussian_noise", "contrast"))
-        est = models.estimator(flat, [(x[:501], y[:501])], batchnorm="both", shifts=shifts, resamples=20, level=0.6)
+        chosen = shifts.corruptions((3, 6), names=("gaussian_noise", "contrast"))
+        est = models.estimator(flat, [(x[:501], y[:501])], batchnorm="both", shifts=chosen, resamples=20, level=0.6)
         assert est.estimate(extract(flat, [x], batchnorm="both")).n == 600
 
     def test_beside_a_second_model(self):

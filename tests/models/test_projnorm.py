@@ -47,7 +47,7 @@ def net():
     return model
 
 
-SOURCE, TARGET = rows(70, 0), rows(45, 1, shift=1.0)
+REFERENCE, TARGET = rows(70, 0), rows(45, 1, shift=1.0)
 OPTIONS = {"steps": 7, "lr": 0.05, "batch_size": 16}
 
 
@@ -80,17 +80,17 @@ def pseudo(model, x):
 
 
 def test_equals_the_recipe_written_out(net):
-    reference = by_hand(net, *SOURCE, **OPTIONS)
+    reference = by_hand(net, *REFERENCE, **OPTIONS)
     tuned = by_hand(net, TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)
-    value = projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS)
+    value = projnorm(net, [TARGET[0]], [REFERENCE], **OPTIONS)
     assert value == pytest.approx(float((reference - tuned).norm()), rel=1e-4)
     assert value > 0.01
 
 
-def test_pretrained_measures_from_the_model_itself(net):
+def test_start_model_measures_from_the_model_itself(net):
     start = torch.cat([p.detach().flatten() for p in net.parameters()])
     tuned = by_hand(net, TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)
-    value = projnorm(net, [TARGET], reference="pretrained", **OPTIONS)
+    value = projnorm(net, [TARGET], start="model", **OPTIONS)
     assert value == pytest.approx(float((start - tuned).norm()), rel=1e-4)
 
 
@@ -101,26 +101,26 @@ def test_init_is_one_start_for_both(net):
         made.append(Net())
         return made[-1]
 
-    value = projnorm(net, [TARGET[0]], [SOURCE], init=init, **OPTIONS)
+    value = projnorm(net, [TARGET[0]], [REFERENCE], init=init, **OPTIONS)
     assert len(made) == 1
-    reference = by_hand(made[0], *SOURCE, **OPTIONS)
+    reference = by_hand(made[0], *REFERENCE, **OPTIONS)
     tuned = by_hand(made[0], TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)
     assert value == pytest.approx(float((reference - tuned).norm()), rel=1e-4)
-    assert projnorm(net, [TARGET[0]], [SOURCE], init=Net, **OPTIONS) == value
+    assert projnorm(net, [TARGET[0]], [REFERENCE], init=Net, **OPTIONS) == value
 
 
 def test_equal_data_give_zero(net):
-    x = SOURCE[0]
+    x = REFERENCE[0]
     assert projnorm(net, [x], [(x, pseudo(net, x))], **OPTIONS) == 0.0
 
 
 def test_seed_decides_and_the_loader_does_not(net):
-    first = projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS)
-    source, target = TensorDataset(*SOURCE), TensorDataset(*TARGET)
-    again = projnorm(net, DataLoader(target, 9), (b for b in DataLoader(source, 32)), **OPTIONS)
+    first = projnorm(net, [TARGET[0]], [REFERENCE], **OPTIONS)
+    reference, target = TensorDataset(*REFERENCE), TensorDataset(*TARGET)
+    again = projnorm(net, DataLoader(target, 9), (b for b in DataLoader(reference, 32)), **OPTIONS)
     assert again == first
-    assert projnorm(net, [TARGET[0]], [SOURCE], seed=1, **OPTIONS) != first
-    shuffling = [projnorm(net, DataLoader(target, 9, shuffle=True), [SOURCE], **OPTIONS) for _ in range(2)]
+    assert projnorm(net, [TARGET[0]], [REFERENCE], seed=1, **OPTIONS) != first
+    shuffling = [projnorm(net, DataLoader(target, 9, shuffle=True), [REFERENCE], **OPTIONS) for _ in range(2)]
     assert shuffling[0] == shuffling[1]
 
 
@@ -134,9 +134,9 @@ def test_dicts_and_picked_logits(net):
             return {"score": self.net(pixels * scale), "other": pixels}
 
     target = [{"pixels": part, "scale": 1.0} for part in TARGET[0].split(20)]
-    source = [{"pixels": SOURCE[0], "scale": 1.0, "labels": SOURCE[1]}]
-    value = projnorm(Wrapped(), target, source, logits="score", **OPTIONS)
-    assert value == projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS)
+    reference = [{"pixels": REFERENCE[0], "scale": 1.0, "labels": REFERENCE[1]}]
+    value = projnorm(Wrapped(), target, reference, logits="score", **OPTIONS)
+    assert value == projnorm(net, [TARGET[0]], [REFERENCE], **OPTIONS)
 
 
 def frozen_state(model):
@@ -156,9 +156,9 @@ def assert_same_state(before, after):
 
 def test_the_model_and_the_random_state_stay(net):
     before = frozen_state(net)
-    projnorm(net, DataLoader(TensorDataset(*TARGET), 9, shuffle=True), [SOURCE], init=Net, **OPTIONS)
+    projnorm(net, DataLoader(TensorDataset(*TARGET), 9, shuffle=True), [REFERENCE], init=Net, **OPTIONS)
     with torch.inference_mode():
-        projnorm(net, [TARGET], reference="pretrained", **OPTIONS)
+        projnorm(net, [TARGET], start="model", **OPTIONS)
     assert_same_state(before, frozen_state(net))
 
     def breaks():
@@ -166,14 +166,14 @@ def test_the_model_and_the_random_state_stay(net):
         raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"):
-        projnorm(net, breaks(), [SOURCE], **OPTIONS)
+        projnorm(net, breaks(), [REFERENCE], **OPTIONS)
     with pytest.raises(OSError, match="disk gone"):
         projnorm(net, [TARGET], breaks(), **OPTIONS)
     assert_same_state(before, frozen_state(net))
 
 
 def test_fewer_rows_than_a_batch(net):
-    assert projnorm(net, [TARGET[0][:5]], [SOURCE], **OPTIONS) > 0
+    assert projnorm(net, [TARGET[0][:5]], [REFERENCE], **OPTIONS) > 0
 
 
 @pytest.mark.parametrize(
@@ -183,36 +183,36 @@ def test_fewer_rows_than_a_batch(net):
         ({"lr": 0}, "`lr`"),
         ({"momentum": 2}, "`momentum`"),
         ({"batch_size": 1.5}, "`batch_size`"),
-        ({"reference": "sorce"}, "did you mean 'source'"),
-        ({"source_loader": None}, "needs `source_loader`"),
-        ({"source_loader": [SOURCE[0]]}, "to yield labels"),
-        ({"source_loader": [(SOURCE[0], SOURCE[1].float())]}, "labels to be integers"),
-        ({"source_loader": [(SOURCE[0], SOURCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
-        ({"source_loader": []}, "`source_loader` to yield rows"),
-        ({"source_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
+        ({"start": "modle"}, "did you mean 'model'"),
+        ({"reference_loader": None}, "needs `reference_loader`"),
+        ({"reference_loader": [REFERENCE[0]]}, "to yield labels"),
+        ({"reference_loader": [(REFERENCE[0], REFERENCE[1].float())]}, "labels to be integers"),
+        ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
+        ({"reference_loader": []}, "`reference_loader` to yield rows"),
+        ({"reference_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
         ({"loader": TARGET[0]}, "a single Tensor"),
         ({"loader": []}, "yielded none"),
         ({"loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
         ({"loader": [{"x": TARGET[0]}, {"y": TARGET[0]}]}, "every batch to have `x`"),
         ({"init": nn.Linear(1, 1)}, "`init` to be a function"),
         ({"init": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))}, "a network of 3 classes, but it has 5"),
-        ({"reference": "pretrained"}, "reads no source"),
+        ({"start": "model"}, "reads no reference"),
         ({"lr": 1e30, "momentum": 0.0}, "diverged"),
     ],
 )
 def test_bad_input_is_told(net, change, words):
-    arguments = {"loader": [TARGET[0]], "source_loader": [SOURCE], **OPTIONS, **change}
+    arguments = {"loader": [TARGET[0]], "reference_loader": [REFERENCE], **OPTIONS, **change}
     with pytest.raises(GdscoreError, match=words):
         projnorm(net, **arguments)
 
 
 def test_models_that_cannot_be_used():
     with pytest.raises(GdscoreError, match="has none"):
-        projnorm(nn.Flatten(), [TARGET[0]], [SOURCE])
+        projnorm(nn.Flatten(), [TARGET[0]], [REFERENCE])
     net = Net()
-    net.kept = net(SOURCE[0][:2])
+    net.kept = net(REFERENCE[0][:2])
     with pytest.raises(GdscoreError, match="deepcopy"):
-        projnorm(net, [TARGET[0]], [SOURCE])
+        projnorm(net, [TARGET[0]], [REFERENCE])
 
 
 @pytest.mark.parametrize("size", [1, 7, 45, 100])
@@ -227,7 +227,7 @@ def test_recut_keeps_the_rows_in_order(size):
 def test_on_a_gpu(net):
     net.drop.p = 0.0
     before, state = torch.cuda.get_rng_state(), frozen_state(net)
-    value = projnorm(net, [TARGET[0]], [SOURCE], device="cuda", **OPTIONS)
-    assert value == pytest.approx(projnorm(net, [TARGET[0]], [SOURCE], **OPTIONS), rel=0.02)
+    value = projnorm(net, [TARGET[0]], [REFERENCE], device="cuda", **OPTIONS)
+    assert value == pytest.approx(projnorm(net, [TARGET[0]], [REFERENCE], **OPTIONS), rel=0.02)
     assert_same_state(state, frozen_state(net))
     assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -13,14 +13,14 @@ def test_all_scores_in_one_pass():
     model, peer = seeded(CNN), seeded(CNN, bias=False)
     passes = []
     model.register_forward_hook(lambda *_: passes.append(1))
-    target, source = loader(4, rows=128), loader(3, rows=64)
-    table = models.score(model, target, source=source, peer=peer)
+    target, reference = loader(4, rows=128), loader(3, rows=64)
+    table = models.score(model, target, reference=reference, peer=peer)
     assert len(passes) == 7
     assert set(table.skipped) <= {"rotation", "projnorm", "selfscore"}
     out = gdscore.Outputs.concatenate(list(models.extract(model, target, peer=peer)))
-    val = gdscore.Outputs.concatenate(list(models.extract(model, source)))
+    val = gdscore.Outputs.concatenate(list(models.extract(model, reference)))
     for name, value in table.items():
-        assert value == pytest.approx(gdscore.score(name, out, source=val), rel=1e-9), name
+        assert value == pytest.approx(gdscore.score(name, out, reference=val), rel=1e-9), name
     assert table["agreescore"] == (out.predictions != out.peer_logits.argmax(1)).double().mean()
 
 
@@ -34,9 +34,9 @@ def test_rotation_and_choice_of_scores():
 
 
 def test_bad_arguments():
-    with pytest.raises(GdscoreError, match="`source` to yield batches"):
-        models.score(seeded(CNN), loader(), source=torch.zeros(3))
+    with pytest.raises(GdscoreError, match="`reference` to yield batches"):
+        models.score(seeded(CNN), loader(), reference=torch.zeros(3))
     with pytest.raises(GdscoreError, match="it yielded none"):
-        models.score(seeded(CNN), loader(), source=[])
+        models.score(seeded(CNN), loader(), reference=[])
     with pytest.raises(TypeError, match="unexpected keyword"):
         models.score(seeded(CNN), loader(), heads="fc")

@@ -26,8 +26,8 @@ def reference():
 @pytest.fixture(scope="session")
 def estimator(reference):
     rng = np.random.default_rng(1)
-    sets = [gdscore.MetaSet(said(rng, 300, 1 + 0.3 * i), f) for f in ("fog", "<i>snow", "_$rain$") for i in range(5)]
-    return gdscore.AccuracyEstimator(level=0.7, scores=["cott", "nuclear", "frechet"]).fit(reference, metasets=sets)
+    sets = [gdscore.ShiftedSet(said(rng, 300, 1 + 0.3 * i), f) for f in ("fog", "<i>snow", "_$rain$") for i in range(5)]
+    return gdscore.AccuracyEstimator(level=0.7, scores=["cott", "nuclear", "frechet"]).fit(reference, shifted_sets=sets)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def targets(estimator):
 
 @pytest.fixture
 def large(estimator):
-    """The same estimator as if it had seen 500 meta-sets of 40 families."""
+    """The same estimator as if it had seen 500 shifted sets of 40 families."""
     rng = np.random.default_rng(4)
     accuracy = rng.uniform(0.2, 0.95, 500)
     other = copy.copy(estimator)

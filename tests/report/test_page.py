@@ -93,7 +93,7 @@ def test_the_answer_comes_first_and_the_rest_in_order(written, estimate):
     ):
         assert words in found.text
     assert found.tags.count("svg") == 4
-    assert found.values[:4] == [estimate.accuracy, estimate.low, estimate.high, estimate.source_accuracy]
+    assert found.values[:4] == [estimate.accuracy, estimate.low, estimate.high, estimate.reference_accuracy]
 
 
 def test_numbers_are_those_of_the_estimate(written, estimate, targets):
@@ -107,7 +107,7 @@ def test_numbers_are_those_of_the_estimate(written, estimate, targets):
 
 
 def test_every_score_is_listed_with_its_sentence(written, estimate, reference):
-    table = gdscore.score_all(reference, source=reference)
+    table = gdscore.score_all(reference, reference=reference)
     found = read(written(Target("a", estimate, table)))
     for name in table:
         assert name in found.text
@@ -118,7 +118,7 @@ def test_every_score_is_listed_with_its_sentence(written, estimate, reference):
 
 
 def test_what_the_estimate_uses_is_not_called_missing(written, estimate, reference):
-    table = gdscore.score_all(reference)  # without a source, which `cott` needs
+    table = gdscore.score_all(reference)  # without a reference, which `cott` needs
     found = read(written(Target("a", estimate, table)))
     assert "cott" in table.skipped
     assert f"{len(set(table.skipped) - set(estimate.scores))} scores could not be computed" in found.text
@@ -232,7 +232,7 @@ def test_classes_go_from_the_worst(written, estimate):
 
 
 def test_the_least_an_estimate_can_hold(written, estimate):
-    bare = gdscore.Estimate(1.0, 1.0, 1.0, level=0.9, n=1, source_accuracy=1.0, scores={"cott": float("nan")})
+    bare = gdscore.Estimate(1.0, 1.0, 1.0, level=0.9, n=1, reference_accuracy=1.0, scores={"cott": float("nan")})
     found = read(written([Target("a", bare), Target("b", dataclasses.replace(bare, scores={}))], min_accuracy=1.0))
     assert found.data["targets"][0]["estimate"]["scores"] == {"cott": None}
     alone = read(written(Target("a", dataclasses.replace(estimate, per_class=estimate.per_class[:1], warnings=[]))))

@@ -21,7 +21,7 @@ from gdscore.report.words import score_rows, score_sentence
     ],
 )
 def test_verdict(low, accuracy, high, start):
-    assert verdict(gdscore.Estimate(accuracy, low, high, level=0.9, n=9, source_accuracy=1.0), 0.8) == start
+    assert verdict(gdscore.Estimate(accuracy, low, high, level=0.9, n=9, reference_accuracy=1.0), 0.8) == start
 
 
 @pytest.mark.parametrize("name", gdscore.list_scores())

@@ -13,7 +13,7 @@ from tests.data import LIBRARIES, TARGET_SCORES, batches, made, ready, to_librar
 
 pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
 
-SOURCE = made(1500, seed=5)
+REFERENCE = made(1500, seed=5)
 OPTIONS = {
     "gdscore": [{}, {"batch_size": None}, {"batch_size": 100}, {"loss": "entropy"}, {"variant": "published"}],
     "atc": [{}, {"score": "confidence"}, {"variant": "published"}],
@@ -31,13 +31,13 @@ cases = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_same_answer_for_any_loader_batch_size(name, options, library):
     out = made(2700, library, noise=2.0)
-    whole = ready(name, SOURCE, **options).update(out).compute()
+    whole = ready(name, REFERENCE, **options).update(out).compute()
     for size in (1025, 333, 100) + ((7,) if library == "numpy" else ()):
-        score = ready(name, SOURCE, **options)
+        score = ready(name, REFERENCE, **options)
         for part in batches(out, size):
             score.update(part)
         assert score.compute() == whole, size
-    table = gdscore.score_all(iter(batches(out, 411)), source=iter(batches(SOURCE, 77)), scores={name: options})
+    table = gdscore.score_all(iter(batches(out, 411)), reference=iter(batches(REFERENCE, 77)), scores={name: options})
     assert table[name] == whole
 
 
@@ -45,7 +45,7 @@ def test_same_answer_for_any_loader_batch_size(name, options, library):
 def test_shards_merge_in_any_order(name, options):
     out = made(2560 if options.get("batch_size") != 100 else 2500, noise=2.0)
     step = 512 if options.get("batch_size") != 100 else 500
-    whole = ready(name, SOURCE, **options).update(out).compute()
+    whole = ready(name, REFERENCE, **options).update(out).compute()
     shards = batches(out, step)
     if options.get("variant") == "published" and name == "mano":
         shards = [shards[0], *shards[1:]]  # its Φ is the first shard's
@@ -53,7 +53,7 @@ def test_shards_merge_in_any_order(name, options):
     else:
         orders = [range(5), (4, 2, 0, 1, 3)]
     for order in orders:
-        scores = [ready(name, SOURCE, **options).update(shards[i]) for i in order]
+        scores = [ready(name, REFERENCE, **options).update(shards[i]) for i in order]
         first = scores[0]
         for other in scores[1:]:
             first.merge(other)
@@ -64,8 +64,8 @@ def test_shards_merge_in_any_order(name, options):
 @cases
 def test_compute_and_merge_leave_the_state_alone(name, options):
     out = made(2200, noise=2.0)
-    score, twin = ready(name, SOURCE, **options), ready(name, SOURCE, **options)
-    other = ready(name, SOURCE, **options).update(out[:300])
+    score, twin = ready(name, REFERENCE, **options), ready(name, REFERENCE, **options)
+    other = ready(name, REFERENCE, **options).update(out[:300])
     before = other.compute()
     for part in batches(out, 300):
         score.update(part)
@@ -81,29 +81,29 @@ def test_compute_and_merge_leave_the_state_alone(name, options):
 @cases
 def test_saved_state_goes_on_bit_for_bit(name, options, tmp_path):
     out = made(2200, noise=2.0)
-    score = ready(name, SOURCE, **options).update(out[:1300])
+    score = ready(name, REFERENCE, **options).update(out[:1300])
     gdscore.files.write_arrays(tmp_path / "state.npz", score.state_dict())
     again = gdscore.restore_score(gdscore.files.read_arrays(tmp_path / "state.npz"))
     assert again.compute() == score.compute()
     assert again.update(out[1300:]).compute() == score.update(out[1300:]).compute()
-    empty = gdscore.restore_score(ready(name, SOURCE, **options).state_dict())
-    assert empty.update(out).compute() == ready(name, SOURCE, **options).update(out).compute()
+    empty = gdscore.restore_score(ready(name, REFERENCE, **options).state_dict())
+    assert empty.update(out).compute() == ready(name, REFERENCE, **options).update(out).compute()
 
 
 @cases
 def test_libraries_agree(name, options):
     values = []
     for library in LIBRARIES:
-        source = made(1500, library, seed=5)
-        values.append(ready(name, source, **options).update(made(1500, library, noise=2.0)).compute())
+        reference = made(1500, library, seed=5)
+        values.append(ready(name, reference, **options).update(made(1500, library, noise=2.0)).compute())
     assert values[1:] == pytest.approx([values[0]] * 2, rel=1e-5)
 
 
 @cases
 def test_state_moves_between_libraries(name, options):
     out = made(2300, noise=2.0)
-    whole = ready(name, SOURCE, **options).update(out).compute()
-    mixed = ready(name, SOURCE, **options)
+    whole = ready(name, REFERENCE, **options).update(out).compute()
+    mixed = ready(name, REFERENCE, **options)
     for part, library in zip(batches(out, 400), itertools.cycle(LIBRARIES), strict=False):
         mixed.update(gdscore.Outputs(**{k: to_library(a, library) for k, a in part.arrays.items()}))
     assert mixed.compute() == pytest.approx(whole, rel=1e-5)
@@ -112,8 +112,8 @@ def test_state_moves_between_libraries(name, options):
 @pytest.mark.parametrize("name", [n for n in TARGET_SCORES if n != "frechet"])
 def test_size_means_nothing(name):
     whole = made(12_800, noise=2.0, seed=2)
-    large = ready(name, SOURCE).update(whole).compute()
-    small = [ready(name, SOURCE).update(part).compute() for part in batches(whole, 1280)]
+    large = ready(name, REFERENCE).update(whole).compute()
+    small = [ready(name, REFERENCE).update(part).compute() for part in batches(whole, 1280)]
     tolerance = {"abs": 0.15} if name == "dispersion" else {"rel": 0.05}
     assert small[0] == pytest.approx(large, **tolerance)
     # The mean of ten sets has a third of the noise: a smaller bound catches what is not noise.
@@ -123,7 +123,7 @@ def test_size_means_nothing(name):
 @pytest.mark.parametrize("name", TARGET_SCORES)
 def test_one_row(name):
     out = made(1)
-    score = ready(name, SOURCE).update(out)
+    score = ready(name, REFERENCE).update(out)
     if name in ("frechet", "dispersion"):
         with pytest.raises(gdscore.GdscoreError, match="at least"):
             score.compute()
@@ -134,9 +134,9 @@ def test_one_row(name):
 @pytest.mark.parametrize("name", TARGET_SCORES)
 def test_caller_may_reuse_its_buffers(name):
     out = made(700, noise=2.0)
-    whole = ready(name, SOURCE).update(out).compute()
+    whole = ready(name, REFERENCE).update(out).compute()
     buffer = {k: np.empty_like(a[:100]) for k, a in out.arrays.items()}
-    score = ready(name, SOURCE)
+    score = ready(name, REFERENCE)
     for part in batches(out, 100):
         for k, a in part.arrays.items():
             buffer[k][:] = a
@@ -147,17 +147,17 @@ def test_caller_may_reuse_its_buffers(name):
 @pytest.mark.parametrize("name", TARGET_SCORES)
 def test_strides_and_half_precision(name):
     given = made(900, noise=2.0).arrays
-    whole = ready(name, SOURCE).update(gdscore.Outputs(**given)).compute()
+    whole = ready(name, REFERENCE).update(gdscore.Outputs(**given)).compute()
     spread = {k: np.repeat(a, 2, axis=0)[::2] for k, a in given.items()}
     fortran = {k: np.asfortranarray(a) for k, a in given.items()}
     backwards = {k: np.ascontiguousarray(a[::-1])[::-1] for k, a in given.items()}
     for strided in (spread, fortran, backwards):
-        assert ready(name, SOURCE).update(gdscore.Outputs(**strided)).compute() == whole
+        assert ready(name, REFERENCE).update(gdscore.Outputs(**strided)).compute() == whole
     half = {k: torch.from_numpy(a) if k == "labels" else torch.from_numpy(a).bfloat16() for k, a in given.items()}
     widened = {k: a if k == "labels" else a.float() for k, a in half.items()}
     assert (
-        ready(name, SOURCE).update(gdscore.Outputs(**half)).compute()
-        == ready(name, SOURCE).update(gdscore.Outputs(**widened)).compute()
+        ready(name, REFERENCE).update(gdscore.Outputs(**half)).compute()
+        == ready(name, REFERENCE).update(gdscore.Outputs(**widened)).compute()
     )
 
 
@@ -193,18 +193,18 @@ class TestBadInput:
     @pytest.mark.parametrize("name", ["gdscore", "agreescore", "rotation", "gradnorm", "dispersion", "frechet"])
     def test_missing_arrays(self, name):
         with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs `.*but the outputs hold only logits"):
-            gdscore.score(name, made(10, keep=("logits",)), source=SOURCE)
+            gdscore.score(name, made(10, keep=("logits",)), reference=REFERENCE)
 
     @pytest.mark.parametrize("name", ["atc", "doc", "cot", "cott"])
-    def test_missing_source(self, name):
-        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs labelled source data"):
+    def test_missing_reference(self, name):
+        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs labelled reference data"):
             gdscore.score(name, made(10))
-        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs a source with `labels`"):
-            gdscore.score(name, made(10), source=made(10, keep=("logits", "features")))
+        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` needs a reference with `labels`"):
+            gdscore.score(name, made(10), reference=made(10, keep=("logits", "features")))
 
-    def test_empty_source(self):
-        with pytest.raises(gdscore.GdscoreError, match="`source` to have rows"):
-            gdscore.score("atc", made(10), source=iter([]))
+    def test_empty_reference(self):
+        with pytest.raises(gdscore.GdscoreError, match="`reference` to have rows"):
+            gdscore.score("atc", made(10), reference=iter([]))
 
     def test_class_count_changes(self):
         score = gdscore.create_score("nuclear").update(made(10))
@@ -215,9 +215,9 @@ class TestBadInput:
             gdscore.create_score("gdscore").update(made(10)).update(made(10, features=8))
 
     @pytest.mark.parametrize("name", ["cot", "cott", "frechet"])
-    def test_target_unlike_source(self, name):
-        with pytest.raises(gdscore.GdscoreError, match="as in the source"):
-            gdscore.score(name, made(10, classes=7, features=9), source=SOURCE)
+    def test_target_unlike_reference(self, name):
+        with pytest.raises(gdscore.GdscoreError, match="as in the reference"):
+            gdscore.score(name, made(10, classes=7, features=9), reference=REFERENCE)
 
     def test_not_outputs(self):
         with pytest.raises(gdscore.GdscoreError, match=r"Expected `gdscore.Outputs`, but got ndarray"):
@@ -234,8 +234,8 @@ class TestBadInput:
             score.merge(gdscore.create_score("gdscore", p=1).update(out))
         with pytest.raises(gdscore.GdscoreError, match="another `gdscore` to merge, but got Entropy"):
             score.merge(gdscore.create_score("entropy").update(out))
-        with pytest.raises(gdscore.GdscoreError, match="same source"):
-            ready("atc", SOURCE).merge(ready("atc", SOURCE[:100]).update(out))
+        with pytest.raises(gdscore.GdscoreError, match="same reference"):
+            ready("atc", REFERENCE).merge(ready("atc", REFERENCE[:100]).update(out))
         with pytest.raises(gdscore.GdscoreError, match="equal n_classes"):
             gdscore.create_score("nuclear").update(out).merge(
                 gdscore.create_score("nuclear").update(made(9, classes=3))
@@ -268,11 +268,11 @@ def test_interruption_halfway_leaves_a_usable_score():
 
 
 def test_fit_forgets_rows_and_reset_keeps_the_fit():
-    score = ready("atc", SOURCE).update(made(100))
+    score = ready("atc", REFERENCE).update(made(100))
     threshold = score.threshold_
     assert score.reset().n_rows == 0
     assert score.threshold_ == threshold
-    assert score.update(made(100)).fit(SOURCE[:200]).n_rows == 0
+    assert score.update(made(100)).fit(REFERENCE[:200]).n_rows == 0
     assert score.threshold_ != threshold
 
 
@@ -300,7 +300,7 @@ def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
     assert np.isfinite(clean.compute())
     with pytest.raises(gdscore.GdscoreError, match="finite"):
         clean.merge(score).compute()
-    with pytest.raises(gdscore.GdscoreError, match="source of finite numbers"):
+    with pytest.raises(gdscore.GdscoreError, match="reference of finite numbers"):
         gdscore.create_score("doc").fit(gdscore.Outputs(logits=z, labels=np.zeros(3000, dtype=int)))
 
 
@@ -325,31 +325,31 @@ class TestWhatAReviewFound:
 
     @pytest.mark.parametrize("name", ["cot", "cott"])
     def test_equal_rows_count_as_their_copies(self, name):
-        source = made(400, seed=3, noise=2.0)
-        z = np.tile(source.logits[:3], (100, 1))
+        reference = made(400, seed=3, noise=2.0)
+        z = np.tile(reference.logits[:3], (100, 1))
         named = gdscore.Outputs(logits=z, ids=np.arange(300))
         shaken = gdscore.Outputs(logits=z + 1e-5 * np.random.default_rng(0).normal(size=z.shape))
-        value = gdscore.score(name, gdscore.Outputs(logits=z), source=source)
-        assert value == pytest.approx(gdscore.score(name, named, source=source), abs=0.011)
-        assert value == pytest.approx(gdscore.score(name, shaken, source=source), abs=0.011)
+        value = gdscore.score(name, gdscore.Outputs(logits=z), reference=reference)
+        assert value == pytest.approx(gdscore.score(name, named, reference=reference), abs=0.011)
+        assert value == pytest.approx(gdscore.score(name, shaken, reference=reference), abs=0.011)
 
     @pytest.mark.parametrize("name", ["cot", "cott"])
     def test_rows_that_share_an_id_or_float32_bits_are_not_merged(self, name):
-        source, out = made(400, seed=3), made(500, noise=2.0, keep=("logits",))
-        value = gdscore.score(name, out, source=source)
+        reference, out = made(400, seed=3), made(500, noise=2.0, keep=("logits",))
+        value = gdscore.score(name, out, reference=reference)
         shared = gdscore.Outputs(logits=out.logits, ids=np.arange(500) // 50)
-        assert gdscore.score(name, shared, source=source) == pytest.approx(value, abs=1e-6)
+        assert gdscore.score(name, shared, reference=reference) == pytest.approx(value, abs=1e-6)
         far = gdscore.Outputs(logits=out.logits.astype(np.float64) + 1e8)
-        assert gdscore.score(name, far, source=source) == pytest.approx(value, abs=1e-3)
+        assert gdscore.score(name, far, reference=reference) == pytest.approx(value, abs=1e-3)
 
     @pytest.mark.parametrize("name", ["atc", "doc", "cot", "cott"])
-    def test_classes_of_source_and_target(self, name):
-        with pytest.raises(gdscore.GdscoreError, match="10 classes as in the source, but the outputs have 7"):
-            gdscore.score(name, made(300, classes=7), source=SOURCE)
-        with pytest.raises(gdscore.GdscoreError, match="source of one shape"):
+    def test_classes_of_reference_and_target(self, name):
+        with pytest.raises(gdscore.GdscoreError, match="10 classes as in the reference, but the outputs have 7"):
+            gdscore.score(name, made(300, classes=7), reference=REFERENCE)
+        with pytest.raises(gdscore.GdscoreError, match="reference of one shape"):
             gdscore.create_score(name).fit([made(1024), made(1024, classes=7)])
-        again = gdscore.restore_score(ready(name, SOURCE).state_dict())
-        with pytest.raises(gdscore.GdscoreError, match="as in the source"):
+        again = gdscore.restore_score(ready(name, REFERENCE).state_dict())
+        with pytest.raises(gdscore.GdscoreError, match="as in the reference"):
             again.update(made(300, classes=7))
 
     def test_merging_rows_of_equal_logits_in_any_order(self):
@@ -374,7 +374,7 @@ class TestWhatAReviewFound:
         assert turned.n_rows == 20
 
     @pytest.mark.parametrize(
-        ("key", "value"), [("shape.n_classes", "ten"), ("source_shape.n_classes", None), ("pending.colours", [1])]
+        ("key", "value"), [("shape.n_classes", "ten"), ("reference_shape.n_classes", None), ("pending.colours", [1])]
     )
     def test_a_damaged_part_changes_nothing(self, key, value):
         out = made(200)
@@ -386,8 +386,8 @@ class TestWhatAReviewFound:
         assert (score.compute(), score.n_rows) == (before, 150)
 
     def test_damaged_states(self):
-        state = ready("atc", SOURCE).update(made(10)).state_dict()
-        score = ready("atc", SOURCE).update(made(20))
+        state = ready("atc", REFERENCE).update(made(10)).state_dict()
+        score = ready("atc", REFERENCE).update(made(20))
         for broken in (
             {"format": state["format"]},
             {k: v for k, v in state.items() if k != "rows"},

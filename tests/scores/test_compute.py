@@ -6,22 +6,22 @@ import pytest
 import gdscore
 from tests.data import TARGET_SCORES, batches, made, ready
 
-SOURCE = made(1500, seed=5)
+REFERENCE = made(1500, seed=5)
 
 
 def test_all_equals_one_by_one():
     out = made(2300, noise=2.0)
-    table = gdscore.score_all(out, source=SOURCE)
+    table = gdscore.score_all(out, reference=REFERENCE)
     assert set(table) == set(TARGET_SCORES)
     assert table.skipped == {"projnorm": "needs the network itself: gdscore.models.projnorm"}
     for name, value in table.items():
-        assert gdscore.score(name, out, source=SOURCE) == value, name
+        assert gdscore.score(name, out, reference=REFERENCE) == value, name
 
 
 def test_streams_are_read_once():
     out = made(2300, noise=2.0)
-    once = gdscore.score_all(iter(batches(out, 100)), source=iter(batches(SOURCE, 700)))
-    assert once == gdscore.score_all(out, source=SOURCE)
+    once = gdscore.score_all(iter(batches(out, 100)), reference=iter(batches(REFERENCE, 700)))
+    assert once == gdscore.score_all(out, reference=REFERENCE)
 
 
 def test_what_is_skipped_and_why():
@@ -29,10 +29,10 @@ def test_what_is_skipped_and_why():
     assert set(table) == {"confscore", "entropy", "mano", "nuclear"}
     assert table.skipped["gdscore"] == "needs features"
     assert table.skipped["agreescore"] == "needs peer_logits"
-    assert table.skipped["atc"] == "needs labelled source data"
-    assert table.skipped["frechet"] == "needs features and source data"
-    unlabelled = gdscore.score_all(made(300), source=made(300, keep=("logits", "features")))
-    assert unlabelled.skipped["cot"] == "needs labels of the source"
+    assert table.skipped["atc"] == "needs labelled reference data"
+    assert table.skipped["frechet"] == "needs features and reference data"
+    unlabelled = gdscore.score_all(made(300), reference=made(300, keep=("logits", "features")))
+    assert unlabelled.skipped["cot"] == "needs labels of the reference"
     assert "frechet" in unlabelled
 
 
@@ -42,8 +42,8 @@ def test_a_score_that_cannot_be_computed_does_not_stop_the_others():
     table = gdscore.score_all(gdscore.Outputs(logits=z, features=np.ones((300, 2))))
     assert "all 300 rows are predicted as class 2" in table.skipped["dispersion"]
     assert "gdscore" in table
-    one_row = gdscore.score_all(made(300), source=made(1))
-    assert "at least 2 rows of source" in one_row.skipped["frechet"]
+    one_row = gdscore.score_all(made(300), reference=made(1))
+    assert "at least 2 rows of reference" in one_row.skipped["frechet"]
     assert "doc" in one_row
 
 
@@ -58,15 +58,15 @@ def test_picked_scores_and_options():
         gdscore.score_all([])
 
 
-def test_source_is_ignored_where_none_is_needed():
-    assert gdscore.score("entropy", made(100), source=SOURCE) == gdscore.score("entropy", made(100))
-    assert ready("entropy").fit(SOURCE).update(made(100)).n_rows == 100
+def test_reference_is_ignored_where_none_is_needed():
+    assert gdscore.score("entropy", made(100), reference=REFERENCE) == gdscore.score("entropy", made(100))
+    assert ready("entropy").fit(REFERENCE).update(made(100)).n_rows == 100
 
 
 def test_a_single_score_that_cannot_learn_is_skipped_too():
     out = made(300, keep=("features",))
-    table = gdscore.score_all(out, source=made(1, keep=("features",)))
-    assert "at least 2 rows of source" in table.skipped["frechet"]
+    table = gdscore.score_all(out, reference=made(1, keep=("features",)))
+    assert "at least 2 rows of reference" in table.skipped["frechet"]
     with pytest.raises(gdscore.GdscoreError, match="Expected `needs`"):
         gdscore.list_scores(needs=3)
     with pytest.raises(gdscore.GdscoreError, match="Unknown score"):

@@ -12,7 +12,7 @@ from gdscore.scores.cot import PUBLISHED_BATCH
 from tests.data import batches, made
 
 pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
-SOURCE = made(800, seed=3)
+REFERENCE = made(800, seed=3)
 
 
 def as_assignment(s, counts):
@@ -24,51 +24,51 @@ def as_assignment(s, counts):
 
 @pytest.mark.parametrize("solver", ["native", "pot"])
 def test_equals_the_assignment_problem(solver):
-    source, target = made(400, seed=3), made(400, noise=3.0, seed=4)
-    counts = np.bincount(source.labels, minlength=10)
+    reference, target = made(400, seed=3), made(400, noise=3.0, seed=4)
+    counts = np.bincount(reference.labels, minlength=10)
     plan, cost = as_assignment(target.probabilities.astype(np.float64), counts)
-    value = gdscore.score("cot", target, source=source, solver=solver)
+    value = gdscore.score("cot", target, reference=reference, solver=solver)
     assert value == pytest.approx(float((plan * cost).sum()), abs=1e-6)
 
 
 def test_cott_equals_the_assignment_problem():
-    source, target = made(400, seed=3), made(400, noise=3.0, seed=4)
-    counts = np.bincount(source.labels, minlength=10)
+    reference, target = made(400, seed=3), made(400, noise=3.0, seed=4)
+    counts = np.bincount(reference.labels, minlength=10)
     shares = []
-    for out in (source, target):
+    for out in (reference, target):
         plan, cost = as_assignment(out.probabilities.astype(np.float64), counts)
         shares.append(-(plan * cost).sum(1) * 400)
-    errors = round(400 * (1 - source.accuracy))
+    errors = round(400 * (1 - reference.accuracy))
     threshold = np.sort(shares[0])[errors]
-    value = gdscore.score("cott", target, source=source)
+    value = gdscore.score("cott", target, reference=reference)
     assert value == pytest.approx((shares[1] >= threshold - 1e-9).mean(), abs=1e-9)
 
 
-def test_source_itself():
-    assert gdscore.score("cott", SOURCE, source=SOURCE) == pytest.approx(SOURCE.accuracy, abs=1e-9)
-    right = gdscore.Outputs(logits=SOURCE.logits, labels=SOURCE.predictions)
-    assert gdscore.score("cott", right, source=right) == 1.0
-    assert gdscore.score("cot", right, source=right) == pytest.approx(1 - right.confidence.mean(), abs=1e-5)
+def test_reference_itself():
+    assert gdscore.score("cott", REFERENCE, reference=REFERENCE) == pytest.approx(REFERENCE.accuracy, abs=1e-9)
+    right = gdscore.Outputs(logits=REFERENCE.logits, labels=REFERENCE.predictions)
+    assert gdscore.score("cott", right, reference=right) == 1.0
+    assert gdscore.score("cot", right, reference=right) == pytest.approx(1 - right.confidence.mean(), abs=1e-5)
 
 
 def test_cot_and_cott_of_one_set_share_the_solution(monkeypatch):
     made_for = []
     original = memo.solve
     monkeypatch.setattr(memo, "solve", lambda S, *rest: made_for.append(len(S)) or original(S, *rest))
-    cot, cott = (gdscore.create_score(name, k=300).fit(SOURCE) for name in ("cot", "cott"))
+    cot, cott = (gdscore.create_score(name, k=300).fit(REFERENCE) for name in ("cot", "cott"))
     assert len(made_for) == 1  # COTT's threshold
     target = made(500, noise=2.0, seed=4)
     apart = [s.update(target).compute() for s in (cot, cott)]
     assert made_for[1:] == [300]
-    assert apart == [gdscore.score(name, target, source=SOURCE, k=300) for name in ("cot", "cott")]
+    assert apart == [gdscore.score(name, target, reference=REFERENCE, k=300) for name in ("cot", "cott")]
 
 
 class TestSample:
     def test_is_a_function_of_the_set_of_rows(self):
         out = made(3000, noise=2.0)
-        whole = gdscore.create_score("cot", k=400).fit(SOURCE).update(out)
+        whole = gdscore.create_score("cot", k=400).fit(REFERENCE).update(out)
         shuffled = out[np.random.default_rng(0).permutation(3000)]
-        parts = [gdscore.create_score("cot", k=400).fit(SOURCE).update(p) for p in batches(shuffled, 700)]
+        parts = [gdscore.create_score("cot", k=400).fit(REFERENCE).update(p) for p in batches(shuffled, 700)]
         merged = parts[0]
         for part in parts[1:]:
             merged.merge(part)
@@ -79,20 +79,20 @@ class TestSample:
 
     def test_keeps_the_rows_of_smallest_hash(self):
         out = made(2500)
-        kept = gdscore.create_score("cot", k=100).fit(SOURCE).update(out).statistics()
+        kept = gdscore.create_score("cot", k=100).fit(REFERENCE).update(out).statistics()
         high, low = (k.view(np.uint32).astype(np.uint64) for k in out.row_keys())
         smallest = np.argsort((high << np.uint64(32)) | low)[:100]
         np.testing.assert_array_equal(kept["rows"], out.probabilities[smallest])
 
     def test_exact_below_k_and_stated_error_above(self):
         out = made(20_000, noise=2.0)
-        full = gdscore.create_score("cot", k=20_000).fit(SOURCE).update(out)
+        full = gdscore.create_score("cot", k=20_000).fit(REFERENCE).update(out)
         assert full.sampling_error == 0.0
         exact = full.compute()
         misses = []
         for seed in range(20):
             named = gdscore.Outputs(logits=out.logits, ids=np.arange(20_000) + 10**6 * seed)
-            sampled = gdscore.create_score("cot", k=500).fit(SOURCE).update(named)
+            sampled = gdscore.create_score("cot", k=500).fit(REFERENCE).update(named)
             assert sampled.sampling_error == pytest.approx(np.sqrt(np.log(40) / 1000))
             misses.append(abs(sampled.compute() - exact))
         assert 0 < np.mean(misses) < 0.02
@@ -103,12 +103,12 @@ class TestSample:
         distinct = rng.dirichlet(np.ones(10), size=30)
         rows = distinct[rng.choice(30, size=5000, p=rng.dirichlet(np.ones(30)))]
         out = gdscore.Outputs(probabilities=rows)
-        small = gdscore.create_score("cot", k=30).fit(SOURCE).update(out)
+        small = gdscore.create_score("cot", k=30).fit(REFERENCE).update(out)
         assert small.sampling_error == 0.0
-        assert small.compute() == pytest.approx(gdscore.score("cot", out, source=SOURCE), abs=1e-9)
+        assert small.compute() == pytest.approx(gdscore.score("cot", out, reference=REFERENCE), abs=1e-9)
 
     def test_memory_does_not_grow_with_rows(self):
-        score = gdscore.create_score("cot", k=1000).fit(SOURCE)
+        score = gdscore.create_score("cot", k=1000).fit(REFERENCE)
         for seed in range(12):
             score.update(made(2000, seed=seed, keep=("logits",)))
             held = sum(len(s["counts"]) for s in score._samples())
@@ -120,8 +120,8 @@ class TestPublishedVariant:
 
     def test_below_the_limit_the_mix_is_rounded_to_rows(self):
         target = made(333, noise=2.0, seed=4)
-        score = gdscore.create_score("cot", variant="published").fit(SOURCE).update(target)
-        share = np.bincount(SOURCE.labels, minlength=10) / len(SOURCE)
+        score = gdscore.create_score("cot", variant="published").fit(REFERENCE).update(target)
+        share = np.bincount(REFERENCE.labels, minlength=10) / len(REFERENCE)
         rng = np.random.default_rng(0)
         counts = np.floor(share * 333).astype(int)
         counts += rng.multinomial(333 - counts.sum(), share)
@@ -130,23 +130,25 @@ class TestPublishedVariant:
 
     def test_above_the_limit_rows_are_drawn_with_replacement(self):
         target = made(PUBLISHED_BATCH + 500, noise=2.0, seed=4)
-        exact = gdscore.score("cot", target, source=SOURCE, k=20_000)
-        drawn = [gdscore.score("cot", target, source=SOURCE, variant="published", seed=s) for s in (0, 0, 1)]
+        exact = gdscore.score("cot", target, reference=REFERENCE, k=20_000)
+        drawn = [gdscore.score("cot", target, reference=REFERENCE, variant="published", seed=s) for s in (0, 0, 1)]
         assert drawn[0] == drawn[1] != drawn[2]
         assert drawn[0] != pytest.approx(exact, abs=1e-6)
         assert drawn[0] == pytest.approx(exact, abs=0.02)
 
     def test_cott_is_one_row_off(self):
         target = made(400, noise=3.0, seed=4)
-        source = made(400, seed=3)
-        counts = np.bincount(source.labels, minlength=10)
+        reference = made(400, seed=3)
+        counts = np.bincount(reference.labels, minlength=10)
         scores = []
-        for out in (source, target):
+        for out in (reference, target):
             plan, cost = as_assignment(out.probabilities.astype(np.float64), counts)
             scores.append(-(plan * cost).sum(1) * 400)
-        errors = round(400 * (1 - source.accuracy))
+        errors = round(400 * (1 - reference.accuracy))
         threshold = np.sort(scores[0])[errors - 1]
         released = 1 - (scores[1] < threshold - 1e-9).mean()
-        assert gdscore.score("cott", target, source=source, variant="published") == pytest.approx(released, abs=1e-9)
-        own = gdscore.score("cott", source, source=source, variant="published")
-        assert own == pytest.approx(source.accuracy + 1 / 400, abs=1e-9)
+        assert gdscore.score("cott", target, reference=reference, variant="published") == pytest.approx(
+            released, abs=1e-9
+        )
+        own = gdscore.score("cott", reference, reference=reference, variant="published")
+        assert own == pytest.approx(reference.accuracy + 1 / 400, abs=1e-9)

@@ -20,16 +20,16 @@ def oracle(x, y, squared=True):
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 def test_equals_scipy(squared, library):
-    source, target = made(1500, library, seed=1), made(2100, library, noise=2.0)
-    expected = oracle(np.asarray(source.features), np.asarray(target.features), squared)
-    assert gdscore.score("frechet", target, source=source, squared=squared) == pytest.approx(expected, rel=1e-4)
+    reference, target = made(1500, library, seed=1), made(2100, library, noise=2.0)
+    expected = oracle(np.asarray(reference.features), np.asarray(target.features), squared)
+    assert gdscore.score("frechet", target, reference=reference, squared=squared) == pytest.approx(expected, rel=1e-4)
 
 
 @given(st.integers(0, 1000), st.integers(2, 6), st.floats(0.1, 10))
 def test_equals_scipy_in_float64(seed, width, scale):
     rng = np.random.default_rng(seed)
     x, y = rng.normal(size=(30, width)), scale * rng.normal(size=(40, width)) @ rng.normal(size=(width, width)) + 1
-    value = gdscore.score("frechet", gdscore.Outputs(features=y), source=gdscore.Outputs(features=x))
+    value = gdscore.score("frechet", gdscore.Outputs(features=y), reference=gdscore.Outputs(features=x))
     assert value == pytest.approx(oracle(x, y), rel=1e-6, abs=1e-8)
 
 
@@ -43,19 +43,19 @@ def test_far_from_zero_nothing_cancels():
     assert score.compute() == pytest.approx(oracle(x, y), rel=1e-3)
 
 
-def test_source_itself_is_near_zero():
-    source = made(1500)
-    assert gdscore.score("frechet", source, source=source) == pytest.approx(0, abs=1e-4)
+def test_reference_itself_is_near_zero():
+    reference = made(1500)
+    assert gdscore.score("frechet", reference, reference=reference) == pytest.approx(0, abs=1e-4)
 
 
 def test_few_rows():
-    source = made(200)
+    reference = made(200)
     with pytest.warns(gdscore.GdscoreWarning, match="16 rows give a covariance of 16 features"):
-        gdscore.score("frechet", made(16), source=source)
+        gdscore.score("frechet", made(16), reference=reference)
     with pytest.raises(gdscore.GdscoreError, match="at least 2 rows of target"):
-        gdscore.score("frechet", made(1), source=source)
-    with pytest.raises(gdscore.GdscoreError, match="at least 2 rows of source"):
-        gdscore.score("frechet", made(100), source=made(1))
+        gdscore.score("frechet", made(1), reference=reference)
+    with pytest.raises(gdscore.GdscoreError, match="at least 2 rows of reference"):
+        gdscore.score("frechet", made(100), reference=made(1))
 
 
 def test_wide_features_use_only_one_triangle():
@@ -63,6 +63,8 @@ def test_wide_features_use_only_one_triangle():
     torch = pytest.importorskip("torch")
     x, y = rng.normal(size=(900, 700)), 1.3 * rng.normal(size=(900, 700))
     value = gdscore.score(
-        "frechet", gdscore.Outputs(features=torch.from_numpy(y)), source=gdscore.Outputs(features=torch.from_numpy(x))
+        "frechet",
+        gdscore.Outputs(features=torch.from_numpy(y)),
+        reference=gdscore.Outputs(features=torch.from_numpy(x)),
     )
     assert value == pytest.approx(oracle(x, y), rel=1e-6)

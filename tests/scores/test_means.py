@@ -63,14 +63,14 @@ def test_rotation():
 
 class TestDoC:
     def test_formula(self):
-        source = made(1000, seed=3)
-        p = scipy.special.softmax(source.arrays["logits"].astype(np.float64), axis=1)
-        expected = source.accuracy - (p.max(1).mean() - S.max(1).mean())
-        assert value("doc", source=source) == pytest.approx(expected, rel=1e-6)
+        reference = made(1000, seed=3)
+        p = scipy.special.softmax(reference.arrays["logits"].astype(np.float64), axis=1)
+        expected = reference.accuracy - (p.max(1).mean() - S.max(1).mean())
+        assert value("doc", reference=reference) == pytest.approx(expected, rel=1e-6)
 
-    def test_source_itself(self):
-        source = made(1000, seed=3)
-        assert value("doc", source, source=source) == pytest.approx(source.accuracy, abs=1e-12)
+    def test_reference_itself(self):
+        reference = made(1000, seed=3)
+        assert value("doc", reference, reference=reference) == pytest.approx(reference.accuracy, abs=1e-12)
 
 
 def test_probabilities_will_do():

@@ -30,8 +30,8 @@ def test_all_scores_of_the_design_are_listed():
     ("has", "names"),
     [
         ("logits", ["confscore", "entropy", "mano", "nuclear"]),
-        (["features", "source"], ["frechet"]),
-        (["logits", "source_labels"], ["atc", "confscore", "cot", "cott", "doc", "entropy", "mano", "nuclear"]),
+        (["features", "reference"], ["frechet"]),
+        (["logits", "reference_labels"], ["atc", "confscore", "cot", "cott", "doc", "entropy", "mano", "nuclear"]),
         (["rotation_logits"], ["rotation"]),
         (["logits", "peer_logits"], ["agreescore", "confscore", "entropy", "mano", "nuclear"]),
         (["logits", "batch_logits"], ["confscore", "entropy", "mano", "nuclear", "selfscore"]),
@@ -87,8 +87,8 @@ def test_projnorm_says_where_it_is_computed():
 
 
 def test_needs_and_sign_of_instances():
-    assert gdscore.create_score("atc").needs == {"logits", "source", "source_labels"}
+    assert gdscore.create_score("atc").needs == {"logits", "reference", "reference_labels"}
     assert gdscore.create_score("gdscore", label_rule="true").needs == {"logits", "features", "labels"}
-    assert gdscore.create_score("frechet").needs == {"features", "source"}
+    assert gdscore.create_score("frechet").needs == {"features", "reference"}
     falling = {"gdscore", "entropy", "agreescore", "selfscore", "frechet", "rotation", "projnorm", "cot"}
     assert {n for n in gdscore.list_scores() if not gdscore.create_score(n).higher_is_better} == falling

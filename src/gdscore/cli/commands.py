@@ -60,12 +60,12 @@ def _start(
 _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     score: (
         "gdscore score new.npz",
-        "gdscore score new.parquet other.npz --source val.npz",
-        "gdscore score new.npz --source val.npz --scores gdscore,atc --json -",
+        "gdscore score new.parquet other.npz --reference val.npz",
+        "gdscore score new.npz --reference val.npz --scores gdscore,atc --json -",
     ),
     fit: (
         "gdscore fit val.npz --head head.npz -o m.gdscore",
-        "gdscore fit val.npz --metasets shifted -o m.gdscore --level 0.8",
+        "gdscore fit val.npz --shifted-sets shifted -o m.gdscore --level 0.8",
     ),
     estimate: (
         "gdscore estimate m.gdscore new.parquet",

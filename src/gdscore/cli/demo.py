@@ -62,7 +62,7 @@ def demo(
         quiet,
         f"Report:   {output / 'report.html'}\n"
         f"Go on:    gdscore estimate {output / 'digits.gdscore'} {output / 'negative.npz'}\n"
-        f"          gdscore score {output / 'negative.npz'} --source {output / 'validation.npz'}\n"
+        f"          gdscore score {output / 'negative.npz'} --reference {output / 'validation.npz'}\n"
         f"Took {time.perf_counter() - begin:.0f} s.",
     )
 
@@ -85,7 +85,7 @@ def _write_files(folder: Path, digits: Digits, estimator: AccuracyEstimator, tri
         unlabelled = trial.outputs.only({"logits", "features"})
         write_outputs(folder / f"{_file_name(trial.name)}.npz", unlabelled)
         with cautions():
-            scores = score_all(unlabelled, source=digits.reference)
+            scores = score_all(unlabelled, reference=digits.reference)
         targets.append(Target(trial.name, trial.estimate, scores=scores))
     write_report(folder / "report.html", estimator, targets, made_by={"command": "gdscore demo"})
     rows = [{"name": t.name, "truth": t.truth, "rivals": t.rivals, **t.estimate.to_dict()} for t in trials]

@@ -4,7 +4,7 @@ Requirements met here:
 
 - the network trains, the estimator calibrates and the targets come from three disjoint sets of images; the targets are
   by other writers than the rest, as the rows of scikit-learn's digits are in the order of their writers;
-- calibration sees the corruptions of `gdscore.metasets` (noise, blur, weather, compression); the targets are turned,
+- calibration sees the corruptions of `gdscore.shifts` (noise, blur, weather, compression); the targets are turned,
   moved, thickened, thinned, covered and inverted;
 - nothing here was chosen by looking at its results: default estimator, default network but for its regularisation.
 """
@@ -137,7 +137,7 @@ class Digits:
 
         said = self._outputs(SHIFTS[name](self._new), self._new_labels)
         unlabelled = said.only({"logits", "features"})
-        rivals = {rival: direct_estimate(rival, unlabelled, source=self.reference).accuracy for rival in RIVALS}
+        rivals = {rival: direct_estimate(rival, unlabelled, reference=self.reference).accuracy for rival in RIVALS}
         return Trial(name, said, estimator.estimate(unlabelled), rivals)
 
 

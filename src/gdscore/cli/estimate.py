@@ -145,7 +145,7 @@ def _beside(fitted: AccuracyEstimator, stream: Iterator[Outputs]) -> ScoreTable:
 
     values = dict(score_all(stream))
     if "confscore" in values:
-        # The estimator keeps the sums that DoC learns from its source.
+        # The estimator keeps the sums that DoC learns from its reference.
         seen, doc = fitted.reference_confidence_, create_score("doc")
         sums = {"rows": seen.rows, "total": seen.confidence, "correct": seen.correct or []}
         doc.learn({name: np.sum(parts) for name, parts in sums.items()})

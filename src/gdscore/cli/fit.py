@@ -30,7 +30,7 @@ def fit(
         Path | None,
         typer.Option(metavar="NPZ", help="Last layer: `weight`, features × classes or the reverse, and `bias`."),
     ] = None,
-    metasets: Annotated[
+    shifted_sets: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Labelled outputs under shifts: a sub folder, or NAME- before a file, for each kind."
@@ -43,25 +43,27 @@ def fit(
 ) -> None:
     """Calibrate an estimator on what the model says about labelled data.
 
-    Best are your own shifted, labelled sets (--metasets); with the last layer (--head, or `head_weight`
+    Best are your own shifted, labelled sets (--shifted-sets); with the last layer (--head, or `head_weight`
     and `head_bias` in the reference's .npz) sets are made by disturbing features, with neither by
     resampling the reference alone. For image corruptions see `gdscore.AccuracyEstimator.fit_predictor`.
     """
     from gdscore.estimator import AccuracyEstimator
-    from gdscore.metasets import MetaSet
+    from gdscore.shifts import ShiftedSet
 
-    files = [] if metasets is None else _metaset_files(metasets)
+    files = [] if shifted_sets is None else _shifted_set_files(shifted_sets)
     check_writable(output, inputs=[*one_set(reference).paths, *files, *([head] if head else [])])
-    if head is not None and metasets is not None:
-        raise GdscoreError("Expected --head or --metasets, but got both: with meta-sets of your own no head is needed")
+    if head is not None and shifted_sets is not None:
+        raise GdscoreError(
+            "Expected --head or --shifted-sets, but got both: with shifted sets of your own no head is needed"
+        )
     estimator = AccuracyEstimator(level, seed=seed)
     rows = _read_labelled(reference, quiet)
     sets = None
-    if metasets is not None:
-        sets = [MetaSet(_read_labelled(path, quiet), _family(path.relative_to(metasets))) for path in files]
-    layer = None if metasets is not None else _read_head(head, reference, rows)
+    if shifted_sets is not None:
+        sets = [ShiftedSet(_read_labelled(path, quiet), _family(path.relative_to(shifted_sets))) for path in files]
+    layer = None if shifted_sets is not None else _read_head(head, reference, rows)
     with cautions() as said:
-        estimator.fit(rows, head=layer, metasets=sets, progress=False if quiet else None)
+        estimator.fit(rows, head=layer, shifted_sets=sets, progress=False if quiet else None)
     estimator.save(output)
     if not quiet:
         results().print(
@@ -78,7 +80,7 @@ def _left_out(estimator: AccuracyEstimator) -> str:
     """How well shifts of kinds that a fit has not seen are predicted: what to expect of the estimates."""
     import numpy as np
 
-    from gdscore.metasets.families import is_resampled, parts_of
+    from gdscore.shifts.families import is_resampled, parts_of
 
     seen = estimator.calibration_
     own = np.array([not is_resampled(family) for family in seen.families])
@@ -108,7 +110,7 @@ def _read_labelled(given: str | Path, quiet: bool) -> Outputs:
     return rows
 
 
-def _metaset_files(folder: Path) -> list[Path]:
+def _shifted_set_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise GdscoreError(f"Expected a folder of labelled files, but {os.fspath(folder)!r} is none: check the name")
     files = listed(folder)
@@ -166,7 +168,7 @@ def _read_head(head: Path | None, reference: str, rows: Outputs) -> tuple[Any, A
 
 def _upright(weight: Any, bias: Any, rows: Outputs) -> tuple[Any, Any]:
     """Weights as features × classes; PyTorch keeps them the other way round."""
-    from gdscore.metasets.perturbed import checked_head
+    from gdscore.shifts.perturbed import checked_head
 
     if weight.ndim == 2 and weight.shape == (rows.n_classes, rows.n_features):
         try:

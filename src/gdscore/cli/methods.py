@@ -50,11 +50,11 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _needs(described: dict[str, Any]) -> str:
-    words = [need for need in described["needs"] if not need.startswith("source")]
-    if "source_labels" in described["needs"]:
-        words.append("labelled --source")
-    elif "source" in described["needs"]:
-        words.append("--source")
+    words = [need for need in described["needs"] if not need.startswith("reference")]
+    if "reference_labels" in described["needs"]:
+        words.append("labelled --reference")
+    elif "reference" in described["needs"]:
+        words.append("--reference")
     return ", ".join(words)
 
 

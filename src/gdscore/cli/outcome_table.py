@@ -48,7 +48,7 @@ def _cells(outcome: Outcome, threshold: Threshold | None) -> list[str]:
         f"{e.n:,}",
         f"[bold]{percent(e.accuracy)}[/]",
         f"{percent(e.low)} to {percent(e.high)}",
-        percent(e.source_accuracy),
+        percent(e.reference_accuracy),
     ]
     if threshold is not None:
         cells.append("[bold red]below[/]" if threshold.missed_by(e) else "[green]yes[/]")

@@ -19,7 +19,7 @@ __all__ = ["score"]
 
 def score(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Outputs: .npz, .parquet, or a folder of them.")],
-    source: Annotated[
+    reference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Validation outputs, labelled if possible: allows more scores.")
     ] = None,
     scores: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these, separated by commas.")] = None,
@@ -38,14 +38,14 @@ def score(
     for name in names or ():
         create_score(name)
     targets = find_targets(files)
-    reference = None if source is None else one_set(source)
-    sets = targets if reference is None else [*targets, reference]
+    labelled = None if reference is None else one_set(reference)
+    sets = targets if labelled is None else [*targets, labelled]
     check_writable(json, inputs=[path for data in sets for path in data.paths])
     streams = [data.stream(quiet) for data in targets]
     found: list[tuple[Data, ScoreTable, list[str]]] = []
     for data, stream in zip(targets, streams, strict=True):
         with cautions() as said, about(data):
-            table = score_all(stream, source=None if reference is None else reference.stream(quiet=True), scores=names)
+            table = score_all(stream, reference=None if labelled is None else labelled.stream(quiet=True), scores=names)
         found.append((data, table, said))
     if json is not None:
         write_json(json, {"targets": [_as_dict(*item) for item in found]})

@@ -1,4 +1,4 @@
-"""From scores to accuracy: calibration on meta-sets, estimates with intervals and warnings."""
+"""From scores to accuracy: calibration on shifted sets, estimates with intervals and warnings."""
 
 from gdscore.estimator.calibrated import Calibration
 from gdscore.estimator.core import AccuracyEstimator

@@ -1,4 +1,4 @@
-"""What calibration saw: one line for every meta-set."""
+"""What calibration saw: one line for every shifted set."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 
 from gdscore.estimator.describe import transformed
 from gdscore.estimator.sizes import COPY, Drawn, SizeEffect
-from gdscore.metasets.families import is_resampled
+from gdscore.shifts.families import is_resampled
 
 __all__ = ["Calibration"]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Meta-sets an estimator was fitted on.
+    """Shifted sets an estimator was fitted on.
 
     Attributes
     ----------
     families : list of str
-        Kind of shift of each meta-set.
+        Kind of shift of each shifted set.
     accuracy, rows : array
         Their true accuracies and numbers of rows.
     scores : dict of str to array
-        Each score's value on every meta-set.
+        Each score's value on every shifted set.
     predicted : array
         Accuracy that calibration without the set's family gives it; NaN for families that cannot be left out.
     sizes : SizeEffect

@@ -89,7 +89,7 @@ def about_scores(opinions: dict[str, float], fallen: float = 0.0) -> list[str]:
 
 
 def about_distance(distance: float) -> list[str]:
-    """Scores unlike those of every meta-set, by their distance in units of how far meta-sets are from each other."""
+    """Warn where scores are unlike those of every shifted set."""
     if distance <= FAR:
         return []
     return [
@@ -114,7 +114,7 @@ def about_outputs_only(outputs_only: bool) -> list[str]:
         return []
     return [
         "calibrated on outputs alone, without shifted inputs: errors on real shifts are likely to be larger than the "
-        "interval says; fit_predictor or meta-sets of your own calibrate better"
+        "interval says; fit_predictor or shifted sets of your own calibrate better"
     ]
 
 

@@ -32,32 +32,32 @@ from gdscore.estimator.preparing import (
     temperature_of,
 )
 from gdscore.io.progress import progress_bar
-from gdscore.metasets import MetaSet, perturbed, resampled
-from gdscore.metasets.perturbed import OTHER_MODELS, checked_head
 from gdscore.outputs import Outputs
+from gdscore.shifts import ShiftedSet, perturbed, resampled
+from gdscore.shifts.perturbed import OTHER_MODELS, checked_head
 
 __all__ = ["AccuracyEstimator"]
 
 ANCHORS = 40
-"""Resampled sets beside meta-sets of the caller's own."""
+"""Resampled sets beside shifted sets of the caller's own."""
 
 
 class AccuracyEstimator:
     """Accuracy of a classifier on unlabelled data, with an interval.
 
-    Scores are computed on *meta-sets*, labelled and shifted copies of the reference data, and related to their known
+    Scores are computed on *shifted sets*, labelled and shifted copies of the reference data, and related to their known
     accuracies. The interval rests on how far the fit is off on families of shifts it has not seen.
 
     Parameters
     ----------
     level : float, default 0.9
-        How often intervals are meant to hold the true accuracy. With F families of meta-sets at most F/(F+1): the
+        How often intervals are meant to hold the true accuracy. With F families of shifted sets at most F/(F+1): the
         estimate says when that is less.
     scores : iterable of names or mapping of names to options, optional
         What to compute; by default COT, ATC and confidence with temperature, the nuclear norm, the Fréchet distance,
         soft disagreement with a second model and with the model itself, each where the data have what it needs.
     regressor : str, default "cautious"
-        ``nearest``: the mean accuracy of the meta-sets whose scores are most alike. ``cautious``: the lowest of what
+        ``nearest``: the mean accuracy of the shifted sets whose scores are most alike. ``cautious``: the lowest of what
         that says by the scores of the population, and by confidence with each score of rows (ATC, disagreement), as
         every view overlooks other errors. ``stack``: a ridge with a Gaussian-process residual on all scores. The name
         of a score: the straight line from that score to accuracy, both as they are, as in the GdScore paper.
@@ -69,7 +69,7 @@ class AccuracyEstimator:
     reference_accuracy_, temperature_ : float
         Of the reference.
     judge_ : Judge
-        What was learned from the meta-sets.
+        What was learned from the shifted sets.
     reference_confidence_ : ConfidenceHistogram
         How confident the model is on the reference, and how often right.
 
@@ -109,36 +109,36 @@ class AccuracyEstimator:
         reference: Outputs | None = None,
         *,
         head: tuple[Any, Any] | None = None,
-        metasets: Iterable[MetaSet] | None = None,
+        shifted_sets: Iterable[ShiftedSet] | None = None,
         progress: bool | None = None,
     ) -> AccuracyEstimator:
-        """Calibrate on meta-sets, or on what can be made of outputs alone.
+        """Calibrate on shifted sets, or on what can be made of outputs alone.
 
         Parameters
         ----------
         reference : Outputs, optional
-            Labelled validation outputs. May be left out with ``metasets``: the most accurate of them serves then.
+            Labelled validation outputs. May be left out with ``shifted_sets``: the most accurate of them serves then.
         head : (W, b), optional
-            Last layer, W of shape (D, K), b of length K or None: without meta-sets, disturbed features make some.
-        metasets : iterable of MetaSet, optional
+            Last layer, W of shape (D, K), b of length K or None: without shifted sets, disturbed features make some.
+        shifted_sets : iterable of ShiftedSet, optional
             The caller's own, of rows that are independent of the reference's; resampled sets of the reference are
             added. Without them the reference is resampled and the head disturbed: wide intervals by construction,
             and a warning.
         progress : bool, optional
             Progress bar on standard error; by default where that is a terminal.
         """
-        if metasets is None and reference is None:
-            raise GdscoreError("Expected `reference` or `metasets` to calibrate on, but got neither")
-        if metasets is None:
+        if shifted_sets is None and reference is None:
+            raise GdscoreError("Expected `reference` or `shifted_sets` to calibrate on, but got neither")
+        if shifted_sets is None:
             reference = checked_reference(reference)
             sets, held, total = iter(resampled(reference, 100, seed=self.seed)), reference.has, 100
             if head is not None:
                 sets, held = chain(sets, perturbed(reference, head, 100, seed=self.seed)), held - OTHER_MODELS
                 total += 100
         else:
-            kept = [checked_set(s) for s in metasets]
+            kept = [checked_set(s) for s in shifted_sets]
             if not kept:
-                raise GdscoreError("Expected `metasets` to hold sets, but it is empty")
+                raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty")
             Judge.check([s.family for s in kept], [s.accuracy for s in kept])
             if reference is None:
                 # It is not among the sets then: it is no shift of itself.
@@ -150,7 +150,7 @@ class AccuracyEstimator:
             total = len(kept) + ANCHORS
         head = None if head is None else checked_head(head, reference)
         with progress_bar(total, progress, "sets") as advance:
-            own = metasets is not None
+            own = shifted_sets is not None
             self._calibrate(reference, counted(sets, advance), held, head=head, outputs_only=not own, fresh=own)
         return self
 
@@ -180,7 +180,7 @@ class AccuracyEstimator:
             From inputs to inputs; the attribute ``family`` names the kind of each. By default the 19 image corruptions
             and their compositions: eight severities and 100 compositions on an accelerator, four and 40 on the host.
         resamples : int
-            Meta-sets by resampling in addition.
+            Shifted sets by resampling in addition.
         batch_size : int
             Inputs given to ``predict`` at once.
         head : (W, b), optional
@@ -200,14 +200,14 @@ class AccuracyEstimator:
     def _calibrate(
         self,
         reference: Outputs,
-        sets: Iterator[MetaSet],
+        sets: Iterator[ShiftedSet],
         held: frozenset[str],
         *,
         head: tuple[Any, Any] | None = None,
         outputs_only: bool = False,
         fresh: bool = False,
     ) -> None:
-        """Describe every meta-set as it comes, so that one at a time is held, and learn from the table of them."""
+        """Describe every shifted set as it comes, so that one at a time is held, and learn from the table of them."""
         temperature = temperature_of(reference)
         describer = Describer(possible_scores(self.scores, held, strict=not self._optional), reference, temperature)
         families, accuracy, found = [], [], []
@@ -236,7 +236,7 @@ class AccuracyEstimator:
 
     @property
     def calibration_(self) -> Calibration:
-        """The meta-sets: family, accuracy, rows, scores, and what calibration without their family says."""
+        """The shifted sets: family, accuracy, rows, scores, and what calibration without their family says."""
         return self.judge_.table
 
     @property
@@ -261,7 +261,7 @@ class AccuracyEstimator:
             high=high,
             level=level,
             n=found.rows,
-            source_accuracy=self.reference_accuracy_,
+            reference_accuracy=self.reference_accuracy_,
             scores=found.scores,
             per_class=recalls(found.profile, accuracy, low, high, level),
             warnings=[*cautions.about_model(model.recognised), *self._warnings(found, accuracy, corrected)],

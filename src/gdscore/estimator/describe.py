@@ -31,7 +31,7 @@ RECIPE: dict[str, dict[str, Any]] = {
     "selfscore": {},
     "agreescore": {"soft": True},
 }
-"""Scores of the default recipe, each used where the reference and the meta-sets have what it needs."""
+"""Scores of the default recipe, each used where the reference and the shifted sets have what it needs."""
 
 CALIBRATED = ("cot", "cott", "atc", "doc", "confscore", "entropy")
 """Scores that read probabilities as such: they get logits divided by the temperature fitted on the reference."""
@@ -83,7 +83,7 @@ class Describer:
     scores : mapping of names to options
         What to compute.
     reference : Outputs
-        Labelled outputs that scores with a source are fitted on.
+        Labelled outputs that scores with a reference are fitted on.
     temperature : float
         Divides the logits for the scores that read probabilities as such.
     """
@@ -92,9 +92,9 @@ class Describer:
         self.temperature = temperature
         self.scores = {name: create_score(name, **options) for name, options in scores.items()}
         scaled = reference.with_temperature(temperature)
-        for group, source in ((False, reference), (True, scaled)):
+        for group, fitted_on in ((False, reference), (True, scaled)):
             members = [s for name, s in self.scores.items() if (name in CALIBRATED) == group]
-            failures = fit_together(members, source)
+            failures = fit_together(members, fitted_on)
             if failures:
                 raise GdscoreError("; ".join(f"{name}: {why}" for name, why in failures.items()))
 

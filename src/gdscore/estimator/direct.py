@@ -24,7 +24,7 @@ def direct_estimate(
     name: str,
     outputs: Outputs | Iterable[Outputs],
     *,
-    source: Outputs,
+    reference: Outputs,
     temperature: bool = True,
     level: float = 0.9,
 ) -> Estimate:
@@ -36,10 +36,10 @@ def direct_estimate(
         ``confscore``, ``doc``, ``atc``, ``cot``, ``cott`` or ``agreescore`` (needs peer logits).
     outputs : Outputs or iterable of Outputs
         What the classifier said about the unlabelled rows.
-    source : Outputs
+    reference : Outputs
         Labelled validation outputs.
     temperature : bool
-        Divide the logits by the temperature fitted on the source.
+        Divide the logits by the temperature fitted on the reference.
     level : float
         Of the interval, which holds the sampling error of the rows only: how far the method itself is off is unknown.
 
@@ -50,18 +50,18 @@ def direct_estimate(
     >>> z = rng.normal(size=(3000, 5)) * 2
     >>> labels = (z + rng.gumbel(size=z.shape)).argmax(1)
     >>> val = gdscore.Outputs(logits=z[:1500], labels=labels[:1500])
-    >>> e = gdscore.direct_estimate("atc", gdscore.Outputs(logits=z[1500:]), source=val)
+    >>> e = gdscore.direct_estimate("atc", gdscore.Outputs(logits=z[1500:]), reference=val)
     >>> bool(abs(e.accuracy - (z[1500:].argmax(1) == labels[1500:]).mean()) < 0.05)
     True
     """
     choice("name", name, DIRECT)
     level = number("level", level, above=0, most=1)
-    if not isinstance(source, Outputs) or "labels" not in source.has:
-        raise GdscoreError("Expected `source` to be labelled `gdscore.Outputs`, but it has no labels")
-    divisor = fit_temperature(source) if temperature else 1.0
+    if not isinstance(reference, Outputs) or "labels" not in reference.has:
+        raise GdscoreError("Expected `reference` to be labelled `gdscore.Outputs`, but it has no labels")
+    divisor = fit_temperature(reference) if temperature else 1.0
     score = create_score(name)
-    if score.source_inputs:
-        score.fit(source.with_temperature(divisor))
+    if score.reference_inputs:
+        score.fit(reference.with_temperature(divisor))
     for part in stream(outputs, "outputs"):
         score.update(part.with_temperature(divisor))
     value = score.finish(score.statistics())
@@ -74,7 +74,7 @@ def direct_estimate(
         high=min(1.0, accuracy + error),
         level=level,
         n=score.n_rows,
-        source_accuracy=source.accuracy,
+        reference_accuracy=reference.accuracy,
         scores={name: value},
         warnings=[f"the interval holds the sampling error of {score.n_rows} rows only, not the error of {name} itself"],
         method=f"{name}{' with temperature' if temperature else ''}",

@@ -46,7 +46,7 @@ class Estimate:
         How often such intervals are meant to hold the true accuracy.
     n : int
         Rows seen.
-    source_accuracy : float
+    reference_accuracy : float
         Accuracy on the reference data.
     scores : dict of str to float
         The numbers the estimate was made of.
@@ -71,7 +71,7 @@ class Estimate:
     high: float
     level: float
     n: int
-    source_accuracy: float
+    reference_accuracy: float
     scores: dict[str, float] = field(default_factory=dict)
     per_class: list[ClassEstimate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -88,7 +88,8 @@ class Estimate:
     def __str__(self) -> str:
         lines = [
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
-            f"({_share(self.level)} interval, {self.n:,} rows); it was {self.source_accuracy:.1%} on the reference data"
+            f"({_share(self.level)} interval, {self.n:,} rows); "
+            f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
         return "\n".join(lines + [f"careful: {warning}" for warning in self.warnings])
 
@@ -98,11 +99,11 @@ class Estimate:
         careful = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
         return (
             f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} "
-            f"({_share(self.level)} interval, {self.n:,} rows); reference {self.source_accuracy:.1%}"
+            f"({_share(self.level)} interval, {self.n:,} rows); reference {self.reference_accuracy:.1%}"
             '<div style="position:relative;height:12px;width:320px;max-width:100%;background:rgba(128,128,128,.15)">'
             f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
             f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'
-            f'<div style="{bar}left:{self.source_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
+            f'<div style="{bar}left:{self.reference_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
             f"{f'<ul>{careful}</ul>' if careful else ''}</div>"
         )
 

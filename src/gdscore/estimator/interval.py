@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdscore.estimator.regress import Floats, Mask, Regressor
-from gdscore.metasets.families import is_made_of_outputs, parts_of
+from gdscore.shifts.families import is_made_of_outputs, parts_of
 
 __all__ = ["LeftOut"]
 

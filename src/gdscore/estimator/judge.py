@@ -1,4 +1,4 @@
-"""`Judge`: what a table of meta-sets says about the scores of any other set."""
+"""`Judge`: what a table of shifted sets says about the scores of any other set."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gdscore.estimator.estimate import Lookalike
 from gdscore.estimator.interval import LeftOut
 from gdscore.estimator.regress import Cautious, Line, Nearest, Regressor, Stack, sigmoid, spread
 from gdscore.estimator.views import views_of
-from gdscore.metasets.families import is_resampled, parts_of
+from gdscore.shifts.families import is_resampled, parts_of
 
 __all__ = ["REGRESSORS", "Judge"]
 
 ENOUGH = 10
-"""Meta-sets of shifted inputs that single scores are judged by."""
+"""Shifted sets of shifted inputs that single scores are judged by."""
 
 REGRESSORS: dict[str, Callable[[Any, Any, Sequence[str]], Regressor]] = {
     "cautious": lambda x, y, scores: Cautious(x, y, views_of(scores)),
@@ -33,12 +33,12 @@ REGRESSORS: dict[str, Callable[[Any, Any, Sequence[str]], Regressor]] = {
 
 
 class Judge:
-    """Accuracy with bounds from scores, learned from meta-sets alone.
+    """Accuracy with bounds from scores, learned from shifted sets alone.
 
     Parameters
     ----------
     table : Calibration
-        The meta-sets; ``predicted`` is filled in.
+        The shifted sets; ``predicted`` is filled in.
     regressor : str
         ``cautious``, ``nearest``, ``stack``, or anything else for a straight line from scores to accuracy as they are.
 
@@ -82,7 +82,7 @@ class Judge:
         self._left_out = LeftOut.make(self._first, table.families)
         if not self._left_out.residuals:
             raise GdscoreError(
-                f"Expected families of meta-sets that can be left out, but every one of {', '.join(map(repr, kinds))} "
+                f"Expected families of shifted sets that can be left out, but each of {', '.join(map(repr, kinds))} "
                 "leaves fewer than two sets without it: add sets or families"
             )
         told = self._left_out if self._first is self._fit else LeftOut.make(self._fit, table.families)
@@ -94,13 +94,13 @@ class Judge:
         kinds = frozenset[str]().union(*map(parts_of, families))
         if len(kinds) < 2:
             raise GdscoreError(
-                f"Expected meta-sets of at least two families, but all are of {next(iter(kinds), None)!r}: how far an "
-                "estimate is off on a shift it has not seen cannot be told from one"
+                f"Expected shifted sets of at least two families, but all are of {next(iter(kinds), None)!r}: how "
+                "far an estimate is off on a shift it has not seen cannot be told from one"
             )
         if np.ptp(accuracy) < 1e-9:
             raise GdscoreError(
-                f"Expected meta-sets of different accuracies, but all are {accuracy[0]:.1%} accurate: there is nothing "
-                "to learn from"
+                f"Expected shifted sets of different accuracies, but all are {accuracy[0]:.1%} accurate: there is "
+                "nothing to learn from"
             )
         return kinds
 
@@ -127,7 +127,7 @@ class Judge:
         low, high = self._left_out.bounds(self._first, first, level)
         low -= unlowered - value
         accuracy, top, low, high = (float(self._accuracy(v)) for v in (value, unlowered, low, high))
-        # Residuals hold the sampling noise of the meta-sets' own size; fewer rows add to it.
+        # Residuals hold the sampling noise of the shifted sets' own size; fewer rows add to it.
         usual = float(np.median(self.table.rows))
         added = math.sqrt(max(0.0, 1 - rows / usual))
         below = math.hypot(max(accuracy - low, 0.0), added * sampling_error(accuracy, rows, level))
@@ -135,7 +135,7 @@ class Judge:
         return accuracy, max(0.0, accuracy - below), min(1.0, top + above)
 
     def opinions(self, scores: dict[str, float], rows: int) -> dict[str, float]:
-        """What each score would say by itself: the accuracy of the meta-sets most alike in it.
+        """What each score would say by itself: the accuracy of the shifted sets most alike in it.
 
         Of sets with shifted inputs, where there are enough: a single score cannot tell another mix of classes, which
         moves some scores a lot and accuracy little, from a shift.
@@ -158,7 +158,7 @@ class Judge:
         return dict(zip(keys, sigmoid(said).tolist(), strict=True))
 
     def lookalikes(self, scores: dict[str, float], rows: int, count: int = 5) -> list[Lookalike]:
-        """Families of the meta-sets whose scores are most alike, by weight."""
+        """Families of the shifted sets whose scores are most alike, by weight."""
         by = self._fit if isinstance(self._fit, Cautious) else Nearest(self._x, self._y)
         weights = by.weights(self.table.transformed(scores, rows)[None])[0]
         members: dict[str, list[int]] = {}
@@ -174,7 +174,7 @@ class Judge:
         ]
 
     def distance(self, scores: dict[str, float], rows: int) -> float:
-        """How far the scores are from the nearest meta-set, in units of how far those are from each other."""
+        """How far the scores are from the nearest shifted set, in units of how far those are from each other."""
         scale = spread(self._x)
         apart = np.sqrt(np.square((self._x[:, None] - self._x[None]) / scale).sum(axis=2))
         np.fill_diagonal(apart, np.inf)

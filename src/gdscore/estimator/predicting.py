@@ -1,4 +1,4 @@
-"""What a predictor says about labelled inputs under shifts, one meta-set at a time."""
+"""What a predictor says about labelled inputs under shifts, one shifted set at a time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
-from gdscore.metasets import MetaSet
 from gdscore.outputs import Outputs
+from gdscore.shifts import ShiftedSet
 
 __all__ = ["predicted", "shifted_sets"]
 
@@ -25,12 +25,12 @@ def shifted_sets(
     *,
     batch_size: int,
     progress: bool | None,
-) -> Iterator[MetaSet]:
-    """Meta-sets of the inputs under each shift; a shift's ``family`` or ``__name__`` is the family of its set."""
+) -> Iterator[ShiftedSet]:
+    """Shifted sets of the inputs under each shift; a shift's ``family`` or ``__name__`` is the family of its set."""
     with progress_bar(len(shifts) * len(labels), progress) as advance:
         for shift in shifts:
             family = family_of(shift)
-            yield MetaSet(predicted(predict, inputs, labels, shift, batch_size), family)
+            yield ShiftedSet(predicted(predict, inputs, labels, shift, batch_size), family)
             advance(len(labels))
 
 

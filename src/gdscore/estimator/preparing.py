@@ -14,9 +14,9 @@ from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError, GdscoreWarning, nearest
 from gdscore.estimator.describe import RECIPE
 from gdscore.estimator.judge import REGRESSORS
-from gdscore.metasets import MetaSet, compositions, corruptions
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
+from gdscore.shifts import ShiftedSet, compositions, corruptions
 
 __all__ = [
     "checked_labels",
@@ -60,7 +60,7 @@ def chosen_scores(
 def possible_scores(
     scores: Mapping[str, dict[str, Any]], held: frozenset[str], *, strict: bool
 ) -> dict[str, dict[str, Any]]:
-    """Scores that reference and meta-sets have arrays for; ``strict``: all of them must be."""
+    """Scores that reference and shifted sets have arrays for; ``strict``: all of them must be."""
     possible = {}
     for name, options in scores.items():
         missing = sorted(create_score(name, **options).inputs - held)
@@ -68,7 +68,7 @@ def possible_scores(
             possible[name] = options
         elif strict:
             raise GdscoreError(
-                f"`{name}` needs {', '.join(missing)}, but the reference and all meta-sets do not hold it"
+                f"`{name}` needs {', '.join(missing)}, but the reference and all shifted sets do not hold it"
             )
     return possible
 
@@ -104,14 +104,14 @@ def checked_reference(reference: Outputs | None) -> Outputs:
     return reference
 
 
-def checked_set(candidate: Any) -> MetaSet:
-    """A `MetaSet`, or an error."""
-    if not isinstance(candidate, MetaSet):
-        raise GdscoreError(f"Expected `metasets` to hold `gdscore.MetaSet`, but got {type(candidate).__name__}")
+def checked_set(candidate: Any) -> ShiftedSet:
+    """A `ShiftedSet`, or an error."""
+    if not isinstance(candidate, ShiftedSet):
+        raise GdscoreError(f"Expected `shifted_sets` to hold `gdscore.ShiftedSet`, but got {type(candidate).__name__}")
     return candidate
 
 
-def counted(sets: Iterator[MetaSet], advance: Callable[[int], None]) -> Iterator[MetaSet]:
+def counted(sets: Iterator[ShiftedSet], advance: Callable[[int], None]) -> Iterator[ShiftedSet]:
     """The sets, each counted when it is done with."""
     for one in sets:
         yield one

@@ -1,6 +1,6 @@
-"""From transformed scores to the logit of accuracy, each way with the choice of meta-sets to learn from.
+"""From transformed scores to the logit of accuracy, each way with the choice of shifted sets to learn from.
 
-Every regressor holds all meta-sets and predicts from those that ``keep`` names, so that intervals can leave families
+Every regressor holds all shifted sets and predicts from those that ``keep`` names, so that intervals can leave families
 out without fitting and storing a model for each.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 __all__ = ["Cautious", "Line", "Nearest", "Regressor", "Stack", "relevance", "sigmoid", "spread"]
 
 NEIGHBOURS = 7
-"""Meta-sets that a mean is mostly made of."""
+"""Shifted sets that a mean is mostly made of."""
 
 VAGUE = (0.15, 0.2)
 """Standard deviations of the accuracies of look-alikes between which a view loses its say."""
@@ -31,11 +31,11 @@ class Regressor(Protocol):
     y: Floats
 
     def predict(self, query: Floats, keep: Mask | None = None) -> Floats:
-        """Logit of accuracy for rows of transformed scores, from the kept meta-sets alone."""
+        """Logit of accuracy for rows of transformed scores, from the kept shifted sets alone."""
 
 
 class Nearest:
-    r"""Weighted mean over the meta-sets whose scores are most alike.
+    r"""Weighted mean over the shifted sets whose scores are most alike.
 
     .. math:: \hat y(x) = \frac{\sum_i w_i y_i}{\sum_i w_i}, \quad w_i = \exp(-d_i^2 / d_{(k)}^2)
 
@@ -74,7 +74,7 @@ class Nearest:
 
 
 class Cautious:
-    """The lowest of what several views of the same sets say, each by its own nearest meta-sets.
+    """The lowest of what several views of the same sets say, each by its own nearest shifted sets.
 
     Every score is blind to something. Scores of the population (COT, nuclear norm, Fréchet distance) do not see errors
     that leave the mix of classes and the features as they were; scores of rows (confidence, agreement with a second

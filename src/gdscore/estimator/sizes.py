@@ -1,7 +1,7 @@
 """Scores freed of what the mere number of rows adds to them.
 
 Two samples of one distribution are not equal, and some scores take the difference for a shift. Calibration knows both
-kinds of meta-sets: shifted copies of the reference's rows, which differ from it by the shift alone, and rows drawn
+kinds of shifted sets: shifted copies of the reference's rows, which differ from it by the shift alone, and rows drawn
 anew. Scores of both, and of targets, are compared as if they had infinitely many rows.
 """
 

@@ -61,7 +61,7 @@ def estimator(
     shifts : iterable of callables, optional
         From images in [0, 1] to such; by default as in `AccuracyEstimator.fit_predictor`.
     resamples : int
-        Meta-sets by resampling in addition.
+        Shifted sets by resampling in addition.
     batch_size : int
         Images given to the model at once.
     head, logits, device, autocast
@@ -79,7 +79,7 @@ def estimator(
     Examples
     --------
     >>> import torch
-    >>> from gdscore import metasets, models
+    >>> from gdscore import shifts, models
     >>> rng = torch.Generator().manual_seed(0)
     >>> x = torch.rand(500, 1, 8, 8, generator=rng)
     >>> sides = torch.where(torch.arange(64) % 8 < 4, 1.0, -1.0)
@@ -87,9 +87,9 @@ def estimator(
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
     >>> model.load_state_dict({"1.weight": torch.stack([-sides, sides]), "1.bias": torch.zeros(2)})
     <All keys matched successfully>
-    >>> est = models.estimator(model, [(x, y)], shifts=metasets.corruptions((3, 6)), level=0.8)
+    >>> est = models.estimator(model, [(x, y)], shifts=shifts.corruptions((3, 6)), level=0.8)
     >>> e = est.estimate(models.extract(model, [x]))
-    >>> e.low < e.source_accuracy < e.high
+    >>> e.low < e.reference_accuracy < e.high
     True
     """
     check_loader(val_loader, "val_loader")

@@ -48,7 +48,7 @@ class ScoreMetric(Metric):
     ----------
     name : str
         Name of the score, see `gdscore.list_scores`.
-    source : Outputs or iterable of Outputs, optional
+    reference : Outputs or iterable of Outputs, optional
         Validation outputs, where the score needs any; the same ones on every process.
     **options
         Options of the score, and those of `torchmetrics.Metric`: ``sync_on_compute``, ``dist_sync_on_step``,
@@ -75,11 +75,11 @@ class ScoreMetric(Metric):
     is_differentiable = False
     full_state_update = False
 
-    def __init__(self, name: str, /, *, source: Outputs | Iterable[Outputs] | None = None, **options: Any) -> None:
+    def __init__(self, name: str, /, *, reference: Outputs | Iterable[Outputs] | None = None, **options: Any) -> None:
         super().__init__(**{key: options.pop(key) for key in _OF_TORCHMETRICS if key in options})
         self._score = create_score(name, **options)
-        if source is not None and self._score.source_inputs:
-            self._score.fit(source)
+        if reference is not None and self._score.reference_inputs:
+            self._score.fit(reference)
         # A list without a reduction: torchmetrics collects one entry of each process and hands all of them back.
         self.add_state("score_state", default=[], dist_reduce_fx=None)
 

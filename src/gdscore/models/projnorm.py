@@ -44,10 +44,10 @@ __all__ = ["projnorm"]
 def projnorm(
     model: nn.Module,
     loader: Iterable[Any],
-    source_loader: Iterable[Any] | None = None,
+    reference_loader: Iterable[Any] | None = None,
     *,
     init: Callable[[], nn.Module] | None = None,
-    reference: str = "source",
+    start: str = "fresh",
     steps: int = 500,
     lr: float = 1e-3,
     momentum: float = 0.9,
@@ -57,11 +57,11 @@ def projnorm(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> float:
-    r"""Distance between a network trained on source labels and one trained on pseudo-labels; falls with accuracy.
+    r"""Distance between a network trained on reference labels and one trained on pseudo-labels; falls with accuracy.
 
     .. math:: \|\theta_{ref} - \tilde\theta\|_2
 
-    One initialisation is trained twice, equally long and with the same seeds: on the source with its true labels
+    One initialisation is trained twice, equally long and with the same seeds: on the reference with its true labels
     (:math:`\theta_{ref}`) and on the target with the classes that ``model`` predicts in evaluation mode
     (:math:`\tilde\theta`). SGD without weight decay, learning rate on a cosine from ``lr`` to 0 over ``steps``,
     training mode, nothing frozen. Parameters count, BatchNorm's running statistics do not.
@@ -72,14 +72,14 @@ def projnorm(
         Gives the pseudo-labels; stays untouched.
     loader : iterable
         Target data, labels or none.
-    source_loader : iterable, optional
-        Labelled data of the training distribution; needed by ``reference="source"`` only.
+    reference_loader : iterable, optional
+        Labelled data of the training distribution; needed by ``start="fresh"`` only.
     init : callable, optional
         Function without arguments that makes the network both trainings start from, such as a pretrained one. By
         default they start from a copy of ``model``.
-    reference : str, default "source"
-        ``pretrained``: the parameters of ``model`` are the start and :math:`\theta_{ref}`, as the GdScore paper
-        describes it; no source is needed.
+    start : str, default "fresh"
+        ``model``: the parameters of ``model`` are the start and :math:`\theta_{ref}`, as the GdScore paper
+        describes it; no reference is needed.
     steps, lr, momentum, batch_size
         Of the training. A permutation of the rows is cut into full mini-batches and the remainder left out; fewer
         rows than ``batch_size`` form one mini-batch.
@@ -98,7 +98,7 @@ def projnorm(
 
     Notes
     -----
-    Host memory: all target rows, and all source rows, once each. Device memory: two to three copies of the network, and
+    Host memory: all target and reference rows, once each. Device memory: two to three copies of the network, and
     one more of momentum. On a GPU equality to the last bit is up to its kernels.
 
     References
@@ -114,25 +114,25 @@ def projnorm(
     >>> model = torch.nn.Linear(4, 2, bias=False)
     >>> with torch.no_grad():
     ...     _ = model.weight.copy_(torch.tensor([[1.0, 0.0, 0.0, 0.0], [-1.0, 0.0, 0.0, 0.0]]))
-    >>> source = [(x, model(x).argmax(1))]
-    >>> projnorm(model, [x], source, steps=20)  # the source itself, all predictions right
+    >>> reference = [(x, model(x).argmax(1))]
+    >>> projnorm(model, [x], reference, steps=20)  # the reference itself, all predictions right
     0.0
-    >>> round(projnorm(model, [x + 1], source, steps=20), 4)
+    >>> round(projnorm(model, [x + 1], reference, steps=20), 4)
     0.0091
     """
-    choice("reference", reference, ("source", "pretrained"))
+    choice("start", start, ("fresh", "model"))
     steps = integer("steps", steps, least=1)
     batch_size = integer("batch_size", batch_size, least=1)
     seed = integer("seed", seed, least=0)
     lr, momentum = number("lr", lr, above=0), number("momentum", momentum, least=0, most=1)
-    if reference == "pretrained" and (init is not None or source_loader is not None):
+    if start == "model" and (init is not None or reference_loader is not None):
         raise GdscoreError(
-            "`reference='pretrained'` starts from the model itself and reads no source: leave out `init` and "
-            "`source_loader`, or use reference='source'"
+            "`start='model'` starts from the model itself and reads no reference: leave out `init` and "
+            "`reference_loader`, or use start='fresh'"
         )
-    if reference == "source" and source_loader is None:
+    if start == "fresh" and reference_loader is None:
         raise GdscoreError(
-            "`reference='source'` needs `source_loader` with labels; where there is none use reference='pretrained'"
+            "`start='fresh'` needs `reference_loader` with labels; where there is none use start='model'"
         )
     where = device_of(model, device)
 
@@ -141,30 +141,30 @@ def projnorm(
         given = working_copy(model, where)
         target, n_classes = predicted(given, collected(loader, seed, where), batch_size, logits)
         runs = [target]
-        if source_loader is not None:
-            source = collected(source_loader, seed, where, labelled=True, name="source_loader")
-            runs.append(checked(source, n_classes))
-        start = given if init is None else _initialised(init, seed, where)
+        if reference_loader is not None:
+            reference = collected(reference_loader, seed, where, labelled=True, name="reference_loader")
+            runs.append(checked(reference, n_classes))
+        initial = given if init is None else _initialised(init, seed, where)
         for rows in runs:
-            _, classes = predicted(start, rows[:1], 1, logits)
+            _, classes = predicted(initial, rows[:1], 1, logits)
             if classes != n_classes:
                 raise GdscoreError(f"Expected `init` to make a network of {n_classes} classes, but it has {classes}")
         ends = []
         with progress_bar(steps * sum(min(batch_size, len(rows)) for rows in runs), progress) as advance:
             for rows in runs:
-                trainer = Trainer(copy.deepcopy(start).train(), lr, momentum, logits)
+                trainer = Trainer(copy.deepcopy(initial).train(), lr, momentum, logits)
                 with seeded(seed, where):
                     _train(trainer, rows, steps, batch_size, seed, advance)
                 ends.append(trainer.model)
-        return _distance(start if len(ends) == 1 else ends[1], ends[0])
+        return _distance(initial if len(ends) == 1 else ends[1], ends[0])
 
 
 def _initialised(init: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
     with seeded(seed, device):
-        start = init() if callable(init) and not isinstance(init, nn.Module) else None
-    if not isinstance(start, nn.Module):
+        initial = init() if callable(init) and not isinstance(init, nn.Module) else None
+    if not isinstance(initial, nn.Module):
         raise GdscoreError("Expected `init` to be a function without arguments that returns an nn.Module")
-    return working_copy(start, device)
+    return working_copy(initial, device)
 
 
 def _train(

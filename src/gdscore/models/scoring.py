@@ -21,7 +21,7 @@ def score(
     loader: Iterable[Any],
     *,
     scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
-    source: Iterable[Any] | None = None,
+    reference: Iterable[Any] | None = None,
     peer: nn.Module | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
@@ -36,7 +36,7 @@ def score(
         The data in question, as for `extract`.
     scores : iterable of names, or mapping of names to options, optional
         Scores to compute; by default all that are possible.
-    source : iterable of batches, optional
+    reference : iterable of batches, optional
         Validation data of the training distribution, labelled where scores need it; one more pass.
     peer : nn.Module, optional
         An independently trained model, for ``agreescore``.
@@ -57,16 +57,16 @@ def score(
     >>> model = torch.nn.Linear(8, 3)
     >>> table = models.score(model, [torch.randn(256, 8)], scores=["confscore", "atc"])
     >>> sorted(table), table.skipped
-    (['confscore'], {'atc': 'needs labelled source data'})
+    (['confscore'], {'atc': 'needs labelled reference data'})
     """
-    if source is not None:
-        check_loader(source, "source")
+    if reference is not None:
+        check_loader(reference, "reference")
     target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
-    # No score learns from the model's second opinion on the source.
+    # No score learns from the model's second opinion on the reference.
     plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options
-    reference = None if source is None else extract(model, source, **plain)
+    reference = None if reference is None else extract(model, reference, **plain)
     with kept_casts(model, options.get("autocast")):
-        return score_all(target, source=reference, scores=scores)
+        return score_all(target, reference=reference, scores=scores)
 
 
 def kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:

@@ -55,7 +55,7 @@ def interval_figure(targets: Targets, *, min_accuracy: float | None = None) -> F
     intervals = [(t.estimate.low, t.estimate.accuracy, t.estimate.high) for t in shown]
     figure, axes = _intervals(intervals, [t.name for t in shown])
     axes.set_xlabel("estimated accuracy")
-    axes.axvline(shown[0].estimate.source_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
+    axes.axvline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
     if min_accuracy is not None:
         axes.axvline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)
     return figure
@@ -81,7 +81,7 @@ def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = N
     axes.vlines(times, low, high, color=LIGHT["accent"], alpha=0.45, linewidth=1)
     axes.plot(times, middle, color=LIGHT["accent"], linewidth=1.6)
     axes.plot(times, middle, "o", color=LIGHT["accent"], markersize=5, markeredgecolor=LIGHT["paper"])
-    axes.axhline(shown[0].estimate.source_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
+    axes.axhline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
     if min_accuracy is not None:
         axes.axhline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)
     locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError, nearest
-from gdscore.metasets.families import parts_of
 from gdscore.report.style import LIGHT, blank, family_styles, kinds_of, log_axis, percent_axis
 from gdscore.report.target import Target, Targets, as_targets
+from gdscore.shifts.families import parts_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,7 @@ def left_out(estimator: AccuracyEstimator) -> LeftOut:
 
 
 def chosen_score(estimator: AccuracyEstimator) -> str:
-    """Score the estimate rests on; of several, the one whose order of the meta-sets is nearest to that of accuracy."""
+    """Score that orders the shifted sets most like their accuracy does."""
     scores, accuracy = estimator.calibration_.scores, estimator.calibration_.accuracy
     return max(scores, key=lambda name: abs(_rank_correlation(scores[name], accuracy) or 0.0))
 
@@ -68,7 +68,7 @@ def chosen_score(estimator: AccuracyEstimator) -> str:
 def calibration_figure(
     estimator: AccuracyEstimator, targets: Targets = (), score: str | None = None, *, legend: bool = True
 ) -> Figure:
-    """One score against the true accuracy of every meta-set, coloured by kind, with the targets in it.
+    """One score against the true accuracy of every shifted set, coloured by kind, with the targets in it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def calibration_figure(
     if values.min() > 0 and values.max() > 50 * values.min():
         log_axis(axes, float(values.max() / values.min()))
     axes.set_xlabel(score)
-    axes.set_ylabel("true accuracy of meta-sets")
+    axes.set_ylabel("true accuracy of shifted sets")
     percent_axis(axes, "y")
     if legend:
         _legend(figure, seen.families)
@@ -128,7 +128,7 @@ def prediction_figure(estimator: AccuracyEstimator, targets: Targets = (), *, le
     axes.plot(edge, edge, color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
     _scatter(axes, seen.families, seen.predicted, seen.accuracy)
     axes.set_xlabel("predicted with the set’s family left out")
-    axes.set_ylabel("true accuracy of meta-sets")
+    axes.set_ylabel("true accuracy of shifted sets")
     percent_axis(axes, "x")
     percent_axis(axes, "y")
     if legend:

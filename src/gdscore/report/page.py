@@ -150,11 +150,11 @@ def _figures(
     made: dict[str, tuple[Figure, str]] = {
         "calibration": (
             calibration_figure(estimator, marked, score, legend=False),
-            f"{score} against the true accuracy of the meta-sets, with the estimate",
+            f"{score} against the true accuracy of the shifted sets, with the estimate",
         ),
         "prediction": (
             prediction_figure(estimator, targets, legend=False),
-            "Accuracy predicted without a meta-set's family against its true accuracy",
+            "Accuracy predicted without a shifted set's family against its true accuracy",
         ),
         "reliability": (reliability_figure(estimator), "Accuracy against confidence on the reference"),
     }

@@ -32,7 +32,7 @@ class Target:
     Examples
     --------
     >>> from gdscore import Estimate
-    >>> Target("may.parquet", Estimate(0.8, 0.7, 0.9, level=0.9, n=500, source_accuracy=0.95)).estimate.accuracy
+    >>> Target("may.parquet", Estimate(0.8, 0.7, 0.9, level=0.9, n=500, reference_accuracy=0.95)).estimate.accuracy
     0.8
     """
 

@@ -53,7 +53,7 @@ def verdict(estimate: Estimate, min_accuracy: float) -> str:
     Examples
     --------
     >>> from gdscore import Estimate
-    >>> verdict(Estimate(0.83, 0.78, 0.88, level=0.9, n=500, source_accuracy=0.95), 0.8)
+    >>> verdict(Estimate(0.83, 0.78, 0.88, level=0.9, n=500, reference_accuracy=0.95), 0.8)
     'Probably above the threshold of 80%: the estimate is, but the interval reaches below it.'
     """
     threshold = percent(number("min_accuracy", min_accuracy, least=0, most=1))

@@ -18,14 +18,14 @@ def counts_of(names: Collection[str]) -> list[str]:
 
 
 def checked_shape(
-    rows: Outputs, names: Collection[str], source: Mapping[str, int | None], before: Mapping[str, int | None]
+    rows: Outputs, names: Collection[str], reference: Mapping[str, int | None], before: Mapping[str, int | None]
 ) -> dict[str, int | None]:
-    """Counts of the named arrays of the rows; one that differs from the source or the rows before is an error."""
+    """Counts of the named arrays of the rows; one that differs from the reference or the rows before is an error."""
     shape: dict[str, int | None] = {what: getattr(rows, what) for what in counts_of(names)}
-    for what, there in source.items():
+    for what, there in reference.items():
         if shape[what] != there:
             kind = what.removeprefix("n_")
-            raise GdscoreError(f"Expected {there} {kind} as in the source, but the outputs have {shape[what]}")
+            raise GdscoreError(f"Expected {there} {kind} as in the reference, but the outputs have {shape[what]}")
     for what, seen in before.items():
         if shape[what] != seen:
             raise GdscoreError(f"Expected {what} to stay {seen} as in the rows before, but got {shape[what]}")

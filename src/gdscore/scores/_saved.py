@@ -63,7 +63,7 @@ class SavedScore(NamedTuple):
         with whole():
             name, options = str(state["name"]), json.loads(state["options"])
             rows, chunks, unsound = (int(state[key]) for key in ("rows", "chunks", "unsound"))
-            for part in ("shape", "source_shape"):
+            for part in ("shape", "reference_shape"):
                 parts[part] = {entry: int(value) for entry, value in parts.get(part, {}).items()}
         return cls(name, options, rows, chunks, unsound if unsound >= 0 else None, parts)
 

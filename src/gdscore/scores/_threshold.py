@@ -1,4 +1,4 @@
-"""The threshold of ATC and COTT: as much of the source below it as the model gets wrong there."""
+"""The threshold of ATC and COTT: as much of the reference below it as the model gets wrong there."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ __all__ = ["ATC"]
 
 @register_score("atc")
 class ATC(MeanScore):
-    r"""Share of rows at least as certain as a threshold learned on the source (Garg et al., ICLR 2022): an accuracy.
+    r"""Share of rows at least as certain as a threshold learned on the reference (Garg et al., ICLR 2022): an accuracy.
 
-    .. math:: \frac1m \sum_i [s_i \ge t], \qquad t:\ \frac1n \sum_j [s^{source}_j < t] = \mathrm{err}_{source}
+    .. math:: \frac1m \sum_i [s_i \ge t], \qquad t:\ \frac1n \sum_j [s^{reference}_j < t] = \mathrm{err}_{reference}
 
-    On the source itself it returns the source accuracy (ties aside).
+    On the reference itself it returns the reference accuracy (ties aside).
 
     Parameters
     ----------
@@ -30,17 +30,17 @@ class ATC(MeanScore):
         What s is: the negative ``entropy`` or the ``confidence``.
     variant : str, default "default"
         ``published``: the threshold is the score of the row *before*, which adds 1/n to the accuracy, and 0 where
-        the source has no error, which makes the accuracy by ``entropy`` 0 % then.
+        the reference has no error, which makes the accuracy by ``entropy`` 0 % then.
 
     Examples
     --------
     >>> import numpy as np, gdscore
     >>> val = gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0]), labels=np.array([0, 1, 2, 0]))
-    >>> gdscore.score("atc", val, source=val), gdscore.score("atc", val[2:], source=val)
+    >>> gdscore.score("atc", val, reference=val), gdscore.score("atc", val[2:], reference=val)
     (0.75, 0.5)
     """
 
-    source_inputs = frozenset({"logits", "labels"})
+    reference_inputs = frozenset({"logits", "labels"})
     learned = ("threshold_",)
 
     def __init__(self, *, score: str = "entropy", variant: str = "default") -> None:
@@ -54,12 +54,12 @@ class ATC(MeanScore):
         # Minus (1 − c) orders rows as c does, also where c rounds to 1; the released threshold 0 is one of c itself.
         return chunk.confidence if self.variant == "published" else -chunk.doubt
 
-    def measure_source(self, chunk: Outputs) -> Stats:
+    def measure_reference(self, chunk: Outputs) -> Stats:
         """Scores of the rows, on the host, and number of errors."""
         correct = arrays.to_numpy(chunk.correct)
         return {"scores": arrays.to_numpy(self._certainty(chunk)), "errors": np.asarray(np.sum(~correct))}
 
-    def combine_source(self, first: Stats, second: Stats) -> Stats:
+    def combine_reference(self, first: Stats, second: Stats) -> Stats:
         """All scores and all errors."""
         return {
             "scores": np.concatenate([first["scores"], second["scores"]]),
@@ -67,7 +67,7 @@ class ATC(MeanScore):
         }
 
     def learn(self, stats: HostStats) -> None:
-        """Threshold with the source error below it."""
+        """Threshold with the reference error below it."""
         scores, errors = stats["scores"], int(stats["errors"])
         if self.variant == "published":
             self.threshold_ = float(np.sort(scores)[errors - 1]) if errors else 0.0

@@ -45,8 +45,8 @@ class Score:
         Name in the registry.
     inputs : frozenset of str
         Arrays that the `Outputs` given to `update` must hold.
-    source_inputs : frozenset of str
-        Arrays that the source given to `fit` must hold; empty where no source is needed.
+    reference_inputs : frozenset of str
+        Arrays that the reference given to `fit` must hold; empty where no reference is needed.
     learned : tuple of str
         Attributes that `fit` sets; their names end in ``_``.
     higher_is_better : bool
@@ -55,7 +55,7 @@ class Score:
 
     name: ClassVar[str] = ""
     inputs: frozenset[str] = frozenset({"logits"})
-    source_inputs: frozenset[str] = frozenset()
+    reference_inputs: frozenset[str] = frozenset()
     learned: ClassVar[tuple[str, ...]] = ()
     higher_is_better: bool = True
     chunk_rows: int = CHUNK_ROWS
@@ -74,16 +74,16 @@ class Score:
         """Turn statistics, now NumPy arrays on the host, into the number."""
         raise NotImplementedError
 
-    def measure_source(self, chunk: Outputs) -> Stats:
-        """Statistics of a chunk of source rows."""
+    def measure_reference(self, chunk: Outputs) -> Stats:
+        """Statistics of a chunk of reference rows."""
         raise NotImplementedError
 
-    def combine_source(self, first: Stats, second: Stats) -> Stats:
-        """Statistics of the source rows of both; by default every entry is a sum."""
+    def combine_reference(self, first: Stats, second: Stats) -> Stats:
+        """Statistics of the reference rows of both; by default every entry is a sum."""
         return {name: first[name] + second[name] for name in second}
 
     def learn(self, stats: HostStats) -> None:
-        """Set the attributes named in ``learned`` from the statistics of the source."""
+        """Set the attributes named in ``learned`` from the statistics of the reference."""
         raise NotImplementedError
 
     def caution(self) -> str | None:
@@ -93,14 +93,14 @@ class Score:
     # -- what every score can do ----------------------------------------------------------------------------
 
     def __init__(self) -> None:
-        self.source_shape: dict[str, int | None] = {}
+        self.reference_shape: dict[str, int | None] = {}
         self.reset()
 
     @property
     def needs(self) -> frozenset[str]:
-        """Everything the caller must have: arrays of the outputs, ``source`` and ``source_labels``."""
-        source = {"source"} if self.source_inputs else set()
-        return self.inputs | source | ({"source_labels"} if "labels" in self.source_inputs else set())
+        """Everything the caller must have: arrays of the outputs, ``reference`` and ``reference_labels``."""
+        reference = {"reference"} if self.reference_inputs else set()
+        return self.inputs | reference | ({"reference_labels"} if "labels" in self.reference_inputs else set())
 
     @property
     def options(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Score:
 
     @property
     def fitted(self) -> bool:
-        """Whether the score has the source it needs."""
+        """Whether the score has the reference it needs."""
         return all(hasattr(self, name) for name in self.learned)
 
     @property
@@ -144,9 +144,9 @@ class Score:
         self._names: frozenset[str] | None = None
         return self
 
-    def fit(self, source: Outputs | Iterable[Outputs]) -> Score:
+    def fit(self, reference: Outputs | Iterable[Outputs]) -> Score:
         """Learn from validation data of the training distribution, where the score needs any; forgets all rows."""
-        failure = fit_together([self], source).get(self.name)
+        failure = fit_together([self], reference).get(self.name)
         if failure:
             raise GdscoreError(failure)
         return self
@@ -192,7 +192,7 @@ class Score:
         """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
         parts: dict[str, Mapping[str, Any]] = {
             "shape": self._shape,
-            "source_shape": self.source_shape,
+            "reference_shape": self.reference_shape,
             "learned": {key: getattr(self, key) for key in self.learned if self.fitted},
             "stats": {key: arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
             **{label: rows.to_numpy().arrays for label, rows in self._kept_rows().items() if rows is not None},
@@ -211,7 +211,7 @@ class Score:
         for entry, value in parts.get("learned", {}).items():
             setattr(self, entry, value)
         self._stats = {k: np.asarray(v) for k, v in parts["stats"].items()} if "stats" in parts else None
-        self._shape, self.source_shape = dict(parts["shape"]), dict(parts["source_shape"])
+        self._shape, self.reference_shape = dict(parts["shape"]), dict(parts["reference_shape"])
         self._counted, self._chunks = saved.rows, saved.chunks
         self._unsound = None if saved.unsound is None else np.asarray(saved.unsound)
         self._restore_rows(kept)
@@ -233,15 +233,17 @@ class Score:
                 f"`{self.name}` needs `{'`, `'.join(missing)}`, but the outputs hold only {', '.join(outputs.arrays)}"
             )
         if not self.fitted:
-            labelled = "labelled " if "labels" in self.source_inputs else ""
-            raise GdscoreError(f"`{self.name}` needs {labelled}source data: call fit(source) first, or pass source=")
-        shape = checked_shape(outputs, self.inputs, self.source_shape, self._shape)
+            labelled = "labelled " if "labels" in self.reference_inputs else ""
+            raise GdscoreError(
+                f"`{self.name}` needs {labelled}reference data: call fit(reference) first, or pass reference="
+            )
+        shape = checked_shape(outputs, self.inputs, self.reference_shape, self._shape)
         self._names = checked_names(outputs, self.inputs, self._names)
         self._shape = shape
 
-    def compared_with_source(self) -> list[str]:
-        """Which of ``n_classes`` and ``n_features`` must be the source's."""
-        return counts_of(self.inputs & self.source_inputs)
+    def compared_with_reference(self) -> list[str]:
+        """Which of ``n_classes`` and ``n_features`` must be the reference's."""
+        return counts_of(self.inputs & self.reference_inputs)
 
     def absorb(self, chunk: Outputs) -> None:
         """Add one whole chunk to the statistics."""
@@ -319,7 +321,7 @@ class Score:
         for name in self.learned:
             here, there = getattr(self, name, None), getattr(other, name, None)
             if not np.array_equal(np.asarray(here), np.asarray(there)):
-                raise GdscoreError(f"Expected scores fitted on the same source to merge, but `{name}` differs")
+                raise GdscoreError(f"Expected scores fitted on the same reference to merge, but `{name}` differs")
         for what, seen in self._shape.items():
             if other.n_rows and other._shape.get(what) != seen:
                 raise GdscoreError(f"Expected equal {what} to merge, but got {seen} and {other._shape.get(what)}")

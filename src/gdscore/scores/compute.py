@@ -21,7 +21,7 @@ def score(
     outputs: Outputs | Iterable[Outputs],
     /,
     *,
-    source: Outputs | Iterable[Outputs] | None = None,
+    reference: Outputs | Iterable[Outputs] | None = None,
     **options: Any,
 ) -> float:
     """Score of one set of rows.
@@ -32,7 +32,7 @@ def score(
         Name of the score, see `list_scores`.
     outputs : Outputs or iterable of Outputs
         What the classifier said.
-    source : Outputs or iterable of Outputs, optional
+    reference : Outputs or iterable of Outputs, optional
         Validation outputs, labelled where the score needs labels; ignored by scores that need none.
     **options
         Options of the score.
@@ -45,8 +45,8 @@ def score(
     0.0
     """
     made = create_score(name, **options)
-    if made.source_inputs and source is not None:
-        made.fit(source)
+    if made.reference_inputs and reference is not None:
+        made.fit(reference)
     for part in stream(outputs, "outputs"):
         made.update(part)
     return made.compute()
@@ -63,16 +63,16 @@ class ScoreTable(dict[str, float]):
 def score_all(
     outputs: Outputs | Iterable[Outputs],
     *,
-    source: Outputs | Iterable[Outputs] | None = None,
+    reference: Outputs | Iterable[Outputs] | None = None,
     scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ScoreTable:
-    """All scores that the data allow, in one pass over target and source.
+    """All scores that the data allow, in one pass over target and reference.
 
     Parameters
     ----------
     outputs : Outputs or iterable of Outputs
         What the classifier said about the target rows.
-    source : Outputs or iterable of Outputs, optional
+    reference : Outputs or iterable of Outputs, optional
         Validation outputs, labelled if possible.
     scores : iterable of names, or mapping of names to options, optional
         Scores to compute; all by default.
@@ -95,12 +95,12 @@ def score_all(
     options = wanted if isinstance(wanted, Mapping) else {name: {} for name in wanted}
     made = {name: create_score(name, **(chosen or {})) for name, chosen in options.items()}
     target, has = _peek(outputs, "outputs")
-    source_has: frozenset[str] | None = None
-    if source is not None:
-        source, source_has = _peek(source, "source")
-    skipped = {name: why for name, s in made.items() if (why := _missing(s, has, source_has))}
+    reference_has: frozenset[str] | None = None
+    if reference is not None:
+        reference, reference_has = _peek(reference, "reference")
+    skipped = {name: why for name, s in made.items() if (why := _missing(s, has, reference_has))}
     running = {name: s for name, s in made.items() if name not in skipped}
-    skipped |= fit_together(running.values(), source)
+    skipped |= fit_together(running.values(), reference)
     running = {name: s for name, s in running.items() if name not in skipped}
     run_together(list(running.values()), target)
     values: dict[str, float] = {}
@@ -118,15 +118,15 @@ def _peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Output
     return itertools.chain([first], parts), first.has
 
 
-def _missing(score: Score, has: frozenset[str], source_has: frozenset[str] | None) -> str:
+def _missing(score: Score, has: frozenset[str], reference_has: frozenset[str] | None) -> str:
     absent = sorted(score.inputs - has)
     if "network" in absent:
         return f"needs the network itself: gdscore.models.{score.name}"
     words = [", ".join(absent)] if absent else []
-    if score.source_inputs and source_has is None:
-        words.append("labelled source data" if "labels" in score.source_inputs else "source data")
-    elif source_has is not None and score.source_inputs - source_has:
-        words.append(f"{', '.join(sorted(score.source_inputs - source_has))} of the source")
+    if score.reference_inputs and reference_has is None:
+        words.append("labelled reference data" if "labels" in score.reference_inputs else "reference data")
+    elif reference_has is not None and score.reference_inputs - reference_has:
+        words.append(f"{', '.join(sorted(score.reference_inputs - reference_has))} of the reference")
     return f"needs {' and '.join(words)}" if words else ""
 
 

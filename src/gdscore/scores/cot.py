@@ -24,12 +24,12 @@ PUBLISHED_BATCH = 10_000
 
 @register_score("cot")
 class COT(SampleScore):
-    r"""Cost of transporting the predictions to the source's class mix (Lu et al., NeurIPS 2023): an error rate.
+    r"""Cost of transporting the predictions to the reference's class mix (Lu et al., NeurIPS 2023): an error rate.
 
     .. math:: \min_\pi \sum_{ik} \pi_{ik}\, \tfrac12\|S_i - e_k\|_1, \quad \sum_k \pi_{ik} = \tfrac1m,
               \quad \sum_i \pi_{ik} = q_k
 
-    with q the share of each class among the source's labels. Falls with accuracy. Solved as an m×K problem, exactly,
+    with q the share of each class among the reference's labels. Falls with accuracy. Solved as an m×K problem, exactly,
     on the k rows of smallest hash; `sampling_error` bounds what more rows than that leave open.
 
     Parameters
@@ -49,11 +49,11 @@ class COT(SampleScore):
     >>> import numpy as np, gdscore
     >>> val = gdscore.Outputs(logits=np.eye(4), labels=np.array([0, 1, 2, 3]))
     >>> one_sided = gdscore.Outputs(logits=np.array([[9.0, 0, 0, 0]] * 40))
-    >>> round(gdscore.score("cot", one_sided, source=val), 3)
+    >>> round(gdscore.score("cot", one_sided, reference=val), 3)
     0.75
     """
 
-    source_inputs = frozenset({"logits", "labels"})
+    reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar[tuple[str, ...]] = ("class_weights_",)
     higher_is_better = False
 
@@ -65,7 +65,7 @@ class COT(SampleScore):
         self.sample_limit = math.inf if variant == "published" else k
         super().__init__()
 
-    def measure_source(self, chunk: Outputs) -> Stats:
+    def measure_reference(self, chunk: Outputs) -> Stats:
         """Rows of each class."""
         return {"class_counts": class_counts(chunk)}
 

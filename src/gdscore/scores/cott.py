@@ -21,12 +21,12 @@ __all__ = ["COTT"]
 
 @register_score("cott")
 class COTT(COT):
-    r"""Share of rows that are cheap to transport to the source's class mix (Lu et al., NeurIPS 2023): an accuracy.
+    r"""Share of rows that are cheap to transport to the reference's class mix (Lu et al., NeurIPS 2023): an accuracy.
 
     .. math:: \frac1m \sum_i [\, 1 - S_{i\,k(i)} \le t \,]
 
     with k(i) the class that the plan of `COT` sends most of row i to (the smallest of equals), and t such that on the
-    source the share of dearer rows equals the source error. Rises with accuracy.
+    reference the share of dearer rows equals the reference error. Rises with accuracy.
 
     Parameters
     ----------
@@ -34,26 +34,26 @@ class COTT(COT):
         As for `COT`.
     variant : str, default "default"
         ``published``: as for `COT`, and the threshold is the cost of the row *before*, which adds 1/n to the accuracy;
-        the smallest cost where the source has no error.
+        the smallest cost where the reference has no error.
 
     Examples
     --------
     >>> import numpy as np, gdscore
     >>> val = gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0]), labels=np.array([0, 1, 2, 0]))
     >>> new = gdscore.Outputs(logits=np.diag([4.0, 3.0, 2.0, 1.0])[[0, 1, 2, 3] * 10])
-    >>> gdscore.score("cott", new, source=val)  # class 3 is not in the source: its rows are dear
+    >>> gdscore.score("cott", new, reference=val)  # class 3 is not in the reference: its rows are dear
     0.75
     """
 
     learned = ("class_weights_", "threshold_")
     higher_is_better = True
 
-    def measure_source(self, chunk: Outputs) -> Stats:
+    def measure_reference(self, chunk: Outputs) -> Stats:
         """Rows of each class, errors, and a sample of the rows."""
         errors = np.asarray(np.sum(~arrays.to_numpy(chunk.correct)))
         return {"class_counts": class_counts(chunk), "errors": errors, **sample_of(chunk)}
 
-    def combine_source(self, first: Stats, second: Stats) -> Stats:
+    def combine_reference(self, first: Stats, second: Stats) -> Stats:
         """Sums, and the sample of the union."""
         sums = ("class_counts", "errors")
         sample = bottom_k([{n: v for n, v in s.items() if n not in sums} for s in (first, second)], self.k)
@@ -64,7 +64,7 @@ class COTT(COT):
         }
 
     def learn(self, stats: HostStats) -> None:
-        """Class shares, and the threshold with the source error below it."""
+        """Class shares, and the threshold with the reference error below it."""
         super().learn(stats)
         plan, rows, counts = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()

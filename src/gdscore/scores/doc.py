@@ -13,7 +13,7 @@ __all__ = ["DoC"]
 
 @register_score("doc")
 class DoC(MeanScore):
-    r"""Source accuracy less the fall in mean confidence (Guillory et al., ICCV 2021): an accuracy.
+    r"""Reference accuracy less the fall in mean confidence (Guillory et al., ICCV 2021): an accuracy.
 
     .. math:: \mathrm{acc}_s - \big(\overline{c}_s - \overline{c}_t\big)
 
@@ -23,27 +23,27 @@ class DoC(MeanScore):
     --------
     >>> import numpy as np, gdscore
     >>> val = gdscore.Outputs(logits=2 * np.eye(4), labels=np.array([0, 1, 2, 0]))
-    >>> gdscore.score("doc", val, source=val)
+    >>> gdscore.score("doc", val, reference=val)
     0.75
     """
 
-    source_inputs = frozenset({"logits", "labels"})
-    learned = ("source_accuracy_", "source_confidence_")
+    reference_inputs = frozenset({"logits", "labels"})
+    learned = ("reference_accuracy_", "reference_confidence_")
 
-    def measure_source(self, chunk: Outputs) -> Stats:
+    def measure_reference(self, chunk: Outputs) -> Stats:
         """Sums of confidence and of correctness."""
         correct = mean_stats(chunk.correct)
         return {**mean_stats(chunk.confidence), "correct": correct["total"]}
 
     def learn(self, stats: HostStats) -> None:
-        """Accuracy and mean confidence of the source."""
-        self.source_accuracy_ = float(stats["correct"] / stats["rows"])
-        self.source_confidence_ = float(stats["total"] / stats["rows"])
+        """Accuracy and mean confidence of the reference."""
+        self.reference_accuracy_ = float(stats["correct"] / stats["rows"])
+        self.reference_confidence_ = float(stats["total"] / stats["rows"])
 
     def row_values(self, chunk: Outputs) -> Array:
         """Confidence of each row."""
         return chunk.confidence
 
     def finish(self, stats: HostStats) -> float:
-        """Source accuracy moved by the difference of the mean confidences."""
-        return self.source_accuracy_ - (self.source_confidence_ - super().finish(stats))
+        """Reference accuracy moved by the difference of the mean confidences."""
+        return self.reference_accuracy_ - (self.reference_confidence_ - super().finish(stats))

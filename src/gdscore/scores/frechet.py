@@ -1,4 +1,4 @@
-"""Fréchet: distance of the features of target and source."""
+"""Fréchet: distance of the features of target and reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Frechet"]
 
 @register_score("frechet")
 class Frechet(Score):
-    r"""Fréchet distance of Gaussians fitted to source and target features (Deng and Zheng, CVPR 2021).
+    r"""Fréchet distance of Gaussians fitted to reference and target features (Deng and Zheng, CVPR 2021).
 
     .. math:: \|\mu_s-\mu_t\|^2 + \operatorname{Tr}\big(\Sigma_s + \Sigma_t - 2(\Sigma_s\Sigma_t)^{1/2}\big)
 
@@ -38,17 +38,17 @@ class Frechet(Score):
     --------
     >>> import numpy as np, gdscore
     >>> x = np.random.default_rng(0).normal(size=(100, 3))
-    >>> source, target = gdscore.Outputs(features=x), gdscore.Outputs(features=x + [3.0, 0.0, 4.0])
-    >>> round(gdscore.score("frechet", target, source=source), 6)
+    >>> reference, target = gdscore.Outputs(features=x), gdscore.Outputs(features=x + [3.0, 0.0, 4.0])
+    >>> round(gdscore.score("frechet", target, reference=reference), 6)
     25.0
-    >>> round(gdscore.score("frechet", target, source=source, squared=False), 6)
+    >>> round(gdscore.score("frechet", target, reference=reference, squared=False), 6)
     5.0
     """
 
     inputs = frozenset({"features"})
-    source_inputs = frozenset({"features"})
+    reference_inputs = frozenset({"features"})
     higher_is_better = False
-    learned = ("source_mean_", "source_covariance_")
+    learned = ("reference_mean_", "reference_covariance_")
     # Adding up D×D matrices costs a third of making one of 1024 rows; larger chunks do it more rarely.
     chunk_rows = 4 * CHUNK_ROWS
 
@@ -80,22 +80,22 @@ class Frechet(Score):
         moment += shift[:, None] * (weight * shift)[None, :]
         return {"rows": rows, "mean": first["mean"] + shift * (second["rows"] / rows), "moment": moment}
 
-    measure_source, combine_source = measure, combine
+    measure_reference, combine_reference = measure, combine
 
     def learn(self, stats: HostStats) -> None:
-        """Mean and covariance of the source."""
-        self.source_mean_, self.source_covariance_ = _gaussian(stats, "source")
+        """Mean and covariance of the reference."""
+        self.reference_mean_, self.reference_covariance_ = _gaussian(stats, "reference")
 
     def finish(self, stats: HostStats) -> float:
         """Distance of the two Gaussians, by eigenvalues of a symmetric matrix rather than a matrix root."""
         mean, covariance = _gaussian(stats, "target")
-        source = self.source_covariance_
-        between = float(np.square(mean - self.source_mean_).sum())
-        values, vectors = np.linalg.eigh(source)
+        reference = self.reference_covariance_
+        between = float(np.square(mean - self.reference_mean_).sum())
+        values, vectors = np.linalg.eigh(reference)
         root = vectors * np.sqrt(np.clip(values, 0, None))
         # Eigenvalues of rootᵀ Σ_t root are those of Σ_s Σ_t.
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root.T @ covariance @ root), 0, None)).sum()
-        within = float(np.trace(source) + np.trace(covariance) - 2 * cross)
+        within = float(np.trace(reference) + np.trace(covariance) - 2 * cross)
         return (between if self.squared else np.sqrt(between)) + max(within, 0.0)
 
     def caution(self) -> str | None:

@@ -13,7 +13,7 @@ __all__ = ["create_score", "list_scores", "register_score", "restore_score", "sc
 
 _REGISTRY: dict[str, type[Score]] = {}
 _ARRAYS = ("logits", "features", "labels", "peer_logits", "batch_logits", "rotation_logits")
-_NEEDS = (*_ARRAYS, "source", "source_labels", "network")
+_NEEDS = (*_ARRAYS, "reference", "reference_labels", "network")
 
 S = TypeVar("S", bound=type[Score])
 
@@ -61,7 +61,7 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
     ----------
     needs : str or collection of str, optional
         What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``batch_logits``,
-        ``rotation_logits``, ``source`` (validation outputs), ``source_labels`` (the same with labels), ``network``.
+        ``rotation_logits``, ``reference`` (outputs), ``reference_labels`` (with labels), ``network``.
 
     Examples
     --------
@@ -77,8 +77,8 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
     for need in has:
         if need not in _NEEDS:
             raise GdscoreError(f"Unknown need {need!r}: {nearest(str(need), _NEEDS)}")
-    if "source_labels" in has:
-        has.add("source")
+    if "reference_labels" in has:
+        has.add("reference")
     return sorted(name for name, cls in _REGISTRY.items() if cls().needs <= has)
 
 

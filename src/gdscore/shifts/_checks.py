@@ -7,7 +7,7 @@ from typing import Any
 
 from gdscore._arrays import Array, full_precision, is_array, namespace
 from gdscore.errors import GdscoreError, nearest
-from gdscore.metasets._registry import FAMILIES, SEVERITIES, Family
+from gdscore.shifts._registry import FAMILIES, SEVERITIES, Family
 
 __all__ = ["check_images", "check_severity", "family_of"]
 

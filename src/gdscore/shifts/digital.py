@@ -1,4 +1,4 @@
-"""Digital: contrast, elastic transform, pixelate, JPEG, saturate. Parameters' sources: see `gdscore.metasets.noise`."""
+"""Digital: contrast, elastic transform, pixelate, JPEG, saturate. Parameters' sources: see `gdscore.shifts.noise`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._arrays import Array, like, namespace, to_numpy
-from gdscore.metasets import _resample as resample
-from gdscore.metasets._random import Draws
-from gdscore.metasets._registry import corruption
-from gdscore.metasets._textures import smooth_field
+from gdscore.shifts import _resample as resample
+from gdscore.shifts._random import Draws
+from gdscore.shifts._registry import corruption
+from gdscore.shifts._textures import smooth_field
 
 __all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate"]
 

@@ -1,4 +1,4 @@
-"""`MetaSet`: labelled outputs under one shift, to calibrate on."""
+"""`ShiftedSet`: labelled outputs under one shift, to calibrate on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = ["MetaSet"]
+__all__ = ["ShiftedSet"]
 
 
 @dataclass(frozen=True)
-class MetaSet:
+class ShiftedSet:
     """What the classifier said about labelled rows under one shift.
 
     Attributes
@@ -26,7 +26,7 @@ class MetaSet:
     --------
     >>> import numpy as np, gdscore
     >>> out = gdscore.Outputs(logits=np.eye(3), labels=np.arange(3))
-    >>> gdscore.MetaSet(out, family="fog").accuracy
+    >>> gdscore.ShiftedSet(out, family="fog").accuracy
     1.0
     """
 
@@ -35,7 +35,7 @@ class MetaSet:
 
     def __post_init__(self) -> None:
         if not isinstance(self.outputs, Outputs) or "labels" not in self.outputs.has:
-            raise GdscoreError("Expected a `MetaSet` of `gdscore.Outputs` with labels, but there are none")
+            raise GdscoreError("Expected a `ShiftedSet` of `gdscore.Outputs` with labels, but there are none")
         if not isinstance(self.family, str) or not self.family:
             raise GdscoreError(f"Expected `family` to be a name, but got {self.family!r}")
 

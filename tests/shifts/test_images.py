@@ -8,43 +8,43 @@ import numpy as np
 import pytest
 import torch
 
-from gdscore import GdscoreError, metasets
+from gdscore import GdscoreError, shifts
 
 X = np.random.default_rng(0).random((3, 3, 16, 16), dtype=np.float32)
 
 
 def test_names():
-    names = metasets.corruption_names()
+    names = shifts.corruption_names()
     assert len(names) == len(set(names)) == 19
     assert names[0] == "gaussian_noise"
     names.clear()
-    assert len(metasets.corruption_names()) == 19
+    assert len(shifts.corruption_names()) == 19
 
 
 def test_corruption_is_a_callable_with_a_family():
-    shift = metasets.Corruption("fog", 3)
+    shift = shifts.Corruption("fog", 3)
     assert shift.family == "fog"
-    np.testing.assert_array_equal(shift(X), metasets.corrupt(X, "fog", 3))
+    np.testing.assert_array_equal(shift(X), shifts.corrupt(X, "fog", 3))
     np.testing.assert_array_equal(shift(X[1:], start=1), shift(X)[1:])
     assert repr(shift) == "Corruption('fog', severity=3)"
-    assert repr(metasets.Corruption("fog", 3, seed=2)) == "Corruption('fog', severity=3, seed=2)"
-    assert shift == metasets.Corruption("fog", np.int64(3))
-    assert len({shift, metasets.Corruption("fog", 3)}) == 1
+    assert repr(shifts.Corruption("fog", 3, seed=2)) == "Corruption('fog', severity=3, seed=2)"
+    assert shift == shifts.Corruption("fog", np.int64(3))
+    assert len({shift, shifts.Corruption("fog", 3)}) == 1
     with pytest.raises(AttributeError):
         shift.severity = 4
 
 
 def test_corruptions():
-    shifts = metasets.corruptions()
-    assert len(shifts) == 152
-    assert [s.severity for s in shifts[:8]] == list(range(1, 9))
-    few = metasets.corruptions(iter([1, 5]), names=iter(["fog", "snow"]), seed=4)
+    chosen = shifts.corruptions()
+    assert len(chosen) == 152
+    assert [s.severity for s in chosen[:8]] == list(range(1, 9))
+    few = shifts.corruptions(iter([1, 5]), names=iter(["fog", "snow"]), seed=4)
     assert [(s.name, s.severity, s.seed) for s in few] == [("fog", 1, 4), ("fog", 5, 4), ("snow", 1, 4), ("snow", 5, 4)]
 
 
 def test_composition_applies_its_parts_in_turn():
-    parts = (metasets.Corruption("gaussian_noise", 2), metasets.Corruption("pixelate", 5))
-    both = metasets.Composition(parts)
+    parts = (shifts.Corruption("gaussian_noise", 2), shifts.Corruption("pixelate", 5))
+    both = shifts.Composition(parts)
     np.testing.assert_array_equal(both(X), parts[1](parts[0](X)))
     np.testing.assert_array_equal(both(X[1:], start=1), both(X)[1:])
     assert both.family == "gaussian_noise+pixelate"
@@ -54,22 +54,22 @@ def test_composition_applies_its_parts_in_turn():
 
 
 def test_compositions():
-    made = metasets.compositions()
+    made = shifts.compositions()
     assert len(made) == 100
     assert made[0].family == "+".join(p.name for p in made[0].parts)
-    assert made[:20] == metasets.compositions(20)
-    assert made != metasets.compositions(100, seed=1)
+    assert made[:20] == shifts.compositions(20)
+    assert made != shifts.compositions(100, seed=1)
     assert {len(c.parts) for c in made} == {2, 3}
     assert all(len({p.name for p in c.parts}) == len(c.parts) for c in made)
-    assert {p.name for c in made for p in c.parts} == set(metasets.corruption_names())
+    assert {p.name for c in made for p in c.parts} == set(shifts.corruption_names())
     assert {p.severity for c in made for p in c.parts} == {1, 2, 3, 4, 5}
     assert len({c.parts for c in made}) == 100
     assert len({c.parts[0].seed for c in made}) == 100
-    assert metasets.compositions(0) == []
+    assert shifts.compositions(0) == []
 
 
 def test_compositions_of_the_callers_choice():
-    made = metasets.compositions(30, severities=[8], names=["fog", "snow", "fog"], lengths=[1, 2])
+    made = shifts.compositions(30, severities=[8], names=["fog", "snow", "fog"], lengths=[1, 2])
     assert {p.name for c in made for p in c.parts} == {"fog", "snow"}
     assert {p.severity for c in made for p in c.parts} == {8}
     assert {len(c.parts) for c in made} == {1, 2}
@@ -77,7 +77,7 @@ def test_compositions_of_the_callers_choice():
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
 def test_compositions_stay_in_the_library(convert):
-    for shift in metasets.compositions(3, seed=2):
+    for shift in shifts.compositions(3, seed=2):
         got = shift(convert(X))
         assert type(got) is type(convert(X))
         assert got.shape == X.shape
@@ -109,42 +109,42 @@ def test_compositions_stay_in_the_library(convert):
 )
 def test_unusable_images_are_refused(images, message):
     with pytest.raises(GdscoreError, match=message):
-        metasets.corrupt(images, "contrast", 1)
+        shifts.corrupt(images, "contrast", 1)
 
 
 def test_a_little_over_one_is_forgiven():
-    got = metasets.corrupt(np.where(X > 0.9, 1.0005, X), "contrast", 1)
-    np.testing.assert_array_equal(got, metasets.corrupt(np.where(X > 0.9, 1.0, X), "contrast", 1))
+    got = shifts.corrupt(np.where(X > 0.9, 1.0005, X), "contrast", 1)
+    np.testing.assert_array_equal(got, shifts.corrupt(np.where(X > 0.9, 1.0, X), "contrast", 1))
 
 
 @pytest.mark.parametrize("severity", [0, 9, 2.0, True, "3", None])
 def test_unusable_severities_are_refused(severity):
     with pytest.raises(GdscoreError, match="integer from 1 to 8"):
-        metasets.corrupt(X, "fog", severity)
+        shifts.corrupt(X, "fog", severity)
 
 
 def test_unusable_options_are_refused():
     with pytest.raises(GdscoreError, match="Unknown corruption 'gausian_noise': did you mean 'gaussian_noise'"):
-        metasets.corrupt(X, "gausian_noise", 1)
+        shifts.corrupt(X, "gausian_noise", 1)
     with pytest.raises(GdscoreError, match="Unknown corruption 3"):
-        metasets.corruptions(names=[3])
+        shifts.corruptions(names=[3])
     with pytest.raises(GdscoreError, match="`start`"):
-        metasets.corrupt(X, "fog", 1, start=-1)
+        shifts.corrupt(X, "fog", 1, start=-1)
     with pytest.raises(GdscoreError, match="`seed`"):
-        metasets.corrupt(X, "fog", 1, seed=0.5)
+        shifts.corrupt(X, "fog", 1, seed=0.5)
     with pytest.raises(GdscoreError, match="`count`"):
-        metasets.compositions(-1)
+        shifts.compositions(-1)
     with pytest.raises(GdscoreError, match="at least as many names as the largest length"):
-        metasets.compositions(names=["fog"])
+        shifts.compositions(names=["fog"])
     with pytest.raises(GdscoreError, match="one or more `Corruption`"):
-        metasets.Composition(())
+        shifts.Composition(())
     with pytest.raises(GdscoreError, match="one or more `Corruption`"):
-        metasets.Composition(("fog",))
+        shifts.Composition(("fog",))
 
 
 def test_every_corruption_has_its_row_in_the_docs():
-    page = Path(__file__).parents[2] / "docs" / "metasets.md"
+    page = Path(__file__).parents[2] / "docs" / "shifts.md"
     rows = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == metasets.corruption_names()
+    assert rows == shifts.corruption_names()
     picture = page.parent / "images" / "corruptions.png"
     assert picture.stat().st_size < 600_000

@@ -10,9 +10,9 @@ import numpy as np
 from gdscore._arrays import Array
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
-from gdscore.metasets._checks import check_severity, family_of
-from gdscore.metasets._random import Draws
-from gdscore.metasets.shifts import Corruption, apply_in_turn, corruption_names
+from gdscore.shifts._checks import check_severity, family_of
+from gdscore.shifts._random import Draws
+from gdscore.shifts.images import Corruption, apply_in_turn, corruption_names
 
 __all__ = ["Composition", "compositions"]
 
@@ -25,8 +25,8 @@ class Composition:
 
     Examples
     --------
-    >>> from gdscore import metasets
-    >>> mist = metasets.Composition((metasets.Corruption("fog", 2), metasets.Corruption("pixelate", 4)))
+    >>> from gdscore import shifts
+    >>> mist = shifts.Composition((shifts.Corruption("fog", 2), shifts.Corruption("pixelate", 4)))
     >>> mist, mist.family
     (Composition(fog 2 → pixelate 4), 'fog+pixelate')
     """
@@ -73,8 +73,8 @@ def compositions(
 
     Examples
     --------
-    >>> from gdscore import metasets
-    >>> metasets.compositions(2)
+    >>> from gdscore import shifts
+    >>> shifts.compositions(2)
     [Composition(...), Composition(...)]
     """
     count, seed = integer("count", count, least=0), integer("seed", seed, least=0)

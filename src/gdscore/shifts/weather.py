@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog, brightness, spatter. Sources of the parameters: see `gdscore.metasets.noise`."""
+"""Weather: snow, frost, fog, brightness, spatter. Sources of the parameters: see `gdscore.shifts.noise`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._arrays import Array, like, namespace
-from gdscore.metasets import _resample as resample
-from gdscore.metasets._random import Draws
-from gdscore.metasets._registry import corruption
-from gdscore.metasets._textures import fractal
+from gdscore.shifts import _resample as resample
+from gdscore.shifts._random import Draws
+from gdscore.shifts._registry import corruption
+from gdscore.shifts._textures import fractal
 
 __all__ = ["brightness", "fog", "frost", "snow", "spatter"]
 

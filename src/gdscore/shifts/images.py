@@ -9,10 +9,10 @@ import numpy as np
 
 from gdscore._arrays import Array, concatenate, full_precision, namespace, on_host
 from gdscore._options import integer
-from gdscore.metasets import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
-from gdscore.metasets._checks import check_images, check_severity, family_of
-from gdscore.metasets._random import Draws
-from gdscore.metasets._registry import FAMILIES, SEVERITIES
+from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
+from gdscore.shifts._checks import check_images, check_severity, family_of
+from gdscore.shifts._random import Draws
+from gdscore.shifts._registry import FAMILIES, SEVERITIES
 
 __all__ = ["Corruption", "apply_in_turn", "corrupt", "corruption_names", "corruptions"]
 
@@ -26,8 +26,8 @@ def corruption_names() -> list[str]:
 
     Examples
     --------
-    >>> from gdscore import metasets
-    >>> metasets.corruption_names()[:4]
+    >>> from gdscore import shifts
+    >>> shifts.corruption_names()[:4]
     ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
     """
     groups = ("noise", "blur", "weather", "digital")
@@ -59,10 +59,10 @@ def corrupt(images: Array, name: str, severity: int, *, seed: int = 0, start: in
     Examples
     --------
     >>> import numpy as np
-    >>> from gdscore import metasets
+    >>> from gdscore import shifts
     >>> images = np.full((4, 3, 32, 32), 0.5)
-    >>> foggy = metasets.corrupt(images, "fog", 3)
-    >>> foggy.shape, bool((metasets.corrupt(images[2:], "fog", 3, start=2) == foggy[2:]).all())
+    >>> foggy = shifts.corrupt(images, "fog", 3)
+    >>> foggy.shape, bool((shifts.corrupt(images[2:], "fog", 3, start=2) == foggy[2:]).all())
     ((4, 3, 32, 32), True)
     """
     return Corruption(name, severity, seed)(images, start=start)
@@ -97,8 +97,8 @@ class Corruption:
     Examples
     --------
     >>> import numpy as np
-    >>> from gdscore import metasets
-    >>> shift = metasets.Corruption("contrast", 5)
+    >>> from gdscore import shifts
+    >>> shift = shifts.Corruption("contrast", 5)
     >>> shift, shift.family, float(shift(np.eye(8)[None, None]).max().round(3))
     (Corruption('contrast', severity=5), 'contrast', 0.256)
     """
@@ -133,8 +133,8 @@ def corruptions(
 
     Examples
     --------
-    >>> from gdscore import metasets
-    >>> len(metasets.corruptions()), metasets.corruptions(severities=[5], names=["fog"])
+    >>> from gdscore import shifts
+    >>> len(shifts.corruptions()), shifts.corruptions(severities=[5], names=["fog"])
     (152, [Corruption('fog', severity=5)])
     """
     severities = list(severities)

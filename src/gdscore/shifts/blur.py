@@ -1,13 +1,13 @@
-"""Blurs: defocus, glass, motion, zoom, Gaussian. Sources of the parameters: see `gdscore.metasets.noise`."""
+"""Blurs: defocus, glass, motion, zoom, Gaussian. Sources of the parameters: see `gdscore.shifts.noise`."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gdscore._arrays import Array, like, namespace
-from gdscore.metasets import _resample as resample
-from gdscore.metasets._random import Draws
-from gdscore.metasets._registry import corruption
+from gdscore.shifts import _resample as resample
+from gdscore.shifts._random import Draws
+from gdscore.shifts._registry import corruption
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from gdscore._arrays import Array, namespace
-from gdscore.metasets import _resample as resample
-from gdscore.metasets._random import Draws
+from gdscore.shifts import _resample as resample
+from gdscore.shifts._random import Draws
 
 __all__ = ["fractal", "smooth_field"]
 

@@ -1,4 +1,4 @@
-"""Names of families of meta-sets: what kinds of shift they are made of, and which are made of outputs alone."""
+"""Names of families of shifted sets: what kinds of shift they are made of, and which are made of outputs alone."""
 
 from __future__ import annotations
 

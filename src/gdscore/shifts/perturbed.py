@@ -1,4 +1,4 @@
-"""Meta-sets by disturbing the last layer: for those who have nothing but outputs and the head."""
+"""Shifted sets by disturbing the last layer: for those who have nothing but outputs and the head."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
-from gdscore.metasets.families import DISTURBED
-from gdscore.metasets.sets import MetaSet
 from gdscore.outputs import Outputs
+from gdscore.shifts.families import DISTURBED
+from gdscore.shifts.sets import ShiftedSet
 
 __all__ = ["OTHER_MODELS", "checked_head", "perturbed"]
 
@@ -23,8 +23,8 @@ OTHER_MODELS = frozenset({"peer_logits", "batch_logits", "rotation_logits"})
 """What other heads say, and a disturbed head knows nothing of."""
 
 
-def perturbed(reference: Outputs, head: tuple[Any, Any], count: int = 100, *, seed: int = 0) -> Iterator[MetaSet]:
-    """Meta-sets whose features were disturbed before the last layer, with the labels as they are.
+def perturbed(reference: Outputs, head: tuple[Any, Any], count: int = 100, *, seed: int = 0) -> Iterator[ShiftedSet]:
+    """Shifted sets whose features were disturbed before the last layer, with the labels as they are.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ def perturbed(reference: Outputs, head: tuple[Any, Any], count: int = 100, *, se
     head : (W, b)
         Last layer, W of shape (D, K), b of length K or None: features @ W + b are the logits.
     count : int
-        Number of meta-sets; the kinds take turns, with growing strength.
+        Number of shifted sets; the kinds take turns, with growing strength.
     seed : int
         Of the disturbances.
 
     Yields
     ------
-    MetaSet
+    ShiftedSet
         Of the families ``head-noise`` (Gaussian noise on the features), ``head-dropout`` (features set to 0),
         ``head-shrink`` (features moved towards their mean), ``head-swap`` (features taken from another row),
         ``head-turn`` (a random rotation of the feature space) and ``head-drift`` (one direction added to all rows).
@@ -65,7 +65,7 @@ def perturbed(reference: Outputs, head: tuple[Any, Any], count: int = 100, *, se
         else:
             other = features[rng.permutation(len(features))]
             x = np.where(rng.random(features.shape) < 0.5 * strength, other, features)
-        yield MetaSet(
+        yield ShiftedSet(
             Outputs(logits=x @ weights + bias, features=x, labels=arrays.to_numpy(reference.labels)),
             f"{DISTURBED}{kind}",
         )

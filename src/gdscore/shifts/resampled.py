@@ -1,4 +1,4 @@
-"""Meta-sets drawn from the reference itself: other mixes of classes, clusters, confidences and errors."""
+"""Shifted sets drawn from the reference itself: other mixes of classes, clusters, confidences and errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
-from gdscore.metasets.families import RESAMPLED
-from gdscore.metasets.sets import MetaSet
 from gdscore.outputs import Outputs
+from gdscore.shifts.families import RESAMPLED
+from gdscore.shifts.sets import ShiftedSet
 
 __all__ = ["resampled"]
 
@@ -22,15 +22,15 @@ _KINDS = ("class", "cluster", "confidence", "correctness", "none")
 
 def resampled(
     reference: Outputs, count: int = 100, *, rows: int | None = None, seed: int = 0, kinds: tuple[str, ...] = _KINDS
-) -> Iterator[MetaSet]:
-    """Meta-sets of rows drawn from the reference with replacement, by weights that change its make-up.
+) -> Iterator[ShiftedSet]:
+    """Shifted sets of rows drawn from the reference with replacement, by weights that change its make-up.
 
     Parameters
     ----------
     reference : Outputs
         Labelled validation outputs.
     count : int
-        Number of meta-sets; the kinds take turns.
+        Number of shifted sets; the kinds take turns.
     rows : int, optional
         Rows of each; by default as many as the reference has.
     seed : int
@@ -42,14 +42,14 @@ def resampled(
 
     Yields
     ------
-    MetaSet
+    ShiftedSet
 
     Examples
     --------
     >>> import numpy as np, gdscore
     >>> rng = np.random.default_rng(0)
     >>> ref = gdscore.Outputs(logits=rng.normal(size=(200, 4)), labels=rng.integers(0, 4, 200))
-    >>> [s.family for s in gdscore.metasets.resampled(ref, 3)]
+    >>> [s.family for s in gdscore.shifts.resampled(ref, 3)]
     ['resampled-class', 'resampled-cluster', 'resampled-confidence']
     """
     size = len(reference) if rows is None else integer("rows", rows, least=1)
@@ -61,7 +61,7 @@ def resampled(
             raise GdscoreError(f"Unknown kind {kind!r} of resampling: valid are {', '.join(map(repr, _KINDS))}")
         weights = getattr(weighting, f"by_{kind}")(rng)
         chosen = rng.choice(len(reference), size=size, p=weights / weights.sum())
-        yield MetaSet(reference[np.sort(chosen)], f"{RESAMPLED}{kind}")
+        yield ShiftedSet(reference[np.sort(chosen)], f"{RESAMPLED}{kind}")
 
 
 class _Weighting:

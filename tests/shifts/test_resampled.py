@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore.metasets import perturbed, resampled
+from gdscore.shifts import perturbed, resampled
 from tests.data import made
 
 REFERENCE = made(1500, noise=2.0, keep=("logits", "features", "labels"))
@@ -88,8 +88,8 @@ class TestPerturbed:
         assert len(list(perturbed(reference, (torch.from_numpy(w), None), 6))) == 6
 
 
-def test_metaset_needs_labels_and_a_family():
+def test_shifted_set_needs_labels_and_a_family():
     with pytest.raises(gdscore.GdscoreError, match="with labels"):
-        gdscore.MetaSet(made(5, keep=("logits",)), "fog")
+        gdscore.ShiftedSet(made(5, keep=("logits",)), "fog")
     with pytest.raises(gdscore.GdscoreError, match="`family`"):
-        gdscore.MetaSet(made(5), "")
+        gdscore.ShiftedSet(made(5), "")
