@@ -120,6 +120,8 @@ def test_splits_and_the_same_again(packed):
         next(tabular_data.tasks("test", packed))
 
 
+# An epoch of the few rows made here is a single step.
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 def test_models_learn_and_are_the_same_again(packed):
     for name in ("table", "text"):
         task = next(task for task in tabular_data.tasks(folder=packed) if task.kind == name)
@@ -127,7 +129,7 @@ def test_models_learn_and_are_the_same_again(packed):
             first, again = (tabular_data.fitted(task, model, seed=3) for _ in range(2))
             inputs, labels = task.reference
             np.testing.assert_array_equal(first.predict_proba(inputs), again.predict_proba(inputs))
-            assert model == "tfidf-mlp" or first.score(inputs, labels) > 0.9
+            assert first.score(inputs, labels) > 0.9
     with pytest.raises(ValueError, match="tfidf-logistic, tfidf-mlp, but got 'boosting'"):
         tabular_data.fitted(task, "boosting")
 

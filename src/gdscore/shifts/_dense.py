@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.shifts._cells import Cells
-from gdscore.shifts._families import Context, Families, chosen, pairs_to_swap, signs
+from gdscore.shifts._context import Context, Families, chosen, pairs_to_swap, signs
 from gdscore.shifts._rows import Numbers
 from gdscore.shifts._statistics import DenseReference
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from gdscore.errors import GdscoreError
-from gdscore.shifts._families import Context, Families, chosen, pairs_to_swap, signs
+from gdscore.shifts._context import Context, Families, chosen, pairs_to_swap, signs
 from gdscore.shifts._rows import Numbers, RowDraws
 from gdscore.shifts._statistics import sampled_rows
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.shifts._families import Context, Families
+from gdscore.shifts._context import Context, Families
 from gdscore.shifts._rows import Numbers, RowDraws
 
 __all__ = ["TEXT", "TextReference", "shift_text", "words_of"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gdscore._options import integer
+from gdscore.shifts._context import check_severities
 from gdscore.shifts._dense import DENSE, families_of, shift_dense
-from gdscore.shifts._families import check_severities
 from gdscore.shifts._sparse import SPARSE, SparseReference, shift_sparse
 from gdscore.shifts._statistics import DenseReference, sampled_rows
 from gdscore.shifts.subsets import Period, Subpopulation, learn_centres, order_in_time

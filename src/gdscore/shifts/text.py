@@ -11,7 +11,7 @@ import numpy as np
 
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
-from gdscore.shifts._families import check_severities
+from gdscore.shifts._context import check_severities
 from gdscore.shifts._words import TEXT, TextReference, shift_text
 
 __all__ = ["TextShift", "text_shifts"]
