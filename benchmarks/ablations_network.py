@@ -14,6 +14,7 @@ import gdscore
 from cells import BATCH, PUBLISHED_BATCH, SEED
 from datasets import training_parts
 from gdscore import models
+from network_scores import adapted_copy, finetuned_scores, gradient_scores
 from panel import published_scores
 
 __all__ = ["GRIDS", "NETWORK", "released"]
@@ -31,7 +32,7 @@ GRIDS = {
 }
 
 
-def about(target, accuracy):
+def described(target, accuracy):
     return {
         "set": target.name,
         "family": target.family,
@@ -50,7 +51,7 @@ def loader_of(classifier, target, size=BATCH, shuffled=True):
     return list(zip(x.split(size), y.split(size), strict=True))
 
 
-def said_of(model, loader, **options):
+def extracted(model, loader, **options):
     return gdscore.Outputs.concatenate(list(models.extract(model, loader, progress=False, **options)))
 
 
@@ -69,8 +70,8 @@ def layers(source, classifier, rows, targets):
     for target in targets:
         if target.name not in rows.seen:
             loader = loader_of(classifier, target)
-            found = models.gradient_scores(classifier.model, loader, groups=groups_of(classifier.model))
-            rows.add(about(target, said_of(classifier.model, loader, head=False).accuracy) | found)
+            found = gradient_scores(classifier.model, loader, groups_of(classifier.model))
+            rows.add(described(target, extracted(classifier.model, loader, head=False).accuracy) | found)
 
 
 def epochs(source, classifier, rows, targets):
@@ -78,9 +79,9 @@ def epochs(source, classifier, rows, targets):
     for target in targets:
         if target.name not in rows.seen:
             loader = loader_of(classifier, target)
-            found = models.finetuned_scores(classifier.model, loader, epochs=EPOCHS, progress=False)
-            accuracy = said_of(classifier.model, loader, head=False).accuracy
-            rows.add(about(target, accuracy) | {f"epochs={r}": value for r, value in found.items()})
+            found = finetuned_scores(classifier.model, loader, epochs=EPOCHS)
+            accuracy = extracted(classifier.model, loader, head=False).accuracy
+            rows.add(described(target, accuracy) | {f"epochs={r}": value for r, value in found.items()})
 
 
 def reference_loader(source, classifier):
@@ -103,9 +104,9 @@ def projnorm(source, classifier, rows, targets):
             value, seconds = timed(
                 lambda loader=loader: models.projnorm(classifier.model, loader, known, steps=STEPS, progress=False)
             )
-            said = said_of(classifier.model, loader)
-            found = {"projnorm": value, "gdscore": gdscore.score("gdscore", said), "projnorm_seconds": seconds}
-            rows.add(about(target, said.accuracy) | found)
+            outputs = extracted(classifier.model, loader)
+            found = {"projnorm": value, "gdscore": gdscore.score("gdscore", outputs), "projnorm_seconds": seconds}
+            rows.add(described(target, outputs.accuracy) | found)
 
 
 def runtime(source, classifier, rows, targets):
@@ -116,8 +117,10 @@ def runtime(source, classifier, rows, targets):
             return
         loader = loader_of(classifier, target)
         works = {
-            "gdscore": lambda loader=loader: models.score(model, loader, scores=["gdscore"], progress=False)["gdscore"],
-            "layers": lambda loader=loader: models.gradient_scores(model, loader)["last"],
+            "gdscore": lambda loader=loader: models.score_all(model, loader, scores=["gdscore"], progress=False)[
+                "gdscore"
+            ],
+            "layers": lambda loader=loader: gradient_scores(model, loader, groups_of(model))["last"],
             "projnorm": lambda loader=loader: models.projnorm(model, loader, known, steps=STEPS, progress=False),
             "projnorm-pretrained": lambda loader=loader: models.projnorm(
                 model, loader, start="model", steps=STEPS, progress=False
@@ -160,13 +163,13 @@ def check_released(source, classifier, rows, targets):
         if target.name in rows.seen:
             return
         loader = loader_of(classifier, target, PUBLISHED_BATCH)
-        said = said_of(classifier.model, loader, batchnorm="batch")
-        after = said_of(models.adapted_copy(classifier.model, loader), loader, head=False)
-        ours = gdscore.score("gdscore", said, **published_scores()["gdscore"])
-        norm, accuracy = released(classifier.model, loader, said.random_labels(SEED).to(torch.int64))
+        outputs = extracted(classifier.model, loader, batchnorm="batch")
+        after = extracted(adapted_copy(classifier.model, loader), loader, head=False)
+        ours = gdscore.score("gdscore", outputs, **published_scores()["gdscore"])
+        norm, accuracy = released(classifier.model, loader, outputs.random_labels(SEED).to(torch.int64))
         found = {"cells_gdscore": ours, "released_gdscore": norm, "relative_difference": abs(ours - norm) / norm}
         rows.add(
-            about(target, after.accuracy)
+            described(target, after.accuracy)
             | found
             | {"released_accuracy": accuracy, "accuracy_difference": abs(after.accuracy - accuracy)}
         )

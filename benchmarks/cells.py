@@ -33,6 +33,7 @@ from torch import nn
 import gdscore
 from datasets import load, training_parts
 from gdscore import models, shifts
+from network_scores import adapted_copy
 from panel import Panel, published_scores
 from sources import DEVELOPMENT, SOURCES
 from train import load_model, train
@@ -161,7 +162,7 @@ def published(source, classifier, reference, options):
         said = gdscore.Outputs.concatenate(
             list(models.extract(classifier.model, loader, peer=classifier.peer, batchnorm="batch", progress=False))
         )
-        moved = models.adapted_copy(classifier.model, loader)
+        moved = adapted_copy(classifier.model, loader)
         after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
         about = {"set": target.name, "family": target.family, "severity": target.severity}
         return measured(panel, said, **about) | {"accuracy": after.accuracy}

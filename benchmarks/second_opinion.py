@@ -4,7 +4,7 @@
     python benchmarks/second_opinion.py pacs-photo-resnet18 --device cuda --rows 5000
 
 Unlike ``estimates.py``, which reads scores that ``cells.py`` measured, this goes the way of a user: trains the network if
-it is missing, calls ``models.estimator(model, validation, batchnorm="both")`` and estimates every set that the source
+it is missing, fits ``AccuracyEstimator.fit_predictor`` on ``models.extract(..., batchnorm="both")`` and estimates every set that the source
 meets, and its unshifted test set with ten other mixes of classes, which the statistics of a batch depend on. Beside it
 stands what the same calibration says without the second opinion. One row a set in
 ``benchmarks/results/second-opinion.csv``; sets that have a row are passed over. ``--page`` fills the table of
@@ -12,11 +12,13 @@ stands what the same calibration says without the second opinion. One row a set 
 """
 
 import argparse
+import math
 import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import gdscore
@@ -58,10 +60,19 @@ def run(source, options, rows):
         return
     train(source.data, source.network, SEED, split=source.split, device=options.device, **source.recipe)
     model = load_model(source.data, source.network, SEED, split=source.split).to(options.device)
-    images, labels = source.reference()
+    images, labels = (part[: options.rows] for part in source.reference())
+    # Statistics of batches of one class would be of their own, and of a short last batch.
+    order = np.random.default_rng(SEED).permutation(len(labels))
+    images, labels = unit(torch.from_numpy(images[order])), torch.from_numpy(labels[order])
+    size = math.ceil(len(labels) / math.ceil(len(labels) / 500))
+
+    def predict(x):
+        return next(models.extract(model, [x.to(options.device)], batchnorm="both", progress=False))
+
     begin = time.perf_counter()
-    estimator = models.estimator(
-        model, batches(images[: options.rows], labels[: options.rows]), batchnorm="both", progress=False
+    head = models.head_of(model, images[:2])
+    estimator = gdscore.AccuracyEstimator().fit_predictor(
+        predict, images, labels, batch_size=size, head=head, progress=False
     )
     seconds, alone = time.perf_counter() - begin, without_second_opinion(estimator)
     for target in targets:

@@ -14,6 +14,7 @@ import ablations_network  # noqa: E402
 import cells  # noqa: E402
 import gdscore  # noqa: E402
 from gdscore import models  # noqa: E402
+from network_scores import gradient_scores  # noqa: E402
 from networks import network  # noqa: E402
 from train import train  # noqa: E402
 
@@ -101,9 +102,9 @@ def test_blocks_of_a_transformer():
     model = network("vit", 10).eval()
     assert list(ablations_network.groups_of(model)) == ["block1", "block2", "block3", "last", "all"]
     x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    found = models.gradient_scores(model, [x], groups=ablations_network.groups_of(model), batch_size=8)
+    found = gradient_scores(model, [(x,)], ablations_network.groups_of(model), batch_size=8)
     assert found["last"] == pytest.approx(
-        models.score(model, [x], scores={"gdscore": {"batch_size": 8}})["gdscore"], rel=1e-4
+        models.score_all(model, [x], scores={"gdscore": {"batch_size": 8}})["gdscore"], rel=1e-4
     )
     assert list(ablations_network.groups_of(network("resnet18", 10, small=True))) == [
         *(f"block{k}" for k in (1, 2, 3, 4)),

@@ -1,4 +1,4 @@
-"""One of the two processes of test_metrics.py: `python -m tests.models.ddp_worker RANK FOLDER` writes RANK.json."""
+"""One of the two processes of test_metric.py: `python -m tests.models.ddp_worker RANK FOLDER` writes RANK.json."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchmetrics import MetricCollection
 
 import gdscore
-from gdscore.models.metrics import ScoreMetric
-from gdscore.models.sampler import ContiguousShard
+from gdscore.models import ContiguousShard, ScoreMetric
 from tests.data import TARGET_SCORES, arrays_of, batches, made
 
 WORLD = 2

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from gdscore import GdscoreError
-from gdscore.models import call, logits_of, split_batch, to_device
-from gdscore.models.batches import count_rows, integer_labels, shapes
+from gdscore.models._batches import call, count_rows, describe, integer_labels, split_batch, to_device
+from gdscore.models.predictions import logits_of
 
 X, Y, Z = torch.zeros(4, 3), torch.arange(4), torch.randn(4, 2)
 
@@ -64,12 +65,52 @@ def test_moving_casts_floating_point_only():
     assert to_device(X, "cpu") is X
 
 
+class Takes(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self.forward = forward
+
+
 def test_calling():
-    assert call(lambda x: x + 1, X).sum() == 12
-    assert call(lambda a, b: a + b, {"a": X, "b": 2}).sum() == 24
+    assert call(Takes(lambda x: x + 1), X, 0).sum() == 12
+    assert call(Takes(lambda a, b: a + b), (X, 2), 0).sum() == 24
     assert count_rows({"name": "a", "x": X}) == 4
+    assert count_rows((X, Y)) == 4
     with pytest.raises(GdscoreError, match="first dimension of rows"):
         count_rows(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda a, b: a + b,
+        lambda a, *, b: a + b,
+        lambda **given: given["a"] + given["b"],
+        lambda given: given["a"] + given["b"],
+        lambda *given: given[0]["a"] + given[0]["b"],
+    ],
+    ids=["names", "keyword only", "any keywords", "the dict", "any arguments"],
+)
+def test_dicts_are_keywords_where_the_model_has_their_names(forward):
+    assert call(Takes(forward), {"a": X, "b": 2}, 0).sum() == 24
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [(lambda a: a, "'b'.* as keyword arguments"), (lambda x: x + 1, "TypeError: .* as one argument, as forward takes")],
+)
+def test_dicts_that_do_not_fit(forward, words):
+    with pytest.raises(GdscoreError, match=rf"batch 3, a dict of .*{words}"):
+        call(Takes(forward), {"a": X, "b": 2}, 3)
+
+
+@pytest.mark.parametrize("batch", [((X, Z), Y), ([X, Z], Y), ((X, Z),), [(X, Z), None]])
+def test_several_inputs(batch):
+    inputs, labels = split_batch(batch)
+    assert isinstance(inputs, tuple)
+    assert inputs[0] is X
+    assert inputs[1] is Z
+    assert labels is (Y if batch[1:] and batch[1] is not None else None)
 
 
 Named = namedtuple("Named", "logits aux_logits")
@@ -107,7 +148,8 @@ def test_logits_where_the_caller_says():
     ("output", "where", "word"),
     [
         ({"scores": Z}, None, "'scores': float32 of shape \\(4, 2\\)"),
-        (torch.zeros(4), None, r"\(rows, classes\), but got float32 of shape \(4,\)"),
+        (torch.tensor(0.5), None, r"\(rows, classes\).* but got float32 of shape \(\)"),
+        (Y, None, "look like predicted classes"),
         (torch.zeros(4, 2, 8, 8), None, r"\(4, 2, 8, 8\)"),
         (torch.zeros(4, 2, dtype=torch.int64), None, "floating-point"),
         ((), None, "pass logits="),
@@ -122,23 +164,31 @@ def test_logits_that_are_none(output, where, word):
         logits_of(output, where)
 
 
-@pytest.mark.parametrize("labels", [Y, Y.to(torch.uint8), Y.tolist(), Y.numpy()])
+@pytest.mark.parametrize(
+    "labels", [Y, Y.to(torch.uint8), Y.to(torch.uint16), Y.tolist(), Y.numpy(), Y.float(), Y.half(), Y[:, None]]
+)
 def test_integer_labels(labels):
     y = integer_labels(labels, 4, "cpu")
     assert y.dtype == torch.int64
     assert y.tolist() == [0, 1, 2, 3]
 
 
+def test_binary_labels():
+    for labels in (torch.tensor([True, False]), torch.tensor([1.0, 0.0]), torch.tensor([[1.0], [0.0]])):
+        assert integer_labels(labels, 2, "cpu").tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("labels", "word"),
     [
-        (Y.float(), "float32"),
+        (Y + 0.5, "classes 0, 1, …, but row 0 of a batch has 0.5"),
+        (torch.tensor([0.0, 1.0, float("nan"), 1.0]), "row 2 of a batch has nan"),
+        (Y + 1j, "complex"),
         (torch.eye(4), "argmax"),
         (torch.eye(4, dtype=torch.int64), "one-hot"),
         (["a", "b", "c", "d"], "a list of \\(str"),
-        (torch.tensor([True] * 4), "bool"),
         (Y[:3], "each of 4 rows"),
-        (Y[:, None], r"\(4, 1\)"),
+        (X, r"\(4, 3\): .*second input is yielded as \(\(x1, x2\), y\)"),
         (3, r"\(\)"),
     ],
 )
@@ -148,5 +198,5 @@ def test_other_labels_are_refused(labels, word):
 
 
 def test_shapes_are_worded():
-    assert shapes([X] * 6).endswith(", …)")
-    assert shapes({"x": 1}) == "a dict of {'x': int}"
+    assert describe([X] * 6).endswith(", …)")
+    assert describe({"x": 1}) == "a dict of {'x': int}"

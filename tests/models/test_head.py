@@ -153,7 +153,6 @@ REFUSED = {
     "scaled in place": (lambda z: z.div_(2), "changed in place"),
     "masked": (masked, "equals the logits in 80% of the entries, so they were masked"),
     "masked in place": (lambda z: z.masked_fill_(torch.arange(CLASSES) == 2, -1e4), "changed in place"),
-    "probabilities": (lambda z: z.softmax(1), "the softmax of its output"),
     "log-probabilities": (lambda z: z.log_softmax(1), "the log_softmax of its output"),
     "shifted": (lambda z: z + torch.arange(1, CLASSES + 1), "a bias was added"),
     "other": (lambda z: torch.tanh(z) * z, "differs from the logits by up to"),

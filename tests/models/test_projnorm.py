@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gdscore import GdscoreError
 from gdscore.models import projnorm
-from gdscore.models.training import recut
+from gdscore.models._training import collected
 
 
 class Net(nn.Module):
@@ -186,14 +186,14 @@ def test_fewer_rows_than_a_batch(net):
         ({"start": "modle"}, "did you mean 'model'"),
         ({"reference_loader": None}, "needs `reference_loader`"),
         ({"reference_loader": [REFERENCE[0]]}, "to yield labels"),
-        ({"reference_loader": [(REFERENCE[0], REFERENCE[1].float())]}, "labels to be integers"),
+        ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 0.5)]}, "labels to be classes"),
         ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
         ({"reference_loader": []}, "`reference_loader` to yield rows"),
         ({"reference_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
         ({"loader": TARGET[0]}, "a single Tensor"),
         ({"loader": []}, "yielded none"),
         ({"loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
-        ({"loader": [{"x": TARGET[0]}, {"y": TARGET[0]}]}, "every batch to have `x`"),
+        ({"loader": [{"x": TARGET[0]}, {"y": TARGET[0]}]}, "every batch to have 'x'"),
         ({"init": nn.Linear(1, 1)}, "`init` to be a function"),
         ({"init": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))}, "a network of 3 classes, but it has 5"),
         ({"start": "model"}, "reads no reference"),
@@ -216,11 +216,18 @@ def test_models_that_cannot_be_used():
 
 
 @pytest.mark.parametrize("size", [1, 7, 45, 100])
-def test_recut_keeps_the_rows_in_order(size):
-    batches = list(recut(zip(*(t.split(11) for t in TARGET), strict=True), size, labelled=True))
-    assert all(len(b) == size for b in batches[:-1])
-    assert torch.equal(torch.cat([b.inputs for b in batches]), TARGET[0])
-    assert torch.equal(torch.cat([b.labels for b in batches]), TARGET[1])
+@pytest.mark.parametrize("form", ["tensor", "dict", "tuple"])
+def test_rows_are_collected_in_order(size, form):
+    x, y = TARGET
+    wrap = {"tensor": lambda x: x, "dict": lambda x: {"x": x, "scale": 2.0}, "tuple": lambda x: (x, x[:, 0])}[form]
+    rows = collected(
+        [(wrap(a), b) for a, b in zip(x.split(size), y.split(size), strict=True)], 0, x.device, labelled=True
+    )
+    assert len(rows) == len(x)
+    torch.testing.assert_close(rows.inputs, wrap(x), rtol=0, atol=0)
+    assert torch.equal(rows.labels, y)
+    picked = rows[torch.tensor([3, 1])]
+    torch.testing.assert_close(picked.inputs, wrap(x[[3, 1]]), rtol=0, atol=0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

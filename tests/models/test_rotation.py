@@ -10,8 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gdscore
 from gdscore import GdscoreError
-from gdscore.models.extract import extract
-from gdscore.models.rotation import RotationHead, fit_rotation_head, joint_rotation_loss
+from gdscore.models import extract, fit_rotation_head
 
 
 class Net(nn.Module):
@@ -132,32 +131,6 @@ def test_oblong_images_need_a_model_that_takes_them(net, images):
 def test_bad_input_is_told(net, loader, options, words):
     with pytest.raises(GdscoreError, match=words):
         fit_rotation_head(net, loader, **options)
-
-
-def test_joint_loss_is_the_cross_entropy_of_turned_images(net, images):
-    x, head = images[0][:50], RotationHead(144)
-    net.eval()
-    loss = joint_rotation_loss(net.features, head, x, torch.Generator().manual_seed(4))
-    shown = torch.randint(4, (50,), generator=torch.Generator().manual_seed(4))
-    turned = torch.stack([torch.rot90(image, int(r), (1, 2)) for image, r in zip(x, shown, strict=True)])
-    expected = nn.functional.cross_entropy(head(net.features(turned)), shown)
-    torch.testing.assert_close(loss, expected)
-    with pytest.raises(GdscoreError, match="square images"):
-        joint_rotation_loss(net.features, head, x[:, :, :5])
-
-
-def test_joint_training_learns(images):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model, head = Net(), RotationHead(144)
-        before = error_of(model, head, images[0])
-        optimiser = torch.optim.Adam([*model.parameters(), *head.parameters()], lr=0.01)
-        generator = torch.Generator().manual_seed(0)
-        for _ in range(60):
-            optimiser.zero_grad()
-            joint_rotation_loss(model.features, head, images[0], generator).backward()
-            optimiser.step()
-    assert error_of(model, head, images[0]) < 0.3 < 0.6 < before
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

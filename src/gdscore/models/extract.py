@@ -1,7 +1,8 @@
-"""`Outputs` of any torch classifier, batch by batch, in one forward pass that leaves no trace."""
+"""`Outputs` of any torch classifier, batch by batch, in one forward pass that leaves no trace, and their scores."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -10,14 +11,13 @@ from torch import Tensor, nn
 
 from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
-from gdscore.models.batches import Inputs, Where, count_rows, integer_labels, shapes, to_device
-from gdscore.models.feed import Feed, check_loader, length
-from gdscore.models.network import Network, floating_dtype, two_columns
-from gdscore.models.opinions import Statistics, second_opinions
-from gdscore.models.untouched import untouched
+from gdscore.models._batches import BatchReader, check_loader, count_rows, integer_labels, row_count, to_device
+from gdscore.models._network import BatchNormStatistics, Network, RotationNetwork, other_networks
+from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
+from gdscore.scores import compute
 
-__all__ = ["extract"]
+__all__ = ["extract", "score_all"]
 
 
 def extract(
@@ -27,52 +27,59 @@ def extract(
     device: torch.device | str | None = None,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
+    outputs: OutputKind = "auto",
     peer: nn.Module | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
-    batchnorm: Statistics = "eval",
+    batchnorm: BatchNormStatistics = "eval",
     autocast: torch.dtype | None = None,
     labels: bool = True,
     numbered: bool = False,
     progress: bool | None = None,
 ) -> Iterator[Outputs]:
-    """Ask a model about everything a loader yields: logits, head features and labels, one `Outputs` per batch.
+    """Run a model once over a loader: logits, features and labels, one `Outputs` per batch.
 
     The model is in evaluation mode during each forward pass and as it was before at every other moment, also between
-    two batches, after an exception and when the iterator is dropped: modes, buffers, gradients, hooks, random state.
+    two batches, after an exception and when the iterator is dropped: modes, buffers, gradients, hooks, other
+    attributes, and the random states of torch, NumPy and Python.
 
     Parameters
     ----------
     model : nn.Module
         Any classifier that returns logits as a tensor, in a tuple or as ``logits`` of a dict or Hugging Face output.
-        A single logit z of a binary model becomes the logits (0, z). Compiled and data-parallel models are unwrapped
-        and run eagerly.
+        A single logit z of a binary model, in shape (m, 1) or (m,), becomes the logits (0, z). Compiled and
+        data-parallel models are unwrapped and run eagerly.
     loader : iterable of batches
-        Tensors, tuples ``(x,)``, ``(x, y)``, ``(x, y, more…)`` or dicts. Inputs are moved to the device and
-        floating-point ones cast to the precision of the model's weights.
+        Tensors, tuples ``(x,)``, ``(x, y)``, ``(x, y, more…)`` or dicts; several inputs as ``((x1, x2), y)``. Inputs
+        are moved to the device and floating-point ones cast to the precision of the model's weights.
     device : torch.device or str, optional
         Where the model is; its parameters' device by default. The model itself is not moved.
     head : str, nn.Module or False, optional
         The last linear layer or its name. By default it is found on the first batch: the ``nn.Linear`` or 1×1
         convolution whose output is the logits. False goes without features.
     logits : int, str or callable, optional
-        Where the logits are in what the model returns, if that is not plain; see `logits_of`.
+        Where the logits are in what the model returns, if that is not plain: the position in a tuple, the name in a
+        dict, or a function of the output.
+    outputs : {"auto", "logits", "probabilities"}
+        What the model returns, and ``peer`` too. ``"auto"``: logits; outputs that look like probabilities are refused.
+        ``"probabilities"``: a softmax, or a sigmoid in a single column. ``"logits"``: no check.
     peer : nn.Module, optional
         A second model, run on the same batches, for ``peer_logits``.
     rotation_head : callable, optional
         From features (m, D) to logits (m, 4) of the rotation by 0°, 90°, 180°, 270°, for ``rotation_logits``. Inputs
         must be images m×C×H×W; they pass the model three more times.
     batchnorm : {"eval", "batch", "both"}
-        ``"batch"``: BatchNorm uses the statistics of each batch, see `untouched`. ``"both"``: the model as it is, and
-        once more with the statistics of about 128 rows of the batch, for ``batch_logits``; where the two disagree, the
-        data are not what the model was trained on. The loader should then shuffle, and give 100 rows or more at once.
+        ``"batch"``: BatchNorm uses the statistics of each batch, as in training, and its running statistics stay.
+        ``"both"``: the model as it is, and a second pass with the statistics of about 128 rows of the batch, for
+        ``batch_logits``; where the two disagree, the data differ from the training data. The loader should then
+        shuffle, and give 100 rows or more in a batch.
     autocast : torch.dtype, optional
         Run the forward passes under ``torch.autocast`` with this precision.
     labels : bool
         False ignores the loader's labels.
     numbered : bool
-        Name rows by their number in the loader's order (``ids``). Random labels then hang on the number and not on the
-        bits of the logits, which can differ in the last digit with the loader's batch size. For loaders that do not
-        shuffle.
+        Name rows by their number in the loader's order (``ids``). Random labels then depend on the number and not on
+        the bits of the logits, which can differ in the last digit with the loader's batch size. For loaders that do
+        not shuffle.
     progress : bool, optional
         Progress bar on standard error. By default where that is a terminal and the loader has a length.
 
@@ -93,10 +100,10 @@ def extract(
     Outputs(logits (5, 3), features (5, 4), labels (5,); torch torch.float32)
     """
     check_loader(loader)
-    options: dict[str, Any] = {"logits": logits, "autocast": autocast}
-    mode, others = second_opinions(model, peer, batchnorm, device=device, **options)
+    options: dict[str, Any] = {"logits": logits, "outputs": outputs, "autocast": autocast}
+    mode, others = other_networks(model, peer, batchnorm, device=device, **options)
     network = Network(model, device=device, head=head, batchnorm=mode, **options)
-    rotation = None if rotation_head is None else _Rotation(network, rotation_head)
+    rotation = None if rotation_head is None else RotationNetwork(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
     return _stream(network, loader, others, rotation, labels, numbered, progress)
@@ -106,63 +113,102 @@ def _stream(
     network: Network,
     loader: Iterable[Any],
     others: Mapping[str, Network],
-    rotation: _Rotation | None,
+    rotation: RotationNetwork | None,
     with_labels: bool,
     numbered: bool,
     progress: bool | None,
 ) -> Iterator[Outputs]:
-    feed = Feed(loader, network.device, network.dtype)
-    rows = length(loader)
+    reader = BatchReader(loader, network.device, network.dtype)
+    rows = row_count(loader)
     seen = 0
     with progress_bar(rows or 0, progress if rows else False) as advance:
-        while (batch := feed.take()) is not None:
+        while (batch := reader.read()) is not None:
             inputs, labels = batch
-            number = feed.taken - 1
+            number = reader.count - 1
             if not count_rows(inputs):
-                feed.stage()
+                reader.prefetch()
                 continue
-            logits, features = network.run(inputs, number)
-            given: dict[str, Tensor | None] = {"logits": two_columns(logits), "features": features}
+            returned, features = network.run(inputs, number)
+            given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
+            m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
-                given["labels"] = integer_labels(labels, logits.shape[0], logits.device)
+                given["labels"] = integer_labels(labels, m, device)
             for name, other in others.items():
                 there = to_device(inputs, other.device, dtype=other.dtype)
-                given[name] = two_columns(other.run(there, number)[0]).to(logits.device, non_blocking=True)
+                given[name] = other.logits(there, number).to(device, non_blocking=True)
             if rotation is not None and features is not None:
-                given["rotation_logits"] = rotation.run(inputs, features, number)
+                given["rotation_logits"] = rotation.logits(inputs, features, number)
             if numbered:
-                given["ids"] = torch.arange(seen, seen + logits.shape[0], device=logits.device)
-                seen += logits.shape[0]
-            feed.stage()
+                given["ids"] = torch.arange(seen, seen + m, device=device)
+                seen += m
+            reader.prefetch()
             outputs = Outputs(**given)
-            del batch, inputs, logits, features, given
+            del batch, inputs, returned, features, given
             yield outputs
             advance(len(outputs))
 
 
-class _Rotation:
-    """What a rotation head says about each batch turned by 0°, 90°, 180° and 270°."""
+def score_all(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *,
+    scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
+    reference: Iterable[Any] | None = None,
+    peer: nn.Module | None = None,
+    rotation_head: Callable[[Tensor], Tensor] | None = None,
+    **options: Any,
+) -> compute.ScoreTable:
+    """Scores of a model on unlabelled data, all in one forward pass over it; the model is not changed.
 
-    def __init__(self, network: Network, head: Callable[[Tensor], Tensor]) -> None:
-        if not callable(head):
-            raise GdscoreError(f"Expected `rotation_head` to be callable on features, but got {type(head).__name__}")
-        self._network, self._head = network, head
-        module = head if isinstance(head, nn.Module) else nn.Identity()
-        self._guard, self._dtype = untouched(module), floating_dtype(module)
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier.
+    loader : iterable of batches
+        Target data, as for `extract`.
+    scores : iterable of names, or mapping of names to options, optional
+        Scores to compute; by default all that are possible.
+    reference : iterable of batches, optional
+        Reference data, labelled where scores need it; one more pass.
+    peer : nn.Module, optional
+        An independently trained model, for ``agreescore``.
+    rotation_head : callable, optional
+        For ``rotation``, see `extract`.
+    **options
+        Further options of `extract`: ``head``, ``logits``, ``outputs``, ``batchnorm``, ``autocast``, …
 
-    def run(self, inputs: Inputs, features: Tensor, batch: int) -> Tensor:
-        """Logits of shape (m, 4 rotations shown, 4 rotations predicted)."""
-        if not isinstance(inputs, Tensor) or inputs.ndim != 4:
-            raise GdscoreError(f"Expected images of shape (m, C, H, W) to rotate, but got {shapes(inputs)}")
-        turned = [features]
-        for k in (1, 2, 3):
-            more = self._network.run(torch.rot90(inputs, k, dims=(2, 3)), batch)[1]
-            assert more is not None
-            turned.append(more)
-        with torch.no_grad(), self._network.precision(), self._guard:
-            said = torch.stack([self._head(x.to(self._dtype or x.dtype)) for x in turned], dim=1)
-        if tuple(said.shape[1:]) != (4, 4):
-            raise GdscoreError(
-                f"Expected `rotation_head` to return logits of shape (m, 4), but got {shapes(said[:, 0])}"
-            )
-        return said
+    Returns
+    -------
+    ScoreTable
+        A dict of the numbers; its attribute ``skipped`` has the reason why others are missing.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore import models
+    >>> model = torch.nn.Linear(8, 3)
+    >>> table = models.score_all(model, [torch.randn(256, 8)], scores=["confscore", "atc"])
+    >>> sorted(table), table.skipped
+    (['confscore'], {'atc': 'needs labelled reference data'})
+    """
+    if reference is not None:
+        check_loader(reference, "reference")
+    target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
+    # No score learns from batch statistics of the reference.
+    plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options
+    known = None if reference is None else extract(model, reference, **plain)
+    with _kept_casts(model, options.get("autocast")):
+        return compute.score_all(target, reference=known, scores=scores)
+
+
+def _kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    """Context in which autocast casts the weights once, not once for each batch.
+
+    Autocast forgets its casts when the outermost context ends. Around a pass that nobody else's code runs in, a
+    disabled one keeps them.
+    """
+    weight = next(model.parameters(), None)
+    if autocast is None or weight is None:
+        return contextlib.nullcontext()
+    kept: contextlib.AbstractContextManager[Any] = torch.autocast(weight.device.type, enabled=False)
+    return kept

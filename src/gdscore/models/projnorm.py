@@ -4,8 +4,8 @@ Requirements met here:
 
 - everything is trained on copies and under a random state of its own: the given model, its gradients and the
   caller's random state stay as they were, also after an exception;
-- loaders may be read once only and yield batches of any size: rows are collected in host memory and cut anew by
-  permutations of the seed, so that equal rows give equal training whatever the loader's batch size;
+- loaders may be read once only and yield batches of any size: rows are collected in host memory and shuffled by
+  the seed, so that equal rows give equal training whatever the loader's batch size;
 - both trainings see the same seeds: equal data and labels give a distance of exactly 0.
 """
 
@@ -23,10 +23,7 @@ from torch import nn
 from gdscore._options import choice, integer, number
 from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
-from gdscore.models.batches import (
-    Where,
-)
-from gdscore.models.training import (
+from gdscore.models._training import (
     Rows,
     Trainer,
     checked,
@@ -37,6 +34,7 @@ from gdscore.models.training import (
     shuffled,
     working_copy,
 )
+from gdscore.models.predictions import Where
 
 __all__ = ["projnorm"]
 
@@ -69,7 +67,7 @@ def projnorm(
     Parameters
     ----------
     model : nn.Module
-        Gives the pseudo-labels; stays untouched.
+        Gives the pseudo-labels; is not changed.
     loader : iterable
         Target data, labels or none.
     reference_loader : iterable, optional
@@ -86,7 +84,7 @@ def projnorm(
     seed : int, default 0
         Of the mini-batches, of dropout and of ``init``.
     logits : int, str or callable, optional
-        Where the model's output holds the logits, as in `logits_of`.
+        Where the model's output holds the logits, as in `extract`.
     device : torch.device or str, optional
         Where to train; by default where the model is.
     progress : bool, optional

@@ -1,15 +1,12 @@
 """A rotation head: by which of four quarter turns was an image turned?
 
-Requirements met here:
-
-- the extractor stays frozen: features of the four turns are computed once, by `extract`, and only a linear layer is
-  fitted on them. That is a convex problem with one solution, so there is no seed and no learning rate to choose;
-- networks trained from scratch can learn both tasks at once: `joint_rotation_loss` is one more term of their loss.
+The network stays frozen: features of the four turns are computed once, by `extract`, and only a linear layer is fitted
+on them. That is a convex problem with one solution, so there is no seed and no learning rate to choose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,12 +15,12 @@ from torch import Tensor, nn
 from gdscore._options import integer, number
 from gdscore.errors import GdscoreError
 from gdscore.io.progress import progress_bar
-from gdscore.models.batches import Where, shapes, split_batch
+from gdscore.models._batches import check_loader, describe, row_count, split_batch
+from gdscore.models._state import kept_rng
 from gdscore.models.extract import extract
-from gdscore.models.feed import check_loader, length
-from gdscore.models.untouched import kept_rng
+from gdscore.models.predictions import Where
 
-__all__ = ["RotationHead", "fit_rotation_head", "joint_rotation_loss"]
+__all__ = ["RotationHead", "fit_rotation_head"]
 
 
 class RotationHead(nn.Module):
@@ -32,12 +29,12 @@ class RotationHead(nn.Module):
     Parameters
     ----------
     n_features : int
-        Features D of the extractor.
+        Features D of the network.
 
     Examples
     --------
     >>> import torch
-    >>> from gdscore.models.rotation import RotationHead
+    >>> from gdscore.models import RotationHead
     >>> tuple(RotationHead(16)(torch.zeros(5, 16)).shape)
     (5, 4)
     """
@@ -74,7 +71,7 @@ def fit_rotation_head(
     Parameters
     ----------
     model : nn.Module
-        Stays untouched and in evaluation mode while it is read.
+        Not changed.
     loader : iterable
         Images of the training distribution, shape (m, channels, height, width); labels are not read.
     head, logits
@@ -105,8 +102,7 @@ def fit_rotation_head(
     Examples
     --------
     >>> import torch, gdscore
-    >>> from gdscore.models.extract import extract
-    >>> from gdscore.models.rotation import fit_rotation_head
+    >>> from gdscore.models import extract, fit_rotation_head
     >>> rng = torch.Generator().manual_seed(0)
     >>> x = torch.randn(64, 1, 4, 4, generator=rng) + torch.arange(4.0)[:, None]  # brighter below
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
@@ -118,7 +114,7 @@ def fit_rotation_head(
     iterations = integer("iterations", iterations, least=1)
     check_loader(loader)
     turned = _Turned(loader)
-    rows = length(loader)
+    rows = row_count(loader)
     parts = []
     # What is made in inference mode cannot be trained on, wherever the caller is.
     with torch.inference_mode(False), progress_bar(4 * (rows or 0), progress if rows else False) as advance:
@@ -138,51 +134,6 @@ def fit_rotation_head(
             return _fitted(features, torch.cat(turned.shown).to(features.device), l2, iterations)
 
 
-def joint_rotation_loss(
-    features_of: Callable[[Tensor], Tensor],
-    rotation_head: nn.Module,
-    images: Tensor,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    r"""Cross-entropy of the rotation head on images turned at random: one more term of a training loop's loss.
-
-    .. math:: \frac{1}{m}\sum_i -\ln \mathrm{softmax}(h(f(x_i^{(r_i)})))_{r_i}, \quad r_i \sim U\{0, 1, 2, 3\}
-
-    Parameters
-    ----------
-    features_of : callable
-        From images to features of shape (m, D), with gradients: the network up to its last layer.
-    rotation_head : nn.Module
-        From features to four logits, such as a `RotationHead` whose parameters the optimiser holds too.
-    images : tensor of shape (m, channels, side, side)
-        Square, as turned and unturned ones share a batch.
-    generator : torch.Generator, optional
-        Draws the turns, on its own device.
-
-    Returns
-    -------
-    Tensor
-        The mean over the images, a scalar.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gdscore.models.rotation import RotationHead, joint_rotation_loss
-    >>> body, rotation_head = torch.nn.Flatten(), RotationHead(16)
-    >>> loss = joint_rotation_loss(body, rotation_head, torch.randn(8, 1, 4, 4), torch.Generator().manual_seed(0))
-    >>> loss.backward()
-    """
-    if images.ndim != 4 or images.shape[2] != images.shape[3]:
-        raise GdscoreError(f"Expected square images of shape (m, channels, side, side), but got {shapes(images)}")
-    where = images.device if generator is None else generator.device
-    shown = torch.randint(4, (len(images),), generator=generator, device=where).to(images.device)
-    turned = images.clone()
-    for quarter_turns in (1, 2, 3):
-        chosen = shown == quarter_turns
-        turned[chosen] = torch.rot90(images[chosen], quarter_turns, (2, 3))
-    return nn.functional.cross_entropy(rotation_head(features_of(turned)), shown)
-
-
 class _Turned:
     """Batches of a loader, each in its four rotations one after the other; remembers what the rows show."""
 
@@ -195,7 +146,7 @@ class _Turned:
         for batch in self._loader:
             images, _ = split_batch(batch)
             if not isinstance(images, Tensor) or images.ndim != 4:
-                raise GdscoreError(f"Expected images of shape (m, C, H, W) to rotate, but got {shapes(images)}")
+                raise GdscoreError(f"Expected images of shape (m, C, H, W) to rotate, but got {describe(images)}")
             for quarter_turns in range(4):
                 self.square &= images.shape[2] == images.shape[3] or not quarter_turns
                 self.shown.append(torch.full((len(images),), quarter_turns))
@@ -204,7 +155,7 @@ class _Turned:
 
 def _fitted(features: Tensor, shown: Tensor, l2: float, iterations: int) -> RotationHead:
     mean, deviation = features.mean(0), features.std(0, correction=0)
-    # A feature that never varies says nothing and must not be divided by what rounding left of it.
+    # A feature that never varies has no weight and must not be divided by what rounding left of it.
     varies = deviation > 1e-6 * features.abs().amax(0)
     scale = torch.where(varies, deviation, torch.ones_like(deviation))
     x = (features - mean) / scale

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
-from gdscore.models.batches import Where, integer_labels, split_batch
-from gdscore.models.feed import check_loader
-from gdscore.models.network import Network, head_of, two_columns
-from gdscore.models.opinions import Statistics, second_opinions
+from gdscore.models._batches import check_loader, integer_labels, split_batch
+from gdscore.models._network import Network, head_of
+from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
 
 __all__ = ["estimator"]
@@ -25,14 +22,13 @@ def estimator(
     model: nn.Module,
     val_loader: Iterable[Any],
     *,
-    peer: nn.Module | None = None,
-    batchnorm: Statistics = "eval",
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
     resamples: int = 100,
     batch_size: int = 500,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
+    outputs: OutputKind = "auto",
     device: torch.device | str | None = None,
     autocast: torch.dtype | None = None,
     progress: bool | None = None,
@@ -50,11 +46,6 @@ def estimator(
     val_loader : iterable of batches
         Labelled images ``(x, y)`` of the training distribution that the model was not trained on, x of shape
         (m, C, H, W).
-    peer : nn.Module, optional
-        A second model, trained independently of the first. Estimates then need outputs of ``extract`` with it.
-    batchnorm : {"eval", "batch", "both"}
-        As in `extract`, which estimates then need outputs of with the same. ``"both"``: a second opinion of the model
-        itself, with the statistics of each batch, at the cost of another pass and no training.
     normalize : (mean, std), optional
         What the loader's images were normalised by, one number for each channel: corruptions are made for images in
         [0, 1]. Leave it out where the loader gives those.
@@ -64,7 +55,7 @@ def estimator(
         Shifted sets by resampling in addition.
     batch_size : int
         Images given to the model at once.
-    head, logits, device, autocast
+    head, logits, outputs, device, autocast
         As in `extract`.
     progress : bool, optional
         Progress bar on standard error; by default where that is a terminal.
@@ -93,28 +84,16 @@ def estimator(
     True
     """
     check_loader(val_loader, "val_loader")
-    networks: dict[str, Any] = {"logits": logits, "autocast": autocast}
-    mode, others = second_opinions(model, peer, batchnorm, device=device, **networks)
-    network = Network(model, device=device, head=head, batchnorm=mode, **networks)
+    network = Network(model, device=device, head=head, logits=logits, outputs=outputs, autocast=autocast)
     images, labels = _collected(val_loader, normalize)
-    if "batch_logits" in others:
-        # Validation data often come class by class, and so would the statistics of their batches.
-        order = np.random.default_rng(0).permutation(len(labels))
-        images, labels = images[order], labels[order]
-        # Even batches: the statistics of a small last one would be of their own.
-        batch_size = math.ceil(len(labels) / math.ceil(len(labels) / batch_size))
     mean, std = _per_channel(normalize, images.shape[1], network.device)
 
     def as_seen(batch: Tensor) -> Tensor:
         return ((batch.to(network.device) - mean) / std).to(network.dtype or torch.float32)
 
     def predict(batch: Tensor) -> Outputs:
-        x = as_seen(batch)
-        said, features = network.run(x, 0)
-        given: dict[str, Any] = {"logits": two_columns(said), "features": features}
-        for name, other in others.items():
-            there = x.to(other.device, other.dtype or torch.float32)
-            given[name] = two_columns(other.run(there, 0)[0]).to(said.device)
+        returned, features = network.run(as_seen(batch), 0)
+        given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
         return Outputs(**given)
 
     return AccuracyEstimator(**options).fit_predictor(
@@ -166,7 +145,7 @@ def _collected(loader: Iterable[Any], normalize: Any) -> tuple[Tensor, Tensor]:
     if low < -0.02 or high > 1.02:
         raise GdscoreError(
             f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: where the loader normalises, "
-            "say by what, with normalize=(mean, std)"
+            "pass normalize=(mean, std)"
         )
     return everything.clamp(0, 1), torch.cat(labels)
 

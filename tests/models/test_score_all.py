@@ -14,7 +14,7 @@ def test_all_scores_in_one_pass():
     passes = []
     model.register_forward_hook(lambda *_: passes.append(1))
     target, reference = loader(4, rows=128), loader(3, rows=64)
-    table = models.score(model, target, reference=reference, peer=peer)
+    table = models.score_all(model, target, reference=reference, peer=peer)
     assert len(passes) == 7
     assert set(table.skipped) <= {"rotation", "projnorm", "selfscore"}
     out = gdscore.Outputs.concatenate(list(models.extract(model, target, peer=peer)))
@@ -25,18 +25,18 @@ def test_all_scores_in_one_pass():
 
 
 def test_rotation_and_choice_of_scores():
-    table = models.score(seeded(CNN), loader(2), scores=["rotation"], rotation_head=nn.Linear(16, 4))
+    table = models.score_all(seeded(CNN), loader(2), scores=["rotation"], rotation_head=nn.Linear(16, 4))
     assert list(table) == ["rotation"]
-    chosen = models.score(seeded(CNN), loader(2, rows=128), scores={"gdscore": {"p": 1.0}}, batchnorm="batch")
+    chosen = models.score_all(seeded(CNN), loader(2, rows=128), scores={"gdscore": {"p": 1.0}}, batchnorm="batch")
     assert list(chosen) == ["gdscore"]
-    bare = models.score(seeded(CNN), loader(2), scores=["gdscore", "confscore"], head=False)
+    bare = models.score_all(seeded(CNN), loader(2), scores=["gdscore", "confscore"], head=False)
     assert bare.skipped == {"gdscore": "needs features"}
 
 
 def test_bad_arguments():
     with pytest.raises(GdscoreError, match="`reference` to yield batches"):
-        models.score(seeded(CNN), loader(), reference=torch.zeros(3))
+        models.score_all(seeded(CNN), loader(), reference=torch.zeros(3))
     with pytest.raises(GdscoreError, match="it yielded none"):
-        models.score(seeded(CNN), loader(), reference=[])
+        models.score_all(seeded(CNN), loader(), reference=[])
     with pytest.raises(TypeError, match="unexpected keyword"):
-        models.score(seeded(CNN), loader(), heads="fc")
+        models.score_all(seeded(CNN), loader(), heads="fc")

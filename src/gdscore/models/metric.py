@@ -1,9 +1,9 @@
-"""Every score as a `torchmetrics.Metric`, for DistributedDataParallel and Lightning.
+"""Every score as a `torchmetrics.Metric`, for DistributedDataParallel and Lightning, and rows for each process.
 
 Requirements met here:
 
-- what the processes saw is merged by the score itself, in the order of their ranks: all of them get the same number,
-  and a process without rows does no harm;
+- the states of the processes are merged by the score itself, in the order of their ranks: all of them get the same
+  number, and a process without rows does no harm;
 - torchmetrics knows one state: the whole score as bytes, plain arrays without pickle. Gathering, checkpoints and
   `merge_state` are its own then, and the score is packed only when one of them asks for it;
 - rows go through one score in their order, also by `forward`, so that the epoch's number does not depend on the steps.
@@ -15,21 +15,24 @@ import copy
 import functools
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.utils.data import Sampler
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from gdscore import files
+from gdscore._options import integer
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import Score, create_score
 
-__all__ = ["ScoreMetric"]
+__all__ = ["ContiguousShard", "ScoreMetric"]
 
 _OF_TORCHMETRICS = (
     "dist_sync_on_step",
@@ -49,7 +52,7 @@ class ScoreMetric(Metric):
     name : str
         Name of the score, see `gdscore.list_scores`.
     reference : Outputs or iterable of Outputs, optional
-        Validation outputs, where the score needs any; the same ones on every process.
+        Outputs of the reference, where the score needs any; the same ones on every process.
     **options
         Options of the score, and those of `torchmetrics.Metric`: ``sync_on_compute``, ``dist_sync_on_step``,
         ``process_group``, ``dist_sync_fn``, ``distributed_available_fn``, ``compute_with_cache``.
@@ -64,7 +67,7 @@ class ScoreMetric(Metric):
     Examples
     --------
     >>> import torch
-    >>> from gdscore.models.metrics import ScoreMetric
+    >>> from gdscore.models import ScoreMetric
     >>> metric = ScoreMetric("confscore")
     >>> for batch in torch.tensor([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [1.0, 1.0]]]):
     ...     metric.update(logits=batch)
@@ -143,14 +146,14 @@ class ScoreMetric(Metric):
             raise TorchMetricsUserError("Expected a metric that is not synced, but it is: call unsync first")
         self.update(*args, **kwargs)
         # torchmetrics would merge a state per step, and GdScore's mini-batches would then end with each of them.
-        whole, self._score = self._score, copy.copy(self._score).reset()
+        every_row, self._score = self._score, copy.copy(self._score).reset()
         self._to_sync = self.dist_sync_on_step
         try:
             with torch.no_grad():
                 type(self).update(self, *args, **kwargs)
             value: Tensor = self.compute()
         finally:
-            self._score, self._computed, self._to_sync = whole, None, self.sync_on_compute
+            self._score, self._computed, self._to_sync = every_row, None, self.sync_on_compute
         self._forward_cache = value  # type: ignore[assignment]
         return value
 
@@ -190,3 +193,49 @@ def _unpacked(part: Tensor, blank: Score) -> Score:
             else:
                 state[member.name] = value if value.ndim else value.item()
     return blank.load_state_dict(state)
+
+
+class ContiguousShard(Sampler[int]):
+    """Consecutive rows for each process, without the padding and interleaving of `DistributedSampler`.
+
+    All shards but the last that has rows are multiples of ``multiple``, so that mini-batches of that size are those
+    of one process. Where there are fewer blocks of that size than processes, some shards are empty.
+
+    Parameters
+    ----------
+    dataset : sized
+        What the loader reads.
+    multiple : int, default 128
+        Rows of a block that stays together: GdScore's ``batch_size``.
+    num_replicas, rank : int, optional
+        Number of processes and this one's; by default those of `torch.distributed`, or a single one.
+
+    Examples
+    --------
+    >>> from gdscore.models import ContiguousShard
+    >>> [len(ContiguousShard(range(1000), num_replicas=3, rank=rank)) for rank in range(3)]
+    [256, 384, 360]
+    """
+
+    def __init__(
+        self, dataset: Sized, *, multiple: int = 128, num_replicas: int | None = None, rank: int | None = None
+    ) -> None:
+        running = dist.is_available() and dist.is_initialized()
+        if num_replicas is None:
+            num_replicas = dist.get_world_size() if running else 1
+        if rank is None:
+            rank = dist.get_rank() if running else 0
+        multiple = integer("multiple", multiple, least=1)
+        num_replicas = integer("num_replicas", num_replicas, least=1)
+        if not 0 <= rank < num_replicas:
+            raise GdscoreError(f"Expected `rank` to be in 0 … {num_replicas - 1}, but got {rank!r}")
+        rows = len(dataset)
+        blocks = -(-rows // multiple)
+        start, stop = (min(r * blocks // num_replicas * multiple, rows) for r in (rank, rank + 1))
+        self._rows = range(start, stop)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)

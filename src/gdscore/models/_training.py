@@ -1,4 +1,4 @@
-"""Training copies of a network: rows collected and cut anew, a step of SGD, random states of their own."""
+"""Training copies of a network: rows collected and shuffled, a step of SGD, random states of their own."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from gdscore.errors import GdscoreError
-from gdscore.models.batches import (
+from gdscore.models._batches import (
     Inputs,
-    Where,
     call,
+    check_loader,
     count_rows,
+    describe,
     integer_labels,
-    logits_of,
-    shapes,
+    map_tensors,
     split_batch,
     to_device,
 )
-from gdscore.models.feed import check_loader
-from gdscore.models.network import Network, floating_dtype, two_columns
-from gdscore.models.untouched import kept_rng, unwrapped
+from gdscore.models._network import Network, floating_dtype
+from gdscore.models._state import kept_rng, unwrapped
+from gdscore.models.predictions import Where, logits_of, two_columns
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Rows:
         return count_rows(self.inputs)
 
     def __getitem__(self, rows: Tensor | slice) -> Rows:
-        return Rows(_picked(self.inputs, rows), None if self.labels is None else self.labels[rows])
+        picked = map_tensors(lambda x: x[rows] if x.ndim else x, self.inputs)
+        return Rows(picked, None if self.labels is None else self.labels[rows])
 
 
 class Trainer:
@@ -54,41 +55,12 @@ class Trainer:
     def step(self, batch: Rows) -> None:
         """Take one step down the cross-entropy; waits for nothing on the device."""
         self.optimiser.zero_grad()
-        z = differentiable(self.model, batch, self._logits)
-        loss = nn.functional.cross_entropy(z.float(), to_device(batch.labels, z.device))
+        with torch.enable_grad():
+            inputs = to_device(batch.inputs, device_of(self.model), dtype=floating_dtype(self.model))
+            z = two_columns(logits_of(call(self.model, inputs, 0), self._logits, len(batch)))
+            loss = nn.functional.cross_entropy(z.float(), to_device(batch.labels, z.device))
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
-
-
-def differentiable(model: nn.Module, batch: Rows, logits: Where) -> Tensor:
-    """Logits of a mini-batch, at least two columns, with the graph behind them."""
-    with torch.enable_grad():
-        inputs = to_device(batch.inputs, device_of(model), dtype=floating_dtype(model))
-        return two_columns(logits_of(call(model, inputs), logits))
-
-
-def recut(loader: Iterable[Any], size: int | None, labelled: bool = False) -> Iterator[Rows]:
-    """Rows of a loader on the host, in its order, in batches of ``size`` (None: all in one), the last maybe shorter."""
-    parts: list[Rows] = []
-    held = 0
-    for batch in loader:
-        inputs, labels = split_batch(batch)
-        if labelled and labels is None:
-            raise GdscoreError(f"Expected the loader to yield labels with the inputs, but it yielded {shapes(batch)}")
-        rows = Rows(
-            to_device(inputs, "cpu", non_blocking=False),
-            integer_labels(labels, count_rows(inputs), "cpu", non_blocking=False) if labelled else None,
-        )
-        start, end = 0, len(rows)
-        while start < end:
-            stop = end if size is None else min(end, start + size - held)
-            parts.append(rows[start:stop])
-            held, start = held + stop - start, stop
-            if held == size:
-                yield _joined(parts)
-                parts, held = [], 0
-    if parts:
-        yield _joined(parts)
 
 
 def collected(
@@ -96,11 +68,20 @@ def collected(
 ) -> Rows:
     """All rows of a loader in host memory; a loader that shuffles by torch's random state does so by the seed."""
     check_loader(loader, name)
+    parts, labels = [], []
     with seeded(seed, device):
-        rows = next(recut(loader, None, labelled), None)
-    if rows is None:
+        for batch in loader:
+            x, y = split_batch(batch)
+            if labelled and y is None:
+                raise GdscoreError(
+                    f"Expected the loader to yield labels with the inputs, but it yielded {describe(batch)}"
+                )
+            parts.append(to_device(x, "cpu", non_blocking=False))
+            if labelled:
+                labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False))
+    if not parts:
         raise GdscoreError(f"Expected `{name}` to yield rows, but it yielded none (an iterator can be read only once)")
-    return rows
+    return Rows(_joined(parts), torch.cat(labels) if labelled else None)
 
 
 def checked(rows: Rows, n_classes: int) -> Rows:
@@ -128,14 +109,14 @@ def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where) -> t
     for index, start in enumerate(range(0, len(rows), batch_size)):
         # Copied by index: a model that works in place must not change the rows kept.
         piece = rows[torch.arange(start, min(start + batch_size, len(rows)))]
-        z = two_columns(network.run(to_device(piece.inputs, network.device, dtype=network.dtype), index)[0])
+        z = network.logits(to_device(piece.inputs, network.device, dtype=network.dtype), index)
         labels.append(z.argmax(1))
         n_classes = z.shape[1]
     return Rows(rows.inputs, torch.cat(labels).cpu()), n_classes
 
 
 def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """Copy of a model to do with as one likes, without gradients, compilation or data-parallel wrapping."""
+    """Copy of a model to train, without gradients, compilation or data-parallel wrapping."""
     try:
         twin: nn.Module = copy.deepcopy(unwrapped(model))
     except (RuntimeError, TypeError) as error:
@@ -168,33 +149,24 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _picked(inputs: Inputs, rows: Tensor | slice) -> Inputs:
-    if isinstance(inputs, Tensor):
-        return inputs[rows]
-    return {k: v[rows] if isinstance(v, Tensor) and v.ndim else v for k, v in inputs.items()}
-
-
-def _joined(parts: Sequence[Rows]) -> Rows:
-    labels = [part.labels for part in parts if part.labels is not None]
-    first = parts[0].inputs
-    if isinstance(first, Tensor):
-        inputs: Inputs = _concatenated([part.inputs for part in parts])
-    else:
-        columns = {k: [_entry(part.inputs, k) for part in parts] for k in first}
-        inputs = {k: _concatenated(v) if isinstance(v[0], Tensor) and v[0].ndim else v[0] for k, v in columns.items()}
-    return Rows(inputs, torch.cat(labels) if labels else None)
-
-
-def _entry(inputs: Inputs, name: str) -> Any:
-    if isinstance(inputs, Tensor) or name not in inputs:
-        raise GdscoreError(f"Expected every batch to have `{name}` as the first one, but one is {shapes(inputs)}")
-    return inputs[name]
-
-
-def _concatenated(parts: Sequence[Any]) -> Tensor:
+def _joined(parts: Sequence[Any]) -> Any:
+    """Batches one after the other; what is no tensor with rows is that of the first batch."""
+    first = parts[0]
+    if isinstance(first, dict):
+        if any(not isinstance(part, dict) or part.keys() != first.keys() for part in parts):
+            other = next(part for part in parts if not isinstance(part, dict) or part.keys() != first.keys())
+            raise GdscoreError(
+                f"Expected every batch to have {', '.join(map(repr, first))} as the first one, but one is "
+                f"{describe(other)}"
+            )
+        return {name: _joined([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_joined(column) for column in zip(*parts, strict=True))
+    if not isinstance(first, Tensor) or not first.ndim:
+        return first
     if len({tuple(p.shape[1:]) if isinstance(p, Tensor) else None for p in parts}) > 1:
         raise GdscoreError(
-            f"Expected inputs of one shape to cut batches anew, but got {shapes(parts[0])} and others: pad or resize "
+            f"Expected inputs of one shape to form batches anew, but got {describe(first)} and others: pad or resize "
             "all rows alike"
         )
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    return first if len(parts) == 1 else torch.cat(list(parts))

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-import gdscore
-from gdscore import GdscoreError, models, shifts
+from gdscore import GdscoreError, models
 from gdscore.models import extract
 
 
@@ -54,7 +51,7 @@ def test_the_model_with_the_statistics_of_about_128_rows(rows, sizes):
 def test_it_disagrees_where_the_data_changed():
     model = network()
     score = {
-        shift: models.score(model, [images(640, shift)], reference=[images(640)], batchnorm="both")["selfscore"]
+        shift: models.score_all(model, [images(640, shift)], reference=[images(640)], batchnorm="both")["selfscore"]
         for shift in (0.0, 3.0)
     }
     assert score[3.0] > score[0.0] + 0.05
@@ -100,65 +97,3 @@ def test_beside_a_second_model():
     with torch.no_grad():
         torch.testing.assert_close(out.peer_logits, network(seed=3)(x))
     torch.testing.assert_close(out.batch_logits, expected(network(), [x[:150], x[150:]]))
-
-
-class TestEstimator:
-    @staticmethod
-    def data():
-        x = images(600).sigmoid()
-        with torch.no_grad():
-            y = (network()(x) + 0.5 * torch.randn(600, 3, generator=torch.Generator().manual_seed(5))).argmax(1)
-        return x, y
-
-    def fitted(self, x, y, **options):
-        chosen = shifts.corruptions((3, 6), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
-        return models.estimator(
-            network(), [(x, y)], batchnorm="both", shifts=chosen, resamples=20, level=0.8, **options
-        )
-
-    def test_calibrates_on_it_and_needs_it_afterwards(self, tmp_path):
-        x, y = self.data()
-        est = self.fitted(x, y)
-        assert list(est.calibration_.scores) == ["cot", "nuclear", "confscore", "frechet", "atc", "selfscore"]
-        est.save(tmp_path / "m.gdscore")
-        kept = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
-        out = list(extract(network(), DataLoader(TensorDataset(x), 128), batchnorm="both"))
-        e = kept.estimate(out)
-        assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
-        with pytest.raises(GdscoreError, match="batch_logits"):
-            kept.estimate(extract(network(), [x]))
-
-    def test_batches_are_even(self):
-        """One row more than a batch: BatchNorm1d has no statistics of one row."""
-        flat = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3)).eval()
-        x, y = self.data()
-        chosen = shifts.corruptions((3, 6), names=("gaussian_noise", "contrast"))
-        est = models.estimator(flat, [(x[:501], y[:501])], batchnorm="both", shifts=chosen, resamples=20, level=0.6)
-        assert est.estimate(extract(flat, [x], batchnorm="both")).n == 600
-
-    def test_beside_a_second_model(self):
-        x, y = self.data()
-        est = self.fitted(x, y, peer=network(seed=3))
-        assert list(est.calibration_.scores) == [
-            "cot",
-            "nuclear",
-            "confscore",
-            "frechet",
-            "atc",
-            "selfscore",
-            "agreescore",
-        ]
-        e = est.estimate(extract(network(), [x], peer=network(seed=3), batchnorm="both"))
-        assert e.low < float((network()(x).argmax(1) == y).float().mean()) < e.high
-        with pytest.raises(GdscoreError, match="peer_logits"):
-            est.estimate(extract(network(), [x], batchnorm="both"))
-
-    def test_the_order_of_the_validation_data_means_little(self):
-        """Batches of one class have statistics of their own; calibration must not take those for the usual."""
-        y = torch.arange(600) % 3
-        x = (images(600) + 2 * (y - 1)[:, None, None, None]).sigmoid()
-        by_class = torch.argsort(y, stable=True)
-        tables = [self.fitted(x[order], y[order]).calibration_ for order in (by_class, torch.arange(len(y)))]
-        none = [np.array([f == "resampled-none" for f in table.families]) for table in tables]
-        sorted_, given = (table.scores["selfscore"][own].mean() for table, own in zip(tables, none, strict=True))
-        assert sorted_ == pytest.approx(given, rel=0.1)

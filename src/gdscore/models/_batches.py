@@ -1,0 +1,312 @@
+"""Batches of a loader in all the forms people use, on the device before they are needed.
+
+Requirements met here:
+
+- a loader may yield ``x``, ``(x,)``, ``(x, y)``, ``(x, y, more…)`` or a dict; ``x`` is a tensor, a dict of keyword
+  arguments or a tuple of positional ones;
+- nothing here reads a value of a tensor on an accelerator, so nothing waits for it;
+- on CUDA the next batch is fetched and copied, from pinned memory on a stream of its own, while the device works on
+  this one; elsewhere nothing is fetched ahead;
+- a loader that shuffles or augments draws from a random stream of its own that starts at the caller's state.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
+
+from gdscore.errors import GdscoreError
+from gdscore.models._state import RandomStream
+
+__all__ = [
+    "BatchReader",
+    "Inputs",
+    "call",
+    "check_loader",
+    "count_rows",
+    "describe",
+    "integer_labels",
+    "map_tensors",
+    "row_count",
+    "split_batch",
+    "tensors_in",
+    "to_device",
+]
+
+Inputs: TypeAlias = Tensor | dict[str, Any] | tuple[Any, ...]
+"""What the model is called with: one tensor, keyword arguments, or several positional arguments."""
+
+_LABELS = ("labels", "label")
+
+
+def split_batch(batch: Any) -> tuple[Inputs, Any]:
+    """Inputs and labels of what a loader yields; labels are None where there are none.
+
+    Parameters
+    ----------
+    batch : tensor, dict, or tuple or list
+        Of a tuple the first entry is the input, the second the labels, and further ones are ignored; several inputs
+        form a tuple of their own, ``((x1, x2), y)``. Of a dict ``labels`` or ``label`` are the labels and all others
+        inputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore.models._batches import split_batch
+    >>> x, y = split_batch((torch.zeros(2, 3), torch.tensor([0, 1]), ["a.png", "b.png"]))
+    >>> tuple(x.shape), y.tolist()
+    ((2, 3), [0, 1])
+    >>> inputs, y = split_batch({"input_ids": torch.zeros(2, 5, dtype=torch.int64)})
+    >>> sorted(inputs), y
+    (['input_ids'], None)
+    """
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, Mapping):
+        labels = next((batch[name] for name in _LABELS if name in batch), None)
+        inputs = {name: value for name, value in batch.items() if name not in _LABELS}
+        if not any(True for _ in tensors_in(inputs)):
+            raise GdscoreError(
+                f"Expected a dict with tensors beside the labels, but the loader yielded {describe(batch)}"
+            )
+        return inputs, labels
+    if isinstance(batch, (tuple, list)) and batch:
+        first, rest = batch[0], batch[1:]
+        if isinstance(first, (Tensor, Mapping)):
+            x, labels = split_batch(first)
+            return x, rest[0] if rest else labels
+        if isinstance(first, (tuple, list)) and first and isinstance(first[0], Tensor):
+            return tuple(first), rest[0] if rest else None
+    raise GdscoreError(
+        "Expected the loader to yield a tensor, a dict of tensors, or a tuple (inputs, labels, …) that begins with a "
+        f"tensor, a dict or a tuple of tensors, but it yielded {describe(batch)}: convert it in the loader's collate_fn"
+    )
+
+
+def map_tensors(function: Callable[[Tensor], Any], part: Any) -> Any:
+    """Nested dicts, tuples and lists with the function applied to every tensor; anything else as it is."""
+    if isinstance(part, Tensor):
+        return function(part)
+    if isinstance(part, Mapping):
+        return {name: map_tensors(function, value) for name, value in part.items()}
+    if isinstance(part, (tuple, list)):
+        return tuple(map_tensors(function, value) for value in part)
+    return part
+
+
+def tensors_in(part: Any) -> Iterator[Tensor]:
+    """All tensors of nested dicts, tuples and lists."""
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, (Mapping, tuple, list)):
+        for inner in part.values() if isinstance(part, Mapping) else part:
+            yield from tensors_in(inner)
+
+
+def to_device(
+    inputs: Any, device: torch.device | str, non_blocking: bool = True, dtype: torch.dtype | None = None
+) -> Any:
+    """Tensors moved to the device, floating-point ones cast to ``dtype`` where given; anything else as it is."""
+
+    def move(x: Tensor) -> Tensor:
+        return x.to(device=device, dtype=dtype if x.is_floating_point() else None, non_blocking=non_blocking)
+
+    return map_tensors(move, inputs)
+
+
+def call(model: nn.Module, inputs: Inputs, batch: int) -> Any:
+    """Output of the model; what it raises is passed on with the number and the shape of the batch.
+
+    A tensor is one argument, a tuple several. A dict gives keyword arguments where the model takes any of its names,
+    and is one argument otherwise.
+    """
+    keywords = isinstance(inputs, dict) and _takes_keywords(model, inputs)
+    try:
+        if isinstance(inputs, tuple):
+            return model(*inputs)
+        return model(**inputs) if keywords and isinstance(inputs, dict) else model(inputs)
+    except (GdscoreError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        how = ""
+        if isinstance(inputs, dict):
+            form = "keyword arguments" if keywords else "one argument, as forward takes none of its names as keywords"
+            how = f". The dict was passed as {form}: have the loader yield what forward takes"
+        raise GdscoreError(
+            f"Expected the model to take the loader's batches, but on batch {batch}, {describe(inputs)}, it failed "
+            f"with {type(error).__name__}: {error}{how}"
+        ) from error
+
+
+def _takes_keywords(model: nn.Module, names: Mapping[str, Any]) -> bool:
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return any(p.kind is p.VAR_KEYWORD or (p.kind in by_name and p.name in names) for p in parameters)
+
+
+def count_rows(inputs: Inputs) -> int:
+    """Rows of a batch: the length of its first tensor."""
+    first = next(tensors_in(inputs))
+    if not first.ndim:
+        raise GdscoreError(f"Expected inputs with a first dimension of rows, but got {describe(inputs)}")
+    return first.shape[0]
+
+
+def integer_labels(labels: Any, rows: int, device: torch.device | str, non_blocking: bool = True) -> Tensor:
+    """Labels on the device as int64; whole numbers may come as floats, bools and in a single column.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore.models._batches import integer_labels
+    >>> integer_labels(torch.tensor([[1.0], [0.0]]), rows=2, device="cpu")
+    tensor([1, 0])
+    """
+    try:
+        y = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        raise GdscoreError(
+            f"Expected labels to be integers, but the loader yielded {describe(labels)}: number the classes from 0, or "
+            "pass labels=False to leave them out"
+        ) from None
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if tuple(y.shape) != (rows,):
+        raise GdscoreError(
+            f"Expected a label for each of {rows} rows, but got labels of shape {tuple(y.shape)}: one-hot or soft "
+            "labels become classes by labels.argmax(1), a second input is yielded as ((x1, x2), y), and labels=False "
+            "leaves labels out"
+        )
+    if y.is_complex():
+        raise GdscoreError(f"Expected labels to be integers, but the loader yielded {y.dtype}")
+    if y.is_floating_point():
+        whole = y == y.round()
+        if y.device.type == "cpu" and not bool(whole.all()):
+            row = int((~whole).int().argmax())
+            raise GdscoreError(
+                f"Expected labels to be classes 0, 1, …, but row {row} of a batch has {float(y[row])!r}: give classes, "
+                "or pass labels=False to leave labels out"
+            )
+        # On an accelerator the label that is no class is found later, with all others that are out of range.
+        y = torch.where(whole, y, torch.full_like(y, -1))
+    return y.to(device=device, dtype=torch.int64, non_blocking=non_blocking)
+
+
+def describe(value: Any) -> str:
+    """Word what a value is made of, for messages.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore.models._batches import describe
+    >>> describe((torch.zeros(2, 3), {"id": "a"}))
+    "a tuple of (float32 of shape (2, 3), a dict of {'id': str})"
+    """
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} of {{{', '.join(f'{k!r}: {describe(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (tuple, list)):
+        inside = ", ".join(describe(v) for v in value[:4]) + (", …" if len(value) > 4 else "")
+        return f"a {type(value).__name__} of ({inside})"
+    return type(value).__name__
+
+
+def check_loader(loader: Any, name: str = "loader") -> None:
+    """Refuse what would be iterated row by row, or not at all."""
+    if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
+        raise GdscoreError(f"Expected `{name}` to yield batches, but got a dataset: wrap it in a DataLoader")
+    if isinstance(loader, (Tensor, dict, str)):
+        raise GdscoreError(
+            f"Expected `{name}` to yield batches, but got a single {type(loader).__name__}: pass a list of one batch"
+        )
+    if not isinstance(loader, Iterable):
+        raise GdscoreError(f"Expected `{name}` to be an iterable of batches, but got {type(loader).__name__}")
+
+
+def row_count(loader: Any) -> int | None:
+    """Rows of all batches, where the loader knows."""
+    try:
+        return len(loader.dataset)
+    except (AttributeError, TypeError):
+        return None
+
+
+class BatchReader:
+    """Inputs and labels of a loader's batches, one after the other, moved to the device.
+
+    `read` gives the next batch, or None after the last; `prefetch`, called while the device is busy, begins to fetch
+    the one after. What the loader raises meanwhile is kept for the `read` that it belongs to.
+    """
+
+    _END: ClassVar = object()
+
+    def __init__(self, loader: Iterable[Any], device: torch.device, dtype: torch.dtype | None = None) -> None:
+        self._device, self._dtype = device, dtype
+        self._random = RandomStream()
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._ahead: tuple[Inputs, Any] | BaseException | None = None
+        self._fetched = False
+        self.count = 0
+        with self._random:
+            self._batches = iter(loader)
+
+    def read(self) -> tuple[Inputs, Any] | None:
+        """Next batch, ready for the current stream; None after the last."""
+        self._fetch()
+        ahead, self._ahead, self._fetched = self._ahead, None, False
+        if isinstance(ahead, BaseException):
+            raise ahead
+        if ahead is None:
+            if not self.count:
+                raise GdscoreError(
+                    "Expected the loader to yield batches, but it yielded none: its dataset is empty, drop_last drops "
+                    "all of it, or it is an iterator that was used up before"
+                )
+            return None
+        self.count += 1
+        inputs, labels = ahead
+        if self._side is not None:
+            stream = torch.cuda.current_stream(self._device)
+            stream.wait_stream(self._side)
+            for tensor in tensors_in((inputs, labels)):
+                if tensor.is_cuda:
+                    tensor.record_stream(stream)
+        return to_device(inputs, self._device, dtype=self._dtype), labels
+
+    def prefetch(self) -> None:
+        """Fetch the next batch and begin to copy it, where that runs beside the computation."""
+        if self._side is not None:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        if self._fetched:
+            return
+        self._fetched = True
+        try:
+            with self._random:
+                batch = next(self._batches, self._END)
+            if batch is not self._END:
+                inputs, labels = split_batch(batch)
+                # Labels that are no tensors, such as a list of numbers, stay what they are.
+                self._ahead = self._moved(inputs), self._moved(labels) if isinstance(labels, Tensor) else labels
+        except Exception as error:
+            self._ahead = error
+
+    def _moved(self, part: Any) -> Any:
+        if self._side is None:
+            return to_device(part, self._device)
+        with torch.cuda.stream(self._side):
+            return to_device(map_tensors(_pinned, part), self._device)
+
+
+def _pinned(x: Tensor) -> Tensor:
+    return x.pin_memory() if x.device.type == "cpu" and not x.is_pinned() else x

@@ -1,0 +1,306 @@
+"""A forward pass that leaves the model and the random generators as they were.
+
+Requirements met here:
+
+- attributes of modules (modes, hooks, submodules, buffers and all others), requires_grad, gradients and hooks of
+  parameters are put back after every pass, also after an exception;
+- values of buffers, and of other tensors that modules keep as attributes, are copied before every pass and written
+  back after it. This covers every way of writing (in place, through ``.data``, by a subclass of BatchNorm in evaluation
+  mode), costs two copies of the buffers, and never waits for a device;
+- models that draw random numbers in evaluation mode draw them from a stream that continues from batch to batch, while
+  the generators of torch, NumPy and Python are as before whenever the caller's code runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from operator import eq, is_
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gdscore.errors import GdscoreError, nearest
+
+__all__ = ["MODES", "BatchNormMode", "RandomStream", "Unchanged", "batchnorm_layers", "kept_rng", "unwrapped"]
+
+BatchNormMode: TypeAlias = Literal["eval", "batch"]
+MODES = ("eval", "batch")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Model inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def batchnorm_layers(model: nn.Module) -> list[_BatchNorm]:
+    """All BatchNorm layers, synchronised ones included."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+
+
+@contextlib.contextmanager
+def kept_rng(devices: list[int] | None = None) -> Iterator[None]:
+    """Leave torch's random state, on the host and on the CUDA devices given, as it was."""
+    with torch.random.fork_rng(devices=devices or [], device_type="cuda"):
+        yield
+
+
+class RandomStream:
+    """Context in which torch, NumPy and Python draw from a stream of its own; the caller's states come back.
+
+    The first time it starts at the caller's states, and each further time where it stopped.
+
+    Parameters
+    ----------
+    cuda : sequence of int
+        CUDA devices whose generators count, beside those of the host.
+    derived : bool
+        Seed torch's part by a number derived from the caller's state instead, so that two streams that start at one
+        state do not give the same numbers.
+    """
+
+    def __init__(self, cuda: Sequence[int] = (), *, derived: bool = False) -> None:
+        self._cuda, self._derived = cuda, derived
+        self._own: tuple[Any, ...] | None = None
+        self._callers: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        self._callers = self._states()
+        if self._own is not None:
+            self._set(self._own)
+        elif self._derived:
+            seed = int(torch.randint(2**62, (), device="cpu")) ^ 0x1E3779B97F4A7C15
+            # Not torch.manual_seed: that would seed every device there is, also those whose state is not saved.
+            torch.default_generator.manual_seed(seed)
+            for index in self._cuda:
+                torch.cuda.default_generators[index].manual_seed(seed)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._own = self._states()
+        self._set(self._callers)
+
+    def _states(self) -> tuple[Any, ...]:
+        numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator that a model may use
+        return torch.get_rng_state(), [torch.cuda.get_rng_state(i) for i in self._cuda], numpy, random.getstate()
+
+    def _set(self, states: tuple[Any, ...]) -> None:
+        host, devices, numpy, python = states
+        torch.set_rng_state(host)
+        for index, state in zip(self._cuda, devices, strict=True):
+            torch.cuda.set_rng_state(state, index)
+        np.random.set_state(numpy)  # noqa: NPY002
+        random.setstate(python)
+
+
+class Unchanged:
+    """Context in which the model is in evaluation mode, and after which it is as it was before.
+
+    What is not guarded: values of parameters that a forward pass writes in place (but for embeddings with
+    ``max_norm``, which torch itself writes), and objects inside attributes, such as a list in a dict.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Its hooks stay and run as usual.
+    batchnorm : {"eval", "batch"}
+        ``"batch"``: BatchNorm normalises with the statistics of the batch, as in training, but its running
+        statistics stay. All other layers, dropout too, are in evaluation mode all the same: the released code of the
+        GdScore paper puts the whole model into training mode, which is this for networks without dropout.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore.models._state import Unchanged
+    >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout())
+    >>> with Unchanged(model, batchnorm="batch"), torch.no_grad():
+    ...     model(torch.tensor([[0.0, 1.0], [2.0, 5.0]])).round().tolist()
+    [[-1.0, -1.0], [1.0, 1.0]]
+    >>> model.training, model[0].running_mean.tolist(), model[0].num_batches_tracked.item()
+    (True, [0.0, 0.0], 0)
+    """
+
+    def __init__(self, model: nn.Module, batchnorm: BatchNormMode = "eval") -> None:
+        if not isinstance(model, nn.Module):
+            raise GdscoreError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}")
+        if batchnorm not in MODES:
+            raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(batchnorm, MODES)}")
+        parameters = list(model.parameters())
+        if any(nn.parameter.is_lazy(p) for p in parameters):
+            raise GdscoreError("Expected a model with weights, but it has lazy layers that saw no data: call it once")
+        if batchnorm == "batch" and any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+            raise GdscoreError('Expected batchnorm="eval" for a scripted model: give the model it was scripted from')
+        self._model, self._batchnorm = model, batchnorm
+        devices = {t.device for t in (*parameters, *model.buffers())}
+        self._random = RandomStream(sorted(d.index for d in devices if d.type == "cuda"), derived=True)
+        self._attributes: _Attributes | None = None
+
+    def __enter__(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._random)
+            if self._attributes is None or not self._attributes.unchanged():
+                self._attributes = self._look_over()
+            self._flags = [(m, m.training) for m in self._modules]
+            self._parameter_states = [(p, p.requires_grad, p.grad, _copied(p._backward_hooks)) for p in self._weights]
+            self._tensors.copy()
+            stack.callback(self._restore)
+            for p in self._weights:
+                p.grad = None
+            for m, training in self._flags:
+                if training:
+                    _set_mode(m, False)
+            for layer in self._batch:
+                _set_mode(layer, True)
+                layer.track_running_stats = False
+            self._leave = stack.pop_all()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave.close()
+
+    def _look_over(self) -> _Attributes:
+        self._modules = list(self._model.modules())
+        self._weights = list(self._model.parameters())
+        self._batch = batchnorm_layers(self._model) if self._batchnorm == "batch" else []
+        attributes = _Attributes(self._modules)
+        embeddings = [m for m in self._modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+        renormalised = [m.weight for m in embeddings if m.max_norm is not None]
+        self._tensors = _Tensors([*self._model.buffers(), *attributes.tensors, *renormalised], self._weights)
+        return attributes
+
+    def _restore(self) -> None:
+        for m, training in self._flags:
+            if m.training != training:
+                _set_mode(m, training)
+        assert self._attributes is not None
+        self._attributes.restore()
+        self._tensors.restore()
+        for p, required, grad, hooks in self._parameter_states:
+            if p.requires_grad != required:
+                p.requires_grad_(required)
+            if p.grad is not grad:
+                p.grad = grad
+            if p._backward_hooks != hooks:
+                p._backward_hooks = hooks
+
+
+def _copied(hooks: Any) -> Any:
+    return hooks and hooks.copy()
+
+
+def _set_mode(module: nn.Module, training: bool) -> None:
+    # nn.Module's own assignment looks for parameters and buffers first: six times slower, for hundreds of modules.
+    if "training" in module.__dict__:
+        module.__dict__["training"] = training
+    else:
+        module.training = training
+
+
+class _Attributes:
+    """Attributes of modules, and what those that are dicts, lists and sets hold: hooks, buffers, submodules, …"""
+
+    _CONTAINERS = frozenset({dict, OrderedDict, list, set})
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        values = [value for m in modules for value in m.__dict__.values()]
+        self.tensors = [value for value in values if isinstance(value, Tensor)]
+        containers = list({id(value): value for value in values if type(value) in self._CONTAINERS}.values())
+        self._live = [m.__dict__ for m in modules] + [container for container in containers if container]
+        self._kept = [container.copy() for container in self._live]
+        # Most containers of a module hold the hooks of one kind, and there are none.
+        self._empty = [container for container in containers if not container]
+
+    def unchanged(self) -> bool:
+        return not any(self._empty) and all(map(_same, self._live, self._kept))
+
+    def restore(self) -> None:
+        for live, kept in zip(self._live, self._kept, strict=True):
+            if not _same(live, kept):
+                _fill(live, kept)
+        for container in self._empty:
+            container.clear()
+
+
+def _same(live: Any, kept: Any) -> bool:
+    """Whether two containers hold the very same objects in the same order."""
+    if len(live) != len(kept):
+        return False
+    if type(live) is list:
+        return all(map(is_, live, kept))
+    if type(live) is set:
+        return bool(live == kept)
+    return all(map(is_, live.values(), kept.values())) and all(map(eq, live, kept))
+
+
+def _fill(live: Any, kept: Any) -> None:
+    if type(live) is list:
+        live[:] = kept
+        return
+    for extra in [key for key in live if key not in kept]:
+        live.remove(extra) if type(live) is set else live.pop(extra)
+    live.update(kept)
+    if list(live) != list(kept):
+        live.clear()
+        live.update(kept)
+
+
+class _Tensors:
+    """Values of some tensors, copied before a pass and written back after it, and the memory that others point to."""
+
+    def __init__(self, copied: Iterable[Tensor], pointed: Iterable[Tensor]) -> None:
+        unique = {id(t): t for t in copied if _is_plain(t)}
+        self._all = list({**unique, **{id(t): t for t in pointed if _is_plain(t)}}.values())
+        self._copied = list(unique.values())
+        self._look()
+
+    def copy(self) -> None:
+        if self._places() != self._known:
+            self._look()
+        # Tensors that were made in inference mode can be written only there.
+        with torch.inference_mode():
+            for values, copies in self._by_device:
+                torch._foreach_copy_(copies, values)
+
+    def restore(self) -> None:
+        if self._places() != self._known:
+            for t, data in zip(self._all, self._data, strict=True):
+                t.data = data
+        with torch.inference_mode():
+            for values, copies in self._by_device:
+                torch._foreach_copy_(values, copies)
+
+    def _places(self) -> list[Any]:
+        return [*map(Tensor.data_ptr, self._all), *map(Tensor.size, self._all)]
+
+    def _look(self) -> None:
+        self._known = self._places()
+        # Through `.data`, as writing must not look like a change to an autograd graph that the caller has open.
+        self._data = [t.data for t in self._all]
+        with torch.inference_mode():
+            values = [_bytes(t.data) for t in self._copied]
+            groups = [[v for v in values if v.device == device] for device in {v.device for v in values}]
+            self._by_device = [(group, [torch.empty_like(v) for v in group]) for group in groups]
+
+
+def _is_plain(t: Tensor) -> bool:
+    return t.layout == torch.strided and not t.is_meta and not t.is_quantized and t.numel() > 0
+
+
+def _bytes(t: Tensor) -> Tensor:
+    """All memory between a tensor's first and last value, whatever its strides."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
+    return t.as_strided((span,), (1,), t.storage_offset()).view(torch.uint8)

@@ -1,0 +1,26 @@
+"""The benchmark of real networks runs, in small, on any machine."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import gdscore  # noqa: E402
+import speed_gpu  # noqa: E402
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
+
+
+def test_it_runs_and_keeps_what_it_measures(tmp_path, capsys):
+    file = tmp_path / "made" / "speed.json"
+    speed_gpu.main(["--small", "--repeats", "1", "--output", str(file)])
+    result = json.loads(file.read_text())
+    assert json.loads(capsys.readouterr().out) == result
+    assert set(result["ratio_to_forward"]) == {"extract", "gdscore", "all", "released"}
+    assert min(result["forward_seconds"], result["projnorm_seconds"], result["ratio_to_forward"]["gdscore"]) > 0
+    needs_more = {"projnorm", "rotation", "agreescore", "selfscore"}
+    assert set(result["scores"]) == set(gdscore.list_scores()) - needs_more
