@@ -33,6 +33,7 @@ from networks import network
 
 BOUNDS = {"gdscore": 1.03, "all": 1.10}
 LEAST = {"released": 3.0}
+MORE_PASSES = ("projnorm", "rotation", "agreescore", "selfscore")
 
 
 def arguments(given):
@@ -101,7 +102,7 @@ def main(given=None):
 
     labels = torch.arange(rows, device=device) % classes
     reference = [(x, labels) for x in distinct]
-    chosen = list(models.score_all(model, distinct, reference=reference, autocast=autocast, progress=False))
+    chosen = [n for n in gdscore.list_scores() if n not in MORE_PASSES]
 
     def all_scores(loader):
         models.score_all(model, loader, reference=reference, scores=chosen, autocast=autocast, progress=False)
