@@ -1,20 +1,25 @@
-"""Scores that are accuracies or error rates themselves, as estimates."""
+"""Estimates by one score alone: scores that are accuracies themselves, and the paper's straight line."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from statistics import NormalDist
+from dataclasses import dataclass
+
+import numpy as np
 
 from gdscore._options import choice, number
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
-from gdscore.estimator.estimate import Estimate
+from gdscore.estimator.correctness import ShiftedSetTable, quantile_of, sampling_error
+from gdscore.estimator.estimate import Estimate, EstimateWarning
+from gdscore.estimator.evidence import Floats
 from gdscore.outputs import Outputs
 from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score
+from gdscore.shifts.families import parts_of
 
-__all__ = ["DIRECT", "direct_estimate", "sampling_error"]
+__all__ = ["DIRECT", "ScoreLine", "direct_estimate"]
 
 DIRECT = ("confscore", "doc", "atc", "cot", "cott", "agreescore")
 ERROR_RATES = ("cot", "agreescore")
@@ -28,20 +33,20 @@ def direct_estimate(
     temperature: bool = True,
     level: float = 0.9,
 ) -> Estimate:
-    """Accuracy by one score alone, without calibration on shifted sets.
+    """Accuracy by one score alone, without shifted sets.
 
     Parameters
     ----------
     name : str
         ``confscore``, ``doc``, ``atc``, ``cot``, ``cott`` or ``agreescore`` (needs peer logits).
     outputs : Outputs or iterable of Outputs
-        What the classifier said about the unlabelled rows.
+        Outputs of the target.
     reference : Outputs
-        Labelled validation outputs.
+        Labelled outputs of the reference.
     temperature : bool
         Divide the logits by the temperature fitted on the reference.
     level : float
-        Of the interval, which holds the sampling error of the rows only: how far the method itself is off is unknown.
+        Of the interval, which holds the sampling error of the rows only: how far the score is off is unknown.
 
     Examples
     --------
@@ -64,10 +69,11 @@ def direct_estimate(
         score.fit(reference.with_temperature(divisor))
     for part in stream(outputs, "outputs"):
         score.update(part.with_temperature(divisor))
-    value = score.finish(score.statistics())
+    value = score.compute()
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
     # Scores of a sample know no more than its rows.
     error = sampling_error(accuracy, min(score.n_rows, getattr(score, "k", score.n_rows)), level)
+    message = f"the interval holds the sampling error of {score.n_rows} rows only, not the error of {name}"
     return Estimate(
         accuracy=accuracy,
         low=max(0.0, accuracy - error),
@@ -76,13 +82,57 @@ def direct_estimate(
         n=score.n_rows,
         reference_accuracy=reference.accuracy,
         scores={name: value},
-        warnings=[f"the interval holds the sampling error of {score.n_rows} rows only, not the error of {name} itself"],
+        warnings=[EstimateWarning("sampling_only", "info", message)],
         method=f"{name}{' with temperature' if temperature else ''}",
     )
 
 
-def sampling_error(accuracy: float, rows: int, level: float) -> float:
-    """Half-width of a normal interval for a share observed on so many rows; never 0, as no share is certain."""
-    share = (accuracy * rows + 1) / (rows + 2)
-    z = NormalDist().inv_cdf(0.5 + min(level, 1 - 1e-9) / 2)
-    return z * math.sqrt(share * (1 - share) / rows)
+@dataclass(frozen=True)
+class ScoreLine:
+    """The straight line from a score to accuracy, as in the GdScore paper.
+
+    Attributes
+    ----------
+    name : str
+        Name of the score.
+    slope, intercept : float
+        Least squares over the shifted sets.
+    error : float
+        90 % quantile of the absolute errors on families left out.
+    """
+
+    name: str
+    slope: float
+    intercept: float
+    error: float
+
+    @classmethod
+    def fit(cls, name: str, scores: Floats, families: list[str], accuracy: Floats, rows: Floats) -> tuple[
+        ScoreLine, ShiftedSetTable
+    ]:
+        """Fit the line, and refit it without each family."""
+        parts = [parts_of(family) for family in families]
+        predicted = np.full(len(scores), np.nan)
+        for group in set(parts):
+            without = np.array([not (group & other) for other in parts])
+            if without.sum() >= 2 and np.ptp(scores[without]) > 0:
+                slope, intercept = np.polyfit(scores[without], accuracy[without], 1)
+                own = np.array([other == group for other in parts])
+                predicted[own] = np.clip(intercept + slope * scores[own], 0, 1)
+        if len(scores) < 3 or np.ptp(scores) == 0 or np.isnan(predicted).all():
+            raise GdscoreError(
+                f"Expected shifted sets of at least two families with different values of {name!r} to fit a line to, "
+                "but there are none: give `shifted_sets`, or use the default method"
+            )
+        slope, intercept = (float(v) for v in np.polyfit(scores, accuracy, 1))
+        error = float(np.nanquantile(np.abs(predicted - accuracy), 0.9))
+        table = ShiftedSetTable(families, accuracy, predicted, rows.astype(np.int64))
+        return cls(name, slope, intercept, error), table
+
+    def accuracy(self, score: float) -> float:
+        """Accuracy at a value of the score."""
+        return min(max(self.intercept + self.slope * score, 0.0), 1.0)
+
+    def half_width(self, accuracy: float, rows: int, level: float) -> float:
+        """Half-width of the interval."""
+        return math.hypot(self.error * quantile_of(level) / quantile_of(0.9), sampling_error(accuracy, rows, level))

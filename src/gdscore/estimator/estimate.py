@@ -1,69 +1,139 @@
-"""`Estimate`: an accuracy with an interval, and what to be careful about."""
+"""`Estimate`: an accuracy with its interval, and the warnings that apply to it."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from gdscore.estimator.confidence import ConfidenceHistogram
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["ClassEstimate", "Estimate", "Lookalike"]
+from gdscore.errors import GdscoreError
+
+__all__ = [
+    "ClassEstimate",
+    "ConfidenceHistogram",
+    "Estimate",
+    "EstimateWarning",
+    "Quantity",
+    "Severity",
+    "most_severe_first",
+]
+
+Severity = Literal["info", "warning", "critical"]
+
+
+@dataclass(frozen=True)
+class EstimateWarning:
+    """A reason to trust an estimate less.
+
+    Attributes
+    ----------
+    code : str
+        Name that programs can test for, such as ``few_rows`` or ``collapse``.
+    severity : {"info", "warning", "critical"}
+        ``critical``: the estimate may be meaningless, so that an alarm must not be silenced by it.
+    message : str
+        One sentence for a person.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True)
+class ConfidenceHistogram:
+    """Rows by the probability of their predicted class, in bins of equal width.
+
+    Attributes
+    ----------
+    rows, confidence : list of float
+        Number of rows, and sum of their confidences, by bin.
+    correct : list of float or None
+        Rows predicted right by bin, where labels are known.
+    """
+
+    rows: list[float]
+    confidence: list[float]
+    correct: list[float] | None = None
+
+    @property
+    def edges(self) -> NDArray[Any]:
+        """Bounds of the bins, one more than there are bins."""
+        return np.linspace(0.0, 1.0, len(self.rows) + 1)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An estimated share with its interval; ``low`` and ``high`` are None where no interval was checked."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
 class ClassEstimate:
-    """Estimated recall of one class: the share of its rows that are predicted as it."""
+    """Estimates for one class.
+
+    Attributes
+    ----------
+    label : int
+        Number of the class.
+    name : str
+        Its name, or its number where classes have no names.
+    share, predicted : float
+        Estimated share of the class among the rows, and its share among the predictions.
+    recall, precision, f1 : Quantity
+        Share of the rows of the class that are predicted as it; share of the predictions of the class that are right;
+        harmonic mean of the two.
+    """
 
     label: int
-    recall: float
-    low: float
-    high: float
+    name: str
     share: float
-    """Estimated share of the class among the rows."""
-
-
-@dataclass(frozen=True)
-class Lookalike:
-    """Kind of calibration sets whose scores are like those of the rows in question."""
-
-    family: str
-    weight: float
-    """How like they are, of 1 in all; the default estimate rests on them to this share."""
-    accuracy: float
-    """True accuracy of those sets."""
+    predicted: float
+    recall: Quantity
+    precision: Quantity
+    f1: Quantity
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Accuracy on the population the rows come from.
+    """Accuracy on the population that the target's rows come from.
 
     Attributes
     ----------
     accuracy, low, high : float
         Estimate and interval, in [0, 1].
     level : float
-        How often such intervals are meant to hold the true accuracy.
+        Share of such intervals that are meant to hold the true accuracy.
     n : int
-        Rows seen.
+        Rows of the target.
     reference_accuracy : float
         Accuracy on the reference data.
-    scores : dict of str to float
-        The numbers the estimate was made of.
-    per_class : list of ClassEstimate
-        Recall by class.
-    warnings : list of str
-        What to be careful about, in plain words.
-    class_mix_accuracy : float or None
-        What the accuracy would be if nothing but the mix of classes had changed.
+    class_mix : str
+        What was assumed of the target's mix of classes: ``unknown``, ``stable`` or ``given``.
     method : str
-        How it was computed.
+        ``correctness``, or the name of the score whose straight line was used.
+    assumptions : dict of str to float
+        Accuracy under each assumption about the class mix, ``unknown`` and ``stable``.
+    per_class : list of ClassEstimate
+        Share, recall, precision and F1 of each class.
+    f1 : Quantity or None
+        Macro F1, the mean over classes.
+    warnings : list of EstimateWarning
+        Reasons to trust the estimate less, most severe first.
+    scores : dict of str to float
+        Numbers of the target that the estimate was made of.
     confidence : ConfidenceHistogram or None
-        How confident the model was, by bins.
-    lookalikes : list of Lookalike
-        Kinds of calibration sets that look most like the rows, and how accurate the model is on them.
-    views : dict of str to float
-        What each view says by itself, of which a cautious estimate believes the lowest.
+        Confidences of the target's rows, by bins.
     """
 
     accuracy: float
@@ -72,14 +142,20 @@ class Estimate:
     level: float
     n: int
     reference_accuracy: float
-    scores: dict[str, float] = field(default_factory=dict)
+    class_mix: str = "unknown"
+    method: str = "correctness"
+    assumptions: dict[str, float] = field(default_factory=dict)
     per_class: list[ClassEstimate] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    class_mix_accuracy: float | None = None
-    method: str = "cautious"
+    f1: Quantity | None = None
+    warnings: list[EstimateWarning] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
     confidence: ConfidenceHistogram | None = None
-    lookalikes: list[Lookalike] = field(default_factory=list)
-    views: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.accuracy <= self.high <= 1:  # also where one of them is NaN
+            raise GdscoreError(
+                f"Expected 0 ≤ low ≤ accuracy ≤ high ≤ 1, but got {self.low}, {self.accuracy}, {self.high}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""
@@ -91,12 +167,12 @@ class Estimate:
             f"({_share(self.level)} interval, {self.n:,} rows); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
-        return "\n".join(lines + [f"careful: {warning}" for warning in self.warnings])
+        return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
 
     def _repr_html_(self) -> str:
         bar = "position:absolute;top:0;height:12px;"
         width = max(self.high - self.low, 0.004)
-        careful = "".join(f"<li>{html.escape(w)}</li>" for w in self.warnings)
+        items = "".join(f"<li>{html.escape(f'{_label(w)}: {w.message}')}</li>" for w in self.warnings)
         return (
             f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} "
             f"({_share(self.level)} interval, {self.n:,} rows); reference {self.reference_accuracy:.1%}"
@@ -104,8 +180,18 @@ class Estimate:
             f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
             f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'
             f'<div style="{bar}left:{self.reference_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
-            f"{f'<ul>{careful}</ul>' if careful else ''}</div>"
+            f"{f'<ul>{items}</ul>' if items else ''}</div>"
         )
+
+
+def most_severe_first(warnings: Iterable[EstimateWarning]) -> list[EstimateWarning]:
+    """Warnings by severity, otherwise in their order."""
+    order = ("critical", "warning", "info")
+    return sorted(warnings, key=lambda w: order.index(w.severity))
+
+
+def _label(warning: EstimateWarning) -> str:
+    return "note" if warning.severity == "info" else "warning"
 
 
 def _share(value: float) -> str:

@@ -1,19 +1,36 @@
-"""Labelled, shifted copies of the reference data to calibrate on: corruptions, resampling, disturbed heads."""
+"""Shifts of inputs that make labelled, shifted copies of the reference: corruptions of images, tables and texts."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from gdscore.shifts.composed import Composition, compositions
-from gdscore.shifts.images import Corruption, corrupt, corruption_names, corruptions
-from gdscore.shifts.perturbed import perturbed
-from gdscore.shifts.resampled import resampled
-from gdscore.shifts.sets import ShiftedSet
+from gdscore.shifts.defaults import default_shifts
+from gdscore.shifts.images import Corruption, corruption_names, corruptions
+from gdscore.shifts.sets import ShiftedSet, shifted_sets
+
+if TYPE_CHECKING:
+    from gdscore.shifts.tables import table_shifts
+    from gdscore.shifts.text import text_shifts
+
+_LAZY = {"table_shifts": "gdscore.shifts.tables", "text_shifts": "gdscore.shifts.text"}
 
 __all__ = [
     "Composition",
     "Corruption",
     "ShiftedSet",
     "compositions",
-    "corrupt",
     "corruption_names",
     "corruptions",
-    "perturbed",
-    "resampled",
+    "default_shifts",
+    "shifted_sets",
+    "table_shifts",
+    "text_shifts",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'gdscore.shifts' has no attribute {name!r}")

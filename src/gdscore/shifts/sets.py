@@ -1,45 +1,150 @@
-"""`ShiftedSet`: labelled outputs under one shift, to calibrate on."""
+"""`ShiftedSet`: labelled outputs under one shift; and how a predictor makes them of labelled inputs."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._options import integer
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
+from gdscore.shifts._inputs import length, taken
 
-__all__ = ["ShiftedSet"]
+__all__ = ["ShiftedSet", "named_families", "predicted", "shifted_sets"]
 
 
 @dataclass(frozen=True)
 class ShiftedSet:
-    """What the classifier said about labelled rows under one shift.
+    """Labelled outputs of a classifier under one shift.
 
     Attributes
     ----------
     outputs : Outputs
         With labels.
     family : str
-        Kind of shift. Sets of one family are alike, so they are left out together when intervals are made; names of
-        several kinds joined by ``+`` are left out with each of them.
+        Family of shifts. Sets of one family are left out together when intervals are made; a family named after
+        several, joined by ``+``, is left out with each of them.
+    rows : integer array, optional
+        Which rows of the reference these are shifted copies of; left out where they are rows of their own.
 
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> out = gdscore.Outputs(logits=np.eye(3), labels=np.arange(3))
+    >>> out = gdscore.Outputs(logits=5 * np.eye(3), labels=np.arange(3))
     >>> gdscore.ShiftedSet(out, family="fog").accuracy
     1.0
     """
 
     outputs: Outputs
     family: str
+    rows: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.outputs, Outputs) or "labels" not in self.outputs.has:
             raise GdscoreError("Expected a `ShiftedSet` of `gdscore.Outputs` with labels, but there are none")
         if not isinstance(self.family, str) or not self.family:
             raise GdscoreError(f"Expected `family` to be a name, but got {self.family!r}")
+        if self.rows is not None and np.shape(self.rows) != (len(self.outputs),):
+            raise GdscoreError(
+                f"Expected `rows` to name a row of the reference for each of {len(self.outputs)} rows, but its shape "
+                f"is {np.shape(self.rows)}"
+            )
 
     @property
     def accuracy(self) -> float:
         """True accuracy of the set."""
         return self.outputs.accuracy
+
+
+def shifted_sets(
+    predict: Callable[[Any], Outputs],
+    inputs: Any,
+    labels: Any,
+    shifts: Iterable[Callable[[Any], Any]],
+    *,
+    batch_size: int = 512,
+    progress: bool | None = None,
+) -> Iterator[ShiftedSet]:
+    """Shifted sets of labelled inputs, one at a time.
+
+    Parameters
+    ----------
+    predict : callable
+        From a batch of inputs to `Outputs`.
+    inputs : array, data frame, sparse matrix or list of texts
+        Labelled inputs of the reference, rows first.
+    labels : integer array
+        Their classes.
+    shifts : iterable of callables
+        From inputs to inputs. The attribute ``family`` names the family of each, otherwise the name of the function.
+    batch_size : int
+        Inputs given to ``predict`` at once.
+    progress : bool, optional
+        Progress bar on standard error; by default where that is a terminal.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> x, y = np.arange(6.0)[:, None], np.array([0, 0, 0, 1, 1, 1])
+    >>> def predict(x):
+    ...     return gdscore.Outputs(logits=np.hstack([0 * x, x - 2.5]))
+    >>> def offset(x):
+    ...     return x + 1
+    >>> [(s.family, round(s.accuracy, 2)) for s in gdscore.shifts.shifted_sets(predict, x, y, [offset])]
+    [('offset', 0.83)]
+    """
+    integer("batch_size", batch_size, least=1)
+    listed = list(shifts)
+    families = named_families(listed)
+    labels = np.asarray(labels)
+    count = length(inputs)
+    with progress_bar(len(listed) * count, progress) as advance:
+        for shift, family in zip(listed, families, strict=True):
+            if getattr(shift, "selects_rows", False):
+                rows = np.asarray(shift.rows(inputs))  # type: ignore[attr-defined]
+                found = predicted(predict, taken(inputs, rows), labels[rows], None, batch_size)
+            else:
+                rows = np.arange(count)
+                found = predicted(predict, inputs, labels, shift, batch_size)
+            yield ShiftedSet(found, family, rows)
+            advance(count)
+
+
+def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: Any, shift: Any, size: int) -> Outputs:
+    """Labelled outputs of the inputs, shifted where a shift is given, computed in batches."""
+    parts = []
+    for start in range(0, length(inputs), size):
+        batch = taken(inputs, slice(start, start + size))
+        if shift is not None:
+            # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
+            batch = shift(batch, start=start) if _takes_start(shift) else shift(batch)
+        found = predict(batch)
+        if not isinstance(found, Outputs):
+            raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(found).__name__}")
+        given = {name: array for name, array in found.arrays.items() if name != "labels"}
+        parts.append(Outputs(**given, labels=labels[start : start + size]))
+    return Outputs.concatenate(parts)
+
+
+def named_families(shifts: Sequence[Any]) -> list[str]:
+    """Family of each shift: its ``family``, the name of its function, or a number where it has no name."""
+    names = []
+    for number, shift in enumerate(shifts, start=1):
+        named = shift.func if isinstance(shift, partial) and not hasattr(shift, "family") else shift
+        name = str(getattr(named, "family", getattr(named, "__name__", type(named).__name__)))
+        names.append(f"shift {number}" if name == "<lambda>" else name)
+    return names
+
+
+def _takes_start(shift: Any) -> bool:
+    try:
+        return "start" in inspect.signature(shift).parameters
+    except (TypeError, ValueError):
+        return False

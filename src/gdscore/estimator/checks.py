@@ -1,0 +1,187 @@
+"""Warnings that earn their place, and whether outputs come from the model that was calibrated on.
+
+Logits are a linear function of the features that enter the last layer, Z = X W + b. For one random direction r, Z r is
+then X w + c with w = W r, which D + 1 numbers describe. Another model's outputs do not satisfy it, even where they have
+as many classes and features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore.estimator.estimate import EstimateWarning
+from gdscore.estimator.evidence import Floats
+from gdscore.estimator.settings import SETTINGS
+from gdscore.outputs import Outputs
+
+__all__ = ["Fingerprint", "reference_warnings", "target_warnings"]
+
+TOLERANCE = 0.02
+"""Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
+CHECKED = 200
+"""Rows of each part of a stream that are looked at."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """One direction of a linear head, by least squares on the reference.
+
+    Attributes
+    ----------
+    direction : array of length K
+        r.
+    weights : array of length D
+        W r.
+    offset : float
+        b · r.
+    spread : float
+        Standard deviation of Z r on the reference.
+    """
+
+    direction: Floats
+    weights: Floats
+    offset: float
+    spread: float
+
+    @classmethod
+    def of(cls, reference: Outputs) -> Fingerprint | None:
+        """Fingerprint of the head that the reference shows; None where it shows none."""
+        if not {"logits", "features"} <= reference.has:
+            return None
+        direction = np.random.default_rng(0).normal(size=int(reference.n_classes or 0))
+        # Logits mean the same when a row's are all moved, as in the logarithms of probabilities.
+        direction -= direction.mean()
+        rows = 3 * (int(reference.n_features or 0) + 1)
+        if len(reference) < rows:
+            return None
+        x, y = _seen(reference[:rows], direction)
+        centre = x.mean(axis=0)
+        values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
+        if values[0] <= 1e-10 * values[-1]:
+            return None
+        weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
+        found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
+        return found if found.matches(reference) else None
+
+    def matches(self, outputs: Outputs) -> bool:
+        """Whether the first rows follow from their features by this head."""
+        if not {"logits", "features"} <= outputs.has:
+            return True
+        x, y = _seen(outputs[:CHECKED], self.direction)
+        error = np.abs(x @ self.weights + self.offset - y)
+        # Shifted features can be many times as large as the reference's, and with them the errors of rounding.
+        return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
+
+
+def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[Floats, Floats]:
+    x = arrays.to_numpy(outputs.features).astype(np.float64)
+    return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
+
+
+def reference_warnings(rows: int, accuracy: float, classes: int, sets: int) -> list[EstimateWarning]:
+    """Warnings about what an estimator was fitted on; they apply to each of its estimates."""
+    found = []
+    if accuracy < 1 / classes:
+        found.append(
+            EstimateWarning(
+                "below_chance",
+                "critical",
+                f"the model is {accuracy:.1%} accurate on the reference, less than guessing among {classes} classes: "
+                "the labels are probably in another order of classes than the outputs",
+            )
+        )
+    if rows < SETTINGS.small_reference:
+        found.append(
+            EstimateWarning(
+                "small_reference",
+                "warning",
+                f"the reference has only {rows} rows; at least {SETTINGS.small_reference} give a reliable estimate",
+            )
+        )
+    if accuracy > SETTINGS.easy_reference:
+        found.append(
+            EstimateWarning(
+                "easy_reference",
+                "info",
+                f"the model makes almost no errors on the reference ({accuracy:.1%} accurate), so that little can be "
+                "learned about its errors",
+            )
+        )
+    if not sets:
+        found.append(
+            EstimateWarning(
+                "outputs_only",
+                "info",
+                "the estimator knows no shifted sets; fit_predictor, or shifted sets of your own, make it more accurate "
+                "under shift",
+            )
+        )
+    return found
+
+
+def target_warnings(
+    *, rows: int, predicted: Floats, reference_mix: Floats, moved: Floats, farthest: float, same_model: bool
+) -> list[EstimateWarning]:
+    """Warnings about one target: its size, its predictions, how far it is from all shifted sets."""
+    found = []
+    if not same_model:
+        found.append(
+            EstimateWarning(
+                "other_model",
+                "critical",
+                "these outputs seem to come from another model than the one the estimator was fitted for: their logits "
+                "do not follow from their features by its last layer; fit the estimator again for this model",
+            )
+        )
+    spread, usual = _effective_classes(predicted), _effective_classes(_sampled(reference_mix, rows))
+    if spread < SETTINGS.collapse * usual:
+        found.append(
+            EstimateWarning(
+                "collapse",
+                "critical",
+                f"predictions have collapsed to few classes (as many as {spread:.1f} equally frequent ones, against "
+                f"{usual:.1f} on the reference): either the target holds few classes or the model fails on it",
+            )
+        )
+    distance = 0.5 * float(np.abs(predicted - reference_mix).sum())
+    noise = 0.8 * float(np.sqrt(reference_mix * (1 - reference_mix) / rows).sum())
+    if distance > SETTINGS.far_mix + noise:
+        found.append(
+            EstimateWarning(
+                "class_mix",
+                "warning",
+                f"the mix of predicted classes is far from the reference's: {distance:.0%} of the rows would have to "
+                "change class",
+            )
+        )
+    if rows < SETTINGS.few_rows:
+        found.append(
+            EstimateWarning(
+                "few_rows", "warning", f"{rows} rows are few; collect at least {SETTINGS.few_rows} for an estimate"
+            )
+        )
+    if farthest > 0 and float(np.abs(moved).max()) > SETTINGS.beyond * farthest + 3 / np.sqrt(rows):
+        found.append(
+            EstimateWarning(
+                "beyond",
+                "warning",
+                "the target is farther from the reference than every shifted set the estimator was fitted on: the "
+                "estimate extrapolates",
+            )
+        )
+    return found
+
+
+def _sampled(mix: Floats, rows: int) -> Floats:
+    """Class mix that so many rows of the reference show."""
+    return np.asarray(np.random.default_rng(0).multinomial(rows, mix / mix.sum()) / rows)
+
+
+def _effective_classes(mix: Floats) -> float:
+    present = mix[mix > 0]
+    return float(np.exp(-(present * np.log(present)).sum()))

@@ -1,0 +1,243 @@
+"""Evidence: what an estimate reads of each row, and the sums that it is made of.
+
+The evidence of a row is its confidence and how far its features are from the class it is predicted as, both compared
+with the reference. The state of a target is a histogram of its rows by calibrated confidence and predicted class, and
+a few sums: one pass, constant memory. Sums are of numbers rounded to a binary grid, so that they are exact: batches of
+any size, and parts merged in any order, give the same state bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore.errors import GdscoreError
+from gdscore.estimator.settings import SETTINGS
+from gdscore.outputs import Outputs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "expit", "log_odds"]
+
+Floats = NDArray[np.float64]
+
+LIMIT, WIDTH = 6.0, 0.125
+CENTRES: Floats = np.arange(-LIMIT + WIDTH / 2, LIMIT, WIDTH)
+"""Log-odds in the middle of each bin: so narrow that a mean probability is off by less than 1e-4."""
+CONFIDENCE_BINS = 20
+CHUNK = 4096
+GRID = 2.0**-20
+LARGEST = 15.0
+
+
+def expit(x: Any) -> Any:
+    """1 / (1 + e⁻ˣ), without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
+
+
+def log_odds(share: Any, edge: float = 1e-6) -> Any:
+    """ln(p / (1 − p)) of shares kept ``edge`` away from 0 and 1."""
+    share = np.clip(share, edge, 1 - edge)
+    return np.log(share / (1 - share))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Evidence of some rows.
+
+    Attributes
+    ----------
+    predicted : integer array of shape (m,)
+        Predicted classes.
+    confidence : array of shape (m,)
+        Largest probability, with temperature.
+    evidence : array of shape (m, E)
+        Log-odds of the confidence; log distance to the predicted class, where there are features.
+    calibrated : array of shape (m,)
+        Log-odds of being right that rows of this confidence have on the reference.
+    others : array of shape (m, K)
+        Probabilities of the other classes, given that the prediction is wrong.
+    """
+
+    predicted: NDArray[Any]
+    confidence: Floats
+    evidence: Floats
+    calibrated: Floats
+    others: Floats
+
+    def __getitem__(self, rows: Any) -> Rows:
+        return Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Statistics of the reference that rows are compared with.
+
+    Attributes
+    ----------
+    temperature : float
+        Divides the logits.
+    mix, predicted_mix : array of shape (K,)
+        Share of each class among the reference's labels, and among its predictions.
+    knots, levels : array
+        Confidences, and the log-odds of being right at each of them: isotonic regression, linear between knots.
+    mean, scale : array of shape (E,)
+        Mean and standard deviation of the evidence on the reference.
+    counts : array of shape (K,)
+        Rows of each class.
+    centres : array of shape (K, D) or None
+        Mean features of each class; None without features.
+    spread : float
+        Mean squared distance of the reference's rows to the centre of their class.
+    """
+
+    temperature: float
+    mix: Floats
+    predicted_mix: Floats
+    knots: Floats
+    levels: Floats
+    mean: Floats
+    scale: Floats
+    counts: Floats
+    centres: Floats | None
+    spread: float
+
+    @classmethod
+    def of(cls, reference: Outputs, temperature: float) -> tuple[Profile, Rows]:
+        """Profile of labelled outputs, and their evidence."""
+        from sklearn.isotonic import IsotonicRegression
+
+        classes = int(reference.n_classes or 0)
+        labels, right = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.correct)
+        counts = np.bincount(labels, minlength=classes).astype(np.float64)
+        centres, spread = (None, 1.0) if "features" not in reference.has else _centres(reference, labels, counts)
+        nothing, one = np.zeros(0), np.ones(1)
+        predicted = np.bincount(arrays.to_numpy(reference.predictions), minlength=classes) / len(labels)
+        fixed = (temperature, counts / len(labels), predicted)
+        plain = cls(*fixed, one, one, nothing, nothing, counts, centres, spread).rows(reference, labels)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(plain.confidence, right)
+        levels = log_odds(curve.y_thresholds_, SETTINGS.calibration_edge)
+        mean, scale = plain.evidence.mean(axis=0), plain.evidence.std(axis=0) + 1e-6
+        profile = cls(*fixed, curve.X_thresholds_, levels, mean, scale, counts, centres, spread)
+        return profile, profile.rows(reference, labels)
+
+    def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
+        """Evidence of rows; ``own`` are the labels of rows that the centres were computed from, or of copies of them."""
+        parts = [
+            self._chunk(outputs[start : start + CHUNK], None if own is None else own[start : start + CHUNK])
+            for start in range(0, len(outputs), CHUNK)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return Rows(*(np.concatenate([getattr(p, n) for p in parts]) for n in Rows.__dataclass_fields__))
+
+    def _chunk(self, outputs: Outputs, own: NDArray[Any] | None) -> Rows:
+        scaled = outputs.with_temperature(self.temperature)
+        with arrays.full_precision(next(iter(outputs.arrays.values()))):
+            others = arrays.to_numpy(arrays.wide(scaled.probabilities)).copy()
+            predicted = arrays.to_numpy(scaled.predictions).astype(np.int64)
+        m = np.arange(len(predicted))
+        confidence = others[m, predicted].copy()
+        others[m, predicted] = 0.0
+        rest = others.sum(axis=1)
+        evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
+        others /= np.maximum(rest, 1e-300)[:, None]
+        if self.centres is not None:
+            evidence.append(np.log(np.maximum(self._distance(scaled, predicted, own), 1e-12)))
+        found = np.clip(np.round(np.stack(evidence, axis=1) / GRID) * GRID, -LARGEST, LARGEST)
+        if not (np.isfinite(found).all() and np.isfinite(others).all()):
+            raise GdscoreError(
+                "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
+            )
+        return Rows(predicted, confidence, found, np.interp(confidence, self.knots, self.levels), others)
+
+    def _distance(self, outputs: Outputs, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
+        """Squared distance to the centre of the predicted class, relative to the reference's spread."""
+        x = outputs.features
+        xp = arrays.namespace(x)
+        with arrays.full_precision(x), np.errstate(over="ignore", invalid="ignore"):
+            gap = arrays.wide(x) - arrays.like(self.centres, arrays.wide(x[:1]))[outputs.predictions]
+            distance = np.asarray(arrays.to_numpy(xp.sum(gap * gap, axis=1)), dtype=np.float64)
+        if own is not None:
+            # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
+            n = self.counts[predicted]
+            distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
+        return np.asarray(distance / self.spread)
+
+
+def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
+    """Mean features of each class, and the mean squared distance of rows to it; absent classes get the overall mean."""
+    x = arrays.to_numpy(reference.features)
+    sums = np.zeros((len(counts), x.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(x), CHUNK):
+            np.add.at(sums, labels[start : start + CHUNK], x[start : start + CHUNK].astype(np.float64))
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], sums.sum(axis=0) / len(x))
+        total = sum(
+            float(np.square(x[s : s + CHUNK] - centres[labels[s : s + CHUNK]]).sum()) for s in range(0, len(x), CHUNK)
+        )
+    if not np.isfinite(total):
+        raise GdscoreError("Expected features of ordinary size, but their squares are too large to compute with")
+    return centres, max(total / len(x), 1e-300)
+
+
+class Evidence:
+    """Sums over the rows of a target: all that an estimate needs of them.
+
+    Attributes
+    ----------
+    rows : int
+        Rows seen.
+    context : array of shape (E,)
+        Sum of the evidence.
+    histogram : array of shape (K, B)
+        Rows by predicted class and calibrated log-odds.
+    others : array of shape (B, K)
+        Probabilities of the other classes, by calibrated log-odds.
+    confidence : array of shape (2, 20)
+        Rows, and sum of confidences, by confidence.
+    """
+
+    names = ("context", "histogram", "others", "confidence")
+
+    def __init__(self, classes: int, kinds: int) -> None:
+        self.rows = 0
+        self.context: Floats = np.zeros(kinds)
+        self.histogram: Floats = np.zeros((classes, len(CENTRES)))
+        self.others: Floats = np.zeros((len(CENTRES), classes))
+        self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
+
+    def add(self, rows: Rows) -> Self:
+        """Take in more rows."""
+        count = len(rows.predicted)
+        classes, bins = self.histogram.shape
+        index = np.clip(np.floor((rows.calibrated + LIMIT) / WIDTH), 0, bins - 1).astype(np.int64)
+        self.rows += count
+        self.context += rows.evidence.sum(axis=0)
+        flat = np.bincount(rows.predicted * bins + index, minlength=classes * bins)
+        self.histogram += flat.reshape(classes, bins)
+        present, where = np.unique(index, return_inverse=True)
+        member = np.zeros((len(present), count))
+        member[where, np.arange(count)] = 1.0
+        self.others[present] += member @ (np.round(rows.others / GRID) * GRID)
+        level = np.minimum((rows.confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+        rounded = np.round(rows.confidence / GRID) * GRID
+        self.confidence[0] += np.bincount(level, minlength=CONFIDENCE_BINS)
+        self.confidence[1] += np.bincount(level, weights=rounded, minlength=CONFIDENCE_BINS)
+        return self
+
+    def merge(self, other: Evidence) -> Self:
+        """Take in the rows of another part of the target."""
+        self.rows += other.rows
+        for name in self.names:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+    def mean(self) -> Floats:
+        """Mean evidence of the rows."""
+        return np.asarray(self.context / self.rows)

@@ -1,0 +1,61 @@
+"""Every constant of the estimator, in one place. docs/estimator.md names the experiment that chose each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SETTINGS", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Constants of `AccuracyEstimator`.
+
+    Attributes
+    ----------
+    calibration_edge : float
+        Calibrated confidences are kept this far from 0 and 1.
+    rows_per_set : int
+        Most rows of a shifted set that the correction learns from.
+    mixes : int
+        Other class mixes in which it sees every set, besides the set's own.
+    concentration : float
+        Of the Dirichlet distribution that those mixes are drawn from: 0.5 is a week of production.
+    penalty : float
+        Ridge penalty of the correction, in sets.
+    floor : float
+        Expected error where the estimate has not moved, in shares.
+    outputs_only : float
+        Error relative to its expectation where no shifted sets were given.
+    moved : float
+        How far the target's mean evidence must be from the reference's, in standard deviations of rows, before its
+        rows count as shifted.
+    few_rows, small_reference : int
+        Rows of a target, and of the reference, below which there is a warning.
+    easy_reference : float
+        Accuracy on the reference above which it shows too few errors to learn from.
+    collapse : float
+        Effective number of predicted classes, relative to the reference's, below which predictions have collapsed.
+    far_mix : float
+        Share of rows that would have to change class before there is a warning.
+    beyond : float
+        Evidence farther from the reference than that of every shifted set, by this factor, is a warning.
+    """
+
+    calibration_edge: float = 0.005
+    rows_per_set: int = 400
+    mixes: int = 1
+    concentration: float = 0.5
+    penalty: float = 0.3
+    floor: float = 0.03
+    outputs_only: float = 1.5
+    moved: float = 0.5
+    few_rows: int = 200
+    small_reference: int = 500
+    easy_reference: float = 0.995
+    collapse: float = 0.5
+    far_mix: float = 0.15
+    beyond: float = 1.5
+
+
+SETTINGS = Settings()
