@@ -165,7 +165,7 @@ def test_foreign_files_are_worded(tmp_path):
         assert name in str(raised.value)
     with pytest.raises(GdscoreError, match="there is none"):
         read_arrays(tmp_path / "missing.npz")
-    with pytest.raises(GdscoreError, match="system refused"):
+    with pytest.raises(GdscoreError, match="is a folder"):
         read_arrays(tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_pickles_are_never_loaded(tmp_path, monkeypatch):
 
 
 def test_a_header_that_promises_too_much_allocates_nothing(tmp_path):
-    for shape in ("(10000000000000,)", "(-8,)", "(2,)"):
+    for shape in ("(10000000000000,)", "(7,)", "(2,)", "(0,)", "(8, 0)"):
         header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
         with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
             archive.writestr("x.npy", b"\x93NUMPY\x01\x00\x76\x00" + header.encode() + bytes(64))

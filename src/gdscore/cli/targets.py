@@ -22,8 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gdscore.errors import GdscoreError
-from gdscore.io.read import files_of
-from gdscore.io.table import SUFFIXES
+from gdscore.io.find import SUFFIXES, find_files
 from gdscore.outputs import Outputs
 
 __all__ = ["Data", "about", "date_of", "find_targets", "in_words", "listed", "one_set"]
@@ -135,7 +134,7 @@ def _targets_of(item: str) -> list[Data]:
 def _files(item: str) -> list[Path]:
     folder = Path(item)
     if not folder.is_dir():
-        return files_of(item)
+        return find_files(item)
     found = listed(folder)
     if not found:
         raise GdscoreError(f"Expected {' or '.join(SUFFIXES)} files in the folder {item!r}, but found none")

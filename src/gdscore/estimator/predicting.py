@@ -9,8 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.io.progress import progress_bar
 from gdscore.outputs import Outputs
 from gdscore.shifts import ShiftedSet
 
