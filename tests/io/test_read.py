@@ -148,7 +148,9 @@ def test_unsound_rows_are_named_as_the_file_counts_them(tmp_path, suffix):
     out.arrays["logits"][[37, 38], 1] = np.nan
     write_outputs(tmp_path / f"bad.{suffix}", out)
     stream = read_outputs([tmp_path / f"fine.{suffix}", tmp_path / f"bad.{suffix}"], batch_rows=10)
-    with pytest.raises(GdscoreError, match=rf"`logits` to be finite.*nan in column 'logits' in row 37 of '.*bad\.{suffix}'"):
+    with pytest.raises(
+        GdscoreError, match=rf"`logits` to be finite.*nan in column 'logits' in row 37 of '.*bad\.{suffix}'"
+    ):
         list(stream)
     assert not open_files()
 

@@ -19,7 +19,7 @@ from gdscore._cells import missing, too_long
 from gdscore._columns import Chosen, ColumnType
 from gdscore._limits import Limits
 from gdscore.errors import GdscoreError
-from gdscore.io.table import BLOCK_BYTES, Block, rebatched
+from gdscore.io.table import BLOCK_BYTES, Block, guarded, rebatched
 
 __all__ = ["ArrowTable", "BatchReader", "class_names_of", "column_type", "decoding", "open_arrow", "pyarrow"]
 
@@ -170,26 +170,20 @@ class ArrowTable:
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Rows in order."""
-        return rebatched(self._pieces(chosen), batch_rows)
+        return rebatched(guarded(self._pieces(chosen), lambda: decoding(self.path, "an Arrow file")), batch_rows)
 
     def _pieces(self, chosen: Chosen) -> Iterator[Block]:
         reader = BatchReader(self.path, chosen.names, self._limits, self._pa)
-        batches = self._batches()
-        while True:
-            with decoding(self.path, "an Arrow file"):
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                # Offsets of a damaged file may point outside of it, where reading ends the process.
-                batch.validate(full=True)
-                if batch.nbytes > self._limits.memory:
-                    raise GdscoreError(
-                        f"Expected record batches of at most {self._limits.memory:,} bytes in "
-                        f"{os.fspath(self.path)!r}, but one has {batch.nbytes:,}: write smaller ones, or raise the "
-                        "limit with limits=Limits(memory=...)"
-                    )
-                pieces = list(reader.blocks(batch))
-            yield from pieces
+        for batch in self._batches():
+            # Offsets of a damaged file may point outside of it, where reading ends the process.
+            batch.validate(full=True)
+            if batch.nbytes > self._limits.memory:
+                raise GdscoreError(
+                    f"Expected record batches of at most {self._limits.memory:,} bytes in {os.fspath(self.path)!r}, "
+                    f"but one has {batch.nbytes:,}: write smaller ones, or raise the limit with "
+                    "limits=Limits(memory=...)"
+                )
+            yield from reader.blocks(batch)
 
     def _batches(self) -> Iterator[Any]:
         if hasattr(self._reader, "num_record_batches"):

@@ -24,7 +24,7 @@ from gdscore._limits import Limits
 from gdscore._paths import path_errors
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, decoding
-from gdscore.io.table import Block, rebatched
+from gdscore.io.table import Block, guarded, rebatched
 
 __all__ = ["CsvTable", "open_csv"]
 
@@ -58,7 +58,7 @@ class CsvTable:
             import pyarrow as pa
         except ImportError:
             return rebatched(self._plain_pieces(chosen), batch_rows)
-        return rebatched(self._arrow_pieces(chosen, pa), batch_rows)
+        return rebatched(guarded(self._arrow_pieces(chosen, pa), self._wording), batch_rows)
 
     # -- Arrow ------------------------------------------------------------------------------------------------
 
@@ -66,32 +66,25 @@ class CsvTable:
         from pyarrow import csv as arrow_csv
 
         reader = BatchReader(self.path, chosen.names, self._limits, pa)
-        with contextlib.ExitStack() as stack:
-            with self._wording():
-                handle = stack.enter_context(pa.OSFile(os.fspath(self.path), "rb"))
-                batches = arrow_csv.open_csv(
-                    handle,
-                    read_options=arrow_csv.ReadOptions(block_size=_PIECE, use_threads=False),
-                    parse_options=arrow_csv.ParseOptions(
-                        delimiter=self._delimiter,
-                        newlines_in_values=True,
-                        # An empty line is a missing value where there is one column.
-                        ignore_empty_lines=len(self.names) > 1,
-                    ),
-                    convert_options=arrow_csv.ConvertOptions(
-                        include_columns=chosen.names,
-                        column_types={n: pa.float64() if n in chosen.numeric else pa.string() for n in chosen.names},
-                        null_values=[""],
-                        strings_can_be_null=True,
-                    ),
-                )
-            while True:
-                with self._wording():
-                    batch = next(batches, None)
-                    if batch is None:
-                        return
-                    pieces = list(reader.blocks(batch))
-                yield from pieces
+        with pa.OSFile(os.fspath(self.path), "rb") as handle:
+            batches = arrow_csv.open_csv(
+                handle,
+                read_options=arrow_csv.ReadOptions(block_size=_PIECE, use_threads=False),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self._delimiter,
+                    newlines_in_values=True,
+                    # An empty line is a missing value where there is one column.
+                    ignore_empty_lines=len(self.names) > 1,
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    include_columns=chosen.names,
+                    column_types={n: pa.float64() if n in chosen.numeric else pa.string() for n in chosen.names},
+                    null_values=[""],
+                    strings_can_be_null=True,
+                ),
+            )
+            for batch in batches:
+                yield from reader.blocks(batch)
 
     @contextlib.contextmanager
     def _wording(self) -> Iterator[None]:
@@ -123,17 +116,22 @@ class CsvTable:
     def _plain_pieces(self, chosen: Chosen) -> Iterator[Block]:
         where = repr(os.fspath(self.path))
         position = {name: self.names.index(name) for name in chosen.names}
-        start = 0
-        with path_errors(self.path), self.path.open(encoding="utf-8-sig", newline="") as file:
+        start = -1
+        with contextlib.ExitStack() as stack:
+            with path_errors(self.path):
+                file = stack.enter_context(self.path.open(encoding="utf-8-sig", newline=""))
             rows = csv.reader(file, delimiter=self._delimiter, strict=True)
-            next(rows)
             while True:
                 held: list[list[str]] = []
                 try:
+                    if start < 0:
+                        next(rows)
+                        start = 0
                     while len(held) < _PLAIN_ROWS and (row := next(rows, None)) is not None:
                         if row or len(self.names) == 1:
                             held.append(row or [""])
-                except (csv.Error, UnicodeDecodeError) as error:
+                # Undecodable bytes are a ValueError.
+                except (csv.Error, ValueError, OSError) as error:
                     raise GdscoreError(
                         f"Expected {where} to be a CSV file in UTF-8, but it is damaged ({error}): write the file again"
                     ) from error

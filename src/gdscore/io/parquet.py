@@ -23,7 +23,7 @@ from gdscore._limits import Limits
 from gdscore._paths import PathLike
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, class_names_of, column_type, decoding, pyarrow
-from gdscore.io.table import BLOCK_BYTES, Block, default_rows, rebatched
+from gdscore.io.table import BLOCK_BYTES, Block, default_rows, guarded, rebatched
 
 __all__ = ["ParquetTable", "open_parquet", "write_parquet"]
 
@@ -51,7 +51,8 @@ class ParquetTable:
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Rows in order."""
-        return rebatched(self._pieces(chosen, batch_rows), batch_rows)
+        pieces = self._pieces(chosen, batch_rows)
+        return rebatched(guarded(pieces, lambda: decoding(self.path, "a Parquet file")), batch_rows)
 
     def _opened(self, text: list[str]) -> Any:
         import pyarrow.parquet as pq
@@ -66,21 +67,12 @@ class ParquetTable:
         )
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
-        with decoding(self.path, "a Parquet file"):
-            file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
-            groups = file.metadata.num_row_groups
+        file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
         reader = BatchReader(self.path, chosen.names, self._limits, self._pa)
-        for group in range(groups):
-            with decoding(self.path, "a Parquet file"):
-                rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
-            batches = file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False)
-            while True:
-                with decoding(self.path, "a Parquet file"):
-                    batch = next(batches, None)
-                    if batch is None:
-                        break
-                    pieces = list(reader.blocks(batch))
-                yield from pieces
+        for group in range(file.metadata.num_row_groups):
+            rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
+            for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
+                yield from reader.blocks(batch)
 
     def _group_rows(self, file: Any, group: int, chosen: Chosen, batch_rows: int | None, start: int) -> int:
         """Rows to read at a time from a row group, by its first row, which tells how long all lists must be."""

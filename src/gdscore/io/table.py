@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from gdscore._columns import Chosen, ColumnType
 
-__all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "layout", "rebatched"]
+__all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "guarded", "layout", "rebatched"]
 
 Block: TypeAlias = dict[str, NDArray[Any]]
 """Some rows: arrays by the names of the columns."""
@@ -59,13 +60,28 @@ def rebatched(pieces: Iterable[Block], batch_rows: int | None) -> Iterator[Block
         while start < rows:
             waiting = sum(map(_count, held))
             stop = min(rows, start + batch_rows - waiting)
-            held.append({name: array[start:stop] for name, array in piece.items()})
+            part = {name: array[start:stop] for name, array in piece.items()}
+            if held and _text_bytes([*held, part]) > 4 * BLOCK_BYTES:
+                yield _joined(held)
+                held = []
+                continue
+            held.append(part)
             start = stop
-            if waiting + _count(held[-1]) >= batch_rows or _text_bytes(held) > 4 * BLOCK_BYTES:
+            if waiting + _count(part) == batch_rows:
                 yield _joined(held)
                 held = []
     if held:
         yield _joined(held)
+
+
+def guarded(blocks: Iterator[Block], context: Callable[[], AbstractContextManager[None]]) -> Iterator[Block]:
+    """Make each block within a context of its own, which does not see what the caller does with the block."""
+    while True:
+        with context():
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
 
 
 def layout(arrays: Mapping[str, NDArray[Any]], *, exact: bool) -> dict[str, str]:
