@@ -236,7 +236,15 @@ def _times(column: str, values: NDArray[Any], place: Place) -> NDArray[np.dateti
     if values.dtype.kind == "M":
         if np.isnat(values).any():
             raise missing(column, place.row(np.isnat(values).argmax()))
-        return values.astype("datetime64[us]")
+        times_in_us = values.astype("datetime64[us]")
+        # Times far away wrap around; finer units than microseconds cannot be far away.
+        far = (times_in_us.astype(values.dtype) != values) & (np.datetime_data(values.dtype)[0] not in ("ns", "ps"))
+        if far.any():
+            raise GdscoreError(
+                f"Expected times of our age in column {column!r}, but got {values[far.argmax()]} in "
+                f"{place.row(far.argmax())}: check the unit of the times"
+            )
+        return times_in_us
     times = []
     for position, text in enumerate(values.tolist()):
         try:

@@ -70,7 +70,8 @@ class Columns:
                 continue
             wanted = "a list of names" if field.name == "class_names" else "the name of a column"
             if not several or isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-                raise GdscoreError(f"Expected `{field.name}` to be {wanted}, but got {value!r}")
+                shown = " ".join(repr(value).split())
+                raise GdscoreError(f"Expected `{field.name}` to be {wanted}, but got {shown[:80]}")
             names = tuple(str(name) for name in value)
             if not names or len(set(names)) < len(names):
                 raise GdscoreError(f"Expected `{field.name}` to name each thing once, but got {list(names)!r}")
