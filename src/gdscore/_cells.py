@@ -202,14 +202,13 @@ def _labels(
         elif classes not in (None, 2):
             raise GdscoreError(f"Expected labels of {classes} classes in column {column!r}, but got booleans")
         return values.astype(np.int64)
+    if values.dtype.kind in "iu" and not numbered:
+        return values
+    known: dict[Any, int] = {name: position for position, name in enumerate(names or ())}
     if values.dtype.kind in "iu":
-        if not numbered or names is None:
-            return values
-        values = values.astype(np.str_)
-        names = tuple(str(int(name)) for name in names)
-    known = {name: position for position, name in enumerate(names or ())}
-    text, inverse = np.unique(values, return_inverse=True)
-    found = [known.get(value, -1 if numbered else _position(value, classes)) for value in text.tolist()]
+        known = {int(name): position for name, position in known.items()}
+    different, inverse = np.unique(values, return_inverse=True)
+    found = [known.get(value, -1 if numbered else _position(value, classes)) for value in different.tolist()]
     positions = np.array(found, dtype=np.int64)[inverse]
     if (positions < 0).any():
         at = int((positions < 0).argmax())

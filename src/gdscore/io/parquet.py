@@ -76,7 +76,7 @@ class ParquetTable:
 
     def _group_rows(self, file: Any, group: int, chosen: Chosen, batch_rows: int | None, start: int) -> int:
         """Rows to read at a time from a row group, by its first row, which tells how long all lists must be."""
-        # Arrow's metadata of a column ends the process when it is damaged, unless a read has checked it before.
+        # Arrow's metadata of a column ends the process when it is damaged, unless a read of it has failed before.
         first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
         if first is None or not first.num_rows:
             return 1
@@ -88,11 +88,12 @@ class ParquetTable:
                 f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
             )
         metadata = file.metadata.row_group(group)
-        for number in range(metadata.num_columns):
-            column = metadata.column(number)
-            name = next((n for n in block if column.path_in_schema.startswith(f"{n}.")), None)
+        for number in range(len(file.schema)):
+            path = file.schema.column(number).path
+            name = next((n for n in block if path.startswith(f"{n}.")), None)
             if name is None:
                 continue
+            column = metadata.column(number)
             expected = metadata.num_rows * max(1, math.prod(block[name].shape[1:]))
             # A small difference is left to reading, which names the row.
             if column.num_values - expected > BLOCK_BYTES // 8:
