@@ -41,7 +41,7 @@ def write(path, rows, classes):
 
 
 def read(path, rows):
-    import pyarrow.csv  # noqa: F401
+    import pyarrow.csv
     import pyarrow.parquet  # noqa: F401
 
     from gdscore.io import Columns, read_outputs

@@ -123,6 +123,13 @@ def test_a_long_row(tmp_path):
         assert sum(len(batch) for batch in read_outputs(tmp_path / name)) == 2
 
 
+def test_a_long_id_of_an_npz(tmp_path):
+    np.savez(tmp_path / "x.npz", logits=np.zeros((2, 3)), id=np.array(["x" * 2000, "y"]))
+    with pytest.raises(GdscoreError, match=r"1,024 characters in column 'id', but got 2,000"):
+        read_outputs(tmp_path / "x.npz")
+    assert len(next(read_outputs(tmp_path / "x.npz", limits=Limits(text=2000)))) == 2
+
+
 def test_a_long_first_line_of_a_csv_file(tmp_path):
     (tmp_path / "x.csv").write_text("a," * 600_000 + "\n1\n")
     with pytest.raises(GdscoreError, match="first line of at most"):

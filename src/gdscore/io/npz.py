@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gdscore._cells import too_long
 from gdscore._columns import Chosen, ColumnType
 from gdscore._limits import Limits
 from gdscore._npz import Archive, ArrayMember, open_archive
@@ -57,6 +58,9 @@ class NpzTable:
                     f"Expected arrays of as many rows in {os.fspath(self.path)!r}, but `{first.name}` has "
                     f"{first.shape[0]} and `{member.name}` has {member.shape[0]}"
                 )
+        for member in (first, *others):
+            if member.dtype.kind == "U" and member.dtype.itemsize > 4 * self._limits.text:
+                raise too_long(member.name, member.dtype.itemsize // 4, repr(os.fspath(self.path)), self._limits)
         row_bytes = sum(self._member(name).row_bytes for name in chosen.names)
         if row_bytes > self._limits.row:
             raise GdscoreError(
