@@ -2,8 +2,8 @@
 
 from gdscore._cells import Batch
 from gdscore._columns import Columns
-from gdscore.io.find import find_files
+from gdscore.io.find import SUFFIXES, find_files
 from gdscore.io.read import read_batches, read_outputs
 from gdscore.io.write import write_outputs
 
-__all__ = ["Batch", "Columns", "find_files", "read_batches", "read_outputs", "write_outputs"]
+__all__ = ["SUFFIXES", "Batch", "Columns", "find_files", "read_batches", "read_outputs", "write_outputs"]

@@ -179,7 +179,10 @@ def _packed(score: Score) -> Tensor:
 
 def _unpacked(part: Tensor, blank: Score) -> Score:
     """Score of these bytes, its waiting rows as tensors on the device of the bytes."""
-    state: dict[str, Any] = dict(files.read_arrays(part.cpu().numpy().tobytes()))
+    try:
+        state: dict[str, Any] = dict(files.read_arrays(part.cpu().numpy().tobytes()))
+    except GdscoreError as error:
+        raise GdscoreError(f"The metric's `score_state` cannot be used: {error}") from error
     for name, value in state.items():
         if name.startswith(("pending.", "pool.")) and isinstance(value, np.ndarray) and value.dtype.kind != "U":
             state[name] = torch.from_numpy(value).to(part.device)
