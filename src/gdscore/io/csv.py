@@ -28,8 +28,10 @@ from gdscore.io.table import Block, guarded, rebatched
 
 __all__ = ["CsvTable", "open_csv"]
 
-_PIECE = 4 << 20
-"""Bytes of text that are read at a time; a row must fit into it."""
+_PIECE = 1 << 20
+"""Bytes of text that are read at a time, more where there are many columns; Arrow reads several pieces ahead."""
+_CELL = 64
+"""Bytes of a cell for which a piece has room in all columns of a row."""
 _HEADER = 1 << 20
 _PLAIN_ROWS = 4096
 _DELIMITERS = ",;\t|"
@@ -44,6 +46,7 @@ class CsvTable:
         self.path, self._limits = path, limits
         self._delimiter = max(_DELIMITERS, key=lambda sign: (_outside_quotes(header, sign), -_DELIMITERS.index(sign)))
         self.names = next(csv.reader(io.StringIO(header), delimiter=self._delimiter, strict=True))
+        self._piece = max(_PIECE, _CELL * len(self.names))
 
     def describe(self, name: str) -> ColumnType:
         """Text, which is read as what it is used for."""
@@ -69,7 +72,7 @@ class CsvTable:
         with pa.OSFile(os.fspath(self.path), "rb") as handle:
             batches = arrow_csv.open_csv(
                 handle,
-                read_options=arrow_csv.ReadOptions(block_size=_PIECE, use_threads=False),
+                read_options=arrow_csv.ReadOptions(block_size=self._piece, use_threads=False),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self._delimiter,
                     newlines_in_values=True,
@@ -106,8 +109,8 @@ class CsvTable:
                 raise ragged(int(wrong[1]), int(wrong[2]), place) from error
             if "straddling" in said:
                 raise GdscoreError(
-                    f"Expected rows of at most {_PIECE:,} bytes in {where}, but one is longer: a quotation mark may be "
-                    "missing"
+                    f"Expected rows of at most {self._piece:,} bytes in {where}, but one is longer: a quotation "
+                    "mark may be missing"
                 ) from error
             raise
 
