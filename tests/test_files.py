@@ -1,7 +1,11 @@
 import contextlib
 import errno
+import io
 import os
 import stat
+import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from gdscore import files
 from gdscore.errors import GdscoreError
-from gdscore.files import atomic, read_arrays, read_json, write_arrays, write_json
+from gdscore.files import Limits, atomic, read_arrays, read_json, write_arrays, write_json
 
 STATE = {"sum": np.arange(12.0).reshape(3, 4), "count": 7, "tau": 0.5, "variant": "paper", "seen": True}
 
@@ -165,7 +169,7 @@ def test_foreign_files_are_worded(tmp_path):
         assert name in str(raised.value)
     with pytest.raises(GdscoreError, match="there is none"):
         read_arrays(tmp_path / "missing.npz")
-    with pytest.raises(GdscoreError, match="system refused"):
+    with pytest.raises(GdscoreError, match="is a folder"):
         read_arrays(tmp_path)
 
 
@@ -186,7 +190,7 @@ def test_pickles_are_never_loaded(tmp_path, monkeypatch):
 
 
 def test_a_header_that_promises_too_much_allocates_nothing(tmp_path):
-    for shape in ("(10000000000000,)", "(-8,)", "(2,)"):
+    for shape in ("(10000000000000,)", "(7,)", "(2,)", "(0,)", "(8, 0)"):
         header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
         with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
             archive.writestr("x.npy", b"\x93NUMPY\x01\x00\x76\x00" + header.encode() + bytes(64))
@@ -238,3 +242,210 @@ def test_unreadable_json_is_worded(tmp_path):
         read_json(tmp_path / "x.json")
     with pytest.raises(GdscoreError, match="there is none"):
         read_json(tmp_path / "missing.json")
+
+
+# -- hostile files --------------------------------------------------------------------------------------------
+
+
+def npz_of(header: bytes, body: bytes = b"", version: bytes = b"\x01\x00", **options) -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", **options) as archive:
+        archive.writestr("x.npy", b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header + body)
+    return raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"{",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (1,), 'more': 1}",
+        b"{'descr': '<f8', 'fortran_order': False}",
+        b"{'descr': '<f8', 'fortran_order': 1, 'shape': (1,)}",
+        b"{'descr': '<f7', 'fortran_order': False, 'shape': (1,)}",
+        b"{'descr': '<i4,<f4', 'fortran_order': False, 'shape': (1,)}",
+        b"{'descr': '(1000000000,)<f8', 'fortran_order': False, 'shape': (1,)}",
+        b"{'descr': 'os.system', 'fortran_order': False, 'shape': (1,)}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (__import__('os').abort(),)}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': " + b"(" * 3000 + b"}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",)}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (0, " + b"9" * 50 + b")}",
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (" + b"0, " * 100 + b")}",
+        b"{'descr': '<U0', 'fortran_order': False, 'shape': (100000000000,)}",
+        b"{'descr': '<U999999999', 'fortran_order': False, 'shape': (0,)}",
+        b"\xff\xfe\0",
+    ],
+)
+def test_headers_that_are_none(header):
+    with pytest.raises(GdscoreError, match="bytes") as raised:
+        read_arrays(npz_of(header))
+    assert "\n" not in str(raised.value)
+
+
+def test_headers_of_other_libraries():
+    for header in (
+        b"{'descr': '<f8', 'fortran_order': True, 'shape': (2,1,), }",
+        b"{'shape':(2L, 1L),'fortran_order':True,'descr':'=f8'}   \n",
+    ):
+        np.testing.assert_array_equal(read_arrays(npz_of(header, np.arange(2.0).tobytes()))["x"], [[0.0], [1.0]])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressions_that_numpy_does_not_write_are_refused_before_unpacking(method):
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000,)}"
+    raw = npz_of(header, bytes(8_000_000), compression=method)
+    assert len(raw) < 20_000
+    with pytest.raises(GdscoreError, match="compressed in another way.*savez"):
+        read_arrays(raw)
+
+
+def with_claim(raw: bytes, size: int) -> bytes:
+    """Let the directory of an archive of one member claim another size."""
+    changed = bytearray(raw)
+    at = changed.index(b"PK\x01\x02")
+    changed[at + 20 : at + 28] = struct.pack("<II", size, size)
+    return bytes(changed)
+
+
+def test_claims_are_compared_with_the_file_and_with_the_limit():
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (4000000000,)}"
+    with pytest.raises(GdscoreError, match="claims more bytes"):
+        read_arrays(with_claim(npz_of(header), 4_000_000_000 + 10 + len(header)))
+    zeros = npz_of(
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (50000000,)}",
+        bytes(50_000_000),
+        compression=zipfile.ZIP_DEFLATED,
+    )
+    with pytest.raises(GdscoreError, match=r"at most 1,000,000 bytes.*50,000,000.*Limits\(memory="):
+        read_arrays(zeros, limits=Limits(memory=1_000_000))
+    with pytest.raises(GdscoreError, match="`memory` to be an integer"):
+        Limits(memory=0)
+    with pytest.raises(GdscoreError, match=r"at most 3 bytes of JSON|there is none"):
+        read_json("missing.json", limits=Limits(json=3))
+
+
+def test_values_that_their_type_does_not_have():
+    with pytest.raises(GdscoreError, match="values that"):
+        read_arrays(npz_of(b"{'descr': '<U1', 'fortran_order': False, 'shape': (1,)}", b"\xff\xff\xff\xff"))
+    with pytest.raises(GdscoreError, match="values that"):
+        read_arrays(npz_of(b"{'descr': '|b1', 'fortran_order': False, 'shape': (2,)}", b"\x01\x02"))
+
+
+def test_entries_of_one_name(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x", "w") as archive:
+        archive.writestr("x.npy", "")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("x.npy", "")
+    with pytest.raises(GdscoreError, match="two entries of one name"):
+        read_arrays(tmp_path / "x")
+
+
+# -- places ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_replaced_file_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "x.json"
+    path.touch()
+    path.chmod(mode)
+    write_json(path, [1])
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert read_json(path) == [1]
+
+
+def test_contents_are_never_readable_by_more_than_before(tmp_path):
+    path = tmp_path / "x"
+    path.touch()
+    path.chmod(0o600)
+    with atomic(path) as file:
+        (temporary,) = (p for p in tmp_path.iterdir() if p != path)
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+        file.write(b"x")
+
+
+KILLED = """
+import os, sys, time
+from gdscore.files import atomic
+with atomic(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    print("written", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    path, other, foreign = tmp_path / "x", tmp_path / "y", tmp_path / ".unrelated.tmp"
+    foreign.touch()
+    writers = {}
+    for target in (path, other):
+        writers[target] = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(target), "60"], stdout=subprocess.PIPE, text=True
+        )
+        assert writers[target].stdout.readline() == "written\n"
+    left = {p for p in tmp_path.iterdir() if p != foreign}
+    for temporary in left:
+        os.utime(temporary, (0, 0))
+    try:
+        write_json(path, 1)
+        assert left < set(tmp_path.iterdir())  # both writers live
+        for writer in writers.values():
+            writer.kill()
+            writer.wait()
+        write_json(path, 2)
+        kept = {p for p in tmp_path.iterdir() if p in left}
+        assert len(kept) == 1  # that of the other file stays
+        write_json(other, 3)
+        assert set(tmp_path.iterdir()) == {path, other, foreign}
+    finally:
+        for writer in writers.values():
+            writer.kill()
+            writer.stdout.close()
+            writer.wait()
+
+
+def test_young_temporary_files_are_left_alone(tmp_path):
+    with pytest.raises(RuntimeError), atomic(tmp_path / "x"):
+        (temporary,) = tmp_path.iterdir()
+        young = temporary.with_name(temporary.name.replace(temporary.name[-10:-4], "000000"))
+        young.touch()
+        raise RuntimeError
+    write_json(tmp_path / "x", 1)
+    assert young.exists()
+
+
+def test_places_that_are_none(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in ("", "a\0b", tmp_path / ("n" * 300), tmp_path / "loop", tmp_path / "pipe", 3, None, b"x", "\ud800"):
+        for use in (
+            read_arrays,
+            read_json,
+            lambda path: write_arrays(path, STATE),
+            lambda path: write_json(path, 1),
+            lambda path: atomic(path).__enter__(),
+        ):
+            if isinstance(path, bytes) and use is read_arrays:
+                continue
+            with pytest.raises(GdscoreError):
+                use(path)
+    longest = tmp_path / ("n" * 255)
+    write_json(longest, 1)
+    assert read_json(longest) == 1
+
+
+def test_other_arguments(tmp_path):
+    for use in (
+        lambda: write_arrays(tmp_path / "x", [1]),
+        lambda: write_arrays(tmp_path / "x", {1: 2}),
+        lambda: write_arrays(tmp_path / "x", {"": 2}),
+        lambda: atomic(tmp_path / "x", "r").__enter__(),
+    ):
+        with pytest.raises(GdscoreError):
+            use()
+    nested = []
+    nested.append(nested)
+    with pytest.raises(GdscoreError, match="nested too deeply"):
+        write_json(tmp_path / "x", nested)
+    assert not list(tmp_path.iterdir())

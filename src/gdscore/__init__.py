@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gdscore import files, io, models, report, shifts
     from gdscore.calibration import calibration_error, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
+    from gdscore.frames import from_frame, to_frame
     from gdscore.shifts import ShiftedSet
     from gdscore.sklearn import sklearn_head, sklearn_outputs
 
@@ -38,6 +39,8 @@ _LAZY = {
     "Estimate": "gdscore.estimator",
     "ShiftedSet": "gdscore.shifts",
     "direct_estimate": "gdscore.estimator",
+    "from_frame": "gdscore.frames",
+    "to_frame": "gdscore.frames",
     "calibration_error": "gdscore.calibration",
     "fit_temperature": "gdscore.calibration",
     "reliability": "gdscore.calibration",
@@ -62,6 +65,7 @@ __all__ = [
     "direct_estimate",
     "files",
     "fit_temperature",
+    "from_frame",
     "io",
     "list_scores",
     "models",
@@ -74,6 +78,7 @@ __all__ = [
     "shifts",
     "sklearn_head",
     "sklearn_outputs",
+    "to_frame",
 ]
 
 

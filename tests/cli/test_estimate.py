@@ -120,7 +120,7 @@ def test_one_target_says_what_it_is_like(gd):
         (["m.gdscore", "new.npz", "--min-accuracy", "nan"], "a share from 0 to 1"),
         (["m.gdscore", "new.npz", "--html", "x", "--json", "x"], "different files"),
         (["m.gdscore", "new.npz", "--json", "m.gdscore"], "is one of them"),
-        (["new.npz", "m.gdscore"], "'m.gdscore'"),
+        (["new.npz", "m.gdscore"], "new.npz is something else"),
         (["missing.gdscore", "new.npz"], "missing.gdscore"),
         (["m.gdscore", "five.npz"], "five"),
         (["m.gdscore", "new.npz", "--alarm-on", "low"], "--min-accuracy"),

@@ -71,7 +71,7 @@ def parquet_without_columns(path: Path) -> str:
 
 def varying_parquet(path: Path) -> str:
     pq.write_table(pa.table({"logits": [[0.0, 1.0]] * 5 + [[0.0, 1.0, 2.0]], "label": [0] * 6}), path / "bad.parquet")
-    return "row 5 has 3 entries"
+    return "bad.parquet' has 3 entries"
 
 
 def nan_parquet(path: Path) -> str:

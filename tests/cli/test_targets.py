@@ -87,8 +87,10 @@ def test_folders_of_npz_are_like_those_of_parquet(tmp_path):
 
 def test_a_folder_of_both_kinds_is_refused(tmp_path):
     touch(tmp_path, "a/2026-01-31.npz", "a/2026-01-31.parquet")
-    with pytest.raises(GdscoreError, match=r"of one kind in '.*a', but it has 1 .npz and 1 .parquet"):
+    with pytest.raises(
+        GdscoreError, match=r"of one kind in '.*a', but it has npz files such as .*Parquet files such as"
+    ):
         find_targets([str(tmp_path / "a")])
     (tmp_path / "none").mkdir()
-    with pytest.raises(GdscoreError, match=r"\.npz or \.parquet files in the folder '.*none', but found none"):
+    with pytest.raises(GdscoreError, match=r"\.npz, \.parquet.*in the folder '.*none', but found none"):
         find_targets([str(tmp_path / "none")])

@@ -77,8 +77,7 @@ def test_order_and_byte_order(tmp_path):
         ({"logits": np.float64(1.0)}, r"shape \(\)"),
         ({"logits": np.zeros((2, 3), int)}, "floating-point.*int64"),
         ({"logits": LOGITS.astype(complex)}, "complex"),
-        ({"logits": LOGITS, "labels": np.zeros(10)}, "`labels`.*integers.*float64"),
-        ({"logits": LOGITS, "label": np.array(["cat"] * 10)}, "`label`.*integers.*<U3"),
+        ({"logits": LOGITS, "labels": np.zeros((10, 2), int)}, "`labels`.*an integer.*int64"),
         ({"logits": LOGITS, "ids": np.array([b"a"] * 10)}, "`ids`.*S1"),
         ({"logits": LOGITS, "ids": np.array(["a", None] * 5, dtype=object)}, "`ids`.*pickled Python objects"),
         ({"logits": np.zeros((0, 3)), "labels": np.zeros(0, int)}, "at least one row"),
@@ -111,7 +110,7 @@ def test_damage_within_an_array_is_worded(tmp_path):
 def test_an_entry_that_is_no_array(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("logits.npy", "hello")
-    with pytest.raises(GdscoreError, match=r"x\.npz.*cannot be unpacked"):
+    with pytest.raises(GdscoreError, match=r"x\.npz.*no array of NumPy"):
         read_outputs(tmp_path / "x.npz")
 
 

@@ -109,19 +109,19 @@ def with_null(row, at):
 @pytest.mark.parametrize("row", [0, 5, 9])
 def test_nulls_are_refused_with_their_row(tmp_path, kind, at, row):
     path = save(tmp_path / "x.parquet", {"logits": pa.array(with_null(row, at), kind)}, row_group_size=4)
-    with pytest.raises(GdscoreError, match=rf"`logits` in '.*x\.parquet', but row {row} has a null"):
+    with pytest.raises(GdscoreError, match=rf"'logits', but got none in row {row} of '.*x\.parquet'"):
         list(read_outputs(path, batch_rows=3))
 
 
 def test_nulls_among_labels_and_nested_lists(tmp_path):
     labels = pa.array([0, 1, 2, 0, 1, None, 0, 1, 2, 0])
     path = save(tmp_path / "x.parquet", {"logits": fixed(LOGITS), "label": labels})
-    with pytest.raises(GdscoreError, match=r"`label`.*row 5 has a null"):
+    with pytest.raises(GdscoreError, match="'label'.*none in row 5"):
         list(read_outputs(path, batch_rows=3))
     rotation = np.zeros((10, 4, 4)).tolist()
     rotation[7][2][3] = None
     path = save(tmp_path / "x.parquet", {"rotation_logits": pa.array(rotation)})
-    with pytest.raises(GdscoreError, match=r"`rotation_logits`.*row 7 has a null"):
+    with pytest.raises(GdscoreError, match="'rotation_logits'.*none in row 7"):
         list(read_outputs(path, batch_rows=3))
 
 
@@ -131,7 +131,7 @@ def test_lists_of_other_length_are_refused_with_their_row(tmp_path, row, length)
     rows = LOGITS.tolist()
     rows[row] = [0.5] * length
     path = save(tmp_path / "x.parquet", {"logits": pa.array(rows)})
-    with pytest.raises(GdscoreError, match=rf"x\.parquet.*row {row} has {length} entries.*have 3"):
+    with pytest.raises(GdscoreError, match=rf"row {row} of .*x\.parquet. has {length} entries.*have 3"):
         list(read_outputs(path, batch_rows=3))
 
 
@@ -139,7 +139,7 @@ def test_inner_lists_of_other_length_are_refused_with_their_row(tmp_path):
     rotation = np.zeros((10, 4, 4)).tolist()
     rotation[6][1] = [0.0] * 5
     path = save(tmp_path / "x.parquet", {"rotation_logits": pa.array(rotation)})
-    with pytest.raises(GdscoreError, match="row 6 has 5 entries"):
+    with pytest.raises(GdscoreError, match="row 6 of .* has 5 entries"):
         list(read_outputs(path, batch_rows=3))
 
 
@@ -158,7 +158,7 @@ def test_lists_that_are_all_empty(tmp_path):
         ({"logits": pa.array([[["a"]]])}, "string"),
         ({"logits": pa.array([b"raw"])}, "binary"),
         ({"logits": pa.array([{"a": 1.0}])}, "struct"),
-        ({"logits": fixed(LOGITS), "labels": pa.array([0.0] * 10)}, "`labels`.*an integer.*double"),
+        ({"logits": fixed(LOGITS), "labels": pa.array([b"a"] * 10)}, "`labels`.*an integer.*binary"),
         ({"logits": fixed(LOGITS), "label": pa.array([[0]] * 10)}, "`label`.*an integer.*list"),
         ({"logits": fixed(LOGITS), "ids": pa.array([b"a"] * 10)}, "`ids`.*an integer or a string.*binary"),
         ({"logits": fixed(LOGITS), "id": pa.array([0] * 10), "ids": pa.array([0] * 10)}, "'id' and 'ids'"),
@@ -193,9 +193,9 @@ def test_damage_within_a_page_is_worded(tmp_path):
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
     path = save(tmp_path / "x.parquet", {"logits": fixed(LOGITS)})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(GdscoreError, match=r'pip install "gdscore\[parquet\]"'):
+    with pytest.raises(GdscoreError, match="pip install pyarrow"):
         read_outputs(path)
-    with pytest.raises(GdscoreError, match=r'pip install "gdscore\[parquet\]"'):
+    with pytest.raises(GdscoreError, match="pip install pyarrow"):
         write_outputs(tmp_path / "y.parquet", Outputs(logits=LOGITS))
     write_outputs(tmp_path / "y.npz", Outputs(logits=LOGITS))
     np.testing.assert_array_equal(read(tmp_path / "y.npz")["logits"], LOGITS)

@@ -1,8 +1,8 @@
 """Which files are read, in which order, and what is said when they do not fit together."""
 
 import contextlib
-import dataclasses
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,21 +54,41 @@ def test_patterns_and_lists(tmp_path):
     (tmp_path / "p-0.txt").touch()
     assert firsts(read_outputs(tmp_path / "p-*")) == [10, 20]
     assert firsts(read_outputs(str(tmp_path / "**" / "*.npz"))) == [10, 30]
-    assert firsts(read_outputs([tmp_path / "q.npz", str(tmp_path / "p*.npz"), tmp_path])) == [30, 10, 20]
+    (tmp_path / "sub").mkdir()
+    write_outputs(tmp_path / "sub" / "r.parquet", outputs(1, 50))
+    assert firsts(read_outputs([tmp_path / "q.npz", str(tmp_path / "p*.npz"), tmp_path / "sub"])) == [30, 10, 50]
     write_outputs(tmp_path / "odd[1].npz", outputs(1, 40))
     assert firsts(read_outputs(tmp_path / "odd[1].npz")) == [40]
 
 
 def test_bad_sources_are_worded(tmp_path):
+    (tmp_path / "x.md").write_text("hello")
     (tmp_path / "x.csv").touch()
+    (tmp_path / "x.csv.gz").write_bytes(b"\x1f\x8b1234")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "a.npz").touch()
+    (tmp_path / "mixed" / "b.csv").touch()
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "loop.npz").symlink_to(tmp_path / "loop.npz")
     for source, says in [
         (tmp_path / "missing.npz", r"missing\.npz.*there is none"),
         (tmp_path / "missing.parquet", r"missing\.parquet.*there is none"),
-        (tmp_path / "*.npz", "matches nothing"),
-        (tmp_path / "*.csv", "only other things"),
-        (tmp_path / "x.csv", r"ends in \.npz or \.parquet"),
-        (tmp_path / "empty", r"Parquet files in the folder.*empty.*\*\.npz"),
+        (tmp_path / "*.parquet", "matches nothing"),
+        (tmp_path / "*.md", "only other things"),
+        (tmp_path / "x.md", "begins like none of them"),
+        (tmp_path / "x.csv", "first line is empty"),
+        (tmp_path / "x.csv.gz", "unpack it first"),
+        (tmp_path / "empty", "in the folder.*empty.*found none"),
+        (tmp_path / "mixed", r"npz files such as .*a\.npz.*CSV files such as"),
+        (tmp_path / "one.npy", "single array"),
+        (tmp_path / "pipe.npz", "is a pipe"),
+        (tmp_path / "loop.npz", "system refused|cannot be a file"),
+        (tmp_path / ("x" * 300), "system refused"),
+        ("", "name a file"),
+        ("a\0b", "name a file"),
+        ("\ud800.npz", "cannot be a file"),
         ([], "empty list"),
         (3, "int"),
         (b"x.npz", "bytes"),
@@ -128,7 +148,9 @@ def test_unsound_rows_are_named_as_the_file_counts_them(tmp_path, suffix):
     out.arrays["logits"][[37, 38], 1] = np.nan
     write_outputs(tmp_path / f"bad.{suffix}", out)
     stream = read_outputs([tmp_path / f"fine.{suffix}", tmp_path / f"bad.{suffix}"], batch_rows=10)
-    with pytest.raises(GdscoreError, match=rf"`logits` to be finite.*in row 37 of '.*bad\.{suffix}'$"):
+    with pytest.raises(
+        GdscoreError, match=rf"`logits` to be finite.*nan in column 'logits' in row 37 of '.*bad\.{suffix}'"
+    ):
         list(stream)
     assert not open_files()
 
@@ -170,27 +192,31 @@ def test_truncated_files_are_worded_and_closed(tmp_path, suffix, part):
 
 
 def test_a_file_that_gives_fewer_rows_than_it_says(tmp_path, monkeypatch):
-    write_outputs(tmp_path / "x.npz", outputs(10))
+    write_outputs(tmp_path / "x.parquet", outputs(10))
     opened = read._open
 
     @contextlib.contextmanager
-    def boasting(path):
-        with opened(path) as table:
-            yield dataclasses.replace(table, rows=11)
+    def boasting(path, limits):
+        with opened(path, limits) as table:
+            count = table.count_rows
+            table.count_rows = lambda chosen: count(chosen) + 1
+            yield table
 
     monkeypatch.setattr(read, "_open", boasting)
-    with pytest.raises(GdscoreError, match=r"Expected 11 rows in '.*x\.npz', but got 10"):
-        list(read_outputs(tmp_path / "x.npz"))
+    with pytest.raises(GdscoreError, match=r"Expected 11 rows in '.*x\.parquet', but got 10"):
+        list(read_outputs(tmp_path / "x.parquet"))
 
 
-def test_foreign_files_are_worded(tmp_path):
+def test_contents_decide_the_kind_of_a_file(tmp_path):
     write_outputs(tmp_path / "x.npz", outputs(3))
     write_outputs(tmp_path / "y.parquet", outputs(3))
     (tmp_path / "x.npz").rename(tmp_path / "x.parquet")
-    (tmp_path / "y.parquet").rename(tmp_path / "y.npz")
-    for name in ("x.parquet", "y.npz"):
-        with pytest.raises(GdscoreError, match=rf"{name}.*truncated"):
-            read_outputs(tmp_path / name)
+    (tmp_path / "y.parquet").rename(tmp_path / "y")
+    for name in ("x.parquet", "y"):
+        assert firsts(read_outputs(tmp_path / name)) == [0, 3, 6]
+    (tmp_path / "z.parquet").write_text("hello")
+    with pytest.raises(GdscoreError, match=r"z\.parquet.*truncated"):
+        read_outputs(tmp_path / "z.parquet")
 
 
 def test_nothing_is_printed_without_a_terminal(tmp_path, suffix, capfd):

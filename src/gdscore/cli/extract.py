@@ -62,11 +62,10 @@ def extract(
     from gdscore.cli.loading import load_model
     from gdscore.files import write_arrays
     from gdscore.io import write_outputs
-    from gdscore.io.table import SUFFIXES
 
     images = find_images(data, None if classes is None else _lines(classes))
     inputs = [*images.paths, *([classes] if classes else [])]
-    check_writable(output, inputs=inputs, suffixes=SUFFIXES)
+    check_writable(output, inputs=inputs, suffixes=(".npz", ".parquet"))
     check_writable(head, inputs=inputs, suffixes=(".npz",))
     check_apart(output, head, "--output and --head")
     network, preprocess = _loaded(load_model, model, device)

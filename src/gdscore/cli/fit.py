@@ -137,25 +137,23 @@ def _family(path: Path) -> str:
 
 def _read_head(head: Path | None, reference: str, rows: Outputs) -> tuple[Any, Any] | None:
     """Weights and bias from a file of their own or from the reference's, weights turned to features × classes."""
-    from gdscore.files import ArrayMember, open_npz
+    import numpy as np
+
+    from gdscore import files
 
     if head is None and Path(reference).suffix.lower() != ".npz":
         return None
     path = Path(reference) if head is None else head
     if not path.is_file() and head is None:
         return None  # a pattern
-    with open_npz(path) as archive:
-        entries = archive.namelist()
-        values = {}
-        for name in ("weight", "bias"):
-            for entry in (f"head_{name}.npy", *([] if head is None else [f"{name}.npy"])):
-                if entry in entries:
-                    values[name] = ArrayMember(archive, entry, path).read()
+    prefixes = ("head_",) if head is None else ("head_", "")
+    found = files.read_arrays(path, names=[prefix + name for prefix in prefixes for name in ("weight", "bias")])
+    values = {name.removeprefix("head_"): np.asarray(value) for name, value in found.items()}
     if head is None and not values:
         return None
     if "weight" not in values:
         raise GdscoreError(
-            f"Expected an array `weight` in {os.fspath(path)!r}, but found only {', '.join(entries) or 'nothing'}: "
+            f"Expected an array `weight` in {os.fspath(path)!r}, but there is none: "
             "save the last layer as numpy.savez(path, weight=W, bias=b)"
         )
     if "features" not in rows.has:

@@ -15,15 +15,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from gdscore.errors import GdscoreError
-from gdscore.io.read import files_of
-from gdscore.io.table import SUFFIXES
+from gdscore.io import SUFFIXES, find_files
 from gdscore.outputs import Outputs
 
 __all__ = ["Data", "about", "date_of", "find_targets", "in_words", "listed", "one_set"]
@@ -60,7 +58,7 @@ def find_targets(given: Sequence[str]) -> list[Data]:
 
 def one_set(given: str) -> Data:
     """All that a path, folder or pattern holds, as one set of rows."""
-    return Data(given, tuple(_files(given)))
+    return Data(given, tuple(find_files(given)))
 
 
 def listed(folder: Path) -> list[Path]:
@@ -113,7 +111,7 @@ def about(data: Data) -> Iterator[None]:
 
 def _targets_of(item: str) -> list[Data]:
     path = Path(item)
-    files = _files(item)
+    files = find_files(item)
     if not path.is_dir():
         return [Data(item, tuple(files), date_of(path.name) if len(files) == 1 else None)]
     dates = {file: _date_in(file.relative_to(path)) for file in files}
@@ -130,24 +128,6 @@ def _targets_of(item: str) -> list[Data]:
         assert when is not None
         by_date.setdefault(when, []).append(file)
     return [Data(os.fspath(path / in_words(when)), tuple(files), when) for when, files in sorted(by_date.items())]
-
-
-def _files(item: str) -> list[Path]:
-    folder = Path(item)
-    if not folder.is_dir():
-        return files_of(item)
-    found = listed(folder)
-    if not found:
-        raise GdscoreError(f"Expected {' or '.join(SUFFIXES)} files in the folder {item!r}, but found none")
-    counts = Counter(path.suffix.lower() for path in found)
-    if len(counts) > 1:
-        # A set that was converted would be counted twice, one that is left out be missed.
-        worded = " and ".join(f"{counts[suffix]} {suffix}" for suffix in SUFFIXES)
-        raise GdscoreError(
-            f"Expected files of one kind in {item!r}, but it has {worded}: move the others away, or give a pattern "
-            f"such as {os.fspath(folder / '*.parquet')!r}"
-        )
-    return found
 
 
 def _date_in(path: Path) -> datetime | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gdscore._options import integer, number
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import cautions, storage
 from gdscore.estimator.calibrated import Calibration
@@ -31,7 +32,6 @@ from gdscore.estimator.preparing import (
     possible_scores,
     temperature_of,
 )
-from gdscore.io.progress import progress_bar
 from gdscore.outputs import Outputs
 from gdscore.shifts import ShiftedSet, perturbed, resampled
 from gdscore.shifts.perturbed import OTHER_MODELS, checked_head

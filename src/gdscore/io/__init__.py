@@ -1,6 +1,9 @@
-"""Streams of `Outputs` from ``.npz`` and Parquet files, and back."""
+"""Streams of `Outputs` from ``.npz``, Parquet, Arrow and CSV files, and back."""
 
-from gdscore.io.read import read_outputs
+from gdscore._cells import Batch
+from gdscore._columns import Columns
+from gdscore.io.find import SUFFIXES, find_files
+from gdscore.io.read import read_batches, read_outputs
 from gdscore.io.write import write_outputs
 
-__all__ = ["read_outputs", "write_outputs"]
+__all__ = ["SUFFIXES", "Batch", "Columns", "find_files", "read_batches", "read_outputs", "write_outputs"]

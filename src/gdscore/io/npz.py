@@ -1,68 +1,105 @@
-"""Rows of an ``.npz``, block by block: only Fortran-ordered arrays are ever held whole."""
+"""Rows of an ``.npz``, block by block: only Fortran-ordered arrays are ever held completely."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from gdscore._cells import too_long
+from gdscore._columns import Chosen, ColumnType
+from gdscore._limits import Limits
+from gdscore._npz import Archive, ArrayMember, open_archive
+from gdscore._paths import PathLike
 from gdscore.errors import GdscoreError
-from gdscore.files import ArrayMember, PathLike, open_npz, write_arrays
-from gdscore.io.table import MATRICES, Block, Table, default_rows, known_names
+from gdscore.files import write_arrays
+from gdscore.io.table import Block, default_rows
 
-__all__ = ["open_npz_table", "write_npz"]
+__all__ = ["NpzTable", "open_npz", "write_npz"]
+
+_CLASS_NAMES = "class_names"
 
 
-@contextlib.contextmanager
-def open_npz_table(path: Path) -> Iterator[Table]:
-    """Open an ``.npz`` with arrays named as the arguments of `Outputs`."""
-    with open_npz(path) as archive:
-        known = known_names((name.removesuffix(".npy") for name in archive.namelist()), path)
-        members = {name: ArrayMember(archive, f"{entry}.npy", path) for name, entry in known.items()}
-        for member in members.values():
-            _check_member(member, path)
-        first, *others = members.values()
+class NpzTable:
+    """Arrays of an ``.npz`` as columns; their first axis is the rows."""
+
+    def __init__(self, path: Path, archive: Archive, limits: Limits) -> None:
+        self.path, self._archive, self._limits = path, archive, limits
+        self.names = [name for name in archive.names if name != _CLASS_NAMES]
+        self._members: dict[str, ArrayMember] = {}
+        self.class_names: tuple[str, ...] | None = None
+        if _CLASS_NAMES in archive.names:
+            names = archive.member(_CLASS_NAMES)
+            archive.check_memory([names])
+            if names.dtype.kind != "U" or len(names.shape) != 1:
+                raise GdscoreError(
+                    f"Expected `{_CLASS_NAMES}` in {os.fspath(path)!r} to be a list of strings, but got {names.dtype} "
+                    f"of shape {names.shape}"
+                )
+            self.class_names = tuple(names.read().tolist())
+
+    def describe(self, name: str) -> ColumnType:
+        """Type of an array, from its header."""
+        member = self._member(name)
+        kind = "i" if member.dtype.kind == "u" else member.dtype.kind
+        return ColumnType(
+            kind if member.shape else "other", len(member.shape) - 1, f"{member.dtype} of shape {member.shape}"
+        )
+
+    def count_rows(self, chosen: Chosen) -> int:
+        """Rows, the same in all chosen arrays."""
+        first, *others = (self._member(name) for name in chosen.names)
         for member in others:
             if member.shape[0] != first.shape[0]:
                 raise GdscoreError(
-                    f"Expected arrays of as many rows in {os.fspath(path)!r}, but `{first.name}` has {first.shape[0]} "
-                    f"and `{member.name}` has {member.shape[0]}"
+                    f"Expected arrays of as many rows in {os.fspath(self.path)!r}, but `{first.name}` has "
+                    f"{first.shape[0]} and `{member.name}` has {member.shape[0]}"
                 )
-        rows = first.shape[0]
-
-        def blocks(batch_rows: int | None) -> Iterator[Block]:
-            batch_rows = batch_rows or default_rows(
-                sum(member.dtype.itemsize * math.prod(member.shape[1:]) for member in members.values())
+        for member in (first, *others):
+            if member.dtype.kind == "U" and member.dtype.itemsize > 4 * self._limits.text:
+                raise too_long(member.name, member.dtype.itemsize // 4, repr(os.fspath(self.path)), self._limits)
+        row_bytes = sum(self._member(name).row_bytes for name in chosen.names)
+        if row_bytes > self._limits.row:
+            raise GdscoreError(
+                f"Expected rows of at most {self._limits.row:,} bytes in {os.fspath(self.path)!r}, but they take "
+                f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
             )
-            whole = {name: member.read() for name, member in members.items() if member.fortran_order}
-            for start in range(0, rows, batch_rows):
-                stop = min(start + batch_rows, rows)
-                yield {
-                    name: whole[name][start:stop] if name in whole else member.read(stop - start)
-                    for name, member in members.items()
-                }
+        return first.shape[0]
 
-        yield Table(path, frozenset(members), rows, blocks)
+    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        """Rows in order."""
+        rows = self.count_rows(chosen)
+        members = {name: self._member(name) for name in chosen.names}
+        batch_rows = batch_rows or default_rows(sum(member.row_bytes for member in members.values()))
+        held = {name: member for name, member in members.items() if member.fortran_order}
+        self._archive.check_memory(list(held.values()))
+        columns = {name: member.read() for name, member in held.items()}
+        for start in range(0, rows, batch_rows):
+            stop = min(start + batch_rows, rows)
+            yield {
+                name: columns[name][start:stop] if name in columns else member.read(stop - start)
+                for name, member in members.items()
+            }
+
+    def _member(self, name: str) -> ArrayMember:
+        if name not in self._members:
+            self._members[name] = self._archive.member(name)
+        return self._members[name]
 
 
-def _check_member(member: ArrayMember, path: Path) -> None:
-    matrix = member.name in MATRICES
-    kinds, wanted = ("f", "floating-point numbers") if matrix else ("iu", "integers")
-    if member.name in ("id", "ids"):
-        kinds, wanted = "iuU", "integers or strings"
-    if member.dtype.kind not in kinds or not member.shape:
-        raise GdscoreError(
-            f"Expected `{member.name}` in {os.fspath(path)!r} to be an array of {wanted}, one per row"
-            f"{' and column' if matrix else ''}, but got {member.dtype} of shape {member.shape}"
-        )
+@contextlib.contextmanager
+def open_npz(path: Path, limits: Limits) -> Iterator[NpzTable]:
+    """Open an ``.npz``."""
+    with open_archive(path, limits) as archive:
+        yield NpzTable(path, archive, limits)
 
 
-def write_npz(path: PathLike, parts: Iterable[Block]) -> None:
+def write_npz(path: PathLike, parts: Iterable[Block], class_names: tuple[str, ...] | None) -> None:
     """Write rows as one ``.npz``; they are held in memory, as the header of an array comes before its rows."""
     # Copied, as the caller's loader may fill the same arrays again.
     held = [{name: array.copy() for name, array in part.items()} for part in parts]
-    write_arrays(path, {name: np.concatenate([part[name] for part in held]) for name in held[0]})
+    arrays = {name: np.concatenate([part[name] for part in held]) for name in held[0]}
+    write_arrays(path, arrays if class_names is None else {**arrays, _CLASS_NAMES: np.array(class_names)})

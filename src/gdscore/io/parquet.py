@@ -1,12 +1,14 @@
-"""Rows of a Parquet file, block by block, and back: Arrow's buffers become NumPy arrays without a loop over rows.
+"""Rows of a Parquet file, block by block, and back.
 
-A matrix is a column of lists, one per row: of fixed size, or of varying size that never varies. Pages are read as
-they are needed, so that memory does not grow with the size of a row group either.
+Pages are read as they are needed, so that memory does not grow with the size of a row group either. How many values the
+lists of a row group hold is known from its metadata: it is compared with the first row before more rows are read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,160 +17,120 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._atomic import atomic
+from gdscore._columns import Chosen, ColumnType
+from gdscore._limits import Limits
+from gdscore._paths import PathLike
 from gdscore.errors import GdscoreError
-from gdscore.files import PathLike, atomic
-from gdscore.io.table import BLOCK_BYTES, MATRICES, Block, Table, default_rows, known_names
+from gdscore.io.arrow import BatchReader, class_names_of, column_type, decoding, pyarrow
+from gdscore.io.table import BLOCK_BYTES, Block, default_rows, guarded, rebatched
 
-__all__ = ["open_parquet_table", "write_parquet"]
+__all__ = ["ParquetTable", "open_parquet", "write_parquet"]
 
 _READ_AHEAD = 1 << 20
 
 
+class ParquetTable:
+    """Columns of a Parquet file."""
+
+    def __init__(self, path: Path, handle: Any, limits: Limits) -> None:
+        self.path, self._handle, self._limits = path, handle, limits
+        self._pa = pyarrow("Parquet")
+        self._file = self._opened([])
+        self._schema = self._file.schema_arrow
+        self.names = list(self._schema.names)
+        self.class_names = class_names_of(self._schema.metadata, path)
+
+    def describe(self, name: str) -> ColumnType:
+        """Type of a column."""
+        return column_type(self._schema.field(name).type, self._pa)
+
+    def count_rows(self, chosen: Chosen) -> int:
+        """Rows of the file, by its metadata."""
+        return int(self._file.metadata.num_rows)
+
+    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        """Rows in order."""
+        pieces = self._pieces(chosen, batch_rows)
+        return rebatched(guarded(pieces, lambda: decoding(self.path, "a Parquet file")), batch_rows)
+
+    def _opened(self, text: list[str]) -> Any:
+        import pyarrow.parquet as pq
+
+        # Text is kept as a dictionary until its length is checked: a long string may stand in every row.
+        return pq.ParquetFile(
+            self._handle,
+            read_dictionary=text,
+            buffer_size=_READ_AHEAD,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+
+    def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
+        reader = BatchReader(self.path, chosen.names, self._limits, self._pa)
+        for group in range(file.metadata.num_row_groups):
+            rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
+            for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
+                yield from reader.blocks(batch)
+
+    def _group_rows(self, file: Any, group: int, chosen: Chosen, batch_rows: int | None, start: int) -> int:
+        """Rows to read at a time from a row group, by its first row, which tells how long all lists must be."""
+        # Arrow's metadata of a column ends the process when it is damaged, unless a read of it has failed before.
+        first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
+        if first is None or not first.num_rows:
+            return 1
+        block = next(BatchReader(self.path, chosen.names, self._limits, self._pa, start).blocks(first))
+        row_bytes = sum(array.nbytes for array in block.values())
+        if row_bytes > self._limits.row:
+            raise GdscoreError(
+                f"Expected rows of at most {self._limits.row:,} bytes in {os.fspath(self.path)!r}, but they take "
+                f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
+            )
+        metadata = file.metadata.row_group(group)
+        for number in range(len(file.schema)):
+            path = file.schema.column(number).path
+            name = next((n for n in block if path.startswith(f"{n}.")), None)
+            if name is None:
+                continue
+            column = metadata.column(number)
+            expected = metadata.num_rows * max(1, math.prod(block[name].shape[1:]))
+            # A small difference is left to reading, which names the row.
+            if column.num_values - expected > BLOCK_BYTES // 8:
+                raise GdscoreError(
+                    f"Expected lists of one length in column {name!r} of {os.fspath(self.path)!r}, but the "
+                    f"{metadata.num_rows} rows of row group {group} hold {column.num_values} numbers where the first "
+                    f"has {math.prod(block[name].shape[1:])}: write the file again"
+                )
+        return batch_rows or default_rows(row_bytes)
+
+
 @contextlib.contextmanager
-def open_parquet_table(path: Path) -> Iterator[Table]:
-    """Open a Parquet file with columns named as the arguments of `Outputs`; the others are not read."""
-    pa, pq = _pyarrow()
+def open_parquet(path: Path, limits: Limits) -> Iterator[ParquetTable]:
+    """Open a Parquet file."""
+    pa = pyarrow("Parquet")
     with contextlib.ExitStack() as stack:
-        with _decoding(path, pa):
+        with decoding(path, "a Parquet file"):
             handle = stack.enter_context(pa.OSFile(os.fspath(path), "rb"))
-            file = pq.ParquetFile(handle, buffer_size=_READ_AHEAD, pre_buffer=False, page_checksum_verification=True)
-            schema = file.schema_arrow
-            known = known_names(schema.names, path)
-            for name, column in known.items():
-                _check_type(name, column, schema.field(column).type, path, pa)
-
-        def batches(batch_rows: int) -> Iterator[Block]:
-            widths: dict[str, list[int]] = {name: [] for name in known}
-            read = file.iter_batches(batch_rows, columns=list(known.values()), use_threads=False)
-            start = 0
-            while True:
-                with _decoding(path, pa):
-                    batch = next(read, None)
-                if batch is None:
-                    return
-                if not batch.num_rows:
-                    continue
-                with _decoding(path, pa):
-                    block = {
-                        name: _to_numpy(batch.column(c), f"`{c}` in {os.fspath(path)!r}", start, widths[name], pa)
-                        for name, c in known.items()
-                    }
-                start += batch.num_rows
-                yield block
-
-        def blocks(batch_rows: int | None) -> Iterator[Block]:
-            # Lengths of lists are known from a row only; Arrow's metadata of columns ends the process when damaged.
-            first = next(batches(1), None) if batch_rows is None else None
-            return batches(batch_rows or default_rows(sum(array.nbytes for array in (first or {}).values())))
-
-        yield Table(path, frozenset(known), file.metadata.num_rows, blocks)
+            table = ParquetTable(path, handle, limits)
+        yield table
 
 
-def write_parquet(path: PathLike, parts: Iterable[Block]) -> None:
+def write_parquet(path: PathLike, parts: Iterable[Block], class_names: tuple[str, ...] | None) -> None:
     """Write rows as they come: matrices as lists of fixed size, in row groups of some megabytes."""
-    pa, pq = _pyarrow()
+    pa = pyarrow("Parquet")
+    import pyarrow.parquet as pq
+
     with atomic(path) as file, contextlib.ExitStack() as stack:
         writer = None
         for block in _regrouped(parts):
             batch = pa.record_batch({name: _to_arrow(array, pa) for name, array in block.items()})
+            if class_names is not None:
+                batch = batch.replace_schema_metadata({"gdscore.class_names": json.dumps(class_names)})
             if writer is None:
                 options = {"use_dictionary": False, "write_page_checksum": True}
                 writer = stack.enter_context(pq.ParquetWriter(file, batch.schema, **options))
             writer.write_batch(batch)
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise GdscoreError(
-            'Expected pyarrow to be installed for Parquet files, but it is not: pip install "gdscore[parquet]"'
-        ) from error
-    return pa, pq
-
-
-@contextlib.contextmanager
-def _decoding(path: Path, pa: Any) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise GdscoreError(f"Expected a file {os.fspath(path)!r}, but there is none: check the name") from error
-    except (pa.ArrowException, OSError, UnicodeError) as error:
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise GdscoreError(
-            f"Expected {os.fspath(path)!r} to be a Parquet file, but it is truncated, damaged or of another kind "
-            f"({reason}): write the file again"
-        ) from error
-
-
-# -- Arrow to NumPy -------------------------------------------------------------------------------------------
-
-
-def _unwrapped(kind: Any, pa: Any) -> Any:
-    if isinstance(kind, pa.BaseExtensionType):
-        return kind.storage_type
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_list(kind: Any, pa: Any) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _check_type(name: str, column: str, kind: Any, path: Path, pa: Any) -> None:
-    leaf, depth = _unwrapped(kind, pa), 0
-    while _is_list(leaf, pa):
-        leaf, depth = _unwrapped(leaf.value_type, pa), depth + 1
-    integer, text = pa.types.is_integer(leaf), pa.types.is_string(leaf) or pa.types.is_large_string(leaf)
-    if name in MATRICES:
-        depths = {"probabilities": (0, 1), "rotation_logits": (1, 2)}.get(name, (1,))
-        fine, wanted = pa.types.is_floating(leaf) and depth in depths, "a list of floating-point numbers per row"
-    elif name == "labels":
-        fine, wanted = integer and depth == 0, "an integer per row"
-    else:
-        fine, wanted = (integer or text) and depth == 0, "an integer or a string per row"
-    if not fine:
-        raise GdscoreError(f"Expected `{column}` in {os.fspath(path)!r} to be {wanted}, but its type is {kind}")
-
-
-def _to_numpy(array: Any, what: str, start: int, widths: list[int], pa: Any) -> NDArray[Any]:
-    """Turn a column into an array with an axis for each level of lists.
-
-    ``widths`` has the lengths of the lists as the file's first row has them, and is filled by it.
-    """
-    rows, each, level = len(array), 1, 0
-    while True:
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
-        if isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
-        if array.null_count:
-            row = start + int(array.is_null().to_numpy(zero_copy_only=False).argmax()) // each
-            raise GdscoreError(f"Expected a value everywhere in {what}, but row {row} has a null: fill or drop it")
-        if not _is_list(array.type, pa):
-            break
-        if isinstance(array, pa.FixedSizeListArray):
-            lengths = np.array([array.type.list_size])
-        else:
-            lengths = np.diff(array.offsets.to_numpy())
-        if level == len(widths):
-            widths.append(int(lengths[0]) if len(lengths) else 0)
-        other = lengths != widths[level]
-        if other.any():
-            at = int(other.argmax())
-            raise GdscoreError(
-                f"Expected lists of one length in {what}, but row {start + at // each} has {lengths[at]} entries "
-                f"where the rows before have {widths[level]}"
-            )
-        array = array.flatten()
-        each, level = each * widths[level], level + 1
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.str_)
-    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-    return values.reshape(rows, *widths)
-
-
-# -- NumPy to Arrow -------------------------------------------------------------------------------------------
 
 
 def _regrouped(parts: Iterable[Block]) -> Iterator[Block]:

@@ -10,42 +10,65 @@ Requirements met here:
 
 from __future__ import annotations
 
-import glob
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
+from gdscore._cells import Batch, make_batch
+from gdscore._columns import Chosen, Columns, check_types, choose_columns
+from gdscore._limits import DEFAULT_LIMITS, Limits
+from gdscore._options import integer
+from gdscore._paths import PathLike
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.files import PathLike
-from gdscore.io.npz import open_npz_table
-from gdscore.io.parquet import open_parquet_table
-from gdscore.io.progress import progress_bar
-from gdscore.io.table import SUFFIXES, Block, Table, layout
+from gdscore.io.arrow import open_arrow
+from gdscore.io.csv import open_csv
+from gdscore.io.find import find_files, kind_of
+from gdscore.io.npz import open_npz
+from gdscore.io.parquet import open_parquet
+from gdscore.io.table import Table, layout
 from gdscore.outputs import Outputs
 
-__all__ = ["files_of", "read_outputs"]
+__all__ = ["read_batches", "read_outputs"]
+
+_DEFAULT_COLUMNS = Columns()
+_OPENERS: dict[str, Callable[[Path, Limits], AbstractContextManager[Table]]] = {
+    "npz": open_npz,
+    "Parquet": open_parquet,
+    "Arrow": open_arrow,
+    "CSV": open_csv,
+}
 
 
 def read_outputs(
-    source: PathLike | Iterable[PathLike], *, batch_rows: int | None = None, progress: bool | None = None
+    source: PathLike | Iterable[PathLike],
+    *,
+    columns: Columns = _DEFAULT_COLUMNS,
+    batch_rows: int | None = None,
+    progress: bool | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Outputs]:
-    """Stream what a classifier said from ``.npz`` or Parquet files, in constant memory.
+    r"""Stream the outputs of a classifier from files, in constant memory.
 
-    Arrays or columns are named as the arguments of `Outputs`, with ``label`` and ``id`` for ``labels`` and ``ids``;
-    others are ignored. In Parquet a matrix is a column of lists, one per row; ``rotation_logits`` are lists of 16
-    or 4 lists of 4. Rows come in the order of the files. Arrays from Parquet are Arrow's own and cannot be written to.
+    Reads ``.npz``, Parquet, Feather and Arrow files and CSV. Without ``columns``, arrays or columns are named as the
+    arguments of `Outputs`, with ``label`` and ``id`` for ``labels`` and ``ids``; others are ignored. A matrix is then a
+    column of lists, one per row; ``rotation_logits`` are lists of 16 or 4 lists of 4. Rows come in the order of the
+    files. Arrays from Parquet are Arrow's own and cannot be written to.
 
     Parameters
     ----------
     source : path, or list of paths
-        An ``.npz`` or ``.parquet`` file; a folder, for all Parquet files in and below it by name; or a pattern such
-        as ``"part-*.npz"``, for the files of both kinds that it matches.
+        A file; a folder, for all files of one kind in and below it by name; or a pattern such as ``"part-*.npz"``.
+    columns : Columns, optional
+        Which columns hold what, for example ``Columns(probabilities="prob_*", label="y")``.
     batch_rows : int, optional
         Rows per batch at most; by default as many as make about 12 MB.
     progress : bool, optional
         Show a bar on standard error; by default where that is a terminal.
+    limits : Limits, optional
+        How much memory a file may ask for.
 
     Returns
     -------
@@ -61,55 +84,126 @@ def read_outputs(
     ...     print(batch)
     Outputs(logits (4, 3), labels (4,); numpy float64)
     Outputs(logits (1, 3), labels (1,); numpy float64)
+    >>> _ = (folder / "b.csv").write_text("p_cat,p_dog,animal\n0.9,0.1,cat\n0.2,0.8,cat\n")
+    >>> next(read_outputs(folder / "b.csv", columns=Columns(probabilities="p_*", label="animal"))).accuracy
+    0.5
     """
-    if batch_rows is not None and (isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1):
-        raise GdscoreError(f"Expected `batch_rows` to be an integer of at least 1 or None, but got {batch_rows!r}")
-    paths = _files(source)
-    rows, first = 0, None
+    batches = read_batches(source, columns=columns, batch_rows=batch_rows, progress=progress, limits=limits)
+    return (batch.outputs for batch in batches)
+
+
+def read_batches(
+    source: PathLike | Iterable[PathLike],
+    *,
+    columns: Columns = _DEFAULT_COLUMNS,
+    batch_rows: int | None = None,
+    progress: bool | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Iterator[Batch]:
+    r"""Stream outputs together with the time and the segments of each row.
+
+    Parameters are those of `read_outputs`.
+
+    Returns
+    -------
+    iterator of Batch
+        Tuples ``(outputs, time, by)``: ``time`` is an array of ``datetime64[us]`` in UTC, or None where
+        ``columns.time`` is; ``by`` has an array of strings for each of ``columns.by``.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
+    >>> _ = path.write_text("p_0,p_1,ts,country\n0.9,0.1,2026-01-31T05:00:00,fr\n0.2,0.8,2026-02-01,de\n")
+    >>> outputs, time, by = next(read_batches(path, columns=Columns(probabilities="p_*", time="ts", by="country")))
+    >>> time.astype("datetime64[D]").tolist(), by["country"].tolist()
+    ([datetime.date(2026, 1, 31), datetime.date(2026, 2, 1)], ['fr', 'de'])
+    """
+    if batch_rows is not None:
+        batch_rows = integer("batch_rows", batch_rows, least=1)
+    if not isinstance(columns, Columns):
+        raise GdscoreError(f"Expected `columns` to be a gdscore.io.Columns, but got {type(columns).__name__}")
+    if not isinstance(limits, Limits):
+        raise GdscoreError(f"Expected `limits` to be a gdscore.files.Limits, but got {type(limits).__name__}")
+    paths = find_files(source)
+    plan = _plan(paths, columns, limits)
+    return _stream(paths, plan, columns, batch_rows, progress, limits)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is known before rows are read."""
+
+    rows: int | None
+    exact_rows: dict[Path, int]
+
+
+def _plan(paths: list[Path], columns: Columns, limits: Limits) -> _Plan:
+    """Check names, types and numbers of rows of all files."""
+    exact: dict[Path, int] = {}
+    first: tuple[Chosen, Path] | None = None
     for path in paths:
-        with _open(path) as table:
-            rows += table.rows
-            if table.rows:
-                first = first or table
-                _require_same(dict.fromkeys(first.names, ""), first.path, dict.fromkeys(table.names, ""), path)
-    if not rows:
-        raise GdscoreError(f"Expected at least one row in {_shown(paths)}, but all are empty")
-    return _stream(paths, batch_rows, rows, progress)
+        with _open(path, limits) as table:
+            chosen = _chosen(table, columns)
+            rows = table.count_rows(chosen)
+        if rows is not None:
+            exact[path] = rows
+        if rows != 0:
+            first = first or (chosen, path)
+            _require_same(_names(first[0]), first[1], _names(chosen), path)
+    if first is None:
+        raise _empty(paths)
+    known = len(exact) == len(set(paths))
+    return _Plan(sum(exact[path] for path in paths) if known else None, exact)
 
 
-def _stream(paths: list[Path], batch_rows: int | None, rows: int, progress: bool | None) -> Iterator[Outputs]:
+def _stream(
+    paths: list[Path],
+    plan: _Plan,
+    columns: Columns,
+    batch_rows: int | None,
+    progress: bool | None,
+    limits: Limits,
+) -> Iterator[Batch]:
     expected: tuple[dict[str, str], Path] | None = None
-    with progress_bar(rows, progress) as advance:
+    with progress_bar(plan.rows, progress) as advance:
         for path in paths:
-            with _open(path) as table:
+            with _open(path, limits) as table:
+                chosen = _chosen(table, columns)
                 start = 0
-                for block in table.blocks(batch_rows):
-                    out = _outputs(block, path, start)
-                    found = layout(block, exact=False)
+                for block in table.blocks(chosen, batch_rows):
+                    batch = make_batch(chosen, block, repr(os.fspath(path)), start, table.class_names)
+                    found = layout(batch.outputs.arrays, exact=False)
                     expected = expected or (found, path)
                     _require_same(*expected, found, path)
-                    start += len(out)
-                    yield out
-                    advance(len(out))
-                if start != table.rows:
+                    start += len(batch.outputs)
+                    yield batch
+                    advance(len(batch.outputs))
+                if start != plan.exact_rows.get(path, start):
                     raise GdscoreError(
-                        f"Expected {table.rows} rows in {os.fspath(path)!r}, but got {start}: the file is damaged, "
-                        "write it again"
+                        f"Expected {plan.exact_rows[path]} rows in {os.fspath(path)!r}, but got {start}: the file is "
+                        "damaged, write it again"
                     )
+    if expected is None:
+        raise _empty(paths)
 
 
-def _outputs(block: Block, path: Path, start: int) -> Outputs:
-    rotation = block.get("rotation_logits")
-    if rotation is not None and rotation.shape[1:] == (16,):
-        block["rotation_logits"] = rotation.reshape(-1, 4, 4)
-    try:
-        return Outputs(**block)
-    except GdscoreError as error:
-        # Rows are numbered within the batch there, within the file here.
-        said, found = re.subn(
-            r"in row (\d+).*$", lambda match: f"in row {start + int(match[1])} of {os.fspath(path)!r}", str(error)
-        )
-        raise GdscoreError(said if found else f"{said} in {os.fspath(path)!r}") from error
+def _open(path: Path, limits: Limits) -> AbstractContextManager[Table]:
+    return _OPENERS[kind_of(path)](path, limits)
+
+
+def _chosen(table: Table, columns: Columns) -> Chosen:
+    where = repr(os.fspath(table.path))
+    chosen = choose_columns(columns, table.names, where)
+    check_types(chosen, {name: table.describe(name) for name in chosen.names}, where)
+    return chosen
+
+
+def _names(chosen: Chosen) -> dict[str, str]:
+    """What all files must have; the order of classes in it too."""
+    classes = " of classes " + ", ".join(chosen.class_names) if chosen.class_names else ""
+    names = {name: classes if name in ("logits", "probabilities") else "" for name in chosen.matrices}
+    return names | {name: "" for name in ("label", "id") if getattr(chosen, name) is not None}
 
 
 def _require_same(expected: dict[str, str], first: Path, found: dict[str, str], path: Path) -> None:
@@ -124,65 +218,6 @@ def _worded(contents: dict[str, str]) -> str:
     return ", ".join(f"`{name}` {what}".rstrip() for name, what in sorted(contents.items()))
 
 
-def _open(path: Path) -> AbstractContextManager[Table]:
-    return open_npz_table(path) if path.suffix.lower() == ".npz" else open_parquet_table(path)
-
-
-# -- which files ----------------------------------------------------------------------------------------------
-
-
-def _files(source: PathLike | Iterable[PathLike]) -> list[Path]:
-    if isinstance(source, str | os.PathLike):
-        return files_of(source)
-    if not isinstance(source, Iterable) or isinstance(source, bytes):
-        raise GdscoreError(f"Expected a path, a pattern or a list of them, but got {type(source).__name__}")
-    listed = list(source)
-    for item in listed:
-        if not isinstance(item, str | os.PathLike):
-            raise GdscoreError(f"Expected a list of paths or patterns, but got {type(item).__name__} in it")
-    if not listed:
-        raise GdscoreError("Expected at least one path, but got an empty list")
-    return [path for item in listed for path in files_of(item)]
-
-
-def files_of(source: PathLike) -> list[Path]:
-    """Files that a path, a folder or a pattern stands for, in the order they are read in."""
-    path = Path(source)
-    if path.is_dir():
-        return _in_folder(path)
-    if not path.exists() and glob.has_magic(os.fspath(source)):
-        # Path.glob takes no absolute pattern.
-        matches = [Path(match) for match in sorted(glob.glob(os.fspath(source), recursive=True))]  # noqa: PTH207
-        found = [match for match in matches if match.is_file() and match.suffix.lower() in SUFFIXES]
-        if not found:
-            raise GdscoreError(
-                f"Expected the pattern {os.fspath(source)!r} to match {' or '.join(SUFFIXES)} files, but it matches "
-                f"{f'only other things, such as {os.fspath(matches[0])!r}' if matches else 'nothing'}"
-            )
-        return found
-    if not path.exists():
-        raise GdscoreError(f"Expected a file or folder {os.fspath(source)!r}, but there is none: check the name")
-    if path.suffix.lower() not in SUFFIXES:
-        raise GdscoreError(f"Expected a file that ends in {' or '.join(SUFFIXES)}, but got {os.fspath(source)!r}")
-    return [path]
-
-
-def _in_folder(folder: Path) -> list[Path]:
-    # Names with a leading dot or underscore are what writers leave beside their data.
-    found = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() == ".parquet"
-        and path.is_file()
-        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    )
-    if not found:
-        raise GdscoreError(
-            f"Expected Parquet files in the folder {os.fspath(folder)!r}, but found none"
-            f" (for .npz files give the pattern {os.fspath(folder / '*.npz')!r})"
-        )
-    return found
-
-
-def _shown(paths: list[Path]) -> str:
-    return repr(os.fspath(paths[0])) + (f" and {len(paths) - 1} more files" if len(paths) > 1 else "")
+def _empty(paths: list[Path]) -> GdscoreError:
+    more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
+    return GdscoreError(f"Expected at least one row in {os.fspath(paths[0])!r}{more}, but there is none")

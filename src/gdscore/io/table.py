@@ -1,38 +1,42 @@
-"""What the two kinds of files have in common: the names of the arrays, and a table that gives them block by block."""
+"""What all kinds of files have in common: named columns that are read block by block."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.errors import GdscoreError
+from gdscore._columns import Chosen, ColumnType
 
-__all__ = ["BLOCK_BYTES", "MATRICES", "SUFFIXES", "Block", "Table", "default_rows", "known_names", "layout"]
+__all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "guarded", "layout", "rebatched"]
 
 Block: TypeAlias = dict[str, NDArray[Any]]
-"""Some rows: arrays by the names that `Outputs` gives them."""
+"""Some rows: arrays by the names of the columns."""
 
-SUFFIXES = (".npz", ".parquet")
-MATRICES = ("logits", "probabilities", "features", "peer_logits", "batch_logits", "rotation_logits")
 BLOCK_BYTES = 12 << 20
 
-_NAMES = {**{name: name for name in (*MATRICES, "labels", "ids")}, "label": "labels", "id": "ids"}
 
-
-@dataclass(frozen=True)
-class Table:
-    """What is known of an open file before its rows are read."""
+class Table(Protocol):
+    """An open file of rows; they are read once, while it is open."""
 
     path: Path
-    names: frozenset[str]
-    rows: int
-    blocks: Callable[[int | None], Iterator[Block]]
-    """Rows in order, in blocks of at most so many, or of about `BLOCK_BYTES`; once, while the file is open."""
+    names: list[str]
+    """Names of all columns, in order; a name may be there twice."""
+    class_names: tuple[str, ...] | None
+    """Names of the classes, where the file has them beside its rows."""
+
+    def describe(self, name: str) -> ColumnType:
+        """Type of a column."""
+
+    def count_rows(self, chosen: Chosen) -> int | None:
+        """Rows, or None where only reading them all would tell."""
+
+    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        """Chosen columns, in blocks of at most so many rows, or of about `BLOCK_BYTES`."""
 
 
 def default_rows(row_bytes: int) -> int:
@@ -40,36 +44,68 @@ def default_rows(row_bytes: int) -> int:
     return max(1, BLOCK_BYTES // max(row_bytes, 1))
 
 
-def known_names(found: Iterable[str], path: Path) -> dict[str, str]:
-    """Map the names that `Outputs` uses to those in the file; a file that offers none, or two for one, is refused."""
-    names = list(found)
-    known: dict[str, str] = {}
-    for name in names:
-        ours = _NAMES.get(name)
-        if ours in known:
-            raise GdscoreError(
-                f"Expected one `{ours}` in {os.fspath(path)!r}, but got both {known[ours]!r} and {name!r}: drop one"
-            )
-        if ours is not None:
-            known[ours] = name
-    if not known.keys() & set(MATRICES):
-        listed = ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-        raise GdscoreError(
-            f"Expected at least one of {', '.join(map(repr, MATRICES))} in {os.fspath(path)!r}, "
-            f"but found {listed or 'nothing'}: rename what holds them"
-        )
-    if "logits" in known and "probabilities" in known:
-        raise GdscoreError(
-            f"Expected 'logits' or 'probabilities' in {os.fspath(path)!r}, but got both: keep 'logits', they say more"
-        )
-    return known
+def rebatched(pieces: Iterable[Block], batch_rows: int | None) -> Iterator[Block]:
+    """Join and cut pieces to blocks of ``batch_rows`` rows, or to the default of the first piece.
+
+    A block is cut earlier where its text would take more than a few blocks' memory: NumPy gives every string of an
+    array the space of the longest.
+    """
+    held: list[Block] = []
+    for piece in pieces:
+        rows = _count(piece)
+        if not rows:
+            continue
+        batch_rows = batch_rows or default_rows(sum(array.nbytes for array in piece.values()) // rows)
+        start = 0
+        while start < rows:
+            waiting = sum(map(_count, held))
+            stop = min(rows, start + batch_rows - waiting)
+            part = {name: array[start:stop] for name, array in piece.items()}
+            if held and _text_bytes([*held, part]) > 4 * BLOCK_BYTES:
+                yield _joined(held)
+                held = []
+                continue
+            held.append(part)
+            start = stop
+            if waiting + _count(part) == batch_rows:
+                yield _joined(held)
+                held = []
+    if held:
+        yield _joined(held)
 
 
-def layout(block: Block, *, exact: bool) -> dict[str, str]:
-    """Word what every block of a stream must have in common, ``exact`` with its types of numbers."""
+def guarded(blocks: Iterator[Block], context: Callable[[], AbstractContextManager[None]]) -> Iterator[Block]:
+    """Make each block within a context of its own, which does not see what the caller does with the block."""
+    while True:
+        with context():
+            block = next(blocks, None)
+        if block is None:
+            return
+        yield block
+
+
+def layout(arrays: Mapping[str, NDArray[Any]], *, exact: bool) -> dict[str, str]:
+    """Word what every batch of a stream must have in common, ``exact`` with its types of numbers."""
     words = {}
-    for name, array in block.items():
+    for name, array in arrays.items():
         numbers = str(array.dtype) if exact else "numbers"
         columns = " × ".join(map(str, array.shape[1:])) or "1"
         words[name] = f"{columns} {'text' if array.dtype.kind == 'U' else numbers}"
     return words
+
+
+def _count(block: Block) -> int:
+    return len(next(iter(block.values())))
+
+
+def _text_bytes(held: list[Block]) -> int:
+    rows = sum(map(_count, held))
+    return rows * sum(
+        max(block[name].dtype.itemsize for block in held) for name, array in held[0].items() if array.dtype.kind == "U"
+    )
+
+
+def _joined(held: list[Block]) -> Block:
+    if len(held) == 1:
+        return held[0]
+    return {name: np.concatenate([block[name] for block in held]) for name in held[0]}

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._paths import PathLike, check_path
 from gdscore.errors import GdscoreError
-from gdscore.files import PathLike
 from gdscore.io.npz import write_npz
 from gdscore.io.parquet import write_parquet
-from gdscore.io.table import SUFFIXES, Block, layout
+from gdscore.io.table import Block, layout
 from gdscore.outputs import Outputs
 
 __all__ = ["write_outputs"]
 
 
 def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
-    """Write what a classifier said, in whatever array library, for `read_outputs`.
+    """Write the outputs of a classifier, in whatever array library, for `read_outputs`.
 
     The file appears when all of it is written. Parquet is written as the rows come, in constant memory; ``.npz``
     needs all rows at once.
@@ -41,13 +41,18 @@ def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
     >>> [len(batch) for batch in read_outputs(path, batch_rows=3)]
     [3, 3, 2]
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise GdscoreError(f"Expected a path that ends in {' or '.join(SUFFIXES)}, but got {os.fspath(path)!r}")
+    suffix = check_path(path).suffix.lower()
+    if suffix not in (".npz", ".parquet", ".pq"):
+        raise GdscoreError(f"Expected a path that ends in .npz or .parquet, but got {os.fspath(path)!r}")
     if isinstance(outputs, Outputs) or not isinstance(outputs, Iterable):
         outputs = [outputs]
+    stream = iter(outputs)
+    first = next(stream, None)
+    if first is None:
+        raise GdscoreError("Expected at least one batch of `Outputs` to write, but the stream is empty")
+    names = getattr(first, "class_names", None)
     write = write_npz if suffix == ".npz" else write_parquet
-    write(path, _blocks(outputs))
+    write(path, _blocks(chain([first], stream)), None if names is None else tuple(names))
 
 
 def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
@@ -63,8 +68,6 @@ def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
             )
         expected = found
         yield block
-    if not expected:
-        raise GdscoreError("Expected at least one batch of `Outputs` to write, but the stream is empty")
 
 
 def _plain(array: NDArray[np.generic]) -> NDArray[np.generic]:

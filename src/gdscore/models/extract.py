@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.io.progress import progress_bar
 from gdscore.models._batches import BatchReader, check_loader, count_rows, integer_labels, row_count, to_device
 from gdscore.models._network import BatchNormStatistics, Network, RotationNetwork, other_networks
 from gdscore.models.predictions import OutputKind, Where

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
@@ -176,22 +174,18 @@ class ScoreMetric(Metric):
 
 
 def _packed(score: Score) -> Tensor:
-    buffer = io.BytesIO()
-    np.savez(buffer, **score.state_dict())
-    return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(files.arrays_to_bytes(score.state_dict())), dtype=torch.uint8)
 
 
 def _unpacked(part: Tensor, blank: Score) -> Score:
     """Score of these bytes, its waiting rows as tensors on the device of the bytes."""
-    state: dict[str, Any] = {}
-    with files.unpacking("score_state"), zipfile.ZipFile(io.BytesIO(part.cpu().numpy().tobytes())) as archive:
-        for entry in archive.namelist():
-            member = files.ArrayMember(archive, entry, "score_state")
-            value = member.read()
-            if member.name.startswith(("pending.", "pool.")) and value.dtype.kind != "U":
-                state[member.name] = torch.from_numpy(value).to(part.device)
-            else:
-                state[member.name] = value if value.ndim else value.item()
+    try:
+        state: dict[str, Any] = dict(files.read_arrays(part.cpu().numpy().tobytes()))
+    except GdscoreError as error:
+        raise GdscoreError(f"The metric's `score_state` cannot be used: {error}") from error
+    for name, value in state.items():
+        if name.startswith(("pending.", "pool.")) and isinstance(value, np.ndarray) and value.dtype.kind != "U":
+            state[name] = torch.from_numpy(value).to(part.device)
     return blank.load_state_dict(state)
 
 

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 from gdscore._options import choice, integer, number
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.io.progress import progress_bar
 from gdscore.models._training import (
     Rows,
     Trainer,

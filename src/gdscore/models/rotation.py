@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from gdscore._options import integer, number
+from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.io.progress import progress_bar
 from gdscore.models._batches import check_loader, describe, row_count, split_batch
 from gdscore.models._state import kept_rng
 from gdscore.models.extract import extract

@@ -10,8 +10,11 @@ __all__ = ["progress_bar"]
 
 
 @contextlib.contextmanager
-def progress_bar(total: int, show: bool | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """Give a function that takes the rows (or other units) done; ``show=None`` means where a terminal is attached."""
+def progress_bar(total: int | None, show: bool | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
+    """Give a function that takes the rows (or other units) done.
+
+    ``show=None`` shows the bar where a terminal is attached; ``total=None`` means that the number is not known.
+    """
     if show is None:
         show = sys.stderr is not None and sys.stderr.isatty()
     if not show:

@@ -1,0 +1,272 @@
+"""`Outputs` from data frames and back: pandas, polars and Arrow tables, through narwhals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._cells import Place, make_batch, missing, to_text
+from gdscore._columns import Columns, ColumnType, Selection, check_types, choose_columns
+from gdscore._limits import DEFAULT_LIMITS
+from gdscore.errors import GdscoreError, nearest
+from gdscore.outputs import Outputs
+
+__all__ = ["from_frame", "to_frame"]
+
+_WHERE = "the data frame"
+_PREFIXES = {
+    "logits": "logit_",
+    "probabilities": "prob_",
+    "features": "feature_",
+    "peer_logits": "peer_logit_",
+    "batch_logits": "batch_logit_",
+    "rotation_logits": "rotation_logit_",
+}
+
+
+def from_frame(
+    df: Any,
+    *,
+    logits: Selection | None = None,
+    probabilities: Selection | None = None,
+    label: str | None = None,
+    features: Selection | None = None,
+    id: str | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Outputs:
+    """Take the outputs of a classifier from columns of a data frame.
+
+    Parameters
+    ----------
+    df : DataFrame of pandas or polars, or Table of Arrow
+        A row for each input of the classifier. Missing values are refused in the columns that are used.
+    logits, probabilities, features : str or list of str, optional
+        A pattern with one ``*`` such as ``"prob_*"``, a list of columns, or one column that holds a list per row. What
+        the star stands for names the classes, and puts the columns in order where it is numbers. One column of numbers
+        as ``probabilities`` is the probability of class 1 of a binary model. Where none of the three is given, columns
+        named ``logits``, ``probabilities`` and so on are used, as in files.
+    label : str, optional
+        Column of true classes: names of classes, booleans, or integers. Integers count the columns of the classes from
+        0, unless the names of the classes are integers: then they are names.
+    id : str, optional
+        Column that names the rows: integers or strings.
+    class_names : list of str, optional
+        Names of the classes in the order of the columns.
+
+    Returns
+    -------
+    Outputs
+        NumPy arrays.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> df = pd.DataFrame({"prob_cat": [0.9, 0.2], "prob_dog": [0.1, 0.8], "animal": ["cat", "cat"]})
+    >>> out = from_frame(df, probabilities="prob_*", label="animal")
+    >>> out.predictions.tolist(), out.labels.tolist(), out.accuracy
+    ([0, 1], [0, 0], 0.5)
+    """
+    columns = Columns(
+        logits=logits, probabilities=probabilities, features=features, label=label, id=id, class_names=class_names
+    )
+    series = _series(df)
+    names = [name for name, _ in series]
+    chosen = choose_columns(columns, names, _WHERE)
+    by_name = dict(series)
+    check_types(chosen, {name: _type(name, by_name[name]) for name in chosen.names}, _WHERE)
+    if not len(by_name[chosen.names[0]]):
+        raise GdscoreError("Expected at least one row in the data frame, but it is empty")
+    return make_batch(chosen, {name: _values(name, by_name[name]) for name in chosen.names}, _WHERE).outputs
+
+
+def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
+    """Put outputs into a data frame with a column for each class and feature.
+
+    Columns are named ``logit_*`` or ``prob_*``, ``feature_*``, ``peer_logit_*``, ``batch_logit_*``,
+    ``rotation_logit_*``, ``label`` and ``id``; stars are the names of the classes where the outputs have them, and
+    numbers elsewhere. `from_frame` reads it back.
+
+    Parameters
+    ----------
+    outputs : Outputs
+        Of any array library.
+    backend : {"pandas", "polars", "pyarrow"}
+        Library of the data frame, which must be installed.
+
+    Examples
+    --------
+    >>> frame = to_frame(Outputs(probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]), labels=np.array([0, 1])))
+    >>> list(frame.columns)
+    ['prob_0', 'prob_1', 'label']
+    """
+    if not isinstance(outputs, Outputs):
+        raise GdscoreError(f"Expected `Outputs`, but got {type(outputs).__name__}")
+    if backend not in ("pandas", "polars", "pyarrow"):
+        raise GdscoreError(f"Unknown `backend` {backend!r}: {nearest(str(backend), ('pandas', 'polars', 'pyarrow'))}")
+    names = getattr(outputs, "class_names", None)
+    columns: dict[str, NDArray[Any]] = {}
+    for name, array in outputs.to_numpy().arrays.items():
+        if name in _PREFIXES:
+            flat = np.ascontiguousarray(array.reshape(len(array), -1))
+            stars = names if names is not None and name in ("logits", "probabilities") else range(flat.shape[1])
+            columns |= {f"{_PREFIXES[name]}{star}": flat[:, at] for at, star in enumerate(stars)}
+        elif name == "labels":
+            columns["label"] = array if names is None else np.asarray(names)[array]
+        elif name == "ids":
+            columns["id"] = array
+    return _made(columns, backend)
+
+
+def _made(columns: dict[str, NDArray[Any]], backend: str) -> Any:
+    import narwhals as nw
+
+    # Lists instead of arrays of strings, whose type Arrow and polars do not know.
+    values = {name: array.tolist() if array.dtype.kind == "U" else array for name, array in columns.items()}
+    try:
+        return nw.from_dict(values, backend=backend).to_native()  # type: ignore[arg-type]
+    except ImportError as error:
+        raise GdscoreError(
+            f"Expected {backend} to be installed for this data frame, but it is not: pip install {backend}"
+        ) from error
+
+
+# -- columns of any library -----------------------------------------------------------------------------------
+
+
+def _series(df: Any) -> list[tuple[str, Any]]:
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(df, eager_only=True)
+        names = frame.columns
+        return [(str(name), frame.get_column(name)) for name in names]
+    # Names that are there twice, and types that a library adds, raise what that library likes.
+    except Exception as error:
+        cure = ": call .collect() on it first" if hasattr(df, "collect") else ""
+        raise GdscoreError(
+            "Expected a DataFrame of pandas or polars or a Table of Arrow with columns of different names, but got "
+            f"{type(df).__module__.split('.')[0]}.{type(df).__name__}{cure} ({_first_line(error)})"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+
+
+def _type(name: str, series: Any) -> ColumnType:
+    import narwhals as nw
+
+    dtype, depth = series.dtype, 0
+    while isinstance(dtype, nw.List | nw.Array):
+        depth += len(dtype.shape) if isinstance(dtype, nw.Array) else 1
+        inner = dtype.inner
+        while isinstance(inner, nw.Array):  # the shape of an outer array names the inner ones too
+            inner = inner.inner
+        dtype = inner() if isinstance(inner, type) else inner
+    if dtype == nw.Object:
+        return _object_type(series)
+    kinds = {
+        "f": dtype.is_float() or dtype.is_decimal(),
+        "i": dtype.is_integer(),
+        "b": dtype == nw.Boolean,
+        "U": dtype in (nw.String, nw.Categorical, nw.Enum),
+        "t": dtype in (nw.Datetime, nw.Date),
+    }
+    return ColumnType(next((kind for kind, fits in kinds.items() if fits), "other"), depth, str(series.dtype))
+
+
+def _object_type(series: Any) -> ColumnType:
+    """Type of a column of Python objects, by the first that is not missing; `_values` checks that all are alike."""
+    first = next((value for value in series.to_list() if not _is_missing(value)), None)
+    if isinstance(first, str):
+        return ColumnType("U", 0, "object")
+    if isinstance(first, bool | np.bool_):
+        return ColumnType("b", 0, "object")
+    if isinstance(first, int | np.integer):
+        return ColumnType("i", 0, "object")
+    if isinstance(first, float | np.floating):
+        return ColumnType("f", 0, "object")
+    if isinstance(first, list | tuple | np.ndarray):
+        try:
+            array = np.asarray(first)
+        except ValueError:
+            return ColumnType("other", 1, "lists of lists of different lengths")
+        kind = {"u": "i"}.get(array.dtype.kind, array.dtype.kind)
+        return ColumnType(kind if kind in "fib" else "other", array.ndim, f"object, lists of {array.dtype}")
+    return ColumnType("other", 0, f"object, {type(first).__name__}")
+
+
+def _values(name: str, series: Any) -> NDArray[Any]:
+    place = Place(_WHERE)
+    absent = series.is_null().to_list()
+    if any(absent):
+        raise missing(name, place.row(absent.index(True)))
+    kind = _type(name, series)
+    if kind.depth:
+        return _lists(name, series.to_list(), place)
+    if kind.shown.startswith("object"):
+        return _objects(name, series.to_list(), kind.kind, place)
+    if kind.kind == "U":
+        return to_text([str(value) for value in series.to_list()], name, place, DEFAULT_LIMITS)
+    if kind.kind == "f" and series.dtype.is_decimal():
+        return np.array([float(value) for value in series.to_list()])
+    array = np.asarray(series.to_numpy())
+    if array.dtype.kind == "O":
+        array = np.array(series.to_list(), dtype={"f": np.float64, "b": np.bool_}.get(kind.kind))
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _objects(name: str, values: list[Any], kind: str, place: Place) -> NDArray[Any]:
+    """Python objects of one kind; mixed ones are refused with the first that differs."""
+    allowed: Any = {
+        "U": str,
+        "b": (bool, np.bool_),
+        "i": (int, np.integer),
+        "f": (int, float, np.integer, np.floating),
+    }[kind]
+    for position, value in enumerate(values):
+        if not isinstance(value, allowed) or (kind in "if" and isinstance(value, bool)):
+            raise GdscoreError(
+                f"Expected values of one type in column {name!r}, but got {type(values[0]).__name__} in "
+                f"{place.row(0)} and {type(value).__name__} in {place.row(position)}: convert the column with astype"
+            )
+    if kind == "U":
+        return to_text(values, name, place, DEFAULT_LIMITS)
+    try:
+        return np.array(values, dtype={"b": np.bool_, "i": np.int64, "f": np.float64}[kind])
+    except OverflowError:
+        raise GdscoreError(f"Expected integers of at most 64 bits in column {name!r}, but got larger ones") from None
+
+
+def _lists(name: str, values: list[Any], place: Place) -> NDArray[Any]:
+    shape = np.shape(values[0])
+    for position, value in enumerate(values):
+        try:
+            found = np.shape(value)
+        except ValueError:
+            found = ()
+        if found != shape or not shape:
+            raise GdscoreError(
+                f"Expected lists of one length in column {name!r}, but {place.row(position)} has shape {found} where "
+                f"the rows before have {shape}"
+            )
+    try:
+        array = np.array(values)
+    except (ValueError, TypeError, OverflowError):
+        array = np.array(None)
+    if array.dtype.kind in "fiu":
+        return array if array.dtype.kind == "f" else array.astype(np.float64)
+    for position, value in enumerate(values):
+        if np.asarray(value).dtype.kind not in "fiu":
+            raise GdscoreError(
+                f"Expected lists of numbers in column {name!r}, but {place.row(position)} has {str(value)[:60]}: fill "
+                "missing entries, and convert the others to floats"
+            )
+    return array.astype(np.float64)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)

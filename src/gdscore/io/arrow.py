@@ -1,0 +1,220 @@
+"""Arrow's record batches as NumPy arrays, without a loop over rows; and Feather and Arrow files, which consist of them.
+
+A matrix is a column of lists, one per row: of fixed size, or of varying size that never varies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._cells import missing, too_long
+from gdscore._columns import Chosen, ColumnType
+from gdscore._limits import Limits
+from gdscore.errors import GdscoreError
+from gdscore.io.table import BLOCK_BYTES, Block, guarded, rebatched
+
+__all__ = ["ArrowTable", "BatchReader", "class_names_of", "column_type", "decoding", "open_arrow", "pyarrow"]
+
+
+def pyarrow(kind: str) -> Any:
+    """Import Arrow, or say what to install."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise GdscoreError(
+            f"Expected pyarrow to be installed for {kind} files, but it is not: pip install pyarrow"
+        ) from error
+    return pa
+
+
+@contextlib.contextmanager
+def decoding(path: Path, kind: str) -> Iterator[None]:
+    """Word what Arrow raises about a damaged or foreign file."""
+    try:
+        yield
+    except GdscoreError:
+        raise
+    except FileNotFoundError as error:
+        raise GdscoreError(f"Expected a file {os.fspath(path)!r}, but there is none: check the name") from error
+    # What Arrow's Python layer raises for damaged bytes is not documented: KeyError and MemoryError are among it.
+    except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise GdscoreError(
+            f"Expected {os.fspath(path)!r} to be {kind}, but it is truncated, damaged or of another kind "
+            f"({reason[:200]}): write the file again"
+        ) from error
+
+
+def column_type(kind: Any, pa: Any) -> ColumnType:
+    """Type of a column of Arrow."""
+    leaf, depth = _unwrapped(kind, pa), 0
+    while _is_list(leaf, pa):
+        leaf, depth = _unwrapped(leaf.value_type, pa), depth + 1
+    kinds = {
+        "f": pa.types.is_floating(leaf) or pa.types.is_decimal(leaf),
+        "i": pa.types.is_integer(leaf),
+        "b": pa.types.is_boolean(leaf),
+        "U": _is_text(leaf, pa),
+        "t": pa.types.is_timestamp(leaf) or pa.types.is_date(leaf),
+    }
+    return ColumnType(next((name for name, fits in kinds.items() if fits), "other"), depth, str(kind))
+
+
+def class_names_of(metadata: Any, path: Path) -> tuple[str, ...] | None:
+    """Names of classes that `write_outputs` put into the schema."""
+    raw = (metadata or {}).get(b"gdscore.class_names")
+    if raw is None:
+        return None
+    try:
+        names = json.loads(raw)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise GdscoreError(f"Expected names of classes in the schema of {os.fspath(path)!r}, but they are damaged")
+    return tuple(names)
+
+
+class BatchReader:
+    """Turns the record batches of one file, in order, into blocks."""
+
+    def __init__(self, path: Path, names: Sequence[str], limits: Limits, pa: Any, start: int = 0) -> None:
+        self.rows = start
+        self._names, self._limits, self._pa = names, limits, pa
+        self._where = repr(os.fspath(path))
+        self._widths: dict[str, list[int]] = {name: [] for name in names}
+
+    def blocks(self, batch: Any) -> Iterator[Block]:
+        """Columns of a batch; several blocks where text would take much more memory than in Arrow."""
+        longest = sum(self._longest(name, batch.column(name)) for name in self._names)
+        step = max(1, BLOCK_BYTES // (4 * longest)) if longest else batch.num_rows
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            yield {name: self._array(name, part.column(name)) for name in self._names}
+            self.rows += part.num_rows
+
+    def row(self, position: Any) -> str:
+        """Word a row of the batch that is read."""
+        return f"row {self.rows + int(position)} of {self._where}"
+
+    def _longest(self, name: str, array: Any) -> int:
+        """Characters of the longest text in a column, 0 for a column of something else."""
+        pa = self._pa
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        text = array.dictionary if isinstance(array, pa.DictionaryArray) else array
+        if not _is_text(text.type, pa) or not len(text):
+            return 0
+        import pyarrow.compute as pc
+
+        longest = pc.max(pc.utf8_length(text)).as_py() or 0
+        if longest > self._limits.text:
+            raise too_long(name, longest, self._where, self._limits)
+        return int(longest)
+
+    def _array(self, name: str, array: Any) -> NDArray[Any]:
+        """Turn a column into an array with an axis for each level of lists, all as long as in the first row."""
+        pa, widths = self._pa, self._widths[name]
+        rows, each, level = len(array), 1, 0
+        while True:
+            if isinstance(array, pa.ExtensionArray):
+                array = array.storage
+            if isinstance(array, pa.DictionaryArray):
+                array = array.dictionary_decode()
+            if array.null_count:
+                raise missing(name, self.row(array.is_null().to_numpy(zero_copy_only=False).argmax() // each))
+            if not _is_list(array.type, pa):
+                break
+            fixed = isinstance(array, pa.FixedSizeListArray)
+            lengths = np.array([array.type.list_size]) if fixed else np.diff(array.offsets.to_numpy())
+            if level == len(widths):
+                widths.append(int(lengths[0]) if len(lengths) else 0)
+            other = lengths != widths[level]
+            if other.any():
+                at = int(other.argmax())
+                raise GdscoreError(
+                    f"Expected lists of one length in column {name!r}, but {self.row(at // each)} has {lengths[at]} "
+                    f"entries where the rows before have {widths[level]}"
+                )
+            array = array.flatten()
+            each, level = each * widths[level], level + 1
+        if pa.types.is_decimal(array.type):
+            array = array.cast(pa.float64())
+        if _is_text(array.type, pa):
+            return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.str_)
+        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values.reshape(rows, *widths)
+
+
+class ArrowTable:
+    """Record batches of a Feather or Arrow file, each held while its rows are read."""
+
+    def __init__(self, path: Path, reader: Any, limits: Limits, pa: Any) -> None:
+        self.path, self._reader, self._limits, self._pa = path, reader, limits, pa
+        self.names = list(reader.schema.names)
+        self.class_names = class_names_of(reader.schema.metadata, path)
+
+    def describe(self, name: str) -> ColumnType:
+        """Type of a column."""
+        return column_type(self._reader.schema.field(name).type, self._pa)
+
+    def count_rows(self, chosen: Chosen) -> None:
+        """Not known before the batches are read."""
+
+    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        """Rows in order."""
+        return rebatched(guarded(self._pieces(chosen), lambda: decoding(self.path, "an Arrow file")), batch_rows)
+
+    def _pieces(self, chosen: Chosen) -> Iterator[Block]:
+        reader = BatchReader(self.path, chosen.names, self._limits, self._pa)
+        for batch in self._batches():
+            # Offsets of a damaged file may point outside of it, where reading ends the process.
+            batch.validate(full=True)
+            if batch.nbytes > self._limits.memory:
+                raise GdscoreError(
+                    f"Expected record batches of at most {self._limits.memory:,} bytes in {os.fspath(self.path)!r}, "
+                    f"but one has {batch.nbytes:,}: write smaller ones, or raise the limit with "
+                    "limits=Limits(memory=...)"
+                )
+            yield from reader.blocks(batch)
+
+    def _batches(self) -> Iterator[Any]:
+        if hasattr(self._reader, "num_record_batches"):
+            return (self._reader.get_batch(number) for number in range(self._reader.num_record_batches))
+        return iter(self._reader)
+
+
+@contextlib.contextmanager
+def open_arrow(path: Path, limits: Limits) -> Iterator[ArrowTable]:
+    """Open a Feather file or an Arrow file or stream."""
+    pa = pyarrow("Feather and Arrow")
+    with contextlib.ExitStack() as stack:
+        with decoding(path, "an Arrow file"):
+            handle = stack.enter_context(pa.OSFile(os.fspath(path), "rb"))
+            stream = handle.read(6) != b"ARROW1"
+            handle.seek(0)
+            reader = (pa.ipc.open_stream if stream else pa.ipc.open_file)(handle)
+            table = ArrowTable(path, reader, limits, pa)
+        yield table
+
+
+def _unwrapped(kind: Any, pa: Any) -> Any:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_list(kind: Any, pa: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_text(kind: Any, pa: Any) -> bool:
+    view = getattr(pa.types, "is_string_view", lambda kind: False)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or view(kind))

@@ -1,0 +1,144 @@
+"""CSV as spreadsheets and data frames write it, by both readers."""
+
+import csv
+import io
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gdscore.errors import GdscoreError
+from gdscore.io import Columns, read_batches, read_outputs
+
+PROBABILITIES = Columns(probabilities="p_*")
+
+
+@pytest.fixture(params=["arrow", "plain"], autouse=True)
+def reader(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    else:
+        pytest.importorskip("pyarrow")
+    return request.param
+
+
+def save(path, text, encoding="utf-8"):
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p_1,p_0,y\n0.25,0.75,a\n1,0,b\n",
+        "p_1,p_0,y\r\n0.25,0.75,a\r\n1,0,b",
+        "\ufeffp_1,p_0,y\n0.25,0.75,a\n\n1,0,b\n\n",
+        'y;"p_1";p_0\na;0.25;0.75\nb;1;"0"\n',
+        'p_1\tp_0\tnote\ty\n2.5e-1\t 0.75 \t"two\nlines, quoted"\ta\n1\t0\t\tb\n',
+        "p_1|p_0|y\n0.25|0.75|a\n1|0|b\n",
+    ],
+)
+def test_dialects(tmp_path, text):
+    path = save(tmp_path / "x.csv", text)
+    (out,) = read_outputs(path, columns=Columns(probabilities="p_*", label="y", class_names=["a", "b"]))
+    np.testing.assert_array_equal(out.arrays["probabilities"], [[0.75, 0.25], [0.0, 1.0]])
+    assert out.labels.tolist() == [0, 1]
+
+
+def test_batches_do_not_depend_on_the_pieces_of_text(tmp_path):
+    p = np.random.default_rng(0).random(20_000)
+    body = "".join(f"{value!r},{i}\n" for i, value in enumerate(p.tolist()))
+    path = save(tmp_path / "x.csv", "p,row\n" + body)
+    batches = list(read_outputs(path, columns=Columns(probabilities="p", id="row"), batch_rows=7000))
+    assert [len(batch) for batch in batches] == [7000, 7000, 6000]
+    np.testing.assert_array_equal(np.concatenate([b.arrays["probabilities"][:, 1] for b in batches]), p)
+    assert np.concatenate([b.ids for b in batches]).tolist() == [str(i) for i in range(20_000)]
+
+
+def test_time_and_segments(tmp_path):
+    path = save(
+        tmp_path / "x.csv",
+        "p,t,country,device\n0.5,2026-01-31,fr,1\n0.5,2026-01-31T05:30:00Z,de,2\n0.5,2026-01-31 05:30:00+02:00,NA,1\n",
+    )
+    ((out, time, by),) = read_batches(path, columns=Columns(probabilities="p", time="t", by=["country", "device"]))
+    assert len(out) == 3
+    assert time.dtype == "datetime64[us]"
+    assert [str(t)[:16] for t in time] == ["2026-01-31T00:00", "2026-01-31T05:30", "2026-01-31T03:30"]
+    assert {name: values.tolist() for name, values in by.items()} == {
+        "country": ["fr", "de", "NA"],
+        "device": ["1", "2", "1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "first line is empty"),
+        ("\n", "first line is empty|at least one of|no columns|none"),
+        ("p_0,p_1\n", "at least one row"),
+        ("a,b\n1,2\n", r"match 'p_\*'.*'a', 'b'"),
+        ("p_0,p_0\n1,2\n", "one column 'p_0'"),
+        ("p_0,p_1\n0.5,0.5\n0.5\n", "2 cells.*got 1 in row 1"),
+        ("p_0,p_1\n0.5,0.5\n0.5,0.5,1\n", "2 cells.*got 3 in row 1"),
+        ("p_0,p_1\n0.5,0.5\n0.5,\n", "'p_1'.*none in row 1"),
+        ("p_0,p_1\n0.5,0.5\n0.5,x\n", "number in column 'p_1'.*'x' in row 1"),
+        ("p_0,p_1\n0.5,0.5\n0.5,NA\n", "'NA' in row 1"),
+        ("p_0,p_1\n0.5,1_0\n", "'1_0' in row 0"),
+        ("p_0;p_1\n0,5;0,5\n", "'0,5' in row 0.*decimal point"),
+        ("p_0,p_1\n0.5,nan\n", "nan in column 'p_1' in row 0"),
+        ("p_0,p_1\n0.5,1e999\n", "inf in column 'p_1' in row 0"),
+        ("p_0,p_1\n50,50\n", "percentages"),
+        ('p_0,p_1\n0.5,"0.5\n' + "0.5,0.5\n" * 10, "damaged|longer|cells|a number"),
+        ("p_0,p_1\n0.5,0.5\n" * 2, "'p_0' in row 1"),
+    ],
+)
+def test_mistakes_are_named_with_row_and_column(tmp_path, text, says):
+    with pytest.raises(GdscoreError, match=says) as raised:
+        list(read_outputs(save(tmp_path / "bad.csv", text), columns=PROBABILITIES))
+    assert "bad.csv" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_labels_times_and_segments_that_do_not_fit(tmp_path):
+    path = save(tmp_path / "x.csv", "p_0,p_1,y,t,s\n0.5,0.5,0,2026-01-31,a\n0.5,0.5,2,31.1.2026,\n")
+    for columns, says in [
+        (Columns(probabilities="p_*", label="y"), "'2' in row 1.*classes are '0', '1'"),
+        (Columns(probabilities="p_*", time="t"), "'31.1.2026' in row 1.*ISO 8601"),
+        (Columns(probabilities="p_*", by="s"), "'s'.*none in row 1"),
+        (Columns(probabilities="p_*", label="z"), "'z' for `label`"),
+    ]:
+        with pytest.raises(GdscoreError, match=says):
+            list(read_batches(path, columns=columns))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_other_encodings(tmp_path, encoding):
+    path = save(tmp_path / "x.csv", "p_0,p_1,é\n0.5,0.5,é\n", encoding)
+    with pytest.raises(GdscoreError, match="UTF-8"):
+        list(read_outputs(path, columns=PROBABILITIES))
+    path = save(tmp_path / "y.csv", "p_0,p_1,y\n0.5,0.5,é\n", "latin-1")
+    with pytest.raises(GdscoreError, match="UTF-8"):
+        list(read_outputs(path, columns=Columns(probabilities="p_*", id="y")))
+
+
+CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(CELLS, st.floats(0, 1)), min_size=1, max_size=8),
+    delimiter=st.sampled_from([",", ";", "\t"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+)
+def test_what_the_standard_library_writes_is_read(tmp_path_factory, reader, rows, delimiter, quoting):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, quoting=quoting)
+    writer.writerow(["name", "p"])
+    writer.writerows(rows)
+    path = tmp_path_factory.getbasetemp() / "written.csv"
+    path.write_bytes(text.getvalue().encode())
+    (out,) = read_outputs(path, columns=Columns(probabilities="p", id="name"))
+    assert out.ids.tolist() == [name for name, _ in rows]
+    np.testing.assert_array_equal(out.arrays["probabilities"][:, 1], [p for _, p in rows])
