@@ -26,8 +26,7 @@ import torch
 import gdscore
 from gdscore import models
 from gdscore.models.scoring import kept_casts
-from gdscore.scores._fitting import fit_together
-from gdscore.scores.compute import run_together
+from gdscore.scores.together import fit_together, run_together
 from networks import network
 
 BOUNDS = {"gdscore": 1.03, "all": 1.10}

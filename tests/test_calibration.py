@@ -147,7 +147,7 @@ def test_temperature_of_drawn_rows(data, m, K, c):
     labels = data.draw(hnp.arrays(np.int64, m, elements=st.integers(0, K - 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GdscoreWarning)
-        fit = fit_temperature(Outputs(logits=Z, labels=labels))
+        fit = fit_temperature(Outputs(logits=Z, labels=labels, check_logits=False))
         scaled = fit_temperature(Outputs(logits=c * Z + 7.0, labels=labels))
     best = likelihood_loss(Z, labels, fit)
     for other in (0.01, fit / 1.01, fit * 1.01, 1.0, 100.0):
@@ -166,21 +166,21 @@ def test_what_determines_no_temperature():
     assert fit_temperature(Outputs(logits=np.full((3, 4), 2.5), labels=np.arange(3))) == 1.0
 
 
-LABELLED = Outputs(logits=np.eye(2), labels=np.arange(2))
+LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))
 
 
 @pytest.mark.parametrize("function", [calibration_error, reliability, fit_temperature])
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        (Outputs(logits=np.eye(2)), "and with `labels`, but these hold only logits"),
+        (Outputs(logits=2 * np.eye(2)), "and with `labels`, but these hold only logits"),
         (Outputs(features=np.eye(2), labels=np.arange(2)), "but these hold only features, labels"),
-        ([LABELLED, Outputs(logits=np.eye(2))], "but these hold only logits"),
-        ([], "Expected at least one `Outputs`, but the iterable is empty"),
-        (iter(()), "the iterable is empty"),
-        (3, "Expected `Outputs` or an iterable of them, but got int"),
-        (np.eye(2), "but got one of ndarray"),
-        ([LABELLED, None], "but got one of NoneType"),
+        ([LABELLED, Outputs(logits=2 * np.eye(2))], "but these hold only logits"),
+        ([], "Expected `outputs` to have rows, but the stream is empty"),
+        (iter(()), "the stream is empty"),
+        (3, "Expected `outputs` to be `gdscore.Outputs` or a stream of them, but got int"),
+        (np.eye(2), r"but got ndarray: wrap it as gdscore\.Outputs\(logits=…\)"),
+        ([LABELLED, None], "but it yielded nothing"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(function, outputs, words):
@@ -197,8 +197,8 @@ def test_bins_are_a_positive_integer(bins):
 
 
 @pytest.mark.parametrize("function", [calibration_error, fit_temperature])
-def test_unsound_values_found_by_the_device_are_named(function, monkeypatch):
-    monkeypatch.setattr(Outputs, "sound", np.bool_(False))
-    unsound = Outputs._trusted({"logits": np.array([[0.0, 1.0], [np.nan, 1.0]]), "labels": np.arange(2)})
+def test_invalid_values_found_by_the_device_are_named(function, monkeypatch):
+    monkeypatch.setattr(Outputs, "valid", np.bool_(False))
+    invalid = LABELLED._holding({"logits": np.array([[0.0, 1.0], [np.nan, 1.0]]), "labels": np.arange(2)})
     with pytest.raises(GdscoreError, match="Expected `logits` to be finite, but got NaN or Inf in row 1"):
-        function(unsound)
+        function(invalid)

@@ -24,8 +24,8 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import files, io, models, report, shifts
-    from gdscore.calibration import calibration_error, fit_temperature, reliability
+    from gdscore import estimator, files, io, models, report, scores, shifts
+    from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
     from gdscore.shifts import ShiftedSet
     from gdscore.sklearn import sklearn_head, sklearn_outputs
@@ -39,12 +39,13 @@ _LAZY = {
     "ShiftedSet": "gdscore.shifts",
     "direct_estimate": "gdscore.estimator",
     "calibration_error": "gdscore.calibration",
+    "find_temperature": "gdscore.calibration",
     "fit_temperature": "gdscore.calibration",
     "reliability": "gdscore.calibration",
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_ROOMS = ("files", "io", "shifts", "models", "report")
+_ROOMS = ("estimator", "files", "io", "models", "report", "scores", "shifts")
 
 __all__ = [
     "AccuracyEstimator",
@@ -60,7 +61,9 @@ __all__ = [
     "calibration_error",
     "create_score",
     "direct_estimate",
+    "estimator",
     "files",
+    "find_temperature",
     "fit_temperature",
     "io",
     "list_scores",
@@ -71,6 +74,7 @@ __all__ = [
     "restore_score",
     "score",
     "score_all",
+    "scores",
     "shifts",
     "sklearn_head",
     "sklearn_outputs",

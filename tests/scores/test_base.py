@@ -222,7 +222,7 @@ class TestBadInput:
     def test_not_outputs(self):
         with pytest.raises(gdscore.GdscoreError, match=r"Expected `gdscore.Outputs`, but got ndarray"):
             gdscore.create_score("confscore").update(np.zeros((3, 2)))
-        with pytest.raises(gdscore.GdscoreError, match="`outputs` to yield `gdscore.Outputs`, but it yielded ndarray"):
+        with pytest.raises(gdscore.GdscoreError, match=r"but got ndarray: wrap it as gdscore\.Outputs\(logits=…\)"):
             gdscore.score("confscore", np.zeros((3, 2)))
         with pytest.raises(gdscore.GdscoreError, match="`outputs` to be .* but got dict"):
             gdscore.score("confscore", {})
@@ -249,7 +249,7 @@ class TestBadInput:
             gdscore.create_score("gdscore", p=2).load_state_dict(state)
         with pytest.raises(gdscore.GdscoreError, match="Expected a gdscore score state, version 1"):
             gdscore.create_score("gdscore").load_state_dict({**state, "format": "version 9"})
-        with pytest.raises(gdscore.GdscoreError, match="damaged: 'name'"):
+        with pytest.raises(gdscore.GdscoreError, match="damaged: KeyError"):
             gdscore.restore_score({})
 
 
@@ -276,8 +276,7 @@ def test_fit_forgets_rows_and_reset_keeps_the_fit():
     assert score.threshold_ != threshold
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
+def test_invalid_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
     from gdscore import _arrays
 
     monkeypatch.setattr(_arrays, "on_host", lambda x: False)
@@ -403,18 +402,17 @@ class TestWhatAReviewFound:
         with pytest.raises(gdscore.GdscoreError, match="damaged"):
             gdscore.restore_score(None)
 
-    @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
     def test_finite_inputs_do_not_give_nan(self):
         edge = 0.9 * np.finfo(np.float32).max
         wide = gdscore.Outputs(logits=np.array([[edge, -edge, 0.0]], dtype=np.float32))
         assert gdscore.score("entropy", wide) == 0.0
-        with pytest.raises(gdscore.GdscoreError, match="too large to compute with"):
+        with pytest.raises(gdscore.GdscoreError, match="values of `logits` are so large"):
             gdscore.score("mano", gdscore.Outputs(logits=np.full((40, 3), 1e20, dtype=np.float32)))
         with pytest.raises(gdscore.GdscoreError, match="`temperature`"):
             made(10).with_temperature(1e-320)
         with pytest.raises(gdscore.GdscoreError, match="finite"):
             gdscore.Outputs(logits=np.array([[1e20, 0.0]], dtype=np.float32)).with_temperature(1e-25)
-        flat = gdscore.Outputs(logits=np.tile(np.eye(2), (20, 1)), features=np.full((40, 3), 0.1))
+        flat = gdscore.Outputs(logits=2 * np.tile(np.eye(2), (20, 1)), features=np.full((40, 3), 0.1))
         with pytest.raises(gdscore.GdscoreError, match="features that differ"):
             gdscore.score("dispersion", flat)
         p = np.random.default_rng(0).dirichlet(np.full(5, 0.05), size=400)

@@ -13,7 +13,7 @@ def test_all_equals_one_by_one():
     out = made(2300, noise=2.0)
     table = gdscore.score_all(out, reference=REFERENCE)
     assert set(table) == set(TARGET_SCORES)
-    assert table.skipped == {"projnorm": "needs the network itself: gdscore.models.projnorm"}
+    assert table.skipped == {"projnorm": "needs the network: gdscore.models.projnorm"}
     for name, value in table.items():
         assert gdscore.score(name, out, reference=REFERENCE) == value, name
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore import _arrays as arrays
+from gdscore.calibration import sums_by_confidence
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats
 
@@ -55,16 +55,10 @@ class ConfidenceCounter(Score):
 
     def measure(self, chunk: Outputs) -> Stats:
         """Sums by bin."""
-        confidence = chunk.confidence
-        xp = arrays.namespace(confidence)
-        numbers = xp.astype(xp.arange(BINS, device=arrays.device(confidence)), confidence.dtype)
-        bins = xp.clip(xp.floor(confidence * BINS), 0, BINS - 1)
-        inside = xp.astype(bins[:, None] == numbers[None, :], confidence.dtype)
-        sums = {"rows": inside, "confidence": inside * confidence[:, None]}
-        if "labels" in chunk.has:
-            sums["correct"] = inside * xp.astype(chunk.correct, confidence.dtype)[:, None]
-        return {name: arrays.wide(xp.sum(value, axis=0)) for name, value in sums.items()}
+        labelled = "labels" in chunk.has
+        sums = sums_by_confidence(chunk.confidence, chunk.correct if labelled else None, BINS)
+        return dict(zip(("rows", "confidence", "correct"), sums, strict=False))
 
-    def finish(self, stats: HostStats) -> float:
+    def result(self, stats: HostStats) -> float:
         """Mean confidence; the histogram itself is what is wanted."""
         return float(stats["confidence"].sum() / self.n_rows)

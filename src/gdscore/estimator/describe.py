@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore._stream import stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator.confidence import ConfidenceCounter, ConfidenceHistogram
 from gdscore.estimator.sizes import SizeEffect
 from gdscore.outputs import Outputs
-from gdscore.scores._fitting import fit_together
-from gdscore.scores._rechunk import stream
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import create_score
+from gdscore.scores.together import fit_together
 
 __all__ = ["RECIPE", "Describer", "Description"]
 
@@ -55,7 +55,7 @@ class _Profile(Score):
         sums = {"predicted": chosen, "mass": s, "right": s * chosen, "square": (s * chosen) ** 2}
         return {name: arrays.wide(xp.sum(value, axis=0)) for name, value in sums.items()}
 
-    def finish(self, stats: HostStats) -> float:
+    def result(self, stats: HostStats) -> float:
         """Mean confidence; the sums themselves are what is wanted."""
         return float(stats["right"].sum() / self.n_rows)
 

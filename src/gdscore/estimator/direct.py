@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from statistics import NormalDist
 
 from gdscore._options import choice, number
+from gdscore._stream import stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
 from gdscore.estimator.estimate import Estimate
 from gdscore.outputs import Outputs
-from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score
 
 __all__ = ["DIRECT", "direct_estimate", "sampling_error"]

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore._stream import stream
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
-from gdscore.scores._rechunk import stream
 
 __all__ = ["Fingerprint", "SameModel"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore.calibration import fit_temperature
-from gdscore.errors import GdscoreError, GdscoreWarning, nearest
+from gdscore.calibration import find_temperature
+from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator.describe import RECIPE
 from gdscore.estimator.judge import REGRESSORS
 from gdscore.outputs import Outputs
@@ -120,9 +119,5 @@ def counted(sets: Iterator[ShiftedSet], advance: Callable[[int], None]) -> Itera
 
 def temperature_of(reference: Outputs) -> float:
     """Temperature of the reference, or 1 where a reference without errors leaves it open."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", GdscoreWarning)
-        try:
-            return fit_temperature(reference)
-        except GdscoreWarning:
-            return 1.0
+    found = find_temperature(reference)
+    return found.value if found.determined else 1.0

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, cast
 
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike
@@ -103,7 +104,7 @@ def _outputs(block: Block, path: Path, start: int) -> Outputs:
     if rotation is not None and rotation.shape[1:] == (16,):
         block["rotation_logits"] = rotation.reshape(-1, 4, 4)
     try:
-        return Outputs(**block)
+        return Outputs(**cast("dict[str, Any]", block))
     except GdscoreError as error:
         # Rows are numbered within the batch there, within the file here.
         said, found = re.subn(

@@ -122,7 +122,7 @@ def _stream(
                 feed.stage()
                 continue
             logits, features = network.run(inputs, number)
-            given: dict[str, Tensor | None] = {"logits": two_columns(logits), "features": features}
+            given: dict[str, Any] = {"logits": two_columns(logits), "features": features}
             if labels is not None and with_labels:
                 given["labels"] = integer_labels(labels, logits.shape[0], logits.device)
             for name, other in others.items():

@@ -25,7 +25,7 @@ class ShiftedSet:
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> out = gdscore.Outputs(logits=np.eye(3), labels=np.arange(3))
+    >>> out = gdscore.Outputs(logits=2 * np.eye(3), labels=np.arange(3))
     >>> gdscore.ShiftedSet(out, family="fog").accuracy
     1.0
     """
