@@ -307,7 +307,8 @@ class Score:
     def _added(self, stats: Stats | None, more: Stats) -> Stats:
         if stats is None:
             return more
-        return self.combine({k: arrays.like(v, more[k]) for k, v in stats.items()}, more)
+        other = next(iter(more.values()))
+        return self.combine({k: arrays.like(v, more.get(k, other)) for k, v in stats.items()}, more)
 
     def _add(self, more: Stats) -> None:
         self._stats = self._added(self._stats, more)

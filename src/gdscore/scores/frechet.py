@@ -26,7 +26,7 @@ from gdscore.scores._moments import lower_gram, mirrored
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
-__all__ = ["Frechet", "covariance_root", "cross_trace", "frechet_distance"]
+__all__ = ["Frechet", "contrasts", "covariance_root", "cross_trace", "frechet_distance"]
 
 
 def frechet_distance(
@@ -100,12 +100,38 @@ def cross_trace(factor: Array) -> float:
     return _root_trace(gram)
 
 
+def contrasts(centred: Array) -> Array:
+    """n − 1 rows with the same Gram matrix as n rows that sum to 0, by a reflection of the first into the others.
+
+    A null direction less: the root of its eigenvalue, which is rounding, would count.
+
+    Parameters
+    ----------
+    centred : float64 array of shape (n, D)
+        Rows that sum to 0.
+
+    Returns
+    -------
+    float64 array of shape (n − 1, D)
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 2.0], [-3.0, 0.0], [2.0, -2.0]])
+    >>> (contrasts(x).T @ contrasts(x)).round(9).tolist(), (x.T @ x).tolist()
+    ([[14.0, -2.0], [-2.0, 8.0]], [[14.0, -2.0], [-2.0, 8.0]])
+    """
+    rows = centred.shape[0]
+    return centred[1:] + centred[0] / (rows**0.5 - 1 if rows > 1 else 1.0)
+
+
 def _root_trace(gram: Array) -> float:
-    """Sum of the roots of the eigenvalues of a symmetric matrix."""
+    """Sum of the roots of the eigenvalues of a symmetric matrix.
+
+    Small eigenvalues are kept: in spectra of many orders of magnitude they are exact, and where they are rounding all
+    of them together stay below 1e-7 of the sum.
+    """
     values = arrays.to_numpy(namespace(gram).linalg.eigvalsh(gram))
-    # Below this an eigenvalue is rounding, and its root would not be small.
-    values = values[values > len(values) * np.finfo(float).eps * values[-1]]
-    return float(np.sqrt(values).sum())
+    return float(np.sqrt(np.clip(values, 0, None)).sum())
 
 
 @register_score("frechet")
@@ -152,7 +178,7 @@ class Frechet(Score):
         xp = namespace(x)
         mean = xp.mean(x, axis=0)
         rows = xp.zeros_like(mean[0]) + x.shape[0]
-        return {"rows": rows, "mean": mean, **_scatter([x - mean])}
+        return {"rows": rows, "mean": mean, **_scatter([contrasts(x - mean)])}
 
     def combine(self, first: Stats, second: Stats) -> Stats:
         """Chan's update: moments about a common mean, without the cancellation of raw second moments."""
