@@ -14,7 +14,14 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from gdscore.calibration import calibration_error, fit_temperature, reliability
+from gdscore.calibration import (
+    calibration_error,
+    error_of_bins,
+    find_temperature,
+    fit_temperature,
+    reliability,
+    sums_by_confidence,
+)
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
@@ -164,6 +171,43 @@ def test_what_determines_no_temperature():
     with pytest.warns(GdscoreWarning, match=r"at the bound 100\.0"):
         assert fit_temperature(wrong) == 100.0
     assert fit_temperature(Outputs(logits=np.full((3, 4), 2.5), labels=np.arange(3))) == 1.0
+
+
+def test_whether_a_temperature_is_determined_is_returned_without_a_warning():
+    Z, labels = simulated(m=500)
+    out = Outputs(logits=Z, labels=labels)
+    assert find_temperature(out) == (fit_temperature(out), True, 500)
+    right = Outputs(logits=np.array([[4.0, 0.0], [0.0, 90.0]]), labels=np.array([0, 1]))
+    assert find_temperature(right) == (0.01, False, 2)
+    assert find_temperature(iter([right, right])) == (0.01, False, 4)
+    assert find_temperature(Outputs(logits=np.full((3, 4), 2.5), labels=np.arange(3))) == (1.0, True, 3)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 3e38), ("float64", 1e308)])
+def test_huge_logits(dtype, size):
+    Z, labels = simulated(m=200)
+    huge = (size * (Z / np.abs(Z).max())).astype(dtype)
+    found = find_temperature(Outputs(logits=huge, labels=labels))
+    assert (found.value, found.determined) == (100.0, False)
+    assert 0 <= calibration_error(Outputs(logits=huge, labels=labels)) <= 1
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
+@pytest.mark.parametrize("bins", [1, 4, 15, 20])
+def test_sums_by_confidence(make, bins):
+    rng = np.random.default_rng(0)
+    c = np.concatenate([rng.uniform(0.1, 1, 500), np.arange(1, bins + 1) / bins]).astype(np.float32)
+    hit = rng.uniform(size=len(c)) < c
+    counts, confidence, correct = (np.asarray(part) for part in sums_by_confidence(make(c), make(hit), bins))
+    wide, edges = c.astype(np.float64), np.linspace(0, 1, bins + 1)
+    for b in range(bins):
+        inside = (wide > edges[b]) & (wide <= edges[b + 1])
+        assert counts[b] == inside.sum()
+        assert confidence[b] == pytest.approx(wide[inside].sum(), rel=1e-12)
+        assert correct[b] == hit[inside].sum()
+    assert len(sums_by_confidence(make(c), None, bins)) == 2
+    expected = sum(abs(correct[b] - confidence[b]) for b in range(bins)) / len(c)
+    assert error_of_bins(counts, confidence, correct) == pytest.approx(expected)
 
 
 LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))

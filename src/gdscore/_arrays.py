@@ -125,7 +125,7 @@ def pick(x: Array, column: Array) -> Array:
 
 
 def put(x: Array, column: Array, value: Array | float) -> Array:
-    """Matrix with ``x[i, column[i]]`` replaced by ``value``: written into ``x`` itself where that is possible."""
+    """Matrix with ``x[i, column[i]]`` replaced by ``value``: written into ``x`` where that is possible."""
     if is_torch(x):
         # Not by indexing: assigning a number to entries of a GPU's tensor copies it there and waits.
         index = column[:, None].long()

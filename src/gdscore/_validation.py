@@ -116,7 +116,7 @@ def _checked_slice(rows: slice, length: int) -> slice | Array:
     try:
         start, stop, step = rows.indices(length)
     except (TypeError, ValueError) as error:
-        raise GdscoreError(f"Expected a slice of whole numbers, but got {shown(rows)}: {error}") from None
+        raise GdscoreError(f"Expected a slice of integers, but got {shown(rows)}: {error}") from None
     # torch has no backward slices
     return slice(start, stop, step) if step > 0 else np.arange(start, stop, step)
 
@@ -200,8 +200,8 @@ def _checked_labels(x: Array, first: Array) -> Array:
         raise GdscoreError(f"Expected `labels` to be integers, but got {x.dtype}{cure}")
     if x.ndim != 1:
         raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}")
-    if "uint" in str(x.dtype) and not arrays.is_jax(x):
-        # torch does not compute with all unsigned types, and NumPy does not count by them.
+    if str(x.dtype) in ("uint64", "torch.uint16", "torch.uint32", "torch.uint64") and not arrays.is_jax(x):
+        # torch does not compute with these types, and NumPy does not count by them.
         x = namespace(x).astype(x, namespace(x).int64)
     return arrays.like(x, first)
 

@@ -12,7 +12,7 @@ _LONGEST = 120
 
 
 class GdscoreError(ValueError):
-    """Something the caller gave cannot be used; the message says what was expected and what came."""
+    """Something the caller gave cannot be used; the message has what was expected and what came."""
 
 
 class GdscoreWarning(UserWarning):

@@ -20,8 +20,8 @@ def test_all_equals_one_by_one():
 
 def test_streams_are_read_once():
     out = made(2300, noise=2.0)
-    once = gdscore.score_all(iter(batches(out, 100)), reference=iter(batches(REFERENCE, 700)))
-    assert once == gdscore.score_all(out, reference=REFERENCE)
+    streamed = gdscore.score_all(iter(batches(out, 100)), reference=iter(batches(REFERENCE, 700)))
+    assert streamed == gdscore.score_all(out, reference=REFERENCE)
 
 
 def test_what_is_skipped_and_why():

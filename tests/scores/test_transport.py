@@ -209,8 +209,8 @@ def test_weights_act_like_repeated_rows():
     rng = np.random.default_rng(3)
     S, counts, q = rng.dirichlet(np.ones(4), size=30), rng.integers(1, 5, size=30), rng.dirichlet(np.ones(4))
     repeated = np.repeat(S, counts, axis=0)
-    once = solve(S, counts / counts.sum(), q).cost
-    assert once == pytest.approx(solve(repeated, uniform(len(repeated)), q).cost, rel=1e-12)
+    merged = solve(S, counts / counts.sum(), q).cost
+    assert merged == pytest.approx(solve(repeated, uniform(len(repeated)), q).cost, rel=1e-12)
 
 
 def test_inputs_are_left_alone():

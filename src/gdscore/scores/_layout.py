@@ -55,3 +55,14 @@ class Layout(NamedTuple):
                 f"{sorted(self.arrays)}"
             )
         return self._replace(class_names=same_class_names(before.class_names, self.class_names))
+
+    def check_mergeable(self, other: Layout) -> None:
+        """Refuse to merge rows of other counts or arrays."""
+        for what, seen in other.counts.items():
+            if self.counts.get(what) != seen:
+                raise GdscoreError(f"Expected equal {what} to merge, but got {seen} and {self.counts.get(what)}")
+        if self.arrays != other.arrays:
+            raise GdscoreError(
+                f"Expected scores of the same arrays to merge, but one has seen {sorted(other.arrays)} and the other "
+                f"{sorted(self.arrays)}"
+            )

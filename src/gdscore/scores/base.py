@@ -244,7 +244,7 @@ class Score:
             kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
             layout = Layout(saved.arrays, dict(parts["shape"])) if saved.arrays else None
             learned, stats = saved.numbers("learned"), saved.numbers("stats")
-            self._check_restored(saved, layout, learned, stats, kept)
+            _check_restored(self, saved, layout, learned, stats, kept)
         self.reset()
         for entry, value in learned.items():
             setattr(self, entry, value)
@@ -335,31 +335,6 @@ class Score:
     def _kept_rows(self) -> dict[str, Outputs | None]:
         return {"pending": self._pending.rest()}
 
-    def _check_restored(
-        self,
-        saved: SavedScore,
-        layout: Layout | None,
-        learned: Mapping[str, Any],
-        stats: Mapping[str, Any],
-        kept: Mapping[str, Outputs],
-    ) -> None:
-        """Refuse parts of a state that do not fit together."""
-        rows = saved.rows or bool(kept)
-        if learned or (rows and self.learned):
-            check_axes(learned, self.learned, saved.parts["reference_shape"])
-        if rows and (layout is None or set(layout.counts) != set(counts_of(self.inputs))):
-            raise ValueError(f"rows of {sorted(saved.arrays)} with {sorted(saved.parts['shape'])}")
-        for part in kept.values():
-            if Layout.of(part, self.inputs)[:2] != (layout and layout[:2]):
-                raise ValueError(f"rows of {sorted(part.arrays)}")
-        if "pending" in kept and len(kept["pending"]) >= self.chunk_rows:
-            raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
-        if saved.rows and not stats and "pool" not in kept:
-            raise ValueError(f"{saved.rows} rows without statistics")
-        allowed = [axes for axes in self.stat_axes() if set(axes) == set(stats)] or self.stat_axes()
-        if stats and allowed:
-            check_axes(stats, allowed[0], layout.counts if layout else {})
-
     def _restore_rows(self, kept: Mapping[str, Outputs]) -> None:
         if "pending" in kept:
             self._pending.adopt(kept["pending"])
@@ -394,18 +369,35 @@ class Score:
             if not np.array_equal(np.asarray(here), np.asarray(there)):
                 raise GdscoreError(f"Expected scores fitted on the same reference to merge, but `{name}` differs")
         if self._layout is not None and other._layout is not None:
-            for what, seen in self._layout.counts.items():
-                if other._layout.counts.get(what) != seen:
-                    raise GdscoreError(
-                        f"Expected equal {what} to merge, but got {seen} and {other._layout.counts.get(what)}"
-                    )
-            if self._layout.arrays != other._layout.arrays:
-                raise GdscoreError(
-                    f"Expected scores of the same arrays to merge, but one has seen {sorted(self._layout.arrays)} and "
-                    f"the other {sorted(other._layout.arrays)}"
-                )
+            other._layout.check_mergeable(self._layout)
 
 
 def option_names(cls: type[Score]) -> list[str]:
     """Names of a score's options: the parameters of its constructor."""
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def _check_restored(
+    score: Score,
+    saved: SavedScore,
+    layout: Layout | None,
+    learned: Mapping[str, Any],
+    stats: Mapping[str, Any],
+    kept: Mapping[str, Outputs],
+) -> None:
+    """Refuse parts of a state that do not fit together."""
+    rows = saved.rows or bool(kept)
+    if learned or (rows and score.learned):
+        check_axes(learned, score.learned, saved.parts["reference_shape"])
+    if rows and (layout is None or set(layout.counts) != set(counts_of(score.inputs))):
+        raise ValueError(f"rows of {sorted(saved.arrays)} with {sorted(saved.parts['shape'])}")
+    for part in kept.values():
+        if Layout.of(part, score.inputs)[:2] != (layout and layout[:2]):
+            raise ValueError(f"rows of {sorted(part.arrays)}")
+    if "pending" in kept and len(kept["pending"]) >= score.chunk_rows:
+        raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
+    if saved.rows and not stats and "pool" not in kept:
+        raise ValueError(f"{saved.rows} rows without statistics")
+    allowed = [axes for axes in score.stat_axes() if set(axes) == set(stats)] or score.stat_axes()
+    if stats and allowed:
+        check_axes(stats, allowed[0], layout.counts if layout else {})

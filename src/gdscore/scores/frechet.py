@@ -101,9 +101,9 @@ def cross_trace(factor: Array) -> float:
 
 
 def contrasts(centred: Array) -> Array:
-    """n − 1 rows with the same Gram matrix as n rows that sum to 0, by a reflection of the first into the others.
+    """Reflect the first of n rows that sum to 0 into the others: n − 1 rows with the same Gram matrix.
 
-    A null direction less: the root of its eigenvalue, which is rounding, would count.
+    The Gram matrix of the n rows has an eigenvalue 0, of which rounding leaves something whose root would count.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ class GdScore(Score):
         if self.batch_size is not None and self.n_rows < self.batch_size:
             return (
                 f"{self.n_rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than "
-                "that of more rows of the same kind would be, so compare it only with sets of as many rows"
+                "that of more rows of the same distribution would be, so compare it only with sets of as many rows"
             )
         return None
 

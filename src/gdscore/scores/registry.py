@@ -21,7 +21,7 @@ S = TypeVar("S", bound=type[Score])
 def register_score(name: str) -> Callable[[S], S]:
     """Class decorator that gives a `Score` a name, under which all of gdscore finds it.
 
-    All options of the class must have defaults. A name can be registered once.
+    All options of the class must have defaults. A name belongs to one class.
 
     Examples
     --------

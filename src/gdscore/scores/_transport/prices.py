@@ -72,8 +72,8 @@ def near_optimal_prices(S: Floats, a: Floats, q: Floats) -> tuple[Floats, Intege
 class Choices:
     """Each row's best class, and by how much at least it is better than the second.
 
-    Prices that move by d_k change no margin by more than max d − min d. So most rows are looked at once, and
-    only those near a tie again.
+    Prices that move by d_k change no margin by more than max d − min d. So most rows are read a single time,
+    and only those near a tie again.
     """
 
     def __init__(self, S: Floats, a: Floats) -> None:
@@ -138,7 +138,7 @@ def _settle(choices: Choices, start: Floats, temperature: float, q: Floats, tole
             # A class that gets too little has too little curvature, and one without undecided rows none.
             missing = np.maximum(q - sent, 0.0) + 1e-3 * choices.a.max()
             newton = np.linalg.solve(np.diag(1.001 * overlap.sum(axis=1) + missing) - overlap, sent - q)
-            # One that should get much and gets next to nothing is out of reach; only the logarithm says how far.
+            # One that should get much and gets next to nothing is out of reach; only the logarithm shows how far.
             starved = (sent < 0.01 * q) & (q > 0.3 * tolerance)
             step = np.where(starved, step, np.clip(newton, -LONGEST_STEP, LONGEST_STEP))
         move += step
