@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 import gdscore
-from gdscore.scores._fitting import fit_together
-from gdscore.scores.compute import run_together
+from gdscore.scores.together import fit_together, run_together
 
 BOUNDS = {("torch", "gdscore"): 2.2, ("numpy", "gdscore"): 3.0, ("torch", "all"): 6.0, ("numpy", "all"): 6.0}
 BATCH = 128

@@ -14,7 +14,14 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from gdscore.calibration import calibration_error, fit_temperature, reliability
+from gdscore.calibration import (
+    calibration_error,
+    error_of_bins,
+    find_temperature,
+    fit_temperature,
+    reliability,
+    sums_by_confidence,
+)
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
@@ -147,7 +154,7 @@ def test_temperature_of_drawn_rows(data, m, K, c):
     labels = data.draw(hnp.arrays(np.int64, m, elements=st.integers(0, K - 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GdscoreWarning)
-        fit = fit_temperature(Outputs(logits=Z, labels=labels))
+        fit = fit_temperature(Outputs(logits=Z, labels=labels, check_logits=False))
         scaled = fit_temperature(Outputs(logits=c * Z + 7.0, labels=labels))
     best = likelihood_loss(Z, labels, fit)
     for other in (0.01, fit / 1.01, fit * 1.01, 1.0, 100.0):
@@ -166,21 +173,58 @@ def test_what_determines_no_temperature():
     assert fit_temperature(Outputs(logits=np.full((3, 4), 2.5), labels=np.arange(3))) == 1.0
 
 
-LABELLED = Outputs(logits=np.eye(2), labels=np.arange(2))
+def test_whether_a_temperature_is_determined_is_returned_without_a_warning():
+    Z, labels = simulated(m=500)
+    out = Outputs(logits=Z, labels=labels)
+    assert find_temperature(out) == (fit_temperature(out), True, 500)
+    right = Outputs(logits=np.array([[4.0, 0.0], [0.0, 90.0]]), labels=np.array([0, 1]))
+    assert find_temperature(right) == (0.01, False, 2)
+    assert find_temperature(iter([right, right])) == (0.01, False, 4)
+    assert find_temperature(Outputs(logits=np.full((3, 4), 2.5), labels=np.arange(3))) == (1.0, True, 3)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 3e38), ("float64", 1e308)])
+def test_huge_logits(dtype, size):
+    Z, labels = simulated(m=200)
+    huge = (size * (Z / np.abs(Z).max())).astype(dtype)
+    found = find_temperature(Outputs(logits=huge, labels=labels))
+    assert (found.value, found.determined) == (100.0, False)
+    assert 0 <= calibration_error(Outputs(logits=huge, labels=labels)) <= 1
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
+@pytest.mark.parametrize("bins", [1, 4, 15, 20])
+def test_sums_by_confidence(make, bins):
+    rng = np.random.default_rng(0)
+    c = np.concatenate([rng.uniform(0.1, 1, 500), np.arange(1, bins + 1) / bins]).astype(np.float32)
+    hit = rng.uniform(size=len(c)) < c
+    counts, confidence, correct = (np.asarray(part) for part in sums_by_confidence(make(c), make(hit), bins))
+    wide, edges = c.astype(np.float64), np.linspace(0, 1, bins + 1)
+    for b in range(bins):
+        inside = (wide > edges[b]) & (wide <= edges[b + 1])
+        assert counts[b] == inside.sum()
+        assert confidence[b] == pytest.approx(wide[inside].sum(), rel=1e-12)
+        assert correct[b] == hit[inside].sum()
+    assert len(sums_by_confidence(make(c), None, bins)) == 2
+    expected = sum(abs(correct[b] - confidence[b]) for b in range(bins)) / len(c)
+    assert error_of_bins(counts, confidence, correct) == pytest.approx(expected)
+
+
+LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))
 
 
 @pytest.mark.parametrize("function", [calibration_error, reliability, fit_temperature])
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        (Outputs(logits=np.eye(2)), "and with `labels`, but these hold only logits"),
+        (Outputs(logits=2 * np.eye(2)), "and with `labels`, but these hold only logits"),
         (Outputs(features=np.eye(2), labels=np.arange(2)), "but these hold only features, labels"),
-        ([LABELLED, Outputs(logits=np.eye(2))], "but these hold only logits"),
-        ([], "Expected at least one `Outputs`, but the iterable is empty"),
-        (iter(()), "the iterable is empty"),
-        (3, "Expected `Outputs` or an iterable of them, but got int"),
-        (np.eye(2), "but got one of ndarray"),
-        ([LABELLED, None], "but got one of NoneType"),
+        ([LABELLED, Outputs(logits=2 * np.eye(2))], "but these hold only logits"),
+        ([], "Expected `outputs` to have rows, but the stream is empty"),
+        (iter(()), "the stream is empty"),
+        (3, "Expected `outputs` to be `gdscore.Outputs` or a stream of them, but got int"),
+        (np.eye(2), r"but got ndarray: wrap it as gdscore\.Outputs\(logits=…\)"),
+        ([LABELLED, None], "but it yielded nothing"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(function, outputs, words):
@@ -197,8 +241,8 @@ def test_bins_are_a_positive_integer(bins):
 
 
 @pytest.mark.parametrize("function", [calibration_error, fit_temperature])
-def test_unsound_values_found_by_the_device_are_named(function, monkeypatch):
-    monkeypatch.setattr(Outputs, "sound", np.bool_(False))
-    unsound = Outputs._trusted({"logits": np.array([[0.0, 1.0], [np.nan, 1.0]]), "labels": np.arange(2)})
+def test_invalid_values_found_by_the_device_are_named(function, monkeypatch):
+    monkeypatch.setattr(Outputs, "valid", np.bool_(False))
+    invalid = LABELLED._holding({"logits": np.array([[0.0, 1.0], [np.nan, 1.0]]), "labels": np.arange(2)})
     with pytest.raises(GdscoreError, match="Expected `logits` to be finite, but got NaN or Inf in row 1"):
-        function(unsound)
+        function(invalid)

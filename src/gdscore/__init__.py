@@ -24,8 +24,8 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import files, io, models, report, shifts
-    from gdscore.calibration import calibration_error, fit_temperature, reliability
+    from gdscore import estimator, files, io, models, report, scores, shifts
+    from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
     from gdscore.frames import from_frame, to_frame
     from gdscore.shifts import ShiftedSet
@@ -42,12 +42,13 @@ _LAZY = {
     "from_frame": "gdscore.frames",
     "to_frame": "gdscore.frames",
     "calibration_error": "gdscore.calibration",
+    "find_temperature": "gdscore.calibration",
     "fit_temperature": "gdscore.calibration",
     "reliability": "gdscore.calibration",
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_ROOMS = ("files", "io", "shifts", "models", "report")
+_ROOMS = ("estimator", "files", "io", "models", "report", "scores", "shifts")
 
 __all__ = [
     "AccuracyEstimator",
@@ -63,7 +64,9 @@ __all__ = [
     "calibration_error",
     "create_score",
     "direct_estimate",
+    "estimator",
     "files",
+    "find_temperature",
     "fit_temperature",
     "from_frame",
     "io",
@@ -75,6 +78,7 @@ __all__ = [
     "restore_score",
     "score",
     "score_all",
+    "scores",
     "shifts",
     "sklearn_head",
     "sklearn_outputs",

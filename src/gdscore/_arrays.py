@@ -5,12 +5,14 @@ Requirements met here:
 - arrays are computed where they live; a framework is touched only when the caller's array comes from it;
 - sums are kept in float64, on the array's own device where that device has float64, on the host otherwise;
 - reduced-precision products (TF32, autocast, "medium" matmul precision) never reach a score;
+- numbers too large to compute with become Inf or NaN in silence, which the scores refuse in words;
 - what a library can do in place is done in place, as the temporaries here are as large as the data.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -48,18 +50,44 @@ def to_numpy(x: Array) -> NDArray[Any]:
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 
 
-def like(x: Array, reference: Array) -> Array:
-    """Put ``x`` into the library and onto the device of ``reference``."""
-    if is_numpy(reference):
+def is_real(x: Array) -> bool:
+    """Whether the array holds real floating-point numbers that its library can compute with."""
+    try:
+        return bool(namespace(x).isdtype(x.dtype, "real floating"))
+    except TypeError:  # NumPy's answer to dtypes of other packages
+        return False
+
+
+def native(x: Array) -> Array:
+    """Array in the machine's byte order and in a precision that every library computes in, the values unchanged.
+
+    Big-endian arrays are turned round, long double becomes float64, and the 8-bit formats and NumPy's bfloat16
+    (of ``ml_dtypes``) become float32.
+    """
+    if is_numpy(x):
+        if x.dtype.name.startswith(("bfloat16", "float8_", "float6_", "float4_")):
+            return x.astype(np.float32)
+        if x.dtype.kind == "f" and x.dtype.itemsize > 8:
+            with np.errstate(over="ignore"):
+                return x.astype(np.float64)
+        return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    if "float8" in str(x.dtype):
+        return x.float() if is_torch(x) else namespace(x).astype(x, namespace(x).float32)
+    return x
+
+
+def like(x: Array, other: Array) -> Array:
+    """Put ``x`` into the library and onto the device of ``other``."""
+    if is_numpy(other):
         return to_numpy(x)
-    if type(x) is type(reference) and device(x) == device(reference):
+    if type(x) is type(other) and device(x) == device(other):
         return x
-    if is_torch(x) and is_torch(reference):
-        return x.to(reference.device)
+    if is_torch(x) and is_torch(other):
+        return x.to(other.device)
     host = to_numpy(x)
     # A view of a JAX array is read-only, which torch does not know.
     host = host if host.flags.writeable else host.copy()
-    return compat.to_device(namespace(reference).asarray(host), device(reference))
+    return compat.to_device(namespace(other).asarray(host), device(other))
 
 
 def working(x: Array) -> Array:
@@ -97,7 +125,7 @@ def pick(x: Array, column: Array) -> Array:
 
 
 def put(x: Array, column: Array, value: Array | float) -> Array:
-    """Matrix with ``x[i, column[i]]`` replaced by ``value``: written into ``x`` itself where that is possible."""
+    """Matrix with ``x[i, column[i]]`` replaced by ``value``: written into ``x`` where that is possible."""
     if is_torch(x):
         # Not by indexing: assigning a number to entries of a GPU's tensor copies it there and waits.
         index = column[:, None].long()
@@ -121,42 +149,72 @@ def detached_copy(x: Array) -> Array:
 
 @contextlib.contextmanager
 def full_precision(x: Array) -> Iterator[None]:
-    """Compute with full float32 products and without gradients, whatever the caller has switched on."""
-    if is_torch(x):
+    """Compute with full float32 products, without gradients and without NumPy's warnings.
+
+    Whatever the caller has switched on stays as it is, also for other threads.
+    """
+    with np.errstate(all="ignore"):
+        if is_torch(x):
+            import torch
+
+            with torch.no_grad(), torch.autocast(x.device.type, enabled=False), _EXACT_PRODUCTS:
+                yield
+        elif is_jax(x):
+            import jax
+
+            with jax.default_matmul_precision("highest"):
+                yield
+        else:
+            yield
+
+
+class _ExactProducts:
+    """Switches torch's reduced-precision products off while any thread is inside.
+
+    The settings belong to the process: they are touched only where they are not what is needed already, and put back
+    by the last thread that leaves.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._changed: list[tuple[Any, Any]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._switch_off()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._put_back()
+
+    def _switch_off(self) -> None:
         import torch
 
-        with torch.no_grad(), torch.autocast(x.device.type, enabled=False), _exact_products(torch):
-            yield
-    elif is_jax(x):
-        import jax
-
-        with jax.default_matmul_precision("highest"):
-            yield
-    else:
-        yield
-
-
-@contextlib.contextmanager
-def _exact_products(torch: Any) -> Iterator[None]:
-    # The settings are process-wide: they are touched only where they are not what is needed already. Newer versions
-    # have one for each backend, and refuse to read the old one once somebody has set those.
-    places = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
-    if all(hasattr(place, "fp32_precision") for place in places):
-        changed = [(place, place.fp32_precision) for place in places]
-        changed = [(place, value) for place, value in changed if value != "ieee"]
-        try:
-            for place, _ in changed:
-                place.fp32_precision = "ieee"
-            yield
-        finally:
-            for place, value in changed:
-                place.fp32_precision = value
-        return
-    value = torch.get_float32_matmul_precision()
-    try:
-        if value != "highest":
+        # Newer versions have a setting for each backend, and refuse to read the old one after somebody set those.
+        backends: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+        if all(hasattr(backend, "fp32_precision") for backend in backends):
+            found: list[tuple[Any, Any]] = [(backend, backend.fp32_precision) for backend in backends]
+            self._changed = [(backend, value) for backend, value in found if value != "ieee"]
+            for backend, _ in self._changed:
+                backend.fp32_precision = "ieee"
+        elif (value := torch.get_float32_matmul_precision()) != "highest":
+            self._changed = [(None, value)]
             torch.set_float32_matmul_precision("highest")
-        yield
-    finally:
-        if value != "highest":
-            torch.set_float32_matmul_precision(value)
+
+    def _put_back(self) -> None:
+        for backend, value in self._changed:
+            if backend is None:
+                import torch
+
+                torch.set_float32_matmul_precision(value)
+            else:
+                backend.fp32_precision = value
+        self._changed = []
+
+
+_EXACT_PRODUCTS = _ExactProducts()

@@ -46,22 +46,24 @@ def fmix32(x: Array) -> Array:
 
 
 def _multipliers(words: Array) -> tuple[Array, Array]:
-    """C and d for a matrix of words, computed once for each width and device: a copy to a device waits for it."""
+    """Constants c and d for a matrix of words, kept for each width and device: a copy to a device waits for it."""
     place = (words.shape[1], library(words), str(device(words)))
-    if place not in _MULTIPLIERS:
+    found = _MULTIPLIERS.get(place)
+    if found is None:
         if len(_MULTIPLIERS) >= 64:
             _MULTIPLIERS.clear()
         position = np.arange(1, words.shape[1] + 1, dtype=np.uint32)
         both = (position.view(np.int32), (position + np.uint32(1 << 31)).view(np.int32))
         first, second = (like(fmix32(p) | 1, words) for p in both)
-        _MULTIPLIERS[place] = first, second
-    return _MULTIPLIERS[place]
+        _MULTIPLIERS[place] = found = first, second
+    return found
 
 
 def value_words(values: Array) -> Array:
     """Float32 bits of an m×K matrix as int32; −0 counts as 0."""
     xp = namespace(values)
-    words = working(xp.astype(values, xp.float32, copy=False)).view(xp.int32)
+    with np.errstate(over="ignore"):
+        words = working(xp.astype(values, xp.float32, copy=False)).view(xp.int32)
     # Not by adding 0.0: JAX takes numbers below 1e-38 for 0 when it computes.
     return xp.where(words == -(2**31), xp.zeros_like(words), words)
 

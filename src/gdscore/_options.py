@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError, nearest, shown
 
 __all__ = ["boolean", "choice", "integer", "number"]
 
@@ -18,32 +18,42 @@ def number(
     name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None
 ) -> float:
     """Real number within bounds, as float."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool) and not math.isnan(float(value))
-    low = real and (above is None or value > above) and (least is None or value >= least)
-    if not (low and (most is None or value <= most)):
+    real = _as_float(value)
+    low = real is not None and (above is None or real > above) and (least is None or real >= least)
+    if real is None or not (low and (most is None or real <= most)):
         bounds = [f"larger than {above}"] if above is not None else []
         bounds += [f"at least {least}"] if least is not None else []
         bounds += [f"at most {most}"] if most is not None else []
-        raise GdscoreError(f"Expected `{name}` to be a number {' and '.join(bounds)}, but got {value!r}")
-    return float(value)
+        raise GdscoreError(f"Expected `{name}` to be a number {' and '.join(bounds)}, but got {shown(value)}")
+    return real
+
+
+def _as_float(value: Any) -> float | None:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return None
+    try:
+        real = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return None if math.isnan(real) else real
 
 
 def integer(name: str, value: Any, *, least: int) -> int:
     """Whole number of at least ``least``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise GdscoreError(f"Expected `{name}` to be an integer of at least {least}, but got {value!r}")
+        raise GdscoreError(f"Expected `{name}` to be an integer of at least {least}, but got {shown(value)}")
     return int(value)
 
 
 def boolean(name: str, value: Any) -> bool:
     """True or False, and nothing that merely counts as one."""
     if not isinstance(value, (bool, np.bool_)):
-        raise GdscoreError(f"Expected `{name}` to be True or False, but got {value!r}")
+        raise GdscoreError(f"Expected `{name}` to be True or False, but got {shown(value)}")
     return bool(value)
 
 
 def choice(name: str, value: Any, valid: Collection[str]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in valid:
-        raise GdscoreError(f"Unknown `{name}` {value!r}: {nearest(str(value), valid)}")
+        raise GdscoreError(f"Unknown `{name}` {shown(value)}: {nearest(shown(value), valid)}")
     return value

@@ -1,4 +1,4 @@
-"""Softmax of logits and what follows from it, with full relative precision for rows as sure as can be.
+"""Softmax of logits and what follows from it, with full relative precision where the confidence is nearly 1.
 
 With ẑ the largest logit of a row and R = Σ exp(z − ẑ) over the other classes, the confidence is c = 1 / (1 + R). R is
 kept, as 1 − c and the entropy would lose all their digits if they were computed from a c that rounds to 1.
@@ -13,14 +13,14 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 
-__all__ = ["Softmax", "log_probabilities", "softmax"]
+__all__ = ["Softmax", "binary_logits", "binary_probabilities", "log_probabilities", "softmax"]
 
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 """What a probability of 0 counts as, in every precision."""
 
 
 class Softmax(NamedTuple):
-    """Logits and probabilities (m, K), and of each row the class of the largest logit ẑ, ẑ itself and R."""
+    """Logits and probabilities (m, K), and of each row the class of the largest logit ẑ, the value ẑ, and R."""
 
     logits: Array
     probabilities: Array
@@ -32,7 +32,7 @@ class Softmax(NamedTuple):
         """Largest probability c = 1 / (1 + R) of each row."""
         return 1.0 / (1.0 + self.others)
 
-    def doubt(self) -> Array:
+    def one_minus_confidence(self) -> Array:
         """1 − c = R / (1 + R) of each row."""
         return self.others / (1.0 + self.others)
 
@@ -43,9 +43,10 @@ class Softmax(NamedTuple):
     def entropy(self) -> Array:
         """H = ln(1 + R) − Σ s (z − ẑ) of each row."""
         xp = namespace(self.logits)
-        # Far below the top s is 0, but 0 · ∞ would not be.
-        below = xp.clip(self.logits - self.peak[:, None], -1e4, None)
-        return xp.log1p(self.others) - xp.sum(self.probabilities * below, axis=1)
+        with arrays.full_precision(self.logits):
+            # Far below the top s is 0, but 0 · ∞ would not be.
+            below = xp.clip(self.logits - self.peak[:, None], -1e4, None)
+            return xp.log1p(self.others) - xp.sum(self.probabilities * below, axis=1)
 
 
 def softmax(logits: Array) -> Softmax:
@@ -66,3 +67,29 @@ def log_probabilities(p: Array) -> Array:
     """Logarithm of probabilities, which serves as logits: its softmax is the probabilities again."""
     xp = namespace(p)
     return xp.log(xp.clip(p, _SMALLEST, None))
+
+
+def binary_logits(z: Array) -> Array:
+    """Columns (0, z) of the single logit z of a binary model: the same sigmoid, written as a softmax.
+
+    Examples
+    --------
+    >>> binary_logits(np.array([-1.0, 2.0])).tolist()
+    [[0.0, -1.0], [0.0, 2.0]]
+    """
+    xp = namespace(z)
+    column = xp.reshape(z, (-1,))
+    return xp.stack([xp.zeros_like(column), column], axis=1)
+
+
+def binary_probabilities(p: Array) -> Array:
+    """Columns (1 − p, p) of the probability p of class 1 of a binary model.
+
+    Examples
+    --------
+    >>> binary_probabilities(np.array([0.25, 1.0])).tolist()
+    [[0.75, 0.25], [0.0, 1.0]]
+    """
+    xp = namespace(p)
+    column = xp.reshape(p, (-1,))
+    return xp.stack([1.0 - column, column], axis=1)

@@ -1,22 +1,23 @@
-"""The door of `Outputs`: every array is checked here once, and refused in words.
+"""Checks of the arguments of `Outputs`: every array is checked here, and refused in words.
 
-A sum tells cheaply whether anything is NaN or infinite; only when it is not finite is the row looked for. Host
-arrays are checked at once. Reading a value of an accelerator's array would wait for it, so there only shapes and
-types are checked here; `row_checks` gives the rest as flags on the device.
+Shapes, types, libraries and devices are checked here, values by `_row_checks`. Reading a value of an accelerator's
+array would wait for it, so there only shapes and types are checked on construction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore.errors import GdscoreError
+from gdscore._row_checks import check_values
+from gdscore._softmax import binary_probabilities
+from gdscore.errors import GdscoreError, shown
 
-__all__ = ["RowCheck", "check_outputs", "check_rows", "row_checks"]
+__all__ = ["check_class_names", "check_outputs", "check_rows"]
 
 _DIMENSIONS = {
     "logits": 2,
@@ -26,184 +27,223 @@ _DIMENSIONS = {
     "batch_logits": 2,
     "rotation_logits": 3,
 }
+_MOST_ID_BYTES = 2**30
+"""Memory that string ids may take: all are as wide as the longest."""
 
 
-class RowCheck(NamedTuple):
-    """One thing that must hold in every row: a cheap verdict, and the row to name when it does not."""
-
-    ok: Callable[[], Array]
-    bad_rows: Callable[[], Array]
-    complaint: str
-
-
-def _finite(name: str, x: Array) -> RowCheck:
-    xp = namespace(x)
-    total = xp.float64 if x.dtype == xp.float64 else xp.float32
-
-    def bad_rows() -> Array:
-        return ~xp.all(xp.reshape(xp.isfinite(x), (x.shape[0], -1)), axis=1)
-
-    return RowCheck(
-        lambda: xp.isfinite(xp.sum(x, dtype=total)),
-        bad_rows,
-        f"Expected `{name}` to be finite, but got NaN or Inf",
-    )
-
-
-def _labels_in_range(labels: Array, classes: int) -> RowCheck:
-    xp = namespace(labels)
-
-    def bad_rows() -> Array:
-        return (labels < 0) | (labels >= classes)
-
-    return RowCheck(
-        lambda: (xp.min(labels) >= 0) & (xp.max(labels) < classes),
-        bad_rows,
-        f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes (leave `labels` out "
-        "where they are not known), but got another number",
-    )
-
-
-def _distribution(p: Array) -> RowCheck:
-    xp = namespace(p)
-    half = xp.finfo(p.dtype).bits < 32
-    tolerance = 0.02 if half else 1e-3
-
-    def bad_rows() -> Array:
-        total = xp.sum(xp.astype(p, xp.float64 if p.dtype == xp.float64 else xp.float32), axis=1)
-        return (xp.min(p, axis=1) < 0) | (xp.abs(total - 1.0) > tolerance)
-
-    return RowCheck(
-        lambda: ~xp.any(bad_rows()),
-        bad_rows,
-        "Expected `probabilities` to be non-negative and to sum to 1 in every row, but they are not "
-        "(raw scores belong into `logits`)",
-    )
-
-
-def row_checks(given: dict[str, Array]) -> list[RowCheck]:
-    """Everything that depends on values, not on shapes: finite numbers, distributions, labels in range."""
-    checks = [_finite(name, given[name]) for name in _DIMENSIONS if name in given]
-    if "probabilities" in given:
-        checks.append(_distribution(given["probabilities"]))
-    matrix = given.get("logits", given.get("probabilities"))
-    if "labels" in given and matrix is not None:
-        checks.append(_labels_in_range(given["labels"], int(matrix.shape[1])))
-    return checks
-
-
-def check_outputs(arguments: dict[str, Any]) -> dict[str, Array]:
+def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[str, Array]:
     """Validate the arguments of `Outputs` and return those given, in one library and on one device."""
-    given = {name: x for name, x in arguments.items() if x is not None}
+    given = {name: _checked_array(name, x) for name, x in arguments.items() if x is not None}
     if not given.keys() & _DIMENSIONS.keys():
         raise GdscoreError("Expected at least one of `logits`, `probabilities` or `features`, but got none of them")
     if "logits" in given and "probabilities" in given:
-        raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, they say more")
-    for name, x in given.items():
-        if not arrays.is_array(x):
-            raise GdscoreError(
-                f"Expected `{name}` to be an array of NumPy, PyTorch, JAX or CuPy, but got {type(x).__name__}"
-                + ("; numpy.asarray makes one of it" if name in ("labels", "ids") or hasattr(x, "__len__") else "")
-            )
-        if isinstance(x, np.ma.MaskedArray):
-            raise GdscoreError(
-                f"Expected `{name}` without a mask, but got a masked array: fill or drop those rows first"
-            )
-        if arrays.is_torch(x):
-            given[name] = x.detach()
-        elif arrays.is_numpy(x) and x.dtype.name == "bfloat16":
-            # NumPy knows bfloat16 only through ml_dtypes and cannot compute with it.
-            given[name] = x.astype(np.float32)
+        raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, which hold more digits")
     if "probabilities" in given:
-        given["probabilities"] = _widened(given["probabilities"])
-    reference_name = next(name for name in given if name in _DIMENSIONS)
-    reference = given[reference_name]
+        given["probabilities"] = _two_columns(given["probabilities"])
+    first_name = next(name for name in given if name in _DIMENSIONS)
+    first = given[first_name]
     for name in given:
         if name in _DIMENSIONS:
             _check_matrix(name, given[name])
-            _check_same_place(name, given[name], reference_name, reference)
+            _check_same_place(name, given[name], first_name, first)
         else:
-            given[name] = _checked_row_names(name, given[name], reference)
-        if given[name].shape[0] != reference.shape[0]:
+            given[name] = _checked_ids(given[name]) if name == "ids" else _checked_labels(given[name], first)
+        if given[name].shape[0] != first.shape[0]:
             raise GdscoreError(
-                f"Expected `{name}` to have as many rows as `{reference_name}`, {reference.shape[0]}, "
+                f"Expected `{name}` to have as many rows as `{first_name}`, {first.shape[0]}, "
                 f"but got {given[name].shape[0]}"
             )
     _check_columns(given)
-    for check in row_checks(given):
-        _require(check, reference)
+    if arrays.on_host(first):
+        check_values(given, check_logits)
     return given
 
 
-def check_rows(rows: Any, length: int) -> Array:
-    """Index array or mask of rows as a one-dimensional array that fits; anything else is refused."""
-    given = rows if arrays.is_array(rows) else np.asarray(rows)
+def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
+    """K different strings as a tuple; anything else is refused."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise GdscoreError(f"Expected `class_names` to be a sequence of strings, but got {shown(names)}")
+    found = tuple(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
+    if classes is None or len(found) != classes:
+        of = "no array with a column for each class" if classes is None else f"{classes} classes"
+        raise GdscoreError(f"Expected a name for each class, but got {len(found)} `class_names` for {of}")
+    if len(set(found)) < len(found):
+        twice = next(name for name in found if found.count(name) > 1)
+        raise GdscoreError(f"Expected different `class_names`, but {shown(twice)} occurs more than once")
+    return tuple(str(name) for name in found)
+
+
+def check_rows(rows: Any, length: int) -> slice | Array:
+    """Slice, index array or mask of rows that fits; anything else is refused."""
+    if isinstance(rows, slice):
+        return _checked_slice(rows, length)
+    expected = "Expected a slice, an index array or a mask of rows"
+    if isinstance(rows, tuple):
+        raise GdscoreError(f"{expected}, but got {shown(rows)}: several rows are out[[0, 1]], columns have no index")
+    try:
+        given = rows if arrays.is_array(rows) else np.asarray(rows)
+    except ValueError:
+        raise GdscoreError(f"{expected}, but got {shown(rows)}") from None
     if given.ndim == 0:
-        raise GdscoreError(
-            f"Expected a slice, an index array or a mask of rows, but got a number: use out[{rows}:{rows + 1}]"
-        )
+        number = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
+        raise GdscoreError(f"{expected}, but got {shown(rows)}" + (f": use out[{rows}:{rows + 1}]" if number else ""))
     if given.ndim != 1:
         raise GdscoreError(f"Expected indices or a mask of one dimension, but got shape {tuple(given.shape)}")
-    host = arrays.to_numpy(given)
-    if host.size == 0 or host.dtype == bool:
-        if host.dtype == bool and len(host) != length:
+    host = arrays.native(arrays.to_numpy(given))
+    if host.dtype == bool:
+        if len(host) != length:
             raise GdscoreError(f"Expected a mask of {length} rows, but got one of {len(host)}")
-        return np.flatnonzero(host) if host.dtype == bool else host.astype(np.int64)
+        return np.flatnonzero(host)
+    if host.size == 0:
+        return np.zeros(0, dtype=np.int64)
     if host.dtype.kind not in "iu":
         raise GdscoreError(f"Expected indices to be integers, but got {host.dtype}")
     if host.min() < -length or host.max() >= length:
         raise GdscoreError(
             f"Expected indices of {length} rows, but got {host.max() if host.max() >= length else host.min()}"
         )
-    return given
+    # Index arrays of an accelerator stay there; torch would take 8-bit numbers for a mask.
+    signed = (
+        not arrays.is_numpy(given) and str(given.dtype).endswith(("int32", "int64")) and "uint" not in str(given.dtype)
+    )
+    return given if signed else host.astype(np.int64)
+
+
+def _checked_slice(rows: slice, length: int) -> slice | Array:
+    try:
+        start, stop, step = rows.indices(length)
+    except (TypeError, ValueError) as error:
+        raise GdscoreError(f"Expected a slice of integers, but got {shown(rows)}: {error}") from None
+    # torch has no backward slices
+    return slice(start, stop, step) if step > 0 else np.arange(start, stop, step)
+
+
+def _checked_array(name: str, x: Any) -> Array:
+    if not arrays.is_array(x):
+        raise GdscoreError(
+            f"Expected `{name}` to be an array of NumPy, PyTorch, JAX or CuPy, but got {type(x).__name__}{_cure(x)}"
+        )
+    if isinstance(x, np.ma.MaskedArray):
+        raise GdscoreError(f"Expected `{name}` without a mask, but got a masked array: fill or drop those rows first")
+    if arrays.is_torch(x):
+        if x.is_meta:
+            raise GdscoreError(f"Expected `{name}` to hold values, but got a tensor on the device meta, which has none")
+        if x.is_nested or str(x.layout) != "torch.strided" or x.is_quantized:
+            kind = "nested" if x.is_nested else "quantized" if x.is_quantized else "sparse"
+            cure = {"nested": "pad(…)", "quantized": "dequantize()", "sparse": "to_dense()"}[kind]
+            raise GdscoreError(f"Expected `{name}` to be a dense tensor, but got a {kind} one: use its {cure}")
+        x = x.detach()
+    return arrays.native(x)
+
+
+def _cure(x: Any) -> str:
+    if hasattr(x, "toarray"):
+        return "; its toarray() makes one of it"
+    if hasattr(x, "columns") or hasattr(x, "iloc"):
+        return "; its to_numpy() makes one of it, and gdscore.from_frame reads tables"
+    return "; numpy.asarray makes one of it" if hasattr(x, "__len__") and not isinstance(x, str | bytes | dict) else ""
 
 
 def _check_matrix(name: str, x: Array) -> None:
     dimensions = _DIMENSIONS[name]
     if x.ndim != dimensions:
-        raise GdscoreError(
-            f"Expected `{name}` to have {dimensions} dimensions, but got shape {tuple(x.shape)}"
-            + (", a single row is written x[None, :]" if x.ndim == 1 else "")
-        )
-    if not namespace(x).isdtype(x.dtype, "real floating"):
+        if name == "logits" and x.ndim == 1 and x.shape[0] and arrays.is_real(x):
+            raise GdscoreError(f"Expected `logits` to have 2 dimensions, but got shape {tuple(x.shape)}{_single(x)}")
+        raise GdscoreError(f"Expected `{name}` to have {dimensions} dimensions, but got shape {tuple(x.shape)}")
+    if not arrays.is_real(x):
         raise GdscoreError(f"Expected `{name}` to be floating-point numbers, but got {x.dtype}")
     if x.shape[0] == 0:
         raise GdscoreError(f"Expected at least one row, but `{name}` has shape {tuple(x.shape)}")
 
 
-def _check_same_place(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    if namespace(x) is not namespace(reference):
+def _single(x: Array) -> str:
+    """Cure for one column of logits, which may be the sigmoid of a binary model."""
+    xp = namespace(x)
+    if arrays.on_host(x) and bool((xp.min(x) >= 0) & (xp.max(x) <= 1)):
+        return ": these look like probabilities of a binary model: pass probabilities="
+    return ": for a binary model with one logit z give the columns (0, z)" + (
+        ", and a single row of K classes as x[None, :]" if x.ndim == 1 else ""
+    )
+
+
+def _check_same_place(name: str, x: Array, first_name: str, first: Array) -> None:
+    if namespace(x) is not namespace(first):
         raise GdscoreError(
-            f"Expected all arrays to come from one library, but `{reference_name}` is of "
-            f"{arrays.library(reference)} and `{name}` of {arrays.library(x)}"
+            f"Expected all arrays to come from one library, but `{first_name}` is of "
+            f"{arrays.library(first)} and `{name}` of {arrays.library(x)}"
         )
-    here, there = arrays.device(x), arrays.device(reference)
+    here, there = arrays.device(x), arrays.device(first)
     if here != there:
         raise GdscoreError(
-            f"Expected all arrays on one device, but `{reference_name}` is on {there} and `{name}` on {here}"
+            f"Expected all arrays on one device, but `{first_name}` is on {there} and `{name}` on {here}"
         )
 
 
-def _checked_row_names(name: str, x: Array, reference: Array) -> Array:
-    xp = namespace(x)
-    if name == "ids" and arrays.is_numpy(x) and x.dtype.kind in "USO":
-        if x.dtype.kind == "O" and not all(isinstance(i, str) for i in x.ravel()):
-            raise GdscoreError("Expected `ids` to be integers or strings, but got an array of other objects")
-        x = x.astype(np.str_)
-    elif not xp.isdtype(x.dtype, "integral"):
-        raise GdscoreError(f"Expected `{name}` to be integers, but got {x.dtype}")
+def _is_integer(x: Array) -> bool:
+    try:
+        return bool(namespace(x).isdtype(x.dtype, "integral"))
+    except TypeError:
+        return False
+
+
+def _checked_labels(x: Array, first: Array) -> Array:
+    if arrays.is_numpy(x) and x.dtype.kind in "USOT":
+        raise GdscoreError(
+            f"Expected `labels` to be integers, but got {x.dtype}: encode the classes as 0 … K−1 in the order of the "
+            "columns, or use gdscore.from_frame"
+        )
+    if not _is_integer(x):
+        cure = ": give the number of the class" if arrays.is_real(x) else ""
+        raise GdscoreError(f"Expected `labels` to be integers, but got {x.dtype}{cure}")
     if x.ndim != 1:
-        raise GdscoreError(f"Expected `{name}` to have one dimension, but got shape {tuple(x.shape)}")
-    # Ids stay where they are: JAX would cut 64-bit numbers in half, and strings have no other place.
-    return x if name == "ids" else arrays.like(x, reference)
+        raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}")
+    if str(x.dtype) in ("uint64", "torch.uint16", "torch.uint32", "torch.uint64") and not arrays.is_jax(x):
+        # torch does not compute with these types, and NumPy does not count by them.
+        x = namespace(x).astype(x, namespace(x).int64)
+    return arrays.like(x, first)
+
+
+def _checked_ids(x: Array) -> Array:
+    """Ids, strings as NumPy strings; they stay where they are, as JAX would cut 64-bit numbers in half."""
+    if arrays.is_numpy(x) and x.dtype.kind in "USOT":
+        x = _strings(x)
+    elif not _is_integer(x):
+        raise GdscoreError(f"Expected `ids` to be integers or strings, but got {x.dtype}")
+    if x.ndim != 1:
+        raise GdscoreError(f"Expected `ids` to have one dimension, but got shape {tuple(x.shape)}")
+    return x
+
+
+def _strings(x: Array) -> Array:
+    if x.dtype.kind == "S":
+        try:
+            return np.char.decode(x, "utf-8")
+        except UnicodeDecodeError as error:
+            raise GdscoreError(f"Expected `ids` of bytes to be UTF-8 text, but they are not: {error}") from None
+    if x.dtype.kind == "U":
+        return x.astype(np.str_)
+    texts = x.ravel().tolist()
+    if not all(isinstance(text, str) for text in texts):
+        raise GdscoreError("Expected `ids` to be integers or strings, but got an array of other objects")
+    longest = max(map(len, texts), default=1)
+    if 4 * longest * len(texts) > _MOST_ID_BYTES:
+        raise GdscoreError(
+            f"Expected `ids` that fit into {_MOST_ID_BYTES >> 20} MiB, but {len(texts)} of up to {longest} characters "
+            "do not: give shorter ones, or integers"
+        )
+    return np.array(texts, dtype=f"U{max(longest, 1)}").reshape(x.shape)
 
 
 def _check_columns(given: dict[str, Array]) -> None:
     for name in ("logits", "probabilities", "peer_logits", "batch_logits"):
         if name in given and given[name].shape[1] < 2:
+            shape = tuple(given[name].shape)
+            cure = _single(given[name]) if shape[1] else ""
             raise GdscoreError(
-                f"Expected `{name}` to have a column for each of at least 2 classes, but got shape "
-                f"{tuple(given[name].shape)}; for a binary model with one logit z give the columns (0, z)"
+                f"Expected `{name}` to have a column for each of at least 2 classes, but got shape {shape}{cure}"
             )
     if "features" in given and given["features"].shape[1] < 1:
         raise GdscoreError(f"Expected `features` to have columns, but got shape {tuple(given['features'].shape)}")
@@ -221,24 +261,7 @@ def _check_columns(given: dict[str, Array]) -> None:
         )
 
 
-def _widened(p: Array) -> Array:
-    """Two columns (1 − p, p) of the single column of a binary model."""
-    xp = namespace(p)
-    if not xp.isdtype(p.dtype, "real floating"):
+def _two_columns(p: Array) -> Array:
+    if not arrays.is_real(p):
         raise GdscoreError(f"Expected `probabilities` to be floating-point numbers, but got {p.dtype}")
-    if p.ndim == 1 or (p.ndim == 2 and p.shape[1] == 1):
-        column = xp.reshape(p, (-1,))
-        return xp.stack([1.0 - column, column], axis=1)
-    return p
-
-
-def _require(check: RowCheck, reference: Array) -> None:
-    if not arrays.on_host(reference):
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        if bool(check.ok()):
-            return
-        bad = arrays.to_numpy(check.bad_rows())
-    if bad.any():
-        more = f", the first of {int(bad.sum())} such rows" if bad.sum() > 1 else ""
-        raise GdscoreError(f"{check.complaint} in row {int(bad.argmax())}{more}")
+    return binary_probabilities(p) if p.ndim == 1 or (p.ndim == 2 and p.shape[1] == 1) else p

@@ -2,9 +2,10 @@
 
 Requirements met here:
 
-- labelled outputs of any array library, whole or as a stream, are read in chunks of rows;
+- labelled outputs of any array library, one or a stream of them, are read in chunks of rows;
 - the calibration error of a stream needs the memory of its bins alone;
-- what is returned where the data do not determine a temperature is said in a warning.
+- bins and error are computed by one pair of functions, `sums_by_confidence` and `error_of_bins`;
+- where the data do not determine a temperature, `find_temperature` returns so and `fit_temperature` warns.
 """
 
 from __future__ import annotations
@@ -13,19 +14,33 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore._arrays import Array, namespace
+from gdscore._options import integer
+from gdscore._stream import stream
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
-__all__ = ["Reliability", "calibration_error", "fit_temperature", "reliability"]
+__all__ = [
+    "Reliability",
+    "Temperature",
+    "calibration_error",
+    "error_of_bins",
+    "find_temperature",
+    "fit_temperature",
+    "reliability",
+    "sums_by_confidence",
+]
 
 _CHUNK = 4096
 _COLDEST, _HOTTEST = 0.01, 100.0
+_FARTHEST = 1e300
+"""How far below the largest logit one counts: sums of more than that would overflow."""
 
 
 class Reliability(NamedTuple):
@@ -63,19 +78,59 @@ def reliability(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -> Reli
     >>> r.counts.tolist(), r.confidence.round(2).tolist(), r.accuracy.round(2).tolist()
     ([0, 0, 2, 2], [nan, nan, 0.65, 0.85], [nan, nan, 1.0, 0.5])
     """
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise GdscoreError(f"Expected `bins` to be an integer of at least 1, but got {bins!r}")
-    edges = np.linspace(0.0, 1.0, int(bins) + 1)
-    counts = np.zeros(bins, dtype=np.int64)
-    confidence, correct = np.zeros(bins), np.zeros(bins)
+    bins = integer("bins", bins, least=1)
+    totals = [np.zeros(bins) for _ in range(3)]
     for chunk in _chunks(_labelled(outputs)):
-        c = arrays.to_numpy(chunk.confidence).astype(np.float64)
-        bin_of = np.searchsorted(edges[1:-1], c, side="left")
-        counts += np.bincount(bin_of, minlength=bins)
-        confidence += np.bincount(bin_of, weights=c, minlength=bins)
-        correct += np.bincount(bin_of, weights=arrays.to_numpy(chunk.correct), minlength=bins)
+        sums = sums_by_confidence(chunk.confidence, chunk.correct, bins)
+        totals = [total + arrays.to_numpy(more) for total, more in zip(totals, sums, strict=True)]
+    counts, confidence, correct = totals
     rows = np.where(counts > 0, counts, np.nan)
-    return Reliability(counts, confidence / rows, correct / rows)
+    return Reliability(counts.astype(np.int64), confidence / rows, correct / rows)
+
+
+def sums_by_confidence(confidence: Array, correct: Array | None, bins: int) -> tuple[Array, ...]:
+    """Rows, sum of confidence and, where known, number of correct rows in equal bins (b/B, (b+1)/B] of confidence.
+
+    Parameters
+    ----------
+    confidence : array of shape (m,)
+    correct : bool array of shape (m,) or None
+    bins : int
+        B.
+
+    Returns
+    -------
+    counts, confidence, correct : float64 arrays of shape (B,)
+        On the device of the arguments.
+
+    Examples
+    --------
+    >>> sums = sums_by_confidence(np.array([0.5, 0.75, 0.75]), np.array([True, True, False]), 4)
+    >>> [part.tolist() for part in sums]
+    [[0.0, 1.0, 2.0, 0.0], [0.0, 0.5, 1.5, 0.0], [0.0, 1.0, 1.0, 0.0]]
+    """
+    c = arrays.wide(confidence)
+    xp = namespace(c)
+    edges = arrays.like(np.linspace(0.0, 1.0, bins + 1), c)
+    inside = (c[:, None] > edges[None, :-1]) & (c[:, None] <= edges[None, 1:])
+    weights = [xp.ones_like(c), c]
+    if correct is not None:
+        weights.append(xp.astype(arrays.like(correct, c), c.dtype))
+    return tuple(xp.stack(weights) @ xp.astype(inside, c.dtype))
+
+
+def error_of_bins(counts: Array, confidence: Array, correct: Array) -> float:
+    r"""Expected calibration error of the sums that `sums_by_confidence` returns.
+
+    .. math:: \sum_b \frac{n_b}{n} |\mathrm{accuracy}_b - \mathrm{confidence}_b|
+
+    Examples
+    --------
+    >>> error_of_bins([0, 4], [0.0, 3.6], [0, 2])
+    0.4
+    """
+    apart = np.abs(np.asarray(correct, dtype=np.float64) - np.asarray(confidence, dtype=np.float64))
+    return float(apart.sum() / np.sum(counts))
 
 
 def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -> float:
@@ -109,14 +164,33 @@ def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -
     0.35
     """
     counts, confidence, accuracy = reliability(outputs, bins=bins)
-    return float(np.nansum(counts * np.abs(accuracy - confidence)) / counts.sum())
+    return error_of_bins(counts, np.nan_to_num(counts * confidence), np.nan_to_num(counts * accuracy))
 
 
-def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
+class Temperature(NamedTuple):
+    """A fitted temperature, and whether the data determine it.
+
+    Attributes
+    ----------
+    value : float
+        T; where it is not determined, the bound at which the likelihood still rises.
+    determined : bool
+        False at a bound: at 0.01 where all predictions are right, at 100 where the logits contradict the labels or are
+        very large.
+    rows : int
+        Labelled rows it was fitted on.
+    """
+
+    value: float
+    determined: bool
+    rows: int
+
+
+def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
     r"""Temperature T that minimises the negative log-likelihood −Σ ln softmax(z/T)_y of labelled outputs.
 
     The likelihood is concave in 1/T, so its slope has one zero; T is sought between 0.01 and 100 to a relative
-    1e-9. ``outputs.with_temperature(T)`` applies it.
+    1e-9. ``outputs.with_temperature(T.value)`` applies it. Nothing is warned of: see ``determined``.
 
     Parameters
     ----------
@@ -126,14 +200,51 @@ def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
 
     Returns
     -------
-    float
+    Temperature
         1.0 where all classes have equal logits in every row, as any temperature does then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gdscore.calibration import find_temperature
+    >>> from gdscore.outputs import Outputs
+    >>> find_temperature(Outputs(logits=np.array([[4.0, 0.0]]), labels=np.array([0])))
+    Temperature(value=0.01, determined=False, rows=1)
+    """
+    if isinstance(reference, Outputs):
+        parts = list(_labelled(reference))
+    else:  # copied as they come, as a loader may fill the same buffers again
+        parts = [part.only({"logits", "labels"}).working_copy() for part in _labelled(reference)]
+    rows = sum(map(len, parts))
+    if all(not _spread(chunk) for chunk in _chunks(parts)):
+        return Temperature(1.0, True, rows)
+    slope = cache(partial(_slope, parts))
+    for bound, sign in ((_COLDEST, 1.0), (_HOTTEST, -1.0)):
+        if sign * slope(-math.log(bound)) <= 0:
+            return Temperature(bound, False, rows)
+    from scipy.optimize import brentq
+
+    value = math.exp(-brentq(slope, -math.log(_HOTTEST), -math.log(_COLDEST), xtol=1e-10))
+    return Temperature(value, True, rows)
+
+
+def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
+    r"""Temperature of `find_temperature` as a number, with a warning where the data do not determine it.
+
+    Parameters
+    ----------
+    reference : Outputs or iterable of Outputs
+        With ``logits`` or ``probabilities``, and with ``labels``.
+
+    Returns
+    -------
+    float
+        Between 0.01 and 100.
 
     Warns
     -----
     GdscoreWarning
-        Where the likelihood still rises at a bound, which is returned: at 0.01 where all predictions are right, at
-        100 where the logits speak against the labels or are very large.
+        Where the likelihood still rises at a bound, which is returned.
 
     References
     ----------
@@ -151,45 +262,27 @@ def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
     >>> round(T, 4), out.with_temperature(T).confidence.round(4).tolist()
     (2.8854, [0.6667, 0.6667, 0.6667])
     """
-    if isinstance(reference, Outputs):
-        parts = list(_labelled(reference))
-    else:  # copied as they come, as a loader may fill the same buffers again
-        parts = [Outputs(logits=part.logits, labels=part.labels).held() for part in _labelled(reference)]
-    if all(not _spread(chunk) for chunk in _chunks(parts)):
-        return 1.0
-    slope = cache(partial(_slope, parts))
-    for bound, sign in ((_COLDEST, 1.0), (_HOTTEST, -1.0)):
-        if sign * slope(-math.log(bound)) <= 0:
-            warnings.warn(
-                f"The temperature is not determined by the {sum(map(len, parts))} labelled rows: the likelihood still "
-                f"rises at the bound {bound}, which is returned; give more rows",
-                GdscoreWarning,
-                stacklevel=2,
-            )
-            return bound
-    from scipy.optimize import brentq
-
-    return math.exp(-brentq(slope, -math.log(_HOTTEST), -math.log(_COLDEST), xtol=1e-10))
+    found = find_temperature(reference)
+    if not found.determined:
+        warnings.warn(
+            f"The temperature is not determined by the {found.rows} labelled rows: the likelihood still rises at the "
+            f"bound {found.value}, which is returned; give more rows",
+            GdscoreWarning,
+            stacklevel=2,
+        )
+    return found.value
 
 
 def _labelled(outputs: Outputs | Iterable[Outputs]) -> Iterator[Outputs]:
-    if not isinstance(outputs, Iterable | Outputs):
-        raise GdscoreError(f"Expected `Outputs` or an iterable of them, but got {type(outputs).__name__}")
-    empty = True
-    for part in [outputs] if isinstance(outputs, Outputs) else outputs:
-        if not isinstance(part, Outputs):
-            raise GdscoreError(f"Expected `Outputs` or an iterable of them, but got one of {type(part).__name__}")
+    for part in stream(outputs, "outputs"):
         if not part.has >= {"logits", "labels"}:
             raise GdscoreError(
                 f"Expected outputs with `logits` or `probabilities` and with `labels`, "
                 f"but these hold only {', '.join(part.arrays)}"
             )
-        if part.sound is not None and not bool(part.sound):
+        if part.valid is not None and not bool(part.valid):
             Outputs(**part.to_numpy().arrays)  # refuses them by row
-        empty = False
         yield part
-    if empty:
-        raise GdscoreError("Expected at least one `Outputs`, but the iterable is empty")
 
 
 def _chunks(parts: Iterable[Outputs]) -> Iterator[Outputs]:
@@ -198,13 +291,16 @@ def _chunks(parts: Iterable[Outputs]) -> Iterator[Outputs]:
             yield part[start : start + _CHUNK]
 
 
-def _centred(chunk: Outputs) -> Any:
+def _centred(chunk: Outputs) -> Array:
     z = arrays.wide(chunk.logits)
-    return z - arrays.namespace(z).max(z, axis=1)[:, None]
+    with np.errstate(over="ignore"):
+        # Far below the top a class weighs nothing, but 0 · ∞ is not 0.
+        return namespace(z).clip(z - namespace(z).max(z, axis=1)[:, None], -_FARTHEST, None)
 
 
 def _spread(chunk: Outputs) -> bool:
-    return bool(arrays.namespace(z := _centred(chunk)).any(z < 0))
+    z = _centred(chunk)
+    return bool(namespace(z).any(z < 0))
 
 
 def _slope(parts: list[Outputs], log_beta: float) -> float:
@@ -212,8 +308,9 @@ def _slope(parts: list[Outputs], log_beta: float) -> float:
     beta, total = math.exp(log_beta), 0.0
     for chunk in _chunks(parts):
         z = _centred(chunk)
-        xp = arrays.namespace(z)
-        weight = xp.exp(beta * z)
-        mean = xp.sum(weight * z, axis=1) / xp.sum(weight, axis=1)
-        total += float(xp.sum(mean - arrays.pick(z, arrays.like(chunk.labels, z))))
+        xp = namespace(z)
+        with np.errstate(under="ignore", over="ignore"):
+            weight = xp.exp(beta * z)
+            mean = xp.sum(weight * z, axis=1) / xp.sum(weight, axis=1)
+            total += float(xp.sum(mean - arrays.pick(z, arrays.like(chunk.labels, z))))
     return total

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["GdscoreError", "GdscoreWarning", "nearest"]
+__all__ = ["GdscoreError", "GdscoreWarning", "nearest", "shown"]
+
+_LONGEST = 120
 
 
 class GdscoreError(ValueError):
-    """Something the caller gave cannot be used; the message says what was expected and what came."""
+    """Something the caller gave cannot be used; the message has what was expected and what came."""
 
 
 class GdscoreWarning(UserWarning):
@@ -21,3 +24,12 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else f"valid are {', '.join(map(repr, names))}"
+
+
+def shown(value: Any) -> str:
+    """Word a value for a message: its repr, cut where it is long, or its type where it has none."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,34 +1,45 @@
-"""`Outputs`: what a classifier said about some rows.
+"""`Outputs`: the logits, features and labels of some rows, checked on construction.
 
 Requirements met here:
 
-- whatever is wrong with the arrays is said at the door, with the row, the column or the shape that is wrong;
-- on an accelerator nothing waits for the device: unsound values are remembered and reported by the scores;
-- softmax, arg-max, confidence and entropy are computed once and shared by everyone who holds the object;
+- whatever is wrong with the arrays is refused on construction, with the row, the column or the shape that is wrong;
+- on an accelerator nothing waits for the device: invalid values are remembered there and reported by the scores;
+- softmax, arg-max, confidence and entropy are computed when first asked for and shared by all who hold the object;
 - slicing costs nothing, so that data of any size is worked through in small pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-
-import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._hashing import id_words, label_hash, row_key, value_words
+from gdscore._options import boolean, number
+from gdscore._row_checks import row_checks
 from gdscore._softmax import Softmax, log_probabilities, softmax
-from gdscore._validation import check_outputs, check_rows, row_checks
-from gdscore.errors import GdscoreError
+from gdscore._validation import check_class_names, check_outputs, check_rows
+from gdscore.errors import GdscoreError, shown
 
-__all__ = ["Outputs"]
+__all__ = ["Outputs", "how_to_get", "same_class_names"]
+
+_HOW_TO_GET = {
+    "logits": "Outputs(logits=…) or Outputs(probabilities=…)",
+    "features": "what enters the last linear layer: Outputs(features=…), or gdscore.models.extract(model, loader)",
+    "labels": "the true classes: Outputs(labels=…)",
+    "peer_logits": "logits of a second model: Outputs(peer_logits=…), or models.extract(model, loader, peer=second)",
+    "batch_logits": "logits with BatchNorm's statistics of the batch: models.extract(model, loader, batchnorm='both')",
+    "rotation_logits": "logits of a rotation head: models.extract(model, loader, rotation_head=head)",
+    "ids": "names of the rows: Outputs(ids=…)",
+}
+"""For each array where a caller gets it from."""
 
 
 class Outputs:
-    r"""What a classifier said about m rows: arrays of NumPy, PyTorch, JAX or CuPy, kept where they live.
+    r"""Outputs of a classifier for m rows: arrays of NumPy, PyTorch, JAX or CuPy, kept where they live.
 
-    Every array is optional, but each score says which ones it needs and at least one must be given.
+    Every array is optional, but at least one must be given. `Score.inputs` names those that a score needs.
 
     Parameters
     ----------
@@ -36,7 +47,8 @@ class Outputs:
         Scores before the softmax, K ≥ 2. float16, bfloat16, float32 or float64, any strides.
     probabilities : array of shape (m, K), (m, 1) or (m,), optional
         For models that give nothing else, instead of ``logits``: their logarithm serves as logits, and a zero
-        counts as the smallest normal float32, 1.2e-38. A single column is the probability of class 1 of a binary model.
+        counts as the smallest normal float32, 1.2e-38. Rows that sum to 1 within 0.02 are divided by their sum, with
+        a warning where it is more than 0.001. A single column is the probability of class 1 of a binary model.
     features : array of shape (m, D), optional
         What enters the last linear layer.
     labels : integer array of shape (m,), optional
@@ -47,8 +59,13 @@ class Outputs:
         Logits of the same model with BatchNorm's statistics of each batch instead of the stored ones.
     rotation_logits : array of shape (m, 4, 4), optional
         Logits of a rotation head: row × rotation shown × rotation predicted.
-    ids : integer or NumPy string array of shape (m,), optional
+    ids : integer or string array of shape (m,), optional
         Names of the rows, of any library. Random labels are tied to them; without ids they are tied to the logits.
+    class_names : sequence of K str, optional
+        Names of the classes in the order of the columns.
+    check_logits : bool, default True
+        Refuse logits of which every row lies between 0 and 1 and sums to 1, as these are probabilities given by
+        mistake. False lets real logits of that kind through.
 
     Examples
     --------
@@ -62,6 +79,8 @@ class Outputs:
     """
 
     _given: dict[str, Array]
+    _class_names: tuple[str, ...] | None
+    _check_logits: bool
 
     def __init__(
         self,
@@ -74,7 +93,10 @@ class Outputs:
         batch_logits: Array | None = None,
         rotation_logits: Array | None = None,
         ids: Array | None = None,
+        class_names: Sequence[str] | None = None,
+        check_logits: bool = True,
     ) -> None:
+        self._check_logits = boolean("check_logits", check_logits)
         self._given = check_outputs(
             {
                 "logits": logits,
@@ -85,27 +107,27 @@ class Outputs:
                 "rotation_logits": rotation_logits,
                 "labels": labels,
                 "ids": ids,
-            }
+            },
+            self._check_logits,
         )
+        self._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
 
-    @classmethod
-    def _trusted(cls, given: Mapping[str, Array]) -> Outputs:
-        out = cls.__new__(cls)
-        out._given = dict(given)
+    def _holding(self, given: Mapping[str, Array]) -> Outputs:
+        """Outputs of the same classes that hold other arrays, which need no check."""
+        out = Outputs.__new__(Outputs)
+        out._given, out._class_names, out._check_logits = dict(given), self._class_names, self._check_logits
         return out
 
     # -- rows ---------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return int(self._reference.shape[0])
+        return int(self._first_array.shape[0])
 
     def __getitem__(self, rows: slice | Array) -> Outputs:
         """Rows by slice, index array or mask; an empty selection is an error."""
-        picked = rows if isinstance(rows, slice) else check_rows(rows, len(self))
-        if isinstance(picked, slice) and picked.step is not None and picked.step < 1:
-            picked = np.arange(len(self))[picked].copy()  # torch has no backward slices
+        picked = check_rows(rows, len(self))
         # Ids may live elsewhere than the other arrays, so each gets the selection where it lives.
-        chosen = Outputs._trusted(
+        chosen = self._holding(
             {k: a[picked if isinstance(picked, slice) else arrays.like(picked, a)] for k, a in self._given.items()}
         )
         if not len(chosen):
@@ -114,9 +136,7 @@ class Outputs:
 
     @staticmethod
     def concatenate(parts: Sequence[Outputs]) -> Outputs:
-        """Rows of several outputs, one after the other; all must hold the same arrays."""
-        if len(parts) == 1:
-            return parts[0]
+        """Rows of several outputs, one after the other; all must hold the same arrays and classes."""
         if not parts:
             raise GdscoreError("Expected at least one `Outputs` to concatenate, but got none")
         first = parts[0]
@@ -130,27 +150,31 @@ class Outputs:
                     f"Expected all parts to have {first.n_classes} classes and {first.n_features} features, "
                     f"but one has {part.n_classes} and {part.n_features}"
                 )
-        names = first._given
-        return Outputs._trusted({name: arrays.concatenate([p._given[name] for p in parts]) for name in names})
+        if len(parts) == 1:
+            return first
+        joined = first._holding({name: arrays.concatenate([p._given[name] for p in parts]) for name in first._given})
+        for part in parts:
+            joined._class_names = same_class_names(joined.class_names, part.class_names)
+        return joined
 
     def only(self, names: Collection[str]) -> Outputs:
         """Outputs with just the named arrays and the ids; probabilities count as logits."""
         kept = {*names, "ids"} | ({"probabilities"} if "logits" in names else set())
-        return Outputs._trusted({name: array for name, array in self._given.items() if name in kept})
+        return self._holding({name: array for name, array in self._given.items() if name in kept})
 
-    def held(self) -> Outputs:
+    def working_copy(self) -> Outputs:
         """Copy that shares no memory with the caller's arrays, in working precision."""
         widened = {k: a if k in ("labels", "ids") else arrays.working(a) for k, a in self._given.items()}
-        return Outputs._trusted({k: arrays.detached_copy(a) if a is self._given[k] else a for k, a in widened.items()})
+        return self._holding({k: arrays.detached_copy(a) if a is self._given[k] else a for k, a in widened.items()})
 
     def to_numpy(self) -> Outputs:
         """Copy the same rows to NumPy."""
-        return Outputs._trusted({name: arrays.to_numpy(array) for name, array in self._given.items()})
+        return self._holding({name: arrays.to_numpy(array) for name, array in self._given.items()})
 
     def like(self, other: Outputs) -> Outputs:
         """Put each array into the library and onto the device that ``other`` has it in."""
         there = other._given
-        return Outputs._trusted({k: arrays.like(a, there[k]) if k in there else a for k, a in self._given.items()})
+        return self._holding({k: arrays.like(a, there[k]) if k in there else a for k, a in self._given.items()})
 
     # -- what was given -----------------------------------------------------------------------------------
 
@@ -160,7 +184,7 @@ class Outputs:
         return self._given
 
     @property
-    def _reference(self) -> Array:
+    def _first_array(self) -> Array:
         return next(iter(self._given.values()))
 
     @property
@@ -170,7 +194,9 @@ class Outputs:
 
     def _get(self, name: str) -> Array:
         if name not in self._given:
-            raise GdscoreError(f"Expected `Outputs` with `{name}`, but these hold only {', '.join(self._given)}")
+            raise GdscoreError(
+                f"Expected `Outputs` with `{name}`, but these hold only {', '.join(self._given)}. {how_to_get([name])}"
+            )
         return self._given[name]
 
     @property
@@ -185,6 +211,11 @@ class Outputs:
     def n_features(self) -> int | None:
         """D, or None without features."""
         return int(self._given["features"].shape[1]) if "features" in self._given else None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes, or None where they were not given."""
+        return self._class_names
 
     @property
     def labels(self) -> Array:
@@ -211,7 +242,7 @@ class Outputs:
         """Names of the rows, as given."""
         return self._get("ids")
 
-    # -- derived, once ------------------------------------------------------------------------------------
+    # -- derived when first asked for ---------------------------------------------------------------------
 
     @cached_property
     def logits(self) -> Array:
@@ -245,9 +276,9 @@ class Outputs:
         return self._softmax.confidence()
 
     @cached_property
-    def doubt(self) -> Array:
+    def one_minus_confidence(self) -> Array:
         """1 − c with full relative precision, also where c rounds to 1."""
-        return self._softmax.doubt()
+        return self._softmax.one_minus_confidence()
 
     @cached_property
     def logsumexp(self) -> Array:
@@ -273,7 +304,7 @@ class Outputs:
     def _key(self) -> tuple[Array, Array]:
         if "ids" in self._given:
             key = row_key(id_words(self._given["ids"]))
-            first, second = (arrays.like(k, self._reference) for k in key)
+            first, second = (arrays.like(k, self._first_array) for k in key)
         else:
             values = self._given.get("probabilities", self._given.get("logits"))
             if values is None:
@@ -292,33 +323,50 @@ class Outputs:
         return label_hash(self._key[0], seed, int(self.n_classes or 0))
 
     @cached_property
-    def sound(self) -> Array | None:
-        """0-d flag on an accelerator that all values are usable; None on the host, where the door checked."""
-        if arrays.on_host(self._reference):
+    def valid(self) -> Array | None:
+        """0-d flag on an accelerator that all values can be used; None on the host, checked on construction."""
+        if arrays.on_host(self._first_array):
             return None
-        flags = [check.ok() for check in row_checks(self._given)]
+        flags = [check.ok() for check in row_checks(self._given, self._check_logits)]
         return namespace(flags[0]).all(namespace(flags[0]).stack(flags))
 
     @cached_property
     def _marks(self) -> dict[int, Array]:
         return {}
 
-    def mark_unsound(self, number: int) -> Array | None:
+    def mark_invalid(self, number: int) -> Array | None:
         """``number`` where values cannot be used, else 2³¹ − 1, left on the accelerator; None on the host."""
-        if self.sound is not None and number not in self._marks:
-            self._marks[number] = namespace(self.sound).where(self.sound, 2**31 - 1, number)
+        if self.valid is not None and number not in self._marks:
+            self._marks[number] = namespace(self.valid).where(self.valid, 2**31 - 1, number)
         return self._marks.get(number)
 
     def with_temperature(self, temperature: float) -> Outputs:
         """Copy of the outputs with logits divided by ``temperature``, features and the rest as they are."""
-        if not 1e-30 <= temperature <= 1e30:
-            raise GdscoreError(f"Expected `temperature` to be a number from 1e-30 to 1e30, but got {temperature!r}")
+        divisor = number("temperature", temperature, least=1e-30, most=1e30)
         others = {k: a for k, a in self._given.items() if k not in ("logits", "probabilities")}
-        scaled = self.logits / temperature
-        if temperature < 1e-3:  # only then can a quotient be too large
-            scaled = Outputs(logits=scaled)._given["logits"]
-        return Outputs._trusted({"logits": scaled, **others})
+        with arrays.full_precision(self.logits):
+            scaled = self.logits / divisor
+        if divisor < 1e-3:  # only then can a quotient be too large
+            scaled = Outputs(logits=scaled, check_logits=False)._given["logits"]
+        out = self._holding({"logits": scaled, **others})
+        out._check_logits = False
+        return out
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self._given.items())
-        return f"Outputs({shapes}; {arrays.library(self._reference)} {self._reference.dtype})"
+        return f"Outputs({shapes}; {arrays.library(self._first_array)} {self._first_array.dtype})"
+
+
+def same_class_names(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Class names of rows that belong together; other names, or another order, are an error."""
+    if None not in (first, second) and first != second:
+        raise GdscoreError(
+            f"Expected rows of the same classes in the same order, but their class names are {shown(first)} and "
+            f"{shown(second)}"
+        )
+    return first or second
+
+
+def how_to_get(names: Iterable[str]) -> str:
+    """One sentence for each array on where it comes from."""
+    return " ".join(f"`{name}`: {_HOW_TO_GET[name]}." for name in names if name in _HOW_TO_GET)

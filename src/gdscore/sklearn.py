@@ -5,12 +5,13 @@ Requirements met here:
 - logits, features and last layer where the model has a softmax on top of a linear layer, probabilities otherwise;
 - which of the two holds depends on the model alone and not on the rows, so that all batches agree;
 - the link is tried on numbers: a linear classifier that normalises one-versus-rest scores has no softmax;
-- what single-label accuracy estimation cannot use is refused in words;
+- models that are no single-label classifiers are refused in words;
 - scikit-learn is imported when a function is called.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._arrays import Array
+from gdscore._softmax import binary_logits, softmax
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
@@ -30,7 +32,7 @@ _COMPARED_ROWS = 1000
 
 
 def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
-    """Ask a fitted scikit-learn classifier about the rows of ``X``.
+    """Outputs of a fitted scikit-learn classifier for the rows of ``X``.
 
     ========================================================  ================================================
     classifier                                                outputs
@@ -62,8 +64,8 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
     -----
     GdscoreWarning
         Where ``clf.predict`` is not the first class of highest probability (``SVC(probability=True)``, tuned
-        thresholds, one-versus-rest scores that saturate), compared on at most 1000 rows: the outputs are about
-        the latter.
+        thresholds, one-versus-rest scores that saturate), compared on at most 1000 rows: the outputs are those
+        of the latter.
 
     Examples
     --------
@@ -94,7 +96,7 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
         elif hasattr(estimator, "coefs_"):
             given = _network_outputs(estimator, X, *head)
         else:
-            given = {"logits": _widened(estimator.decision_function(X)), "features": X}
+            given = {"logits": _two_columns(estimator.decision_function(X)), "features": X}
     except ValueError as error:
         raise GdscoreError(f"Expected `X` as {_name(clf)} was fitted with, but it answers: {error}") from error
     if hasattr(given.get("features"), "tocsr"):
@@ -103,7 +105,7 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
         given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
     if y is not None:
         given["labels"] = _positions(estimator.classes_, y)
-    return Outputs(**given)
+    return Outputs(**given, class_names=[str(name) for name in estimator.classes_], check_logits=False)
 
 
 def sklearn_head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -167,7 +169,7 @@ def _check_classifier(clf: Any) -> None:
     fitted = hasattr(clf, "classes_") and not isinstance(clf, type)
     try:
         usable = fitted or is_classifier(clf)
-    except (AttributeError, TypeError):  # what scikit-learn says to objects that are no estimators
+    except (AttributeError, TypeError):  # scikit-learn's answer to objects that are no estimators
         usable = False
     if not usable:
         raise GdscoreError(
@@ -191,18 +193,15 @@ def _check_classifier(clf: Any) -> None:
         )
 
 
-def _widened(scores: Array) -> Array:
+def _two_columns(scores: Array) -> Array:
     """Columns (0, z) of a binary model's single column z, several columns as they are."""
     scores = np.asarray(scores)
-    if scores.ndim == 2 and scores.shape[1] > 1:
-        return scores
-    column = scores.reshape(-1, 1)
-    return np.hstack([np.zeros_like(column), column])
+    return scores if scores.ndim == 2 and scores.shape[1] > 1 else binary_logits(scores)
 
 
 def _head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if hasattr(clf, "coefs_") and hasattr(clf, "out_activation_"):
-        return _widened(clf.coefs_[-1]), _widened(clf.intercepts_[-1][None])[0]
+        return _two_columns(clf.coefs_[-1]), _two_columns(clf.intercepts_[-1][None])[0]
     if not all(hasattr(clf, name) for name in ("coef_", "intercept_", "decision_function")):
         return None
     coef = clf.coef_.toarray() if hasattr(clf.coef_, "toarray") else np.asarray(clf.coef_)
@@ -210,15 +209,15 @@ def _head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if coef.ndim != 2 or coef.shape[0] != columns:
         return None
     intercept = np.broadcast_to(clf.intercept_, columns)
-    W, b = _widened(coef.T), _widened(intercept[None])[0]
+    W, b = _two_columns(coef.T), _two_columns(intercept[None])[0]
     # Rows whose decision values are small: where they are large, any link gives ones and zeros.
     targets = np.random.default_rng(0).normal(scale=3.0, size=(columns, _PROBES))
     rows = (np.linalg.pinv(coef, rcond=1e-3) @ (targets - intercept[:, None])).T.astype(coef.dtype)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        probabilities, logits = clf.predict_proba(rows), _widened(clf.decision_function(rows))
+    nameless = copy.copy(clf)
+    vars(nameless).pop("feature_names_in_", None)  # it would warn that the probes have no column names
+    probabilities, logits = nameless.predict_proba(rows), _two_columns(nameless.decision_function(rows))
     agree = partial(np.allclose, rtol=1e-4, atol=1e-4)
-    linked = agree(Outputs(logits=logits).probabilities, probabilities) and agree(rows @ W + b, logits)
+    linked = agree(softmax(logits).probabilities, probabilities) and agree(rows @ W + b, logits)
     return (W, b) if linked else None
 
 
@@ -232,7 +231,7 @@ def _network_outputs(clf: Any, X: Any, W: Array, b: Array) -> dict[str, Any]:
         "tanh": np.tanh,
         "relu": lambda z: np.maximum(z, 0),
     }[clf.activation]
-    # One row through the front door: scikit-learn checks the columns, their number and their names.
+    # One row through predict_proba: scikit-learn checks the columns, their number and their names.
     clf.predict_proba(shuffle(X, n_samples=1, random_state=0))
     hidden = X if hasattr(X, "tocsr") else np.asarray(X)
     for weights, intercept in zip(clf.coefs_[:-1], clf.intercepts_[:-1], strict=True):

@@ -87,7 +87,7 @@ def empty_parquet(path: Path) -> str:
 
 def mixed_folder(path: Path) -> str:
     (path / "bad").mkdir()
-    pq.write_table(pa.table({"logits": [[0.0, 1.0]] * 9, "label": [0] * 9}), path / "bad" / "part-0.parquet")
+    pq.write_table(pa.table({"logits": [[0.0, 2.0]] * 9, "label": [0] * 9}), path / "bad" / "part-0.parquet")
     pq.write_table(pa.table({"probabilities": [[0.5, 0.5]] * 9}), path / "bad" / "part-1.parquet")
     return "all files to hold the same"
 

@@ -254,7 +254,7 @@ class TestFitting:
         ("fit", "message"),
         [
             (lambda e: e.fit(), "`reference` or `shifted_sets`"),
-            (lambda e: e.fit(gdscore.Outputs(logits=np.eye(3))), "with labels"),
+            (lambda e: e.fit(gdscore.Outputs(logits=2 * np.eye(3))), "with labels"),
             (lambda e: e.fit(shifted_sets=[]), "empty"),
             (lambda e: e.fit(shifted_sets=[said(10)]), "`gdscore.ShiftedSet`, but got Outputs"),
             (lambda e: e.fit(shifted_sets=[gdscore.ShiftedSet(said(300), "a")] * 3), "at least two families"),
@@ -474,7 +474,7 @@ class TestDirect:
         with pytest.raises(gdscore.GdscoreError, match="Unknown `name` 'nuclear'"):
             gdscore.direct_estimate("nuclear", said(10), reference=said(500))
         with pytest.raises(gdscore.GdscoreError, match="labelled"):
-            gdscore.direct_estimate("atc", said(10), reference=gdscore.Outputs(logits=np.eye(6)))
+            gdscore.direct_estimate("atc", said(10), reference=gdscore.Outputs(logits=2 * np.eye(6)))
 
     def test_interval_covers_sampling(self):
         """Confidence of a calibrated model: the interval must hold the population's accuracy as often as it says."""

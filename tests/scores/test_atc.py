@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gdscore
-from gdscore.scores._threshold import error_threshold
+from gdscore.scores.atc import error_threshold
 from tests.data import made
 
 REFERENCE = made(1013, noise=2.0, seed=3)

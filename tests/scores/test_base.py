@@ -31,21 +31,21 @@ cases = pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_same_answer_for_any_loader_batch_size(name, options, library):
     out = made(2700, library, noise=2.0)
-    whole = ready(name, REFERENCE, **options).update(out).compute()
+    expected = ready(name, REFERENCE, **options).update(out).compute()
     for size in (1025, 333, 100) + ((7,) if library == "numpy" else ()):
         score = ready(name, REFERENCE, **options)
         for part in batches(out, size):
             score.update(part)
-        assert score.compute() == whole, size
+        assert score.compute() == expected, size
     table = gdscore.score_all(iter(batches(out, 411)), reference=iter(batches(REFERENCE, 77)), scores={name: options})
-    assert table[name] == whole
+    assert table[name] == expected
 
 
 @cases
 def test_shards_merge_in_any_order(name, options):
     out = made(2560 if options.get("batch_size") != 100 else 2500, noise=2.0)
     step = 512 if options.get("batch_size") != 100 else 500
-    whole = ready(name, REFERENCE, **options).update(out).compute()
+    expected = ready(name, REFERENCE, **options).update(out).compute()
     shards = batches(out, step)
     if options.get("variant") == "published" and name == "mano":
         shards = [shards[0], *shards[1:]]  # its Φ is the first shard's
@@ -57,7 +57,7 @@ def test_shards_merge_in_any_order(name, options):
         first = scores[0]
         for other in scores[1:]:
             first.merge(other)
-        assert first.compute() == pytest.approx(whole, rel=1e-6)
+        assert first.compute() == pytest.approx(expected, rel=1e-6)
         assert first.n_rows == len(out)
 
 
@@ -102,18 +102,18 @@ def test_libraries_agree(name, options):
 @cases
 def test_state_moves_between_libraries(name, options):
     out = made(2300, noise=2.0)
-    whole = ready(name, REFERENCE, **options).update(out).compute()
+    expected = ready(name, REFERENCE, **options).update(out).compute()
     mixed = ready(name, REFERENCE, **options)
     for part, library in zip(batches(out, 400), itertools.cycle(LIBRARIES), strict=False):
         mixed.update(gdscore.Outputs(**{k: to_library(a, library) for k, a in part.arrays.items()}))
-    assert mixed.compute() == pytest.approx(whole, rel=1e-5)
+    assert mixed.compute() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [n for n in TARGET_SCORES if n != "frechet"])
 def test_size_means_nothing(name):
-    whole = made(12_800, noise=2.0, seed=2)
-    large = ready(name, REFERENCE).update(whole).compute()
-    small = [ready(name, REFERENCE).update(part).compute() for part in batches(whole, 1280)]
+    expected = made(12_800, noise=2.0, seed=2)
+    large = ready(name, REFERENCE).update(expected).compute()
+    small = [ready(name, REFERENCE).update(part).compute() for part in batches(expected, 1280)]
     tolerance = {"abs": 0.15} if name == "dispersion" else {"rel": 0.05}
     assert small[0] == pytest.approx(large, **tolerance)
     # The mean of ten sets has a third of the noise: a smaller bound catches what is not noise.
@@ -134,25 +134,25 @@ def test_one_row(name):
 @pytest.mark.parametrize("name", TARGET_SCORES)
 def test_caller_may_reuse_its_buffers(name):
     out = made(700, noise=2.0)
-    whole = ready(name, REFERENCE).update(out).compute()
+    expected = ready(name, REFERENCE).update(out).compute()
     buffer = {k: np.empty_like(a[:100]) for k, a in out.arrays.items()}
     score = ready(name, REFERENCE)
     for part in batches(out, 100):
         for k, a in part.arrays.items():
             buffer[k][:] = a
         score.update(gdscore.Outputs(**buffer))
-    assert score.compute() == whole
+    assert score.compute() == expected
 
 
 @pytest.mark.parametrize("name", TARGET_SCORES)
 def test_strides_and_half_precision(name):
     given = made(900, noise=2.0).arrays
-    whole = ready(name, REFERENCE).update(gdscore.Outputs(**given)).compute()
+    expected = ready(name, REFERENCE).update(gdscore.Outputs(**given)).compute()
     spread = {k: np.repeat(a, 2, axis=0)[::2] for k, a in given.items()}
     fortran = {k: np.asfortranarray(a) for k, a in given.items()}
     backwards = {k: np.ascontiguousarray(a[::-1])[::-1] for k, a in given.items()}
     for strided in (spread, fortran, backwards):
-        assert ready(name, REFERENCE).update(gdscore.Outputs(**strided)).compute() == whole
+        assert ready(name, REFERENCE).update(gdscore.Outputs(**strided)).compute() == expected
     half = {k: torch.from_numpy(a) if k == "labels" else torch.from_numpy(a).bfloat16() for k, a in given.items()}
     widened = {k: a if k == "labels" else a.float() for k, a in half.items()}
     assert (
@@ -222,7 +222,7 @@ class TestBadInput:
     def test_not_outputs(self):
         with pytest.raises(gdscore.GdscoreError, match=r"Expected `gdscore.Outputs`, but got ndarray"):
             gdscore.create_score("confscore").update(np.zeros((3, 2)))
-        with pytest.raises(gdscore.GdscoreError, match="`outputs` to yield `gdscore.Outputs`, but it yielded ndarray"):
+        with pytest.raises(gdscore.GdscoreError, match=r"but got ndarray: wrap it as gdscore\.Outputs\(logits=…\)"):
             gdscore.score("confscore", np.zeros((3, 2)))
         with pytest.raises(gdscore.GdscoreError, match="`outputs` to be .* but got dict"):
             gdscore.score("confscore", {})
@@ -249,7 +249,7 @@ class TestBadInput:
             gdscore.create_score("gdscore", p=2).load_state_dict(state)
         with pytest.raises(gdscore.GdscoreError, match="Expected a gdscore score state, version 1"):
             gdscore.create_score("gdscore").load_state_dict({**state, "format": "version 9"})
-        with pytest.raises(gdscore.GdscoreError, match="damaged: 'name'"):
+        with pytest.raises(gdscore.GdscoreError, match="damaged: KeyError"):
             gdscore.restore_score({})
 
 
@@ -276,8 +276,7 @@ def test_fit_forgets_rows_and_reset_keeps_the_fit():
     assert score.threshold_ != threshold
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
+def test_invalid_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
     from gdscore import _arrays
 
     monkeypatch.setattr(_arrays, "on_host", lambda x: False)
@@ -305,7 +304,7 @@ def test_unsound_values_on_an_accelerator_are_reported_by_compute(monkeypatch):
 
 
 class TestWhatAReviewFound:
-    """Each of these was once wrong."""
+    """Each of these was wrong in an earlier version."""
 
     def test_both_ways_of_setting_torch_precision(self):
         out = made(256, "torch", noise=2.0)
@@ -403,18 +402,17 @@ class TestWhatAReviewFound:
         with pytest.raises(gdscore.GdscoreError, match="damaged"):
             gdscore.restore_score(None)
 
-    @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
     def test_finite_inputs_do_not_give_nan(self):
         edge = 0.9 * np.finfo(np.float32).max
         wide = gdscore.Outputs(logits=np.array([[edge, -edge, 0.0]], dtype=np.float32))
         assert gdscore.score("entropy", wide) == 0.0
-        with pytest.raises(gdscore.GdscoreError, match="too large to compute with"):
+        with pytest.raises(gdscore.GdscoreError, match="values of `logits` are so large"):
             gdscore.score("mano", gdscore.Outputs(logits=np.full((40, 3), 1e20, dtype=np.float32)))
         with pytest.raises(gdscore.GdscoreError, match="`temperature`"):
             made(10).with_temperature(1e-320)
         with pytest.raises(gdscore.GdscoreError, match="finite"):
             gdscore.Outputs(logits=np.array([[1e20, 0.0]], dtype=np.float32)).with_temperature(1e-25)
-        flat = gdscore.Outputs(logits=np.tile(np.eye(2), (20, 1)), features=np.full((40, 3), 0.1))
+        flat = gdscore.Outputs(logits=2 * np.tile(np.eye(2), (20, 1)), features=np.full((40, 3), 0.1))
         with pytest.raises(gdscore.GdscoreError, match="features that differ"):
             gdscore.score("dispersion", flat)
         p = np.random.default_rng(0).dirichlet(np.full(5, 0.05), size=400)

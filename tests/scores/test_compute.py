@@ -13,15 +13,15 @@ def test_all_equals_one_by_one():
     out = made(2300, noise=2.0)
     table = gdscore.score_all(out, reference=REFERENCE)
     assert set(table) == set(TARGET_SCORES)
-    assert table.skipped == {"projnorm": "needs the network itself: gdscore.models.projnorm"}
+    assert table.skipped == {"projnorm": "needs the network: gdscore.models.projnorm"}
     for name, value in table.items():
         assert gdscore.score(name, out, reference=REFERENCE) == value, name
 
 
 def test_streams_are_read_once():
     out = made(2300, noise=2.0)
-    once = gdscore.score_all(iter(batches(out, 100)), reference=iter(batches(REFERENCE, 700)))
-    assert once == gdscore.score_all(out, reference=REFERENCE)
+    streamed = gdscore.score_all(iter(batches(out, 100)), reference=iter(batches(REFERENCE, 700)))
+    assert streamed == gdscore.score_all(out, reference=REFERENCE)
 
 
 def test_what_is_skipped_and_why():

@@ -7,7 +7,7 @@ import ot
 import pytest
 
 import gdscore
-from gdscore.scores._transport import memo
+from gdscore.scores import _transport as transport
 from gdscore.scores.cot import PUBLISHED_BATCH
 from tests.data import batches, made
 
@@ -53,8 +53,8 @@ def test_reference_itself():
 
 def test_cot_and_cott_of_one_set_share_the_solution(monkeypatch):
     made_for = []
-    original = memo.solve
-    monkeypatch.setattr(memo, "solve", lambda S, *rest: made_for.append(len(S)) or original(S, *rest))
+    original = transport.solve
+    monkeypatch.setattr(transport, "solve", lambda S, *rest: made_for.append(len(S)) or original(S, *rest))
     cot, cott = (gdscore.create_score(name, k=300).fit(REFERENCE) for name in ("cot", "cott"))
     assert len(made_for) == 1  # COTT's threshold
     target = made(500, noise=2.0, seed=4)

@@ -42,7 +42,7 @@ def test_offset_features_do_not_cancel():
 @pytest.mark.parametrize("variant", ["default", "published"])
 def test_one_predicted_class(variant):
     out = gdscore.Outputs(
-        logits=np.tile([0.0, 1.0, 0.0], (40, 1)), features=np.random.default_rng(0).normal(size=(40, 2))
+        logits=np.tile([0.0, 2.0, 0.0], (40, 1)), features=np.random.default_rng(0).normal(size=(40, 2))
     )
     with pytest.raises(gdscore.GdscoreError, match="at least two predicted classes, but all 40 rows .* class 1"):
         gdscore.score("dispersion", out, variant=variant)
@@ -50,4 +50,4 @@ def test_one_predicted_class(variant):
 
 def test_equal_features():
     with pytest.raises(gdscore.GdscoreError, match="features that differ"):
-        gdscore.score("dispersion", gdscore.Outputs(logits=np.tile(np.eye(2), (20, 1)), features=np.ones((40, 2))))
+        gdscore.score("dispersion", gdscore.Outputs(logits=2 * np.tile(np.eye(2), (20, 1)), features=np.ones((40, 2))))

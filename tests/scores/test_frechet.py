@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -7,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gdscore
-from tests.data import batches, made
+from gdscore.scores.frechet import contrasts, covariance_root, cross_trace
+from tests.data import LIBRARIES, batches, made, to_library
+from tests.scores.test_golden import cases
 
 
 def oracle(x, y, squared=True):
@@ -17,12 +21,104 @@ def oracle(x, y, squared=True):
     return (between if squared else np.sqrt(between)) + np.trace(a + b - 2 * np.real(root))
 
 
+def oracle_of_few_rows(x, y):
+    """The same by singular values of the product of centred rows, which `sqrtm` of a singular matrix is too coarse for."""
+    x, y = (z - z.mean(0) for z in (x.astype(np.float64), y.astype(np.float64)))
+    within = np.square(x).sum() / (len(x) - 1) + np.square(y).sum() / (len(y) - 1)
+    return within - 2 * scipy.linalg.svdvals(x @ y.T).sum() / np.sqrt((len(x) - 1) * (len(y) - 1))
+
+
+def features_of_a_network(rows, width, seed, shift=0.0):
+    """Rectified features whose covariance has eigenvalues over six orders of magnitude, in float32."""
+    mixing = np.random.default_rng(7).normal(size=(width, width)) * np.exp(-7 * np.arange(width) / width)
+    x = np.random.default_rng(seed).normal(size=(rows, width)) @ mixing
+    return np.maximum(x + shift, 0).astype(np.float32)
+
+
+def score_of(x, y, library="numpy", **options):
+    reference, target = (gdscore.Outputs(features=to_library(z, library)) for z in (x, y))
+    return gdscore.score("frechet", target, reference=reference, **options)
+
+
 @pytest.mark.parametrize("squared", [True, False])
-@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_equals_scipy(squared, library):
     reference, target = made(1500, library, seed=1), made(2100, library, noise=2.0)
     expected = oracle(np.asarray(reference.features), np.asarray(target.features), squared)
-    assert gdscore.score("frechet", target, reference=reference, squared=squared) == pytest.approx(expected, rel=1e-4)
+    assert gdscore.score("frechet", target, reference=reference, squared=squared) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("reference_rows", "rows"), [(400, 300), (150, 300), (400, 64), (64, 400), (90, 64), (64, 90)])
+def test_float32_features_of_ill_conditioned_covariance(library, reference_rows, rows):
+    x, y = features_of_a_network(reference_rows, 128, 1), features_of_a_network(rows, 128, 2, 0.3)
+    expected = np.square(x.mean(0, dtype=float) - y.mean(0, dtype=float)).sum() + oracle_of_few_rows(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gdscore.GdscoreWarning)
+        assert score_of(x, y, library) == pytest.approx(expected, rel=1e-10)
+    if min(reference_rows, rows) > 128:
+        assert expected == pytest.approx(oracle(x, y), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+def test_fewer_rows_than_features_in_float32():
+    x, y = features_of_a_network(900, 512, 1), features_of_a_network(200, 512, 2)
+    expected = np.square(x.mean(0, dtype=float) - y.mean(0, dtype=float)).sum() + oracle_of_few_rows(x, y)
+    assert score_of(x, y) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+@pytest.mark.parametrize("sizes", [(30, 30), (40, 100), (100, 40), (100, 100, 100), (1, 1, 30, 1)])
+def test_few_rows_merge_as_many(sizes):
+    """Kept rows and moments add up in any combination."""
+    y = features_of_a_network(sum(sizes), 64, 2)
+    score = gdscore.create_score("frechet").fit(gdscore.Outputs(features=features_of_a_network(90, 64, 1)))
+    expected = score.update(gdscore.Outputs(features=y)).compute()
+    parts = [gdscore.Outputs(features=part) for part in np.split(y, np.cumsum(sizes)[:-1])]
+    for order in (parts, parts[::-1]):
+        shards = [gdscore.restore_score(score.reset().update(part).state_dict()) for part in order]
+        for shard in shards[1:]:
+            shards[0].merge(shard)
+        assert shards[0].compute() == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
+def test_features_that_are_always_zero():
+    rng = np.random.default_rng(0)
+    x, y = (np.hstack([z, np.zeros((len(z), 40))]) for z in (rng.normal(size=(300, 5)), 2 * rng.normal(size=(200, 5))))
+    assert score_of(x, y) == pytest.approx(oracle(x[:, :5], y[:, :5]), rel=1e-7)
+    assert score_of(x, y[:30]) == pytest.approx(oracle(x[:, :5], y[:30, :5]), rel=1e-7)
+
+
+def test_golden_rows_are_those_of_scipy():
+    checked = 0
+    for _, name, options, reference, target in cases():
+        if name == "frechet":
+            value = gdscore.score(name, target, reference=reference, **options)
+            expected = oracle(reference.features, target.features, **options)
+            assert value == pytest.approx(expected, rel=1e-9)
+            checked += 1
+    assert checked == 8
+
+
+def test_the_root_is_computed_at_fit(monkeypatch):
+    score = gdscore.create_score("frechet").fit(made(300))
+    expected = score.update(made(200, noise=2.0)).compute()
+    monkeypatch.setattr("gdscore.scores.frechet.covariance_root", None)
+    monkeypatch.setattr(np.linalg, "eigh", None)
+    monkeypatch.setattr(np.linalg, "cholesky", None)
+    assert score.reset().update(made(200, noise=2.0)).compute() == expected
+
+
+@given(st.integers(0, 1000), st.integers(1, 6), st.integers(1, 9))
+def test_parts(seed, width, rows):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, width))
+    root = covariance_root(x.T @ x)
+    np.testing.assert_allclose(root @ root.T, x.T @ x, atol=1e-10)
+    centred = x - x.mean(axis=0)
+    np.testing.assert_allclose(contrasts(centred).T @ contrasts(centred), centred.T @ centred, atol=1e-10)
+    assert cross_trace(x) == pytest.approx(scipy.linalg.svdvals(x).sum(), rel=1e-7)
 
 
 @given(st.integers(0, 1000), st.integers(2, 6), st.floats(0.1, 10))

@@ -31,8 +31,8 @@ def test_entropy():
 def test_agreescore():
     differ = OUT.arrays["logits"].argmax(1) != OUT.arrays["peer_logits"].argmax(1)
     assert value("agreescore") == differ.mean() > 0
-    itself = gdscore.Outputs(logits=OUT.logits, peer_logits=OUT.logits)
-    assert value("agreescore", itself) == 0
+    same = gdscore.Outputs(logits=OUT.logits, peer_logits=OUT.logits)
+    assert value("agreescore", same) == 0
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_soft_disagreement(name, options, other):
     again = scipy.special.softmax(OUT.arrays[other].astype(float), axis=1)
     expected = [scipy.spatial.distance.cityblock(a, b) / 2 for a, b in zip(S, again, strict=True)]
     assert value(name, **options) == pytest.approx(np.mean(expected), rel=1e-5)
-    itself = gdscore.Outputs(logits=OUT.logits, **{other: OUT.logits})
-    assert value(name, itself, **options) == 0
+    same = gdscore.Outputs(logits=OUT.logits, **{other: OUT.logits})
+    assert value(name, same, **options) == 0
 
 
 def test_gradnorm():

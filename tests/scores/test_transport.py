@@ -10,9 +10,9 @@ from scipy.optimize import linprog
 
 import gdscore
 from gdscore.errors import GdscoreError
-from gdscore.scores._transport import memo, solve, solved
-from gdscore.scores._transport import solver as transport_solver
-from gdscore.scores._transport.choices import Choices
+from gdscore.scores import _transport as transport
+from gdscore.scores._transport import solve, solved
+from gdscore.scores._transport.prices import Choices
 
 
 def softmax_rows(rng, m, K, noise=4.0, boost=6.0):
@@ -97,8 +97,8 @@ def test_large_problem_is_certified_and_equals_pot(monkeypatch):
     m, K = 10_000, 1_000
     S, a, q = softmax_rows(rng, m, K), uniform(m), rng.dirichlet(np.full(K, 2.0))
     seen = []
-    original = transport_solver._dual_value
-    monkeypatch.setattr(transport_solver, "_dual_value", lambda *args: seen.append(args[3]) or original(*args))
+    original = transport._dual_value
+    monkeypatch.setattr(transport, "_dual_value", lambda *args: seen.append(args[3]) or original(*args))
     answer = solve(S, a, q)
     (prices,) = seen
     bound = 1 - q @ prices - np.mean((S - prices).max(axis=1))
@@ -209,8 +209,8 @@ def test_weights_act_like_repeated_rows():
     rng = np.random.default_rng(3)
     S, counts, q = rng.dirichlet(np.ones(4), size=30), rng.integers(1, 5, size=30), rng.dirichlet(np.ones(4))
     repeated = np.repeat(S, counts, axis=0)
-    once = solve(S, counts / counts.sum(), q).cost
-    assert once == pytest.approx(solve(repeated, uniform(len(repeated)), q).cost, rel=1e-12)
+    merged = solve(S, counts / counts.sum(), q).cost
+    assert merged == pytest.approx(solve(repeated, uniform(len(repeated)), q).cost, rel=1e-12)
 
 
 def test_inputs_are_left_alone():
@@ -240,7 +240,7 @@ def test_unusable_input_is_refused(S, a, q, solver, message):
 
 @pytest.mark.parametrize("bound", [-1.0, np.nan])
 def test_an_uncertified_answer_is_refused(monkeypatch, bound):
-    monkeypatch.setattr(transport_solver, "_dual_value", lambda *_: bound)
+    monkeypatch.setattr(transport, "_dual_value", lambda *_: bound)
     with pytest.raises(GdscoreError, match="not solved"):
         solve(np.eye(2), uniform(2), uniform(2))
 
@@ -296,7 +296,7 @@ class TestMemo:
                 array[0] = 0
 
     def test_large_answers_are_not_kept(self, monkeypatch):
-        monkeypatch.setattr(memo, "MOST_ROWS", 29)
+        monkeypatch.setattr(transport, "MOST_ROWS", 29)
         first = solved(self.S, self.counts, self.q, "pot")
         assert solved(self.S, self.counts, self.q, "pot") is not first
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from gdscore._options import choice, number
+from gdscore._stream import stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import ShiftedSetTable, quantile_of, sampling_error
 from gdscore.estimator.estimate import Estimate, EstimateWarning
 from gdscore.estimator.evidence import Floats
 from gdscore.outputs import Outputs
-from gdscore.scores._rechunk import stream
 from gdscore.scores.registry import create_score
 from gdscore.shifts.families import parts_of
 

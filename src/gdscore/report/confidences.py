@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gdscore.calibration import error_of_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.direct import sampling_error
 from gdscore.report.style import FONT, LIGHT, blank, percent_axis
@@ -22,8 +23,7 @@ __all__ = ["confidence_figure", "reference_error", "reliability_figure"]
 def reference_error(estimator: AccuracyEstimator) -> float:
     """Expected calibration error on the reference, in the bins of its histogram."""
     seen = estimator.reference_confidence_
-    right = np.asarray(seen.correct)
-    return float(np.abs(right - np.asarray(seen.confidence)).sum() / np.sum(seen.rows))
+    return error_of_bins(seen.rows, seen.confidence, seen.correct)
 
 
 def reliability_figure(estimator: AccuracyEstimator) -> Figure:

@@ -7,7 +7,7 @@ Requirements met here:
   s − y = r̂·eᵃ: for a one-hot label y, r̂_k = s_k/(1−s_y), r̂_y = −1 and a = ln(1−s_y) = −softplus(z_y − lse_{k≠y} z_k),
   none of which cancels or underflows;
 - ‖g‖_p is kept as a logarithm, (1/p) ln Σ|g|^p, with |g|^p = 2^(p log₂|g|) computed in place and in blocks that stay
-  in a processor's cache: `pow` costs as much as the product itself, log₂ and 2^x together half of it or less.
+  in a processor's cache: `pow` costs as much as the product, log₂ and 2^x together half of it or less.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def entropy(chunk: Outputs) -> Residuals:
     """Derivative of the entropy by the logits, −S∘(ln S + H)."""
     xp = namespace(chunk.logits)
     log_s = chunk.logits - chunk.logsumexp[:, None]
-    # ln of the top probability near 1: the difference above has lost its digits, ln(1 − doubt) has not.
-    log_s = arrays.put(log_s, chunk.predictions, xp.log1p(-chunk.doubt))
+    # ln of the top probability near 1: the difference above has lost its digits, ln(1 − (1 − c)) has not.
+    log_s = arrays.put(log_s, chunk.predictions, xp.log1p(-chunk.one_minus_confidence))
     return _plain(-chunk.probabilities * (log_s + chunk.entropy[:, None]))
 
 

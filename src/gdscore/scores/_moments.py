@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
@@ -28,10 +25,10 @@ def lower_gram(x: Array) -> Array:
     return gram
 
 
-def mirrored(lower: NDArray[Any]) -> NDArray[Any]:
+def mirrored(lower: Array) -> Array:
     """Symmetric matrix with the given lower triangle."""
-    triangle = np.tril(lower)
-    return np.asarray(triangle + np.tril(lower, -1).T)
+    xp = namespace(lower)
+    return xp.tril(lower) + xp.tril(lower, k=-1).T
 
 
 def sums_by_class(x: Array, classes: Array, n_classes: int) -> Array:

@@ -1,13 +1,14 @@
 """Scores on a bottom-k sample: the k rows of smallest hash, with how often each occurred.
 
 The sample depends on the set of rows alone, not on their order, batching or sharding, and samples of parts merge to
-the sample of the whole. Equal rows have equal hashes: they are kept once, with their count, so that a model with few
-distinct answers (a tree, say) is represented exactly however many rows there are.
+the sample of all rows. Equal rows have equal hashes: one of them is kept, with their count, so that a model with few
+distinct outputs (a tree, say) is represented exactly however many rows there are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,14 @@ __all__ = ["SampleScore", "bottom_k", "sample_of"]
 def sample_of(chunk: Outputs) -> Stats:
     """All rows of a chunk as a sample: the row's hash, that of its probabilities, a count of one, the probabilities."""
     high, low = chunk.row_keys()
-    # Rows are one and the same only if their probabilities are; ids, or bits lost in float32, do not tell.
+    # Rows are equal only if their probabilities are; equal ids, or equal float32 bits of float64 logits, do not tell.
     apart = "ids" in chunk.arrays or str(chunk.probabilities.dtype).endswith("float64")
-    said = row_key(value_words(chunk.probabilities)) if apart else (high, low)
+    content = row_key(value_words(chunk.probabilities)) if apart else (high, low)
     return {
         "high": high,
         "low": low,
-        "said_high": said[0],
-        "said_low": said[1],
+        "content_high": content[0],
+        "content_low": content[1],
         "counts": high * 0 + 1,
         "rows": chunk.probabilities,
     }
@@ -41,10 +42,10 @@ def bottom_k(samples: list[Stats], k: float) -> Stats:
     last = samples[-1]
     parts = {n: arrays.concatenate([arrays.like(s[n], last[n]) for s in samples]) for n in last}
     keys = key_as_uint64((parts["high"], parts["low"]))
-    said = key_as_uint64((parts["said_high"], parts["said_low"]))
-    order = np.lexsort((said, keys))
+    contents = key_as_uint64((parts["content_high"], parts["content_low"]))
+    order = np.lexsort((contents, keys))
     new = np.ones(len(order), dtype=bool)
-    new[1:] = (keys[order][1:] != keys[order][:-1]) | (said[order][1:] != said[order][:-1])
+    new[1:] = (keys[order][1:] != keys[order][:-1]) | (contents[order][1:] != contents[order][:-1])
     counts = np.add.reduceat(arrays.to_numpy(parts["counts"])[order].astype(np.int64), np.flatnonzero(new))
     size = int(min(k, len(counts)))
     kept = arrays.like(order[new][:size], parts["rows"])
@@ -79,6 +80,11 @@ class SampleScore(Score):
     def combine(self, first: Stats, second: Stats) -> Stats:
         """Sample of the union."""
         return bottom_k([first, second], self.sample_limit)
+
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """Hashes, counts and probabilities of the rows kept."""
+        hashes = dict.fromkeys(("high", "low", "content_high", "content_low"), "In")
+        return [{**hashes, "counts": "In", "rows": "nK"}]
 
     def _add(self, more: Stats) -> None:
         # Sorting waits until there is as much to sort as the sample holds: its cost per row is then constant.

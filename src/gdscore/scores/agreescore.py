@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
-from gdscore._arrays import Array, namespace
+from gdscore._arrays import Array, namespace, working
 from gdscore._options import boolean
+from gdscore._softmax import softmax
 from gdscore.outputs import Outputs
 from gdscore.scores.means import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["AgreeScore", "soft_disagreement"]
+__all__ = ["AgreeScore", "disagreement", "soft_disagreement"]
+
+
+def disagreement(predictions: Array, logits: Array) -> Array:
+    """Whether the class of the largest logit of a second model differs from the first model's prediction.
+
+    Parameters
+    ----------
+    predictions : integer array of shape (m,)
+        Classes predicted by the first model.
+    logits : array of shape (m, K)
+        Logits of the second model.
+
+    Returns
+    -------
+    bool array of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> disagreement(np.array([0, 1]), np.array([[2.0, 1.0], [2.0, 1.0]])).tolist()
+    [False, True]
+    """
+    return namespace(logits).argmax(logits, axis=1) != predictions
+
+
+def soft_disagreement(probabilities: Array, logits: Array) -> Array:
+    r"""Total variation distance of two models' distributions, row by row.
+
+    .. math:: \tfrac12 \lVert S_i - S'_i \rVert_1, \qquad S' = \mathrm{softmax}(Z')
+
+    Parameters
+    ----------
+    probabilities : array of shape (m, K)
+        S of the first model.
+    logits : array of shape (m, K)
+        Z' of the second model.
+
+    Returns
+    -------
+    array of shape (m,)
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> soft_disagreement(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0]])).tolist()
+    [0.0, 0.5]
+    """
+    other = softmax(working(logits)).probabilities
+    return 0.5 * namespace(other).sum(namespace(other).abs(probabilities - other), axis=1)
 
 
 @register_score("agreescore")
@@ -26,11 +77,12 @@ class AgreeScore(MeanScore):
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> logits, peer = np.eye(4), np.eye(4)[[0, 1, 2, 2]]
+    >>> logits, peer = 2 * np.eye(4), 2 * np.eye(4)[[0, 1, 2, 2]]
     >>> gdscore.score("agreescore", gdscore.Outputs(logits=logits, peer_logits=peer))
     0.25
     """
 
+    formula = "share of rows where the predictions of the model and of a second model differ"
     inputs = frozenset({"logits", "peer_logits"})
     higher_is_better = False
 
@@ -41,11 +93,5 @@ class AgreeScore(MeanScore):
     def row_values(self, chunk: Outputs) -> Array:
         """Whether the two predictions differ, or by how much the two distributions do."""
         if self.soft:
-            return soft_disagreement(chunk, chunk.peer_logits)
-        return namespace(chunk.logits).argmax(chunk.peer_logits, axis=1) != chunk.predictions
-
-
-def soft_disagreement(chunk: Outputs, other: Array) -> Array:
-    """½‖S − S'‖₁ of each row, with S' of other logits."""
-    said = Outputs(logits=other).probabilities
-    return 0.5 * namespace(said).sum(namespace(said).abs(chunk.probabilities - said), axis=1)
+            return soft_disagreement(chunk.probabilities, chunk.peer_logits)
+        return disagreement(chunk.predictions, chunk.peer_logits)

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
+from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
 from gdscore._options import choice
 from gdscore.outputs import Outputs
-from gdscore.scores._threshold import error_threshold
 from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.means import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["ATC"]
+__all__ = ["ATC", "error_threshold"]
+
+
+def error_threshold(scores: NDArray[Any], error: float, weights: NDArray[Any] | None = None) -> float:
+    r"""Threshold t for which the share of ``scores`` below t comes closest to ``error``.
+
+    .. math:: \arg\min_t \Big| \frac{\sum_j w_j [s_j < t]}{\sum_j w_j} - \mathrm{error} \Big|
+
+    Without ties the share is exact for every error that is a multiple of 1/n. Among equally close thresholds the
+    lowest is taken; +∞ where all rows are to lie below.
+
+    Parameters
+    ----------
+    scores : array of shape (n,)
+        Certainty of each row of the reference.
+    error : float
+        Share of the reference that is predicted wrong.
+    weights : array of shape (n,), optional
+        How often each row occurs; 1 by default.
+
+    Examples
+    --------
+    >>> error_threshold(np.array([0.1, 0.2, 0.3, 0.4]), 0.25)
+    0.2
+    >>> error_threshold(np.array([0.1, 0.2]), 1.0)
+    inf
+    """
+    weights = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=float)
+    values, group = np.unique(scores, return_inverse=True)
+    mass = np.bincount(group.ravel(), weights=weights, minlength=len(values))
+    below = np.concatenate([[0.0], np.cumsum(mass)]) / weights.sum()
+    candidates = np.append(values, np.inf)
+    # Shares are sums of 1/n: differences at the level of rounding are ties.
+    distance = np.round(np.abs(below - error), 12)
+    return float(candidates[np.argmin(distance)])
 
 
 @register_score("atc")
@@ -22,7 +58,7 @@ class ATC(MeanScore):
 
     .. math:: \frac1m \sum_i [s_i \ge t], \qquad t:\ \frac1n \sum_j [s^{reference}_j < t] = \mathrm{err}_{reference}
 
-    On the reference itself it returns the reference accuracy (ties aside).
+    On the reference it returns the reference accuracy (ties aside).
 
     Parameters
     ----------
@@ -40,8 +76,9 @@ class ATC(MeanScore):
     (0.75, 0.5)
     """
 
+    formula = "share of rows with -entropy (or confidence) >= t; t has the reference error below it on the reference"
     reference_inputs = frozenset({"logits", "labels"})
-    learned = ("threshold_",)
+    learned: ClassVar = {"threshold_": ""}
 
     def __init__(self, *, score: str = "entropy", variant: str = "default") -> None:
         self.score = choice("score", score, ("entropy", "confidence"))
@@ -51,8 +88,8 @@ class ATC(MeanScore):
     def _certainty(self, chunk: Outputs) -> Array:
         if self.score == "entropy":
             return -chunk.entropy
-        # Minus (1 − c) orders rows as c does, also where c rounds to 1; the released threshold 0 is one of c itself.
-        return chunk.confidence if self.variant == "published" else -chunk.doubt
+        # Minus (1 − c) orders rows as c does, also where c rounds to 1; the released threshold 0 is one of c.
+        return chunk.confidence if self.variant == "published" else -chunk.one_minus_confidence
 
     def measure_reference(self, chunk: Outputs) -> Stats:
         """Scores of the rows, on the host, and number of errors."""

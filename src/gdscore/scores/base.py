@@ -1,13 +1,14 @@
 """`Score`: one number for a set of rows, from a stream, in constant memory.
 
 A method is written as three small steps over NumPy-like arrays: `measure` turns a chunk of rows into statistics,
-`combine` adds two statistics up, `finish` makes a number of them. Everything else lives here, once:
+`combine` adds two statistics up, `result` makes a number of them. Everything else is done here for all methods:
 
 - rows are cut into chunks of a fixed size counted from the first row, whatever batches they arrive in, so that the
   answer does not depend on the loader, bit for bit;
 - rows that do not fill a chunk yet are kept as copies; `compute` includes them and changes nothing;
-- states merge, can be saved as plain arrays and numbers, and are refused where options or fits differ;
-- unsound values found on an accelerator are remembered there and reported by `compute`.
+- states merge, can be saved as plain arrays and numbers, and are refused where options, fits or arrays differ;
+- invalid values found on an accelerator are remembered there and reported by `compute`;
+- a number that is not finite never leaves a score: `finish` refuses it, and `compute` goes through `finish`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -23,12 +24,12 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
+from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.outputs import Outputs
-from gdscore.scores._fitting import fit_together
-from gdscore.scores._layout import checked_names, checked_shape, counts_of
-from gdscore.scores._rechunk import CHUNK_ROWS, Rechunker
-from gdscore.scores._saved import SavedScore, whole
+from gdscore.outputs import Outputs, how_to_get
+from gdscore.scores._layout import Layout, counts_of
+from gdscore.scores._state import SavedScore, check_axes, refuse_damaged
+from gdscore.scores.together import fit_together
 
 __all__ = ["Score", "Stats"]
 
@@ -43,20 +44,24 @@ class Score:
     ----------
     name : str
         Name in the registry.
+    formula : str
+        What the number is, in one line of plain text.
     inputs : frozenset of str
         Arrays that the `Outputs` given to `update` must hold.
     reference_inputs : frozenset of str
         Arrays that the reference given to `fit` must hold; empty where no reference is needed.
-    learned : tuple of str
-        Attributes that `fit` sets; their names end in ``_``.
+    learned : dict of str
+        Attributes that `fit` sets, whose names end in ``_``, each with a letter for each of its axes: K for classes, D
+        for features, others for any length.
     higher_is_better : bool
         Whether the number rises with accuracy. May depend on the options of the instance.
     """
 
     name: ClassVar[str] = ""
+    formula: ClassVar[str] = ""
     inputs: frozenset[str] = frozenset({"logits"})
     reference_inputs: frozenset[str] = frozenset()
-    learned: ClassVar[tuple[str, ...]] = ()
+    learned: ClassVar[Mapping[str, str]] = {}
     higher_is_better: bool = True
     chunk_rows: int = CHUNK_ROWS
 
@@ -70,8 +75,12 @@ class Score:
         """Statistics of the rows of both; by default every entry is a sum."""
         return {name: first[name] + second[name] for name in second}
 
-    def finish(self, stats: HostStats) -> float:
-        """Turn statistics, now NumPy arrays on the host, into the number."""
+    def summarise(self, stats: Stats) -> Stats:
+        """Statistics that `result` needs, computed where they live before they are copied to the host."""
+        return stats
+
+    def result(self, stats: HostStats) -> float:
+        """Turn statistics, now NumPy arrays on the host, into the number; callers use `finish`, which checks it."""
         raise NotImplementedError
 
     def measure_reference(self, chunk: Outputs) -> Stats:
@@ -86,7 +95,11 @@ class Score:
         """Set the attributes named in ``learned`` from the statistics of the reference."""
         raise NotImplementedError
 
-    def caution(self) -> str | None:
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """Statistics that `measure` can return, with their axes as in ``learned``; a restored state must fit one."""
+        return ()
+
+    def warning(self) -> str | None:
         """What the reader should know about the number at this size of data, if anything."""
         return None
 
@@ -128,7 +141,7 @@ class Score:
         return self._seen("n_features")
 
     def _seen(self, what: str) -> int:
-        value = self._shape.get(what)
+        value = self._counts.get(what)
         if value is None:
             raise GdscoreError(f"Expected `{self.name}` to have seen rows with {what}, but it has not")
         return value
@@ -139,13 +152,16 @@ class Score:
         self._pending = Rechunker(self.chunk_rows)
         self._counted = 0
         self._chunks = 0
-        self._unsound: Array | None = None
-        self._shape: dict[str, int | None] = {}
-        self._names: frozenset[str] | None = None
+        self._invalid: Array | None = None
+        self._layout: Layout | None = None
         return self
 
+    @property
+    def _counts(self) -> Mapping[str, int | None]:
+        return self._layout.counts if self._layout else {}
+
     def fit(self, reference: Outputs | Iterable[Outputs]) -> Score:
-        """Learn from validation data of the training distribution, where the score needs any; forgets all rows."""
+        """Learn from the reference, where the score needs one; forgets all rows."""
         failure = fit_together([self], reference).get(self.name)
         if failure:
             raise GdscoreError(failure)
@@ -153,26 +169,43 @@ class Score:
 
     def update(self, outputs: Outputs) -> Score:
         """Take in more rows."""
-        self.admit(outputs)
+        self.check_rows(outputs)
         for chunk in self._pending.push(outputs.only(self.inputs)):
-            self.absorb(chunk)
+            self.add_chunk(chunk)
         return self
 
     def compute(self) -> float:
-        """Return the number for all rows seen; the state stays as it is."""
-        value = float(self.finish(self.statistics()))
-        if math.isnan(value) or value == math.inf:
-            raise GdscoreError(
-                f"`{self.name}` is not finite ({value}): the numbers given are too large to compute with"
-            )
-        message = self.caution()
+        """Return the number for all rows seen, with a warning where it needs one; the state stays as it is."""
+        value = self.finish(self.statistics())
+        message = self.warning()
         if message:
             warnings.warn(f"{self.name}: {message}", GdscoreWarning, stacklevel=2)
         return value
 
+    def finish(self, stats: HostStats) -> float:
+        """Return the number that `statistics` give, without warnings; one that is not finite is an error."""
+        try:
+            with np.errstate(all="ignore"):
+                value = float(self.result(stats))
+        except (np.linalg.LinAlgError, OverflowError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise GdscoreError(self.overflow_message())
+        return value
+
+    def overflow_message(self) -> str:
+        """Error for numbers that are finite, but too large for the sums and products of the score."""
+        named = "` or `".join(sorted(self.inputs - {"labels"}))
+        return (
+            f"`{self.name}` cannot be computed: values of `{named}` are so large that sums or products of them "
+            "overflow; look for exploding activations, or divide the values by a constant in reference and target"
+        )
+
     def merge(self, other: Score) -> Score:
         """Take in the rows another score of the same options and fit has seen; ``other`` stays as it is."""
         self._check_mergeable(other)
+        if other._layout is not None:
+            self._layout = other._layout.joined(self._layout)
         if not other.n_rows:
             return self
         if other._stats is not None:
@@ -180,10 +213,9 @@ class Score:
         rest = other._pending.rest()
         if rest is not None:
             self._merge_rest(rest)
-        flags = [s._first_unsound() for s in (self, other)]
+        flags = [s._first_invalid() for s in (self, other)]
         bad = [f for f in flags if f is not None]
-        self._unsound = np.asarray(min(bad)) if bad else None
-        self._shape = self._shape or dict(other._shape)
+        self._invalid = np.asarray(min(bad)) if bad else None
         self._counted += other.n_rows
         self._chunks += other._chunks
         return self
@@ -191,29 +223,36 @@ class Score:
     def state_dict(self) -> dict[str, Any]:
         """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
         parts: dict[str, Mapping[str, Any]] = {
-            "shape": self._shape,
+            "shape": self._counts,
             "reference_shape": self.reference_shape,
             "learned": {key: getattr(self, key) for key in self.learned if self.fitted},
             "stats": {key: arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
             **{label: rows.to_numpy().arrays for label, rows in self._kept_rows().items() if rows is not None},
         }
-        bad = self._first_unsound()
-        return SavedScore(self.name, self.options, self._counted, self._chunks, bad, parts).flat()
+        names = self._layout.arrays if self._layout else frozenset()
+        saved = SavedScore(
+            self.name, self.options, self._counted, self._chunks, self._first_invalid(), frozenset(names), parts
+        )
+        return saved.flat()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Score:
         """Go on from a saved state of the same name and options; nothing changes when it is another."""
         saved = SavedScore.read(state)
         saved.check_belongs_to(self.name, self.options, self.learned)
         parts = saved.parts
-        with whole():
-            kept = {k: Outputs(**v) for k, v in parts.items() if k in ("pending", "pool")}
+        with refuse_damaged():
+            kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
+            layout = Layout(saved.arrays, dict(parts["shape"])) if saved.arrays else None
+            learned, stats = saved.numbers("learned"), saved.numbers("stats")
+            _check_restored(self, saved, layout, learned, stats, kept)
         self.reset()
-        for entry, value in parts.get("learned", {}).items():
+        for entry, value in learned.items():
             setattr(self, entry, value)
-        self._stats = {k: np.asarray(v) for k, v in parts["stats"].items()} if "stats" in parts else None
-        self._shape, self.reference_shape = dict(parts["shape"]), dict(parts["reference_shape"])
+        self._stats = stats or None
+        self._layout = layout
+        self.reference_shape = dict(parts["reference_shape"])
         self._counted, self._chunks = saved.rows, saved.chunks
-        self._unsound = None if saved.unsound is None else np.asarray(saved.unsound)
+        self._invalid = None if saved.invalid is None else np.asarray(saved.invalid)
         self._restore_rows(kept)
         return self
 
@@ -223,39 +262,40 @@ class Score:
 
     # -- how it works ---------------------------------------------------------------------------------------
 
-    def admit(self, outputs: Outputs) -> None:
+    def check_rows(self, outputs: Outputs) -> None:
         """Check that rows fit this score and those before them; nothing changes when they do not."""
         if not isinstance(outputs, Outputs):
-            raise GdscoreError(f"Expected `gdscore.Outputs`, but got {type(outputs).__name__}")
+            raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
         missing = sorted(self.inputs - outputs.has)
         if missing:
             raise GdscoreError(
-                f"`{self.name}` needs `{'`, `'.join(missing)}`, but the outputs hold only {', '.join(outputs.arrays)}"
+                f"`{self.name}` needs `{'`, `'.join(missing)}`, but the outputs hold only "
+                f"{', '.join(outputs.arrays)}. {how_to_get(missing)}"
             )
         if not self.fitted:
             labelled = "labelled " if "labels" in self.reference_inputs else ""
             raise GdscoreError(
                 f"`{self.name}` needs {labelled}reference data: call fit(reference) first, or pass reference="
             )
-        shape = checked_shape(outputs, self.inputs, self.reference_shape, self._shape)
-        self._names = checked_names(outputs, self.inputs, self._names)
-        self._shape = shape
+        layout = Layout.of(outputs, self.inputs)
+        layout.check_reference(self.reference_shape)
+        self._layout = layout.joined(self._layout)
 
     def compared_with_reference(self) -> list[str]:
         """Which of ``n_classes`` and ``n_features`` must be the reference's."""
         return counts_of(self.inputs & self.reference_inputs)
 
-    def absorb(self, chunk: Outputs) -> None:
-        """Add one whole chunk to the statistics."""
+    def add_chunk(self, chunk: Outputs) -> None:
+        """Add one chunk to the statistics."""
         self._add(self._measured(chunk))
         self._counted += len(chunk)
-        mark = chunk.mark_unsound(self._chunks)
+        mark = chunk.mark_invalid(self._chunks)
         if mark is not None:
-            seen = mark if self._unsound is None else arrays.like(self._unsound, mark)
-            self._unsound = arrays.namespace(mark).minimum(seen, mark)
+            seen = mark if self._invalid is None else arrays.like(self._invalid, mark)
+            self._invalid = arrays.namespace(mark).minimum(seen, mark)
         self._chunks += 1
 
-    def adopt_rest(self, rest: Outputs | None) -> None:
+    def take_rest(self, rest: Outputs | None) -> None:
         """Take over the end of a stream that was cut into chunks elsewhere."""
         if rest is not None:
             self._pending.adopt(rest)
@@ -267,7 +307,8 @@ class Score:
     def _added(self, stats: Stats | None, more: Stats) -> Stats:
         if stats is None:
             return more
-        return self.combine({k: arrays.like(v, more[k]) for k, v in stats.items()}, more)
+        other = next(iter(more.values()))
+        return self.combine({k: arrays.like(v, more.get(k, other)) for k, v in stats.items()}, more)
 
     def _add(self, more: Stats) -> None:
         self._stats = self._added(self._stats, more)
@@ -276,8 +317,9 @@ class Score:
         """Statistics of all rows seen, on the host: what `finish` makes the number of."""
         if not self.n_rows:
             raise GdscoreError(f"`{self.name}` has seen no rows: call update before compute")
-        self._raise_if_unsound()
-        stats = self._with_kept_rows(self._stats)
+        self._raise_if_invalid()
+        with np.errstate(all="ignore"):
+            stats = self.summarise(self._with_kept_rows(self._stats))
         return {k: arrays.to_numpy(v) for k, v in stats.items()}
 
     def _with_kept_rows(self, stats: Stats | None) -> Stats:
@@ -297,23 +339,27 @@ class Score:
         if "pending" in kept:
             self._pending.adopt(kept["pending"])
 
-    def _first_unsound(self) -> int | None:
+    def _first_invalid(self) -> int | None:
         """Number of the first chunk with values that cannot be used."""
-        if self._unsound is not None and (number := int(arrays.to_numpy(self._unsound))) != 2**31 - 1:
+        if self._invalid is not None and (number := int(arrays.to_numpy(self._invalid))) != 2**31 - 1:
             return number
         rest = self._pending.rest()
-        return self._chunks if rest is not None and rest.sound is not None and not bool(rest.sound) else None
+        return self._chunks if rest is not None and rest.valid is not None and not bool(rest.valid) else None
 
-    def _raise_if_unsound(self) -> None:
-        bad = self._first_unsound()
+    def _raise_if_invalid(self) -> None:
+        bad = self._first_invalid()
         if bad is not None:
             start = bad * self.chunk_rows
             raise GdscoreError(
                 f"Expected finite numbers and labels in range, but rows {start} to {start + self.chunk_rows - 1} of "
-                f"those given to `{self.name}` hold NaN, Inf or a label that is no class"
+                f"those given to `{self.name}` hold NaN, Inf, a label that is no class, or probabilities as `logits`"
             )
 
     def _check_mergeable(self, other: Score) -> None:
+        if other is self:
+            raise GdscoreError(
+                f"Expected another `{self.name}` to merge, but got the same one: its rows would count twice"
+            )
         if type(other) is not type(self):
             raise GdscoreError(f"Expected another `{self.name}` to merge, but got {type(other).__name__}")
         if self.options != other.options:
@@ -322,11 +368,36 @@ class Score:
             here, there = getattr(self, name, None), getattr(other, name, None)
             if not np.array_equal(np.asarray(here), np.asarray(there)):
                 raise GdscoreError(f"Expected scores fitted on the same reference to merge, but `{name}` differs")
-        for what, seen in self._shape.items():
-            if other.n_rows and other._shape.get(what) != seen:
-                raise GdscoreError(f"Expected equal {what} to merge, but got {seen} and {other._shape.get(what)}")
+        if self._layout is not None and other._layout is not None:
+            other._layout.check_mergeable(self._layout)
 
 
 def option_names(cls: type[Score]) -> list[str]:
     """Names of a score's options: the parameters of its constructor."""
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def _check_restored(
+    score: Score,
+    saved: SavedScore,
+    layout: Layout | None,
+    learned: Mapping[str, Any],
+    stats: Mapping[str, Any],
+    kept: Mapping[str, Outputs],
+) -> None:
+    """Refuse parts of a state that do not fit together."""
+    rows = saved.rows or bool(kept)
+    if learned or (rows and score.learned):
+        check_axes(learned, score.learned, saved.parts["reference_shape"])
+    if rows and (layout is None or set(layout.counts) != set(counts_of(score.inputs))):
+        raise ValueError(f"rows of {sorted(saved.arrays)} with {sorted(saved.parts['shape'])}")
+    for part in kept.values():
+        if Layout.of(part, score.inputs)[:2] != (layout and layout[:2]):
+            raise ValueError(f"rows of {sorted(part.arrays)}")
+    if "pending" in kept and len(kept["pending"]) >= score.chunk_rows:
+        raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
+    if saved.rows and not stats and "pool" not in kept:
+        raise ValueError(f"{saved.rows} rows without statistics")
+    allowed = [axes for axes in score.stat_axes() if set(axes) == set(stats)] or score.stat_axes()
+    if stats and allowed:
+        check_axes(stats, allowed[0], layout.counts if layout else {})

@@ -1,4 +1,4 @@
-"""The short way: one score, or all that the data allow, in one pass."""
+"""`score` and `score_all`: one score, or all that the data allow, in one pass."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gdscore.errors import GdscoreError
+from gdscore._stream import stream
+from gdscore.errors import GdscoreError, shown
 from gdscore.outputs import Outputs
-from gdscore.scores._fitting import fit_together
-from gdscore.scores._rechunk import Rechunker, stream
 from gdscore.scores.base import Score
 from gdscore.scores.registry import create_score, list_scores
+from gdscore.scores.together import fit_together, run_together
 
 __all__ = ["ScoreTable", "score", "score_all"]
 
@@ -31,9 +31,9 @@ def score(
     name : str
         Name of the score, see `list_scores`.
     outputs : Outputs or iterable of Outputs
-        What the classifier said.
+        Outputs of the target.
     reference : Outputs or iterable of Outputs, optional
-        Validation outputs, labelled where the score needs labels; ignored by scores that need none.
+        Outputs of the reference, labelled where the score needs labels; ignored by scores that need none.
     **options
         Options of the score.
 
@@ -71,29 +71,27 @@ def score_all(
     Parameters
     ----------
     outputs : Outputs or iterable of Outputs
-        What the classifier said about the target rows.
+        Outputs of the target.
     reference : Outputs or iterable of Outputs, optional
-        Validation outputs, labelled if possible.
+        Outputs of the reference, labelled if possible.
     scores : iterable of names, or mapping of names to options, optional
         Scores to compute; all by default.
 
     Returns
     -------
     ScoreTable
-        A dict of the numbers; its attribute ``skipped`` says why others are not there.
+        A dict of the numbers; its attribute ``skipped`` has the reason why each of the others is missing.
 
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> table = gdscore.score_all(gdscore.Outputs(logits=np.eye(4).repeat(10, axis=0)))
+    >>> table = gdscore.score_all(gdscore.Outputs(logits=2 * np.eye(4).repeat(10, axis=0)))
     >>> sorted(table)
     ['confscore', 'entropy', 'mano', 'nuclear']
     >>> table.skipped["gdscore"]
     'needs features'
     """
-    wanted = list_scores() if scores is None else [scores] if isinstance(scores, str) else scores
-    options = wanted if isinstance(wanted, Mapping) else {name: {} for name in wanted}
-    made = {name: create_score(name, **(chosen or {})) for name, chosen in options.items()}
+    made = {name: create_score(name, **chosen) for name, chosen in _chosen(scores).items()}
     target, has = _peek(outputs, "outputs")
     reference_has: frozenset[str] | None = None
     if reference is not None:
@@ -112,6 +110,23 @@ def score_all(
     return ScoreTable(values, skipped)
 
 
+def _chosen(scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
+    """Options by name of what was asked for; all scores by default."""
+    expected = "Expected `scores` to be names, or a mapping of names to options"
+    wanted = list_scores() if scores is None else [scores] if isinstance(scores, str) else scores
+    if not isinstance(wanted, Iterable):
+        raise GdscoreError(f"{expected}, but got {shown(scores)}")
+    pairs = list(wanted.items()) if isinstance(wanted, Mapping) else [(name, {}) for name in wanted]
+    if not pairs:
+        raise GdscoreError(f"{expected}, but got none")
+    for name, options in pairs:
+        if not isinstance(name, str) or not (options is None or isinstance(options, Mapping)):
+            raise GdscoreError(f"{expected}, but got {shown(name)} with options {shown(options)}")
+        if any(not isinstance(option, str) for option in options or ()):
+            raise GdscoreError(f"Expected the options of `{name}` by name, but got {shown(options)}")
+    return {name: options or {} for name, options in pairs}
+
+
 def _peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Outputs], frozenset[str]]:
     parts = stream(data, what)
     first = next(parts)
@@ -121,31 +136,10 @@ def _peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Output
 def _missing(score: Score, has: frozenset[str], reference_has: frozenset[str] | None) -> str:
     absent = sorted(score.inputs - has)
     if "network" in absent:
-        return f"needs the network itself: gdscore.models.{score.name}"
+        return f"needs the network: gdscore.models.{score.name}"
     words = [", ".join(absent)] if absent else []
     if score.reference_inputs and reference_has is None:
         words.append("labelled reference data" if "labels" in score.reference_inputs else "reference data")
     elif reference_has is not None and score.reference_inputs - reference_has:
         words.append(f"{', '.join(sorted(score.reference_inputs - reference_has))} of the reference")
     return f"needs {' and '.join(words)}" if words else ""
-
-
-def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
-    """Feed all scores; those that work on chunks of one size share the chunks and what is derived from them."""
-    groups = [[s for s in scores if s.chunk_rows == rows] for rows in sorted({s.chunk_rows for s in scores})]
-    cutters = [Rechunker(group[0].chunk_rows) for group in groups]
-    inputs = [frozenset().union(*(s.inputs for s in group)) for group in groups]
-    admitted: object = None
-    for part in target:
-        shape = (part.has, part.n_classes, part.n_features)
-        if shape != admitted:
-            for s in scores:
-                s.admit(part)
-            admitted = shape
-        for group, cutter, needed in zip(groups, cutters, inputs, strict=True):
-            for chunk in cutter.push(part.only(needed)):
-                for s in group:
-                    s.absorb(chunk)
-    for group, cutter in zip(groups, cutters, strict=True):
-        for s in group:
-            s.adopt_rest(cutter.rest())

@@ -23,6 +23,8 @@ class ConfScore(MeanScore):
     0.749938
     """
 
+    formula = "mean over rows of max_k S_k, with S = softmax(logits)"
+
     def row_values(self, chunk: Outputs) -> Array:
-        """Confidence of each row."""
+        """Confidence of each row, computed by `gdscore._softmax.Softmax`."""
         return chunk.confidence

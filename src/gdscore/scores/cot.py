@@ -17,9 +17,47 @@ from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
-__all__ = ["COT"]
+__all__ = ["COT", "class_counts", "mix_of_rows"]
 
 PUBLISHED_BATCH = 10_000
+
+
+def class_counts(labels: NDArray[Any], n_classes: int) -> NDArray[np.float64]:
+    """Rows of each true class, shape (K,).
+
+    Examples
+    --------
+    >>> class_counts(np.array([0, 2, 2]), 4).tolist()
+    [1.0, 0.0, 2.0, 0.0]
+    """
+    return np.bincount(labels, minlength=n_classes).astype(np.float64)
+
+
+def mix_of_rows(class_weights: NDArray[Any], rows: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Class mix that so many rows can have, as the released code makes it: rounded down, the remainder drawn.
+
+    Parameters
+    ----------
+    class_weights : array of shape (K,)
+        Share of each class.
+    rows : int
+        Rows to deal out.
+    rng : numpy.random.Generator
+        Draws the classes of the remaining rows.
+
+    Returns
+    -------
+    array of shape (K,)
+        Multiples of 1/rows that sum to 1.
+
+    Examples
+    --------
+    >>> mix_of_rows(np.array([0.25, 0.75]), 8, np.random.default_rng(0)).tolist()
+    [0.25, 0.75]
+    """
+    counts = np.floor(class_weights * rows + 1e-9)
+    counts += rng.multinomial(rows - int(counts.sum()), class_weights)
+    return np.asarray(counts / rows)
 
 
 @register_score("cot")
@@ -41,20 +79,21 @@ class COT(SampleScore):
     seed : int, default 0
         Of the published variant's draws.
     variant : str, default "default"
-        ``published``: q is rounded down to whole rows and the remainder drawn from q; above 10,000 rows the mean over
-        ⌈m/10000⌉ samples of 10,000 rows drawn with replacement. Keeps all distinct rows.
+        ``published``: q is rounded down to multiples of 1/m and the remainder drawn from q; above 10,000 rows the mean
+        over ⌈m/10000⌉ samples of 10,000 rows drawn with replacement. Keeps all distinct rows.
 
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> val = gdscore.Outputs(logits=np.eye(4), labels=np.array([0, 1, 2, 3]))
+    >>> val = gdscore.Outputs(logits=2 * np.eye(4), labels=np.array([0, 1, 2, 3]))
     >>> one_sided = gdscore.Outputs(logits=np.array([[9.0, 0, 0, 0]] * 40))
     >>> round(gdscore.score("cot", one_sided, reference=val), 3)
     0.75
     """
 
+    formula = "least cost of moving the rows of S to class vertices e_k in the reference's class mix, cost 1 - S_k"
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar[tuple[str, ...]] = ("class_weights_",)
+    learned: ClassVar = {"class_weights_": "K"}
     higher_is_better = False
 
     def __init__(self, *, k: int = 10_000, solver: str = "auto", seed: int = 0, variant: str = "default") -> None:
@@ -67,13 +106,13 @@ class COT(SampleScore):
 
     def measure_reference(self, chunk: Outputs) -> Stats:
         """Rows of each class."""
-        return {"class_counts": class_counts(chunk)}
+        return {"class_counts": class_counts(arrays.to_numpy(chunk.labels), chunk.logits.shape[1])}
 
     def learn(self, stats: HostStats) -> None:
         """Share of each class."""
         self.class_weights_ = stats["class_counts"] / stats["class_counts"].sum()
 
-    def finish(self, stats: HostStats) -> float:
+    def result(self, stats: HostStats) -> float:
         """Cost of the best transport."""
         return float(np.mean([plan.cost for plan, _, _ in self._plans(stats)]))
 
@@ -85,11 +124,11 @@ class COT(SampleScore):
             return [self._transport(rows, counts, self.class_weights_)]
         rng = np.random.default_rng(self.seed)
         if total <= PUBLISHED_BATCH:
-            return [self._transport(rows, counts, self._whole_rows(total, rng))]
+            return [self._transport(rows, counts, mix_of_rows(self.class_weights_, total, rng))]
         plans = []
         for _ in range(math.ceil(total / PUBLISHED_BATCH)):
             drawn = rng.multinomial(PUBLISHED_BATCH, counts / total)
-            weights = self._whole_rows(PUBLISHED_BATCH, rng)
+            weights = mix_of_rows(self.class_weights_, PUBLISHED_BATCH, rng)
             plans.append(self._transport(rows[drawn > 0], drawn[drawn > 0].astype(np.float64), weights))
         return plans
 
@@ -98,16 +137,6 @@ class COT(SampleScore):
     ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
         return solved(rows, weights, class_weights, self.solver), rows, weights
 
-    def _whole_rows(self, rows: int, rng: np.random.Generator) -> NDArray[Any]:
-        counts = np.floor(self.class_weights_ * rows + 1e-9)
-        counts += rng.multinomial(rows - int(counts.sum()), self.class_weights_)
-        return np.asarray(counts / rows)
-
-    def caution(self) -> str | None:
+    def warning(self) -> str | None:
         """Few rows for the number of classes."""
         return few_rows_for_classes(self.n_rows, self.n_classes)
-
-
-def class_counts(chunk: Outputs) -> NDArray[Any]:
-    """Rows of each true class, on the host."""
-    return np.bincount(arrays.to_numpy(chunk.labels), minlength=chunk.logits.shape[1]).astype(np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,49 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import bottom_k, sample_of
-from gdscore.scores._threshold import error_threshold
 from gdscore.scores._transport import Transport
+from gdscore.scores.atc import error_threshold
 from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.cot import COT, class_counts
 from gdscore.scores.registry import register_score
 
-__all__ = ["COTT"]
+__all__ = ["COTT", "transport_scores"]
+
+
+def transport_scores(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    r"""Minus the transport cost of each row, S_{i k(i)} − 1, and how often it occurs.
+
+    k(i) is the class that takes most of row i. A row that occurs several times is split as the plan splits it, each
+    share with the cost of its own class.
+
+    Parameters
+    ----------
+    plan : Transport
+        Solved for the rows and counts below.
+    rows : array of shape (m, K)
+        Probabilities S.
+    counts : array of shape (m,)
+        How often each row occurs.
+
+    Returns
+    -------
+    scores, weights : arrays of equal length
+        Cheaper rows have larger scores; weights sum to the number of rows.
+
+    Examples
+    --------
+    >>> from gdscore.scores._transport import solve
+    >>> S = np.array([[0.9, 0.1], [0.6, 0.4]])
+    >>> scores, weights = transport_scores(solve(S, np.ones(2), np.array([0.5, 0.5])), S, np.ones(2))
+    >>> scores.round(3).tolist(), weights.tolist()
+    ([-0.1, -0.6], [1.0, 1.0])
+    """
+    single = np.flatnonzero(counts == 1)
+    several = counts[plan.rows] != 1
+    where = np.concatenate([single, plan.rows[several]])
+    match = np.concatenate([plan.match[single], plan.classes[several]])
+    weights = np.concatenate([np.ones(len(single)), plan.mass[several] * counts.sum()])
+    return np.asarray(rows[where, match].astype(np.float64) - 1.0), weights
 
 
 @register_score("cott")
@@ -45,13 +81,18 @@ class COTT(COT):
     0.75
     """
 
-    learned = ("class_weights_", "threshold_")
+    formula = "share of rows whose transport cost in COT's plan is at most t, learned on the reference"
+    learned: ClassVar = {"class_weights_": "K", "threshold_": ""}
     higher_is_better = True
 
     def measure_reference(self, chunk: Outputs) -> Stats:
         """Rows of each class, errors, and a sample of the rows."""
         errors = np.asarray(np.sum(~arrays.to_numpy(chunk.correct)))
-        return {"class_counts": class_counts(chunk), "errors": errors, **sample_of(chunk)}
+        return {
+            "class_counts": class_counts(arrays.to_numpy(chunk.labels), chunk.logits.shape[1]),
+            "errors": errors,
+            **sample_of(chunk),
+        }
 
     def combine_reference(self, first: Stats, second: Stats) -> Stats:
         """Sums, and the sample of the union."""
@@ -68,30 +109,17 @@ class COTT(COT):
         super().learn(stats)
         plan, rows, counts = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()
-        cheapness, weights = _cheapness(plan, rows, counts)
+        scores, weights = transport_scores(plan, rows, counts)
         if self.variant == "published":
             wrong = round(error * weights.sum())
-            self.threshold_ = float(np.sort(np.repeat(cheapness, np.rint(weights).astype(int)))[wrong - 1])
+            self.threshold_ = float(np.sort(np.repeat(scores, np.rint(weights).astype(int)))[wrong - 1])
         else:
-            self.threshold_ = error_threshold(cheapness, error, weights)
+            self.threshold_ = error_threshold(scores, error, weights)
 
-    def finish(self, stats: HostStats) -> float:
+    def result(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
         shares = []
         for plan, rows, counts in self._plans(stats):
-            cheapness, weights = _cheapness(plan, rows, counts)
-            shares.append(weights[cheapness >= self.threshold_].sum() / weights.sum())
+            scores, weights = transport_scores(plan, rows, counts)
+            shares.append(weights[scores >= self.threshold_].sum() / weights.sum())
         return float(np.mean(shares))
-
-
-def _cheapness(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Minus the transport cost of each row, and how often it occurs.
-
-    A row goes where most of it goes. One that occurs several times goes where its copies go, each share by itself.
-    """
-    once = np.flatnonzero(counts == 1)
-    several = counts[plan.rows] != 1
-    where = np.concatenate([once, plan.rows[several]])
-    match = np.concatenate([plan.match[once], plan.classes[several]])
-    weights = np.concatenate([np.ones(len(once)), plan.mass[several] * counts.sum()])
-    return np.asarray(rows[where, match].astype(np.float64) - 1.0), weights

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._options import choice
@@ -13,7 +17,37 @@ from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
-__all__ = ["Dispersion"]
+__all__ = ["Dispersion", "between_class_variance"]
+
+
+def between_class_variance(sums: NDArray[Any], counts: NDArray[Any]) -> float:
+    r"""Sum over classes of the squared distance of the class mean from the overall mean, times the rows of the class.
+
+    .. math:: \sum_k m_k \|\mu_k - \mu\|^2
+
+    Parameters
+    ----------
+    sums : float64 array of shape (K, D)
+        Sum of the features of the rows of each class.
+    counts : array of shape (K,)
+        Rows of each class; classes without rows are left out.
+
+    Returns
+    -------
+    float
+        Not divided by anything; 0 where the means differ by no more than rounding.
+
+    Examples
+    --------
+    >>> between_class_variance(np.array([[2.0], [-2.0]]), np.array([2, 2]))
+    4.0
+    """
+    predicted = counts > 0
+    means = sums[predicted] / counts[predicted, None]
+    distance = np.square(means - sums.sum(axis=0) / counts.sum()).sum(axis=1)
+    between = float(counts[predicted] @ distance)
+    rounding = 1e-24 * float(counts[predicted] @ np.square(means).sum(axis=1))
+    return between if between > rounding or not np.isfinite(between) else 0.0
 
 
 @register_score("dispersion")
@@ -33,11 +67,12 @@ class Dispersion(Score):
     Examples
     --------
     >>> import numpy as np, gdscore
-    >>> out = gdscore.Outputs(logits=np.tile(np.eye(2), (10, 1)), features=np.tile([[1.0], [-1.0]], (10, 1)))
+    >>> out = gdscore.Outputs(logits=2 * np.tile(np.eye(2), (10, 1)), features=np.tile([[1.0], [-1.0]], (10, 1)))
     >>> gdscore.score("dispersion", out)
     0.0
     """
 
+    formula = "ln of (sum_k m_k * ||mean_k - mean||^2 / (m * (K - 1))), classes k by prediction"
     inputs = frozenset({"logits", "features"})
 
     def __init__(self, *, variant: str = "default") -> None:
@@ -51,26 +86,26 @@ class Dispersion(Score):
         ones = arrays.namespace(chunk.features).ones_like(chunk.features[:, :1])
         return {"sums": sums, "counts": sums_by_class(ones, predicted, classes)[:, 0]}
 
-    def finish(self, stats: HostStats) -> float:
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """Sums and rows of the classes."""
+        return [{"sums": "KD", "counts": "K"}]
+
+    def result(self, stats: HostStats) -> float:
         """Log of the mean squared distance of class means from the overall mean."""
-        counts, sums = stats["counts"], stats["sums"]
-        predicted = counts > 0
-        if predicted.sum() < 2:
+        counts = stats["counts"]
+        predicted = int((counts > 0).sum())
+        if predicted < 2:
             raise GdscoreError(
                 f"`dispersion` needs at least two predicted classes, but all {self.n_rows} rows are predicted as class "
-                f"{int(np.argmax(predicted))}: there is nothing between classes to measure"
+                f"{int(np.argmax(counts > 0))}: there is nothing between classes to measure"
             )
-        rows = counts.sum()
-        means = sums[predicted] / counts[predicted, None]
-        distance = np.square(means - sums.sum(axis=0) / rows).sum(axis=1)
-        between = float(counts[predicted] @ distance)
-        # What rounding alone leaves between equal means is nothing.
-        if between <= 1e-24 * float(counts[predicted] @ np.square(means).sum(axis=1)):
+        between = between_class_variance(stats["sums"], counts)
+        if between == 0:
             raise GdscoreError("`dispersion` needs features that differ between predicted classes, but they do not")
         if self.variant == "published":
-            return float(np.log(between / (predicted.sum() - 1)))
-        return float(np.log(between / (rows * (len(counts) - 1))))
+            return float(np.log(between / (predicted - 1)))
+        return float(np.log(between / (counts.sum() * (len(counts) - 1))))
 
-    def caution(self) -> str | None:
+    def warning(self) -> str | None:
         """Few rows for the number of classes."""
         return few_rows_for_classes(self.n_rows, self.n_classes)

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from gdscore._arrays import Array
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.means import MeanScore, mean_stats
 from gdscore.scores.registry import register_score
 
-__all__ = ["DoC"]
+__all__ = ["DoC", "difference_of_confidences"]
+
+
+def difference_of_confidences(
+    reference_accuracy: float, reference_confidence: float, target_confidence: float
+) -> float:
+    r"""Accuracy on the target if it falls as much as the mean confidence.
+
+    .. math:: \mathrm{acc}_{reference} - (\overline c_{reference} - \overline c_{target})
+
+    Parameters
+    ----------
+    reference_accuracy, reference_confidence : float
+        Accuracy and mean confidence on the reference.
+    target_confidence : float
+        Mean confidence on the target.
+
+    Examples
+    --------
+    >>> round(difference_of_confidences(0.9, 0.95, 0.8), 6)
+    0.75
+    """
+    return reference_accuracy - (reference_confidence - target_confidence)
 
 
 @register_score("doc")
 class DoC(MeanScore):
     r"""Reference accuracy less the fall in mean confidence (Guillory et al., ICCV 2021): an accuracy.
 
-    .. math:: \mathrm{acc}_s - \big(\overline{c}_s - \overline{c}_t\big)
+    .. math:: \mathrm{acc}_{reference} - \big(\overline{c}_{reference} - \overline{c}_{target}\big)
 
     Not clipped to [0, 1].
 
@@ -27,8 +51,9 @@ class DoC(MeanScore):
     0.75
     """
 
+    formula = "reference accuracy - (mean confidence on the reference - mean confidence on the target)"
     reference_inputs = frozenset({"logits", "labels"})
-    learned = ("reference_accuracy_", "reference_confidence_")
+    learned: ClassVar = {"reference_accuracy_": "", "reference_confidence_": ""}
 
     def measure_reference(self, chunk: Outputs) -> Stats:
         """Sums of confidence and of correctness."""
@@ -44,6 +69,6 @@ class DoC(MeanScore):
         """Confidence of each row."""
         return chunk.confidence
 
-    def finish(self, stats: HostStats) -> float:
+    def result(self, stats: HostStats) -> float:
         """Reference accuracy moved by the difference of the mean confidences."""
-        return self.reference_accuracy_ - (self.reference_confidence_ - super().finish(stats))
+        return difference_of_confidences(self.reference_accuracy_, self.reference_confidence_, super().result(stats))

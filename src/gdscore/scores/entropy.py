@@ -23,8 +23,9 @@ class Entropy(MeanScore):
     1.386294
     """
 
+    formula = "mean over rows of -sum_k S_k ln S_k, with S = softmax(logits)"
     higher_is_better = False
 
     def row_values(self, chunk: Outputs) -> Array:
-        """Entropy of each row."""
+        """Entropy of each row, computed by `gdscore._softmax.Softmax`."""
         return chunk.entropy

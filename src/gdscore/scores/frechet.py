@@ -1,30 +1,144 @@
-"""Fréchet: distance of the features of target and reference."""
+"""Fréchet: distance of the features of target and reference.
+
+Requirements met here:
+
+- products and eigenvalues are float64 also for float32 features: their rounding would be taken for variance;
+- the root of the reference's covariance is computed at `fit`, not for each target;
+- of fewer rows than features the centred rows are kept, not their D×D moment, and the small Gram matrix is decomposed;
+- eigenvalues are computed where the features are, on the host only where the device has no float64.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._arrays import namespace
+from gdscore._arrays import Array, namespace
 from gdscore._options import boolean
+from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram, mirrored
-from gdscore.scores._rechunk import CHUNK_ROWS
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
-__all__ = ["Frechet"]
+__all__ = ["Frechet", "contrasts", "covariance_root", "cross_trace", "frechet_distance"]
+
+
+def frechet_distance(
+    between: float, reference_trace: float, target_trace: float, cross: float, *, squared: bool = True
+) -> float:
+    r"""Fréchet distance of two Gaussians, from the traces that make it up.
+
+    .. math:: \|\mu_r-\mu_t\|^2 + \operatorname{Tr}\Sigma_r + \operatorname{Tr}\Sigma_t
+              - 2 \operatorname{Tr}(\Sigma_r\Sigma_t)^{1/2}
+
+    Parameters
+    ----------
+    between : float
+        Squared distance of the means.
+    reference_trace, target_trace : float
+        Traces of the covariances.
+    cross : float
+        Trace of the root of their product, see `cross_trace`.
+    squared : bool
+        False takes the distance of the means without its square.
+
+    Examples
+    --------
+    >>> frechet_distance(9.0, 4.0, 1.0, 2.0), frechet_distance(9.0, 4.0, 1.0, 2.0, squared=False)
+    (10.0, 4.0)
+    """
+    return (between if squared else float(np.sqrt(between))) + max(reference_trace + target_trace - 2 * cross, 0.0)
+
+
+def covariance_root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Root R of a covariance, R Rᵀ = Σ.
+
+    Parameters
+    ----------
+    covariance : float64 array of shape (D, D)
+        Symmetric and positive semi-definite up to rounding.
+
+    Returns
+    -------
+    float64 array of shape (D, D)
+        The Cholesky factor; by eigenvectors where Σ has not full rank.
+
+    Examples
+    --------
+    >>> covariance_root(np.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    try:
+        return np.linalg.cholesky(covariance).astype(np.float64, copy=False)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
+
+
+def cross_trace(factor: Array) -> float:
+    r"""Trace of the root of Σ_r Σ_t = R Rᵀ Fᵀ F from the matrix F R, where R and F are roots of the covariances.
+
+    .. math:: \operatorname{Tr}(\Sigma_r\Sigma_t)^{1/2} = \sum_i \sqrt{\lambda_i\big((FR)(FR)^\top\big)}
+
+    Parameters
+    ----------
+    factor : float64 array of shape (n, r)
+        F R; the smaller of its two Gram matrices is decomposed.
+
+    Examples
+    --------
+    >>> cross_trace(np.array([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]))
+    5.0
+    """
+    gram = factor @ factor.T if factor.shape[0] <= factor.shape[1] else factor.T @ factor
+    return _root_trace(gram)
+
+
+def contrasts(centred: Array) -> Array:
+    """Reflect the first of n rows that sum to 0 into the others: n − 1 rows with the same Gram matrix.
+
+    The Gram matrix of the n rows has an eigenvalue 0, of which rounding leaves something whose root would count.
+
+    Parameters
+    ----------
+    centred : float64 array of shape (n, D)
+        Rows that sum to 0.
+
+    Returns
+    -------
+    float64 array of shape (n − 1, D)
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 2.0], [-3.0, 0.0], [2.0, -2.0]])
+    >>> (contrasts(x).T @ contrasts(x)).round(9).tolist(), (x.T @ x).tolist()
+    ([[14.0, -2.0], [-2.0, 8.0]], [[14.0, -2.0], [-2.0, 8.0]])
+    """
+    rows = centred.shape[0]
+    return centred[1:] + centred[0] / (rows**0.5 - 1 if rows > 1 else 1.0)
+
+
+def _root_trace(gram: Array) -> float:
+    """Sum of the roots of the eigenvalues of a symmetric matrix.
+
+    Small eigenvalues are kept: in spectra of many orders of magnitude they are exact, and where they are rounding all
+    of them together stay below 1e-7 of the sum.
+    """
+    values = arrays.to_numpy(namespace(gram).linalg.eigvalsh(gram))
+    return float(np.sqrt(np.clip(values, 0, None)).sum())
 
 
 @register_score("frechet")
 class Frechet(Score):
     r"""Fréchet distance of Gaussians fitted to reference and target features (Deng and Zheng, CVPR 2021).
 
-    .. math:: \|\mu_s-\mu_t\|^2 + \operatorname{Tr}\big(\Sigma_s + \Sigma_t - 2(\Sigma_s\Sigma_t)^{1/2}\big)
+    .. math:: \|\mu_r-\mu_t\|^2 + \operatorname{Tr}\big(\Sigma_r + \Sigma_t - 2(\Sigma_r\Sigma_t)^{1/2}\big)
 
     Falls with accuracy. Covariances are unbiased (divided by n − 1). The number shrinks as rows are added: compare
     only sets of equal size.
@@ -45,71 +159,111 @@ class Frechet(Score):
     5.0
     """
 
+    formula = "||mean_r - mean_t||^2 + trace(C_r + C_t - 2 (C_r C_t)^(1/2)), C the covariances of the features"
     inputs = frozenset({"features"})
     reference_inputs = frozenset({"features"})
     higher_is_better = False
-    learned = ("reference_mean_", "reference_covariance_")
+    learned: ClassVar = {"reference_mean_": "D", "reference_root_": "Dr"}
     # Adding up D×D matrices costs a third of making one of 1024 rows; larger chunks do it more rarely.
     chunk_rows = 4 * CHUNK_ROWS
 
     def __init__(self, *, squared: bool = True) -> None:
         self.squared = boolean("squared", squared)
+        self._roots: dict[str, tuple[NDArray[Any], Array]] = {}
         super().__init__()
 
     def measure(self, chunk: Outputs) -> Stats:
-        """Number, mean and centred second moment of the rows."""
-        x = chunk.features
+        """Number and mean of the rows, and what their covariance is made of."""
+        x = arrays.wide(chunk.features)
         xp = namespace(x)
-        pivot = xp.mean(x, axis=0)
-        centred = x - pivot
-        # The pivot is a rounded mean; what it is off by is small enough to be measured and taken out.
-        off = arrays.wide(centred).sum(axis=0) / x.shape[0]
-        moment = arrays.wide(lower_gram(centred)) - off[:, None] * (x.shape[0] * off)[None, :]
-        return {
-            "rows": namespace(off).zeros_like(off[0]) + x.shape[0],
-            "mean": arrays.wide(pivot) + off,
-            "moment": moment,
-        }
+        mean = xp.mean(x, axis=0)
+        rows = xp.zeros_like(mean[0]) + x.shape[0]
+        return {"rows": rows, "mean": mean, **_scatter([contrasts(x - mean)])}
 
     def combine(self, first: Stats, second: Stats) -> Stats:
         """Chan's update: moments about a common mean, without the cancellation of raw second moments."""
         rows = first["rows"] + second["rows"]
         shift = second["mean"] - first["mean"]
-        weight = first["rows"] * second["rows"] / rows
-        moment = first["moment"] + second["moment"]
-        moment += shift[:, None] * (weight * shift)[None, :]
-        return {"rows": rows, "mean": first["mean"] + shift * (second["rows"] / rows), "moment": moment}
+        between = (first["rows"] * second["rows"] / rows) ** 0.5 * shift
+        stats = {"rows": rows, "mean": first["mean"] + shift * (second["rows"] / rows)}
+        factors = [s["factor"] for s in (first, second) if "factor" in s]
+        moments = [s["moment"] for s in (first, second) if "moment" in s]
+        return {**stats, **_scatter([*factors, between[None, :]], moments)}
 
     measure_reference, combine_reference = measure, combine
 
     def learn(self, stats: HostStats) -> None:
-        """Mean and covariance of the reference."""
-        self.reference_mean_, self.reference_covariance_ = _gaussian(stats, "reference")
+        """Mean of the reference, and a root of its covariance."""
+        rows = _at_least_two(stats["rows"], "reference")
+        scatter = stats["factor"] if "factor" in stats else stats["moment"]
+        if not (np.isfinite(scatter).all() and np.isfinite(stats["mean"]).all()):
+            raise GdscoreError(self.overflow_message())
+        self.reference_mean_ = stats["mean"]
+        if "factor" in stats:
+            self.reference_root_ = np.ascontiguousarray(scatter.T / np.sqrt(rows - 1))
+        else:
+            self.reference_root_ = covariance_root(mirrored(scatter) / (rows - 1))
 
-    def finish(self, stats: HostStats) -> float:
-        """Distance of the two Gaussians, by eigenvalues of a symmetric matrix rather than a matrix root."""
-        mean, covariance = _gaussian(stats, "target")
-        reference = self.reference_covariance_
-        between = float(np.square(mean - self.reference_mean_).sum())
-        values, vectors = np.linalg.eigh(reference)
-        root = vectors * np.sqrt(np.clip(values, 0, None))
-        # Eigenvalues of rootᵀ Σ_t root are those of Σ_s Σ_t.
-        cross = np.sqrt(np.clip(np.linalg.eigvalsh(root.T @ covariance @ root), 0, None)).sum()
-        within = float(np.trace(reference) + np.trace(covariance) - 2 * cross)
-        return (between if self.squared else np.sqrt(between)) + max(within, 0.0)
+    def summarise(self, stats: Stats) -> Stats:
+        """Traces of the target's covariance and of the root of the product, on the device."""
+        rows = _at_least_two(stats["rows"], "target")
+        scatter = stats["factor"] if "factor" in stats else mirrored(stats["moment"])
+        xp = namespace(scatter)
+        root = self._root_like(scatter)
+        if not bool(xp.all(xp.isfinite(scatter))):
+            raise GdscoreError(self.overflow_message())
+        if "factor" in stats:
+            trace, cross = xp.sum(scatter * scatter), cross_trace(scatter @ root)
+        else:
+            trace, cross = xp.sum(xp.linalg.diagonal(scatter)), _root_trace(root.T @ scatter @ root)
+        return {
+            "mean": stats["mean"],
+            "trace": trace / (rows - 1),
+            "cross": xp.zeros_like(trace) + cross / np.sqrt(rows - 1),
+        }
 
-    def caution(self) -> str | None:
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """The centred rows, or their moment."""
+        return [{"rows": "", "mean": "D", "factor": "nD"}, {"rows": "", "mean": "D", "moment": "DD"}]
+
+    def result(self, stats: HostStats) -> float:
+        """Distance of the two Gaussians."""
+        between = float(np.square(stats["mean"] - self.reference_mean_).sum())
+        traces = float(np.square(self.reference_root_).sum()), float(stats["trace"])
+        return frechet_distance(between, *traces, float(stats["cross"]), squared=self.squared)
+
+    def warning(self) -> str | None:
         """A covariance of fewer rows than features."""
         if self.n_rows > self.n_features:
             return None
         return (
             f"{self.n_rows} rows give a covariance of {self.n_features} features that has not full rank; the number is "
-            "larger than that of more rows of the same kind would be, so compare it only with sets of as many rows"
+            "larger than that of more rows of the same distribution would be, so compare it only with sets of as many "
+            "rows"
         )
 
+    def _root_like(self, scatter: Array) -> Array:
+        """Root of the reference on the device of the target, kept there for the next target."""
+        place = f"{arrays.library(scatter)} {arrays.device(scatter)}"
+        kept = self._roots.get(place)
+        if kept is None or kept[0] is not self.reference_root_:
+            kept = self._roots[place] = self.reference_root_, arrays.like(self.reference_root_, scatter)
+        return kept[1]
 
-def _gaussian(stats: HostStats, what: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    rows = float(stats["rows"])
-    if rows < 2:
-        raise GdscoreError(f"`frechet` needs at least 2 rows of {what} for a covariance, but got {int(rows)}")
-    return stats["mean"], mirrored(stats["moment"]) / (rows - 1)
+
+def _scatter(factors: list[Array], moments: list[Array] | None = None) -> Stats:
+    """Sum of the Gram matrices of the factors and of the moments: as one factor while that has few rows."""
+    factor = arrays.concatenate(factors)
+    if not moments and factor.shape[0] <= factor.shape[1]:
+        return {"factor": factor}
+    total = lower_gram(factor)
+    for moment in moments or []:
+        total = total + moment
+    return {"moment": total}
+
+
+def _at_least_two(rows: Any, what: str) -> float:
+    count = float(rows)
+    if count < 2:
+        raise GdscoreError(f"`frechet` needs at least 2 rows of {what} for a covariance, but got {int(count)}")
+    return count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._hashing import key_as_uint64, row_key, value_words
 from gdscore._options import boolean, choice, integer, number
+from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import _gradient as gradient
-from gdscore.scores._rechunk import CHUNK_ROWS
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
@@ -41,7 +41,7 @@ class GdScore(Score):
     tau : float, default 0.5
         Rows with a confidence above it are "confident".
     batch_size : int or None, default 128
-        Rows of a mini-batch; None for the gradient of the whole set (the paper's equation). A last, shorter
+        Rows of a mini-batch; None for the gradient of all rows (the paper's equation). A last, shorter
         mini-batch counts by its rows.
     label_rule : str, default "mixed"
         ``mixed``: the predicted class for confident rows, a random one for the others; ``pseudo``: the predicted
@@ -70,6 +70,8 @@ class GdScore(Score):
     >>> round(gdscore.score("gdscore", out, p=2, label_rule="uniform"), 4)
     0.3212
     """
+
+    formula = "mean over mini-batches b of || X_b^T (S_b - Y_b) / |b| ||_p, Y the pseudo-labels"
 
     def __init__(
         self,
@@ -109,12 +111,12 @@ class GdScore(Score):
         return super().reset()
 
     def measure(self, chunk: Outputs) -> Stats:
-        """Log-sums of the norms of the chunk's mini-batches, or its part of the whole set's gradient."""
+        """Log-sums of the norms of the chunk's mini-batches, or its part of the gradient of all rows."""
         residuals, confident = self.residuals(chunk)
         if self.batch_size is None:
-            return self._whole_set(chunk, residuals, confident)
-        whole = len(chunk) // self.batch_size * self.batch_size
-        parts = [(slice(0, whole), self.batch_size), (slice(whole, len(chunk)), len(chunk) - whole)]
+            return self._full_gradient(chunk, residuals, confident)
+        full = len(chunk) // self.batch_size * self.batch_size
+        parts = [(slice(0, full), self.batch_size), (slice(full, len(chunk)), len(chunk) - full)]
         stats = [
             self._batches(chunk, residuals, confident, rows, size) for rows, size in parts if rows.stop > rows.start
         ]
@@ -137,26 +139,42 @@ class GdScore(Score):
             stats[f"rows_{name}"] = first[f"rows_{name}"] + second[f"rows_{name}"]
         return stats
 
-    def finish(self, stats: HostStats) -> float:
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """Logarithms of the norms of the columns and of all, or the gradient of each group of rows with its scale."""
+        if self.batch_size is not None:
+            return [{"log_norms": "L", "weight": ""}]
+        groups = ("sure", "unsure") if self.loss == "entropy" else ("all",)
+        axes = {"gradient": "DK", "scale": "", "rows": ""}
+        return [{f"{what}_{group}": letters for group in groups for what, letters in axes.items()}]
+
+    def result(self, stats: HostStats) -> float:
         """Mean norm, or its logarithm."""
-        log_norm = float(self._log_norms(stats)[-1])
-        if self.log:
-            return log_norm
-        if log_norm > math.log(np.finfo(float).max):
-            raise GdscoreError(f"The norm overflows: its logarithm is {log_norm:.6g}; use log=True to get that instead")
-        return math.exp(log_norm)
+        log_norm = self._checked_logs(self._log_norms(stats)[-1:])[0]
+        return float(log_norm) if self.log else math.exp(log_norm)
 
     def compute_per_class(self) -> NDArray[Any]:
         """Mean norm of each class's column of the gradient, shape (K,): which classes the number comes from."""
-        parts = self._log_norms(self.statistics())[:-1]
-        return parts if self.log else np.exp(parts)
+        logs = self._checked_logs(self._log_norms(self.statistics())[:-1])
+        return logs if self.log else np.asarray(np.exp(logs))
 
-    def caution(self) -> str | None:
+    def _checked_logs(self, logs: NDArray[Any]) -> NDArray[Any]:
+        """Logarithms of norms where they, or the norms if those are asked for, are finite; an error otherwise."""
+        largest = float(logs.max())
+        if not largest < math.inf:
+            raise GdscoreError(self.overflow_message())
+        if self.log:
+            if not float(logs.min()) > -math.inf:
+                raise GdscoreError("A gradient of 0 has no logarithm: use log=False, which gives 0")
+        elif largest > math.log(np.finfo(float).max):
+            raise GdscoreError(f"The norm overflows: its logarithm is {largest:.6g}; use log=True to get that instead")
+        return logs
+
+    def warning(self) -> str | None:
         """Fewer rows than one mini-batch: the norm of a shorter batch is larger."""
         if self.batch_size is not None and self.n_rows < self.batch_size:
             return (
                 f"{self.n_rows} rows do not fill one mini-batch of {self.batch_size}; the number is larger than "
-                "that of more rows of the same kind would be, so compare it only with sets of as many rows"
+                "that of more rows of the same distribution would be, so compare it only with sets of as many rows"
             )
         return None
 
@@ -213,13 +231,13 @@ class GdScore(Score):
         return {"log_norms": total, "weight": namespace(total).ones_like(total[0]) * (weight * count)}
 
     def _log_norms_of_columns(self, sums: Array) -> Array:
-        """Log-norms of the K columns and, last, of the whole matrix, from the columns' log-sums of powers."""
+        """Log-norms of the K columns and, last, of the matrix, from the columns' log-sums of powers."""
         xp = namespace(sums)
         if self.p == math.inf:
             return xp.concat([sums, xp.max(sums, axis=-1, keepdims=True)], axis=-1)
         return xp.concat([sums, gradient.log_sum(sums, axis=-1)[..., None]], axis=-1) / self.p
 
-    def _whole_set(self, chunk: Outputs, residuals: gradient.Residuals, confident: Array) -> Stats:
+    def _full_gradient(self, chunk: Outputs, residuals: gradient.Residuals, confident: Array) -> Stats:
         xp = namespace(residuals.unit)
         stats: Stats = {}
         groups = {"sure": confident, "unsure": ~confident} if self.loss == "entropy" else {"all": None}
@@ -237,7 +255,7 @@ class GdScore(Score):
         return stats
 
     def _log_norms(self, stats: HostStats) -> NDArray[Any]:
-        with np.errstate(divide="ignore"):
+        with np.errstate(all="ignore"):
             if self.batch_size is not None:
                 return np.asarray(stats["log_norms"] - np.log(stats["weight"]))
             groups = [k.split("_")[1] for k in stats if k.startswith("rows_")]
@@ -253,11 +271,11 @@ class GdScore(Score):
         if self.batch_size is None:
             super()._merge_rest(rest)
             return
-        whole = len(rest) // self.batch_size * self.batch_size
-        if whole:
-            self._add(self._measured(rest[:whole]))
-        if whole < len(rest):
-            self._pool.append(rest[whole:])
+        full = len(rest) // self.batch_size * self.batch_size
+        if full:
+            self._add(self._measured(rest[:full]))
+        if full < len(rest):
+            self._pool.append(rest[full:])
 
     def merge(self, other: Score) -> Score:
         """Take in another state; rows that fill no mini-batch are pooled and ordered by their hash at `compute`."""
@@ -272,13 +290,13 @@ class GdScore(Score):
         rest = self._pending.rest()
         leftover = list(self._pool)
         if rest is not None:
-            whole = len(rest) // self.batch_size * self.batch_size
-            if whole:
-                stats = self._added(stats, self._measured(rest[:whole]))
-            if whole < len(rest):
-                leftover.append(rest[whole:])
+            full = len(rest) // self.batch_size * self.batch_size
+            if full:
+                stats = self._added(stats, self._measured(rest[:full]))
+            if full < len(rest):
+                leftover.append(rest[full:])
         pooled = Outputs.concatenate([rows.like(leftover[-1]) for rows in leftover])
-        # Equal logits have equal hashes; their features then say which comes first, whatever the order of merging.
+        # Equal logits have equal hashes; their features then decide which comes first, whatever the order of merging.
         ties = key_as_uint64(row_key(value_words(pooled.features)))
         order = np.lexsort((ties, key_as_uint64(pooled.row_keys())))
         return self._added(stats, self._measured(pooled[order]))

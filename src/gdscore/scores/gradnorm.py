@@ -7,7 +7,33 @@ from gdscore.outputs import Outputs
 from gdscore.scores.means import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["GradNorm"]
+__all__ = ["GradNorm", "gradient_l1_norms"]
+
+
+def gradient_l1_norms(features: Array, probabilities: Array) -> Array:
+    r"""L1 norm of the last layer's gradient of KL(uniform ‖ S), row by row.
+
+    The gradient of one row is the product of x and S − 1/K, so its norm is the product of their norms:
+
+    .. math:: \|x_i\|_1 \, \|S_i - 1/K\|_1
+
+    Parameters
+    ----------
+    features : array of shape (m, D)
+    probabilities : array of shape (m, K)
+
+    Returns
+    -------
+    array of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gradient_l1_norms(np.array([[1.0, -2.0]]), np.array([[1.0, 0.0]])).tolist()
+    [3.0]
+    """
+    xp, s = namespace(probabilities), probabilities
+    return xp.sum(xp.abs(features), axis=1) * xp.sum(xp.abs(s - 1.0 / s.shape[1]), axis=1)
 
 
 @register_score("gradnorm")
@@ -24,9 +50,9 @@ class GradNorm(MeanScore):
     3.0
     """
 
+    formula = "mean over rows of ||x||_1 * sum_k |S_k - 1/K|"
     inputs = frozenset({"logits", "features"})
 
     def row_values(self, chunk: Outputs) -> Array:
-        """Norm of the gradient of each row: the product of two norms, as it has rank one."""
-        xp, s = namespace(chunk.logits), chunk.probabilities
-        return xp.sum(xp.abs(chunk.features), axis=1) * xp.sum(xp.abs(s - 1.0 / s.shape[1]), axis=1)
+        """Norm of the gradient of each row."""
+        return gradient_l1_norms(chunk.features, chunk.probabilities)

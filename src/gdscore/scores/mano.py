@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
@@ -11,10 +12,52 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
-__all__ = ["MaNo"]
+__all__ = ["MaNo", "fourth_powers", "taylor_probabilities"]
 
 _CRITERION = 5.0
 _PUBLISHED_BATCH = 128
+
+
+def taylor_probabilities(logits: Array, subtract_minimum: bool = False) -> Array:
+    r"""Normalise logits by the second-order Taylor polynomial of exp instead of exp.
+
+    .. math:: Q_{ik} = \frac{q_{ik}}{\sum_j q_{ij}}, \qquad q = 1 + Z + \tfrac12 Z^2
+
+    Parameters
+    ----------
+    logits : array of shape (m, K)
+    subtract_minimum : bool
+        Subtract the smallest q of each row first, as the released code does.
+
+    Returns
+    -------
+    array of shape (m, K)
+        Rows that sum to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> taylor_probabilities(np.array([[0.0, 2.0]])).round(4).tolist()
+    [[0.1667, 0.8333]]
+    """
+    xp = namespace(logits)
+    q = 1.0 + logits + 0.5 * logits * logits
+    if subtract_minimum:
+        q = q - xp.min(q, axis=1, keepdims=True)
+    return q / xp.clip(xp.sum(q, axis=1, keepdims=True), 1e-12, None)
+
+
+def fourth_powers(q: Array) -> Array:
+    """Sum of the fourth powers of each row, shape (m,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> fourth_powers(np.array([[1.0, 2.0]])).tolist()
+    [17.0]
+    """
+    square = q * q
+    return namespace(q).sum(square * square, axis=1)
 
 
 @register_score("mano")
@@ -39,6 +82,8 @@ class MaNo(Score):
     0.25
     """
 
+    formula = "(mean over rows and classes of Q^4)^(1/4), Q the softmax or its second-order Taylor form"
+
     def __init__(self, *, variant: str = "default") -> None:
         self.variant = choice("variant", variant, ("default", "published"))
         super().__init__()
@@ -46,7 +91,8 @@ class MaNo(Score):
     def measure(self, chunk: Outputs) -> Stats:
         """Sums of both kinds of Q⁴ and of the uniform cross-entropy; or their norms by mini-batch."""
         xp = namespace(chunk.logits)
-        softmax, taylor = _row_sums_of_fourth_powers(chunk.probabilities), self._taylor(chunk.logits)
+        softmax = fourth_powers(chunk.probabilities)
+        taylor = fourth_powers(taylor_probabilities(chunk.logits, self.variant == "published"))
         phi = arrays.wide(chunk.logsumexp - xp.mean(chunk.logits, axis=1))
         softmax, taylor = arrays.wide(softmax), arrays.wide(taylor)
         xp = namespace(phi)
@@ -72,23 +118,15 @@ class MaNo(Score):
         stats = super().combine(first, second)
         return {**stats, "phi": first["phi"]} if self.variant == "published" else stats
 
-    def finish(self, stats: HostStats) -> float:
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """Four numbers."""
+        return [dict.fromkeys(("softmax", "taylor", "phi", "weight"), "")]
+
+    def result(self, stats: HostStats) -> float:
         """Root of the mean of Q⁴, with the kind of Q chosen by Φ."""
         weight = float(stats["weight"])
         if self.variant == "published":
             return float(stats["softmax"] if stats["phi"] > _CRITERION else stats["taylor"]) / weight
         kind = "softmax" if float(stats["phi"]) / weight > _CRITERION else "taylor"
-        return math.pow(float(stats[kind]) / (weight * self.n_classes), 0.25)
-
-    def _taylor(self, z: Array) -> Array:
-        xp = namespace(z)
-        q = 1.0 + z + 0.5 * z * z
-        if self.variant == "published":
-            q = q - xp.min(q, axis=1, keepdims=True)
-        total = xp.sum(q, axis=1, keepdims=True)
-        return _row_sums_of_fourth_powers(q / xp.clip(total, 1e-12, None))
-
-
-def _row_sums_of_fourth_powers(q: Array) -> Array:
-    square = q * q
-    return namespace(q).sum(square * square, axis=1)
+        mean = float(stats[kind]) / (weight * self.n_classes)
+        return math.pow(mean, 0.25) if mean >= 0 else math.nan

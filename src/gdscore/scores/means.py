@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats
 
-__all__ = ["MeanScore"]
+__all__ = ["MeanScore", "mean_stats"]
 
 
 class MeanScore(Score):
@@ -21,7 +23,11 @@ class MeanScore(Score):
         """Sum of the row values and number of rows."""
         return mean_stats(self.row_values(chunk))
 
-    def finish(self, stats: HostStats) -> float:
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """Two numbers."""
+        return [{"total": "", "rows": ""}]
+
+    def result(self, stats: HostStats) -> float:
         """Mean row value."""
         return float(stats["total"] / stats["rows"])
 

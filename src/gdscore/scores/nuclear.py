@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore.outputs import Outputs
@@ -10,7 +14,38 @@ from gdscore.scores._moments import lower_gram
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
-__all__ = ["Nuclear"]
+__all__ = ["Nuclear", "few_rows_for_classes", "scaled_nuclear_norm"]
+
+
+def scaled_nuclear_norm(gram: NDArray[Any], rows: int) -> float:
+    r"""Nuclear norm of an m×K matrix S from SᵀS, divided by its largest possible value for rows of probabilities.
+
+    .. math:: \|S\|_* \,/\, \sqrt{m \min(m, K)}
+
+    Parameters
+    ----------
+    gram : float64 array of shape (K, K)
+        SᵀS; only its lower triangle is read.
+    rows : int
+        m.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> S = np.tile(np.eye(4), (10, 1))
+    >>> round(scaled_nuclear_norm(S.T @ S, 40), 6)
+    1.0
+    """
+    rank = min(rows, len(gram))
+    eigenvalues = np.linalg.eigvalsh(gram, UPLO="L")[-rank:]
+    # Below this an eigenvalue is rounding, and its root would not be small.
+    real = eigenvalues[eigenvalues > 4 * np.finfo(float).eps * eigenvalues[-1]]
+    return float(np.sqrt(real).sum() / np.sqrt(rows * rank))
 
 
 @register_score("nuclear")
@@ -29,19 +64,21 @@ class Nuclear(Score):
     1.0
     """
 
+    formula = "nuclear norm of the m x K matrix of probabilities / sqrt(m * min(m, K))"
+
     def measure(self, chunk: Outputs) -> Stats:
         """SᵀS in float64: it squares the condition number."""
         return {"gram": lower_gram(arrays.wide(chunk.probabilities))}
 
-    def finish(self, stats: HostStats) -> float:
-        """Sum of singular values over its largest possible value."""
-        rank = min(self.n_rows, self.n_classes)
-        eigenvalues = np.linalg.eigvalsh(stats["gram"], UPLO="L")[-rank:]
-        # Below this an eigenvalue is rounding, and its root would not be small.
-        real = eigenvalues[eigenvalues > 4 * np.finfo(float).eps * eigenvalues[-1]]
-        return float(np.sqrt(real).sum() / np.sqrt(self.n_rows * rank))
+    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+        """A K×K matrix."""
+        return [{"gram": "KK"}]
 
-    def caution(self) -> str | None:
+    def result(self, stats: HostStats) -> float:
+        """Sum of singular values over its largest possible value."""
+        return scaled_nuclear_norm(stats["gram"], self.n_rows)
+
+    def warning(self) -> str | None:
         """Few rows for the number of classes."""
         return few_rows_for_classes(self.n_rows, self.n_classes)
 

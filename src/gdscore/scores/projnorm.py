@@ -16,12 +16,13 @@ class ProjNorm(Score):
 
     .. math:: \|\theta_{ref} - \tilde\theta\|_2
 
-    It needs the network and its training, not only what the network said: `gdscore.models.projnorm` computes it.
+    It needs the network and its training, not only its outputs: `gdscore.models.projnorm` computes it.
     """
 
+    formula = "L2 distance of the parameters after retraining on pseudo-labels of the target"
     inputs = frozenset({"network"})
     higher_is_better = False
 
-    def admit(self, outputs: Outputs) -> None:
-        """Say where it is computed."""
-        raise GdscoreError("`projnorm` needs the network itself, not its outputs: use gdscore.models.projnorm")
+    def check_rows(self, outputs: Outputs) -> None:
+        """Refuse outputs, and name the function that computes it."""
+        raise GdscoreError("`projnorm` needs the network, not its outputs: use gdscore.models.projnorm")

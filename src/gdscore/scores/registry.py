@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError, nearest, shown
+from gdscore.scores._state import read_options
 from gdscore.scores.base import Score, option_names
 
 __all__ = ["create_score", "list_scores", "register_score", "restore_score", "score_class"]
@@ -21,7 +21,7 @@ S = TypeVar("S", bound=type[Score])
 def register_score(name: str) -> Callable[[S], S]:
     """Class decorator that gives a `Score` a name, under which all of gdscore finds it.
 
-    All options of the class must have defaults. A name can be registered once.
+    All options of the class must have defaults. A name belongs to one class.
 
     Examples
     --------
@@ -36,6 +36,8 @@ def register_score(name: str) -> Callable[[S], S]:
     """
 
     def decorate(cls: S) -> S:
+        if not isinstance(name, str) or not name:
+            raise GdscoreError(f"Expected the name of a score to be a string, but got {shown(name)}")
         if not (isinstance(cls, type) and issubclass(cls, Score)):
             raise GdscoreError(f"Expected a subclass of `gdscore.Score` to register as {name!r}, but got {cls!r}")
         if name in _REGISTRY and _REGISTRY[name] is not cls:
@@ -50,7 +52,7 @@ def register_score(name: str) -> Callable[[S], S]:
 def score_class(name: str) -> type[Score]:
     """Class of a registered score."""
     if not isinstance(name, str) or name not in _REGISTRY:
-        raise GdscoreError(f"Unknown score {name!r}: {nearest(str(name), _REGISTRY)}")
+        raise GdscoreError(f"Unknown score {shown(name)}: {nearest(shown(name), _REGISTRY)}")
     return _REGISTRY[name]
 
 
@@ -73,10 +75,11 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
         return sorted(_REGISTRY)
     if not isinstance(needs, Collection):
         raise GdscoreError(f"Expected `needs` to be a name or names, but got {needs!r}")
-    has = {needs} if isinstance(needs, str) else set(needs)
-    for need in has:
+    wanted = [needs] if isinstance(needs, str) else list(needs)
+    for need in wanted:
         if need not in _NEEDS:
-            raise GdscoreError(f"Unknown need {need!r}: {nearest(str(need), _NEEDS)}")
+            raise GdscoreError(f"Unknown need {shown(need)}: {nearest(shown(need), _NEEDS)}")
+    has = set(wanted)
     if "reference_labels" in has:
         has.add("reference")
     return sorted(name for name, cls in _REGISTRY.items() if cls().needs <= has)
@@ -102,9 +105,5 @@ def create_score(name: str, /, **options: Any) -> Score:
 
 def restore_score(state: dict[str, Any]) -> Score:
     """Score with the options, fit and rows of a saved `Score.state_dict`."""
-    try:
-        name, options = str(state["name"]), json.loads(state["options"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise GdscoreError(f"Expected the state of a score, but it is damaged: {error}") from None
-    score = create_score(name, **options)
-    return score.load_state_dict(state)
+    name, options = read_options(state)
+    return create_score(name, **options).load_state_dict(state)

@@ -8,7 +8,32 @@ from gdscore.outputs import Outputs
 from gdscore.scores.means import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["Rotation"]
+__all__ = ["Rotation", "rotation_errors"]
+
+
+def rotation_errors(rotation_logits: Array) -> Array:
+    r"""Share of the four rotations that a rotation head mistakes, row by row.
+
+    .. math:: \tfrac14 \sum_{r=0}^{3} [\arg\max_q R_{irq} \neq r]
+
+    Parameters
+    ----------
+    rotation_logits : array of shape (m, 4, 4)
+        Row × rotation shown × rotation predicted.
+
+    Returns
+    -------
+    float32 array of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rotation_errors(np.eye(4)[[0, 1, 2, 2]][None]).tolist()
+    [0.25]
+    """
+    xp = namespace(rotation_logits)
+    shown = arrays.columns(rotation_logits)[None, :]
+    return xp.mean(xp.astype(xp.argmax(rotation_logits, axis=2) != shown, xp.float32), axis=1)
 
 
 @register_score("rotation")
@@ -27,12 +52,10 @@ class Rotation(MeanScore):
     0.25
     """
 
+    formula = "share of the four rotations of each row that a rotation head mistakes, mean over rows"
     inputs = frozenset({"rotation_logits"})
     higher_is_better = False
 
     def row_values(self, chunk: Outputs) -> Array:
         """Share of the four rotations that are mistaken."""
-        logits = chunk.rotation_logits
-        xp = namespace(logits)
-        shown = arrays.columns(logits)[None, :]
-        return xp.mean(xp.astype(xp.argmax(logits, axis=2) != shown, xp.float32), axis=1)
+        return rotation_errors(chunk.rotation_logits)

@@ -1,4 +1,4 @@
-"""SelfScore: disagreement of a model with itself under the statistics of the data."""
+"""SelfScore: disagreement of a model with and without the BatchNorm statistics of the data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["SelfScore"]
 
 @register_score("selfscore")
 class SelfScore(MeanScore):
-    r"""How far a model is from itself with BatchNorm's statistics of each batch; falls with accuracy.
+    r"""Disagreement of a model with its copy that uses BatchNorm's statistics of each batch; falls with accuracy.
 
     .. math:: \frac1m \sum_i \tfrac12 \lVert S_i - S'_i \rVert_1
 
     with S' the probabilities by the batch's own statistics (Nado et al., 2020; Schneider et al., 2020) instead of those
-    stored in training. On data like those trained on the two are alike. We know of no paper that defines it. Batches of
-    few classes have statistics of their own: give rows in random order, and mind that another mix of classes raises the
+    stored in training. On data of the training distribution the two are nearly equal. We know of no paper that defines
+    it. The statistics of a batch depend on its classes: give rows in random order. Another mix of classes raises the
     score as well.
 
     Examples
@@ -30,9 +30,10 @@ class SelfScore(MeanScore):
     0.25
     """
 
+    formula = "mean over rows of 0.5 * sum_k |S_k - S'_k|, S' with BatchNorm's statistics of each batch"
     inputs = frozenset({"logits", "batch_logits"})
     higher_is_better = False
 
     def row_values(self, chunk: Outputs) -> Array:
         """Distance of the two distributions."""
-        return soft_disagreement(chunk, chunk.batch_logits)
+        return soft_disagreement(chunk.probabilities, chunk.batch_logits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdscore.scores._transport.blocks import Floats, Integers
+from gdscore.scores._transport.prices import Floats, Integers
 
 __all__ = ["Flow"]
 

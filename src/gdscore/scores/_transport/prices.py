@@ -1,16 +1,19 @@
-"""Near-optimal prices of the classes: where the exact search starts."""
+"""Near-optimal prices of the classes, from which the exact search starts; large matrices are read in blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.scores._transport.blocks import Floats, Integers, blocks, row_blocks
-from gdscore.scores._transport.choices import Choices
+__all__ = ["GRID", "Choices", "Floats", "Integers", "best_classes", "blocks", "near_optimal_prices", "row_blocks"]
 
-__all__ = ["GRID", "near_optimal_prices"]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+BLOCK_ENTRIES = 2**18  # one block of float64 scratch stays inside the cache
 
 # Rewards and prices on this grid are added and subtracted without rounding while they stay below 8 in size,
 # so ties are exact ties and no reduced cost is ever negative; the cost moves by less than 1e-15.
@@ -66,6 +69,44 @@ def near_optimal_prices(S: Floats, a: Floats, q: Floats) -> tuple[Floats, Intege
     return rounded, choices.best
 
 
+class Choices:
+    """Each row's best class, and by how much at least it is better than the second.
+
+    Prices that move by d_k change no margin by more than max d − min d. So most rows are read a single time,
+    and only those near a tie again.
+    """
+
+    def __init__(self, S: Floats, a: Floats) -> None:
+        self.S, self.a = S, a
+        self.best = np.zeros(len(a), dtype=np.int64)
+        self.margin = np.full(len(a), -np.inf)
+
+    def moved(self, by: Floats) -> None:
+        """Prices moved."""
+        self.margin -= np.ptp(by)
+
+    def undecided(self, prices: Floats, reach: float) -> Integers:
+        """Rows whose best class is ahead by less than ``reach`` at these prices."""
+        self._look_at(np.flatnonzero(self.margin < reach), prices)
+        return np.flatnonzero(self.margin < reach)
+
+    def sent_by_others(self, rows: Integers) -> Floats:
+        """Mass that all but these rows send to each class."""
+        a = self.a.copy()
+        a[rows] = 0.0
+        return np.bincount(self.best, a, self.S.shape[1]).astype(np.float64, copy=False)
+
+    def _look_at(self, rows: Integers, prices: Floats) -> None:
+        for block in row_blocks(self.S, rows):
+            surplus = self.S[block] - prices
+            every = np.arange(len(surplus))
+            best = surplus.argmax(axis=1)
+            top = surplus[every, best]
+            surplus[every, best] = -np.inf
+            self.best[block] = best
+            self.margin[block] = top - surplus.max(axis=1)
+
+
 class _Settled(NamedTuple):
     """Prices at one temperature: how far from optimal, in how many steps; and what they do without smoothing."""
 
@@ -97,7 +138,7 @@ def _settle(choices: Choices, start: Floats, temperature: float, q: Floats, tole
             # A class that gets too little has too little curvature, and one without undecided rows none.
             missing = np.maximum(q - sent, 0.0) + 1e-3 * choices.a.max()
             newton = np.linalg.solve(np.diag(1.001 * overlap.sum(axis=1) + missing) - overlap, sent - q)
-            # One that should get much and gets next to nothing is out of reach; only the logarithm says how far.
+            # One that should get much and gets next to nothing is out of reach; only the logarithm shows how far.
             starved = (sent < 0.01 * q) & (q > 0.3 * tolerance)
             step = np.where(starved, step, np.clip(newton, -LONGEST_STEP, LONGEST_STEP))
         move += step
@@ -138,3 +179,23 @@ def _smoothed_demand(behind: NDArray[np.float32], a: NDArray[np.float32], move: 
         sent += np.sqrt(a[block]) @ share
         overlap += share.T @ share
     return sent, overlap
+
+
+def best_classes(S: Floats, prices: Floats) -> Integers:
+    """The class that maximises S_ik − v_k for each row."""
+    return np.concatenate([(S[rows] - prices).argmax(axis=1) for rows in blocks(S)])
+
+
+def blocks(S: NDArray[np.floating]) -> list[slice]:
+    """Row slices of S of about BLOCK_ENTRIES entries."""
+    step = max(1, BLOCK_ENTRIES // S.shape[1])
+    return [slice(start, start + step) for start in range(0, S.shape[0], step)]
+
+
+def row_blocks(S: Floats, rows: Integers) -> Iterator[slice | Integers]:
+    """The same for some of the rows, in ascending order; slices where it is all of them."""
+    for block in blocks(S):
+        if rows.size == S.shape[0]:
+            yield block
+        elif block.start < rows.size:
+            yield rows[block]

@@ -1,0 +1,133 @@
+"""The form a score is saved in: one flat dict of NumPy arrays, numbers and strings.
+
+What a score is and how far it has come stands under plain names, everything else under the name of its part and a dot:
+``learned.threshold_``, ``stats.total``, ``pending.logits``. Nothing here knows how a score works.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gdscore._arrays import native
+from gdscore.errors import GdscoreError, shown
+
+__all__ = ["SavedScore", "check_axes", "read_options", "refuse_damaged"]
+
+_FORMAT = "gdscore score state, version 1"
+
+
+@contextlib.contextmanager
+def refuse_damaged() -> Iterator[None]:
+    """Context in which something missing or of another kind means that the state is damaged."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise GdscoreError(f"Expected the complete state of a score, but it is damaged: {shown(error)}") from None
+
+
+def read_options(state: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and options of the score that a state belongs to."""
+    with refuse_damaged():
+        name, options = str(state["name"]), json.loads(str(state["options"]))
+        if not isinstance(options, dict):
+            raise TypeError(f"the options are {shown(options)}")
+    return name, options
+
+
+def check_axes(found: Mapping[str, Any], expected: Mapping[str, str], counts: Mapping[str, int | None]) -> None:
+    """Refuse arrays of other names or shapes than expected.
+
+    Parameters
+    ----------
+    found : dict of arrays and numbers
+    expected : dict of str
+        One letter for each axis of the array of that name: K for classes, L for K + 1, D for features; other letters
+        stand for any length, the same wherever they occur. A capital I before them means integers.
+    counts : dict of int
+        ``n_classes`` and ``n_features``, where they are known.
+    """
+    if set(found) != set(expected):
+        raise KeyError(f"{sorted(found)} in place of {sorted(expected)}")
+    lengths: dict[str, int | None] = {"K": counts.get("n_classes"), "D": counts.get("n_features")}
+    lengths["L"] = None if lengths["K"] is None else lengths["K"] + 1
+    for name, axes in expected.items():
+        array, letters = np.asarray(found[name]), axes.removeprefix("I")
+        if array.ndim != len(letters) or (axes != letters and array.dtype.kind != "i"):
+            raise ValueError(f"{name} of shape {array.shape} and type {array.dtype}")
+        for letter, length in zip(letters, array.shape, strict=True):
+            if (lengths.get(letter) or length) != length:
+                raise ValueError(f"{name} of shape {array.shape}")
+            lengths[letter] = length
+
+
+class SavedScore(NamedTuple):
+    """Contents of a saved score; ``parts`` are dicts of arrays and numbers, of which empty ones are not written."""
+
+    name: str
+    options: Mapping[str, Any]
+    rows: int
+    chunks: int
+    invalid: int | None
+    arrays: frozenset[str]
+    parts: Mapping[str, Mapping[str, Any]]
+
+    def flat(self) -> dict[str, Any]:
+        """Write it as a flat dict."""
+        return {
+            "format": _FORMAT,
+            "name": self.name,
+            "options": json.dumps(self.options),
+            "rows": self.rows,
+            "chunks": self.chunks,
+            "invalid": -1 if self.invalid is None else self.invalid,
+            "arrays": " ".join(sorted(self.arrays)),
+            **{f"{part}.{key}": value for part, entries in self.parts.items() for key, value in entries.items()},
+        }
+
+    @classmethod
+    def read(cls, state: Mapping[str, Any]) -> SavedScore:
+        """Read a flat dict; another format, or one that lacks something, is an error."""
+        found = str(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
+        if found != _FORMAT:
+            raise GdscoreError(f"Expected a {_FORMAT}, but got {shown(found)}")
+        parts: dict[str, dict[str, Any]] = {}
+        for key, value in state.items():
+            if "." in str(key):
+                part, entry = str(key).split(".", 1)
+                parts.setdefault(part, {})[entry] = value
+        name, options = read_options(state)
+        with refuse_damaged():
+            rows, chunks, invalid = (int(state[key]) for key in ("rows", "chunks", "invalid"))
+            if rows < 0 or chunks < 0:
+                raise ValueError(f"{rows} rows in {chunks} chunks")
+            names = frozenset(str(state["arrays"]).split())
+            for part in ("shape", "reference_shape"):
+                parts[part] = {entry: int(value) for entry, value in parts.get(part, {}).items()}
+        return cls(name, options, rows, chunks, invalid if invalid >= 0 else None, names, parts)
+
+    def numbers(self, part: str) -> dict[str, Any]:
+        """Entries of a part as numbers and arrays of numbers; anything else is an error."""
+        found: dict[str, Any] = {}
+        for key, value in self.parts.get(part, {}).items():
+            array = np.asarray(value)
+            if array.dtype.kind not in "fiub":
+                raise TypeError(f"{part}.{key} is {shown(value)}")
+            found[key] = float(array) if array.ndim == 0 and part == "learned" else native(array)
+        return found
+
+    def check_belongs_to(self, name: str, options: Mapping[str, Any], learned: Collection[str]) -> None:
+        """Refuse it for a score of another name, of other options or one that learns something else."""
+        if self.name != name:
+            raise GdscoreError(f"Expected a state of `{name}`, but got one of `{self.name}`")
+        if self.options != json.loads(json.dumps(options)):
+            raise GdscoreError(
+                f"Expected a state of `{name}` with options {options}, but it was saved with {self.options}"
+            )
+        found = self.parts.get("learned", {})
+        if found and set(found) != set(learned):
+            raise GdscoreError(f"Expected a state of `{name}` with {sorted(learned)}, but got {sorted(found)}")
