@@ -26,7 +26,7 @@ from gdscore.scores import (
 if TYPE_CHECKING:
     from gdscore import estimator, files, io, models, report, scores, shifts
     from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
-    from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, direct_estimate
+    from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, EstimateWarning, direct_estimate
     from gdscore.frames import from_frame, to_frame
     from gdscore.shifts import ShiftedSet
     from gdscore.sklearn import sklearn_head, sklearn_outputs
@@ -37,6 +37,7 @@ _LAZY = {
     "AccuracyEstimator": "gdscore.estimator",
     "ClassEstimate": "gdscore.estimator",
     "Estimate": "gdscore.estimator",
+    "EstimateWarning": "gdscore.estimator",
     "ShiftedSet": "gdscore.shifts",
     "direct_estimate": "gdscore.estimator",
     "from_frame": "gdscore.frames",
@@ -48,12 +49,13 @@ _LAZY = {
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_ROOMS = ("estimator", "files", "io", "models", "report", "scores", "shifts")
+_MODULES = ("estimator", "files", "io", "models", "report", "scores", "shifts")
 
 __all__ = [
     "AccuracyEstimator",
     "ClassEstimate",
     "Estimate",
+    "EstimateWarning",
     "GdscoreError",
     "GdscoreWarning",
     "Outputs",
@@ -87,7 +89,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _MODULES:
         return importlib.import_module(f"gdscore.{name}")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)

@@ -256,6 +256,11 @@ def _probabilities(clf: Any, X: Any) -> Array:
     return probabilities
 
 
+def label_positions(clf: Any, y: Any) -> NDArray[np.int64]:
+    """Classes as a fitted classifier names them, as positions in its ``classes_``."""
+    return _positions(_unwrapped(clf)[1].classes_, y)
+
+
 def _positions(classes: Array, y: Any) -> NDArray[np.int64]:
     y = np.asarray(y)
     if y.ndim != 1:

@@ -1,9 +1,18 @@
-"""From scores to accuracy: calibration on shifted sets, estimates with intervals and warnings."""
+"""From outputs to an accuracy with an interval and warnings."""
 
-from gdscore.estimator.calibrated import Calibration
-from gdscore.estimator.core import AccuracyEstimator
+from gdscore.estimator.core import AccuracyEstimator, TargetState
+from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.direct import direct_estimate
-from gdscore.estimator.estimate import ClassEstimate, Estimate, Lookalike
-from gdscore.estimator.judge import Judge
+from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, Estimate, EstimateWarning, Quantity
 
-__all__ = ["AccuracyEstimator", "Calibration", "ClassEstimate", "Estimate", "Judge", "Lookalike", "direct_estimate"]
+__all__ = [
+    "AccuracyEstimator",
+    "ClassEstimate",
+    "ConfidenceHistogram",
+    "Estimate",
+    "EstimateWarning",
+    "Quantity",
+    "ShiftedSetTable",
+    "TargetState",
+    "direct_estimate",
+]

@@ -1,4 +1,4 @@
-"""Warnings that earn their place, and whether outputs come from the model that was calibrated on.
+"""Checks: of arguments, of the reference and of a target, and whether outputs come from the model fitted for.
 
 Logits are a linear function of the features that enter the last layer, Z = X W + b. For one random direction r, Z r is
 then X w + c with w = W r, which D + 1 numbers describe. Another model's outputs do not satisfy it, even where they have
@@ -7,6 +7,7 @@ as many classes and features.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore._options import choice
+from gdscore._stream import stream
+from gdscore.errors import GdscoreError
+from gdscore.estimator.correctness import SetRows
 from gdscore.estimator.estimate import EstimateWarning
-from gdscore.estimator.evidence import Floats
+from gdscore.estimator.evidence import Floats, Profile
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
+from gdscore.shifts.sets import ShiftedSet
 
-__all__ = ["Fingerprint", "reference_warnings", "target_warnings"]
+__all__ = ["Fingerprint", "given_mix", "labelled_reference", "reference_warnings", "set_rows", "target_warnings"]
 
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
@@ -117,8 +123,8 @@ def reference_warnings(rows: int, accuracy: float, classes: int, sets: int) -> l
             EstimateWarning(
                 "outputs_only",
                 "info",
-                "the estimator knows no shifted sets; fit_predictor, or shifted sets of your own, make it more accurate "
-                "under shift",
+                "the estimator was fitted without shifted sets; fit_predictor, or shifted sets of your own, make it "
+                "more accurate under shift",
             )
         )
     return found
@@ -185,3 +191,55 @@ def _sampled(mix: Floats, rows: int) -> Floats:
 def _effective_classes(mix: Floats) -> float:
     present = mix[mix > 0]
     return float(np.exp(-(present * np.log(present)).sum()))
+
+
+def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
+    """Labelled outputs as one, of a stream too; or an error."""
+    parts = list(stream(reference, "reference"))
+    for part in parts:
+        if "labels" not in part.has:
+            raise GdscoreError(
+                "Expected `reference` with labels, but it has none: pass labels= to Outputs, y to sklearn_outputs, or "
+                "label= to from_frame"
+            )
+        if "logits" not in part.has:
+            raise GdscoreError("Expected `reference` with logits or probabilities, but it has neither")
+    return Outputs.concatenate(parts)
+
+
+def set_rows(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]) -> SetRows:
+    """Evidence of a shifted set, or an error where it does not fit the reference."""
+    if not isinstance(shifted, ShiftedSet):
+        raise GdscoreError(f"Expected `shifted_sets` to hold `gdscore.ShiftedSet`, but got {type(shifted).__name__}")
+    outputs = shifted.outputs
+    if (outputs.n_classes, outputs.n_features) != (reference.n_classes, reference.n_features):
+        raise GdscoreError(
+            f"Expected shifted sets with {reference.n_classes} classes and {reference.n_features} features as the "
+            f"reference has, but one of {shifted.family!r} has {outputs.n_classes} and {outputs.n_features}"
+        )
+    own = None
+    if shifted.rows is not None:
+        rows = np.asarray(shifted.rows)
+        if rows.min() < 0 or rows.max() >= len(labels):
+            raise GdscoreError(
+                f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but they go "
+                f"from {rows.min()} to {rows.max()}"
+            )
+        own = labels[rows]
+    return SetRows(shifted.family, profile.rows(outputs, own), arrays.to_numpy(outputs.labels))
+
+
+def given_mix(class_mix: Any, classes: int) -> Floats | None:
+    """Shares of the classes, where the caller gave them."""
+    if isinstance(class_mix, str):
+        choice("class_mix", class_mix, ("unknown", "stable"))
+        return None
+    try:
+        shares = np.asarray(class_mix, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.zeros(0)
+    if shares.shape != (classes,) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() <= 0:
+        raise GdscoreError(
+            f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got {class_mix!r}"
+        )
+    return np.asarray(shares / shares.sum())

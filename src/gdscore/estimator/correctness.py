@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, expit
+from gdscore.estimator.estimate import ClassEstimate, Quantity
+from gdscore.estimator.evidence import Evidence, Floats, Profile, Rows, expit
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.families import parts_of
 
-__all__ = ["Correction", "SetRows", "ShiftedSetTable", "sampling_error"]
+__all__ = ["ClassCounts", "Correction", "SetRows", "ShiftedSetTable", "quantile_of", "sampling_error"]
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Correction:
 
     def bins(self, state: Evidence, change: float = 0.0) -> Floats:
         """P(right) of each bin of a target's histogram; ``change`` is added to all log-odds."""
-        return self.probability(CENTRES, state.mean(), change)
+        return self.probability(state.bins(), state.mean(), change)
 
     def expected_error(self, accuracy: float, level: float) -> float:
         """Half-width of an interval of the level, without the sampling error of the rows."""
@@ -259,3 +260,77 @@ def _quantile(fitted: Correction, table: ShiftedSetTable, parts: list[frozenset[
     order = np.argsort(flat)
     index = int(np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum() - 1e-9))
     return float(flat[order][min(index, len(flat) - 1)])
+
+
+class ClassCounts:
+    """Expected shares of rows by class: predicted, right, and truly of the class."""
+
+    def __init__(self, predicted: Floats, right: Floats, share: Floats) -> None:
+        self.predicted, self.right, self.share = predicted, right, share
+
+    @classmethod
+    def of(cls, correction: Correction, evidence: Evidence, change: float = 0.0) -> ClassCounts:
+        """Shares that the histogram of a target gives."""
+        p = correction.bins(evidence, change)
+        right = evidence.histogram @ p / evidence.rows
+        wrong = (1 - p) @ evidence.others / evidence.rows
+        return cls(evidence.histogram.sum(axis=1) / evidence.rows, right, right + wrong)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows that are right."""
+        return float(self.right.sum())
+
+    def capped(self, mix: Floats) -> ClassCounts:
+        """The same where the classes have these shares: no more rows can be right for a class than there are of it."""
+        return ClassCounts(self.predicted, np.minimum(self.right, mix), mix)
+
+    def measures(self) -> tuple[Floats, Floats, Floats]:
+        """Recall, precision and F1 of each class."""
+        recall = self.right / np.maximum(self.share, 1e-12)
+        precision = self.right / np.maximum(self.predicted, 1e-12)
+        f1 = 2 * self.right / np.maximum(self.share + self.predicted, 1e-12)
+        return np.clip(recall, 0, 1), np.clip(precision, 0, 1), np.clip(f1, 0, 1)
+
+    def scaled(self, accuracy: float) -> ClassCounts:
+        """The same with the log-odds of all classes moved until the accuracy is this one."""
+        down, up = -30.0, 30.0
+        part = self.right / np.maximum(self.predicted, 1e-12)
+        odds = np.log(np.clip(part, 1e-9, 1 - 1e-9) / (1 - np.clip(part, 1e-9, 1 - 1e-9)))
+        right = self.right
+        for _ in range(60):
+            middle = 0.5 * (down + up)
+            right = self.predicted / (1 + np.exp(-(odds + middle)))
+            down, up = (middle, up) if right.sum() < accuracy else (down, middle)
+        return ClassCounts(self.predicted, np.minimum(right, self.predicted), np.maximum(self.share, right))
+
+    def per_class(
+        self,
+        correction: Correction,
+        evidence: Evidence,
+        low: float,
+        high: float,
+        level: float,
+        names: tuple[str, ...] | None,
+    ) -> tuple[list[ClassEstimate], Quantity]:
+        """Estimates of each class; their intervals move with the accuracy's and hold the class's sampling error."""
+        values, lows, highs = (counts.measures() for counts in (self, self.scaled(low), self.scaled(high)))
+        sizes = (
+            self.share * evidence.rows,
+            self.predicted * evidence.rows,
+            (self.share + self.predicted) * evidence.rows,
+        )
+        found = []
+        for k in range(len(self.share)):
+            quantities = []
+            for value, lower, upper, size in zip(values, lows, highs, sizes, strict=True):
+                noise = sampling_error(float(value[k]), max(float(size[k]), 1.0), level)
+                below = math.hypot(max(float(value[k] - lower[k]), 0.0), noise)
+                above = math.hypot(max(float(upper[k] - value[k]), 0.0), noise)
+                quantities.append(
+                    Quantity(float(value[k]), max(0.0, float(value[k]) - below), min(1.0, float(value[k]) + above))
+                )
+            name = str(k) if names is None else names[k]
+            found.append(ClassEstimate(k, name, float(self.share[k]), float(self.predicted[k]), *quantities))
+        macro = [float(np.mean(part[2])) for part in (values, lows, highs)]
+        return found, Quantity(macro[0], min(macro[:2]), max(macro[0], macro[2]))

@@ -107,9 +107,9 @@ class ScoreLine:
     error: float
 
     @classmethod
-    def fit(cls, name: str, scores: Floats, families: list[str], accuracy: Floats, rows: Floats) -> tuple[
-        ScoreLine, ShiftedSetTable
-    ]:
+    def fit(
+        cls, name: str, scores: Floats, families: list[str], accuracy: Floats, rows: Floats
+    ) -> tuple[ScoreLine, ShiftedSetTable]:
         """Fit the line, and refit it without each family."""
         parts = [parts_of(family) for family in families]
         predicted = np.full(len(scores), np.nan)

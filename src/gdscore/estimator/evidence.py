@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 LIMIT, WIDTH = 6.0, 0.125
 CENTRES: Floats = np.arange(-LIMIT + WIDTH / 2, LIMIT, WIDTH)
-"""Log-odds in the middle of each bin: so narrow that a mean probability is off by less than 1e-4."""
+"""Log-odds in the middle of each bin."""
 CONFIDENCE_BINS = 20
 CHUNK = 4096
 GRID = 2.0**-20
@@ -44,6 +44,11 @@ def log_odds(share: Any, edge: float = 1e-6) -> Any:
     """ln(p / (1 − p)) of shares kept ``edge`` away from 0 and 1."""
     share = np.clip(share, edge, 1 - edge)
     return np.log(share / (1 - share))
+
+
+def _rounded(values: Floats) -> Floats:
+    """Values on a binary grid, whose sums are exact."""
+    return np.asarray(np.round(values / GRID) * GRID)
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class Profile:
         return profile, profile.rows(reference, labels)
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
-        """Evidence of rows; ``own`` are the labels of rows that the centres were computed from, or of copies of them."""
+        """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
         parts = [
             self._chunk(outputs[start : start + CHUNK], None if own is None else own[start : start + CHUNK])
             for start in range(0, len(outputs), CHUNK)
@@ -149,7 +154,7 @@ class Profile:
         others /= np.maximum(rest, 1e-300)[:, None]
         if self.centres is not None:
             evidence.append(np.log(np.maximum(self._distance(scaled, predicted, own), 1e-12)))
-        found = np.clip(np.round(np.stack(evidence, axis=1) / GRID) * GRID, -LARGEST, LARGEST)
+        found = np.clip(_rounded(np.stack(evidence, axis=1)), -LARGEST, LARGEST)
         if not (np.isfinite(found).all() and np.isfinite(others).all()):
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
@@ -197,18 +202,22 @@ class Evidence:
         Sum of the evidence.
     histogram : array of shape (K, B)
         Rows by predicted class and calibrated log-odds.
+    odds : array of shape (B,)
+        Sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean probability is
+        off by less than 1e-4.
     others : array of shape (B, K)
         Probabilities of the other classes, by calibrated log-odds.
     confidence : array of shape (2, 20)
         Rows, and sum of confidences, by confidence.
     """
 
-    names = ("context", "histogram", "others", "confidence")
+    names = ("context", "histogram", "odds", "others", "confidence")
 
     def __init__(self, classes: int, kinds: int) -> None:
         self.rows = 0
         self.context: Floats = np.zeros(kinds)
         self.histogram: Floats = np.zeros((classes, len(CENTRES)))
+        self.odds: Floats = np.zeros(len(CENTRES))
         self.others: Floats = np.zeros((len(CENTRES), classes))
         self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
 
@@ -221,14 +230,14 @@ class Evidence:
         self.context += rows.evidence.sum(axis=0)
         flat = np.bincount(rows.predicted * bins + index, minlength=classes * bins)
         self.histogram += flat.reshape(classes, bins)
+        self.odds += np.bincount(index, weights=_rounded(rows.calibrated), minlength=bins)
         present, where = np.unique(index, return_inverse=True)
         member = np.zeros((len(present), count))
         member[where, np.arange(count)] = 1.0
-        self.others[present] += member @ (np.round(rows.others / GRID) * GRID)
+        self.others[present] += member @ _rounded(rows.others)
         level = np.minimum((rows.confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
-        rounded = np.round(rows.confidence / GRID) * GRID
         self.confidence[0] += np.bincount(level, minlength=CONFIDENCE_BINS)
-        self.confidence[1] += np.bincount(level, weights=rounded, minlength=CONFIDENCE_BINS)
+        self.confidence[1] += np.bincount(level, weights=_rounded(rows.confidence), minlength=CONFIDENCE_BINS)
         return self
 
     def merge(self, other: Evidence) -> Self:
@@ -237,6 +246,11 @@ class Evidence:
         for name in self.names:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
+
+    def bins(self) -> Floats:
+        """Mean log-odds of the rows in each bin."""
+        counts = self.histogram.sum(axis=0)
+        return np.where(counts > 0, self.odds / np.maximum(counts, 1), CENTRES)
 
     def mean(self) -> Floats:
         """Mean evidence of the rows."""

@@ -1,9 +1,8 @@
-"""A fitted estimator in one file: plain arrays and numbers, with the version of their layout."""
+"""A fitted estimator in one file: a JSON header and plain arrays, each checked before it is used."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,12 @@ import numpy as np
 
 from gdscore import files
 from gdscore.errors import GdscoreError
-from gdscore.estimator.calibrated import Calibration
-from gdscore.estimator.confidence import ConfidenceHistogram
-from gdscore.estimator.describe import Describer
-from gdscore.estimator.fingerprint import Fingerprint
-from gdscore.estimator.judge import Judge
-from gdscore.estimator.sizes import SizeEffect
+from gdscore.estimator.checks import Fingerprint
+from gdscore.estimator.correctness import Correction, ShiftedSetTable
+from gdscore.estimator.direct import ScoreLine
+from gdscore.estimator.estimate import ConfidenceHistogram
+from gdscore.estimator.evidence import CONFIDENCE_BINS, Profile
+from gdscore.files import ArraySpec, Number, OneOf, RecordSchema
 from gdscore.scores.registry import restore_score
 
 if TYPE_CHECKING:
@@ -24,89 +23,147 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "save"]
 
-FORMAT = "gdscore estimator"
-VERSION = 3
-_NUMBERS = ("reference_accuracy_", "temperature_", "outputs_only_", "reference_rows_", "n_classes_")
-_ARRAYS = ("reference_mix_", "confusion_")
-_SEEN = ("accuracy", "rows", "predicted")
-_MARK = ("direction", "weights", "offset", "spread")
-_HISTOGRAM = ("rows", "confidence", "correct")
+_SHARE = Number(least=0, most=1)
+_FINITE = float
+_K, _E, _D = ("classes",), ("kinds",), ("features",)
+SCHEMA = RecordSchema(
+    format="gdscore estimator",
+    version=4,
+    header={
+        "level": Number(above=0, most=0.999),
+        "class_mix": OneOf("unknown", "stable", [_SHARE]),
+        "method": str,
+        "seed": Number(least=0, whole=True),
+        "reference_accuracy": _SHARE,
+        "reference_rows": Number(least=1, whole=True),
+        "temperature": Number(above=0),
+        "spread": Number(above=0),
+        "centre": _FINITE,
+        "base": _SHARE,
+        "error": Number(least=0, most=1e6),
+        "farthest": Number(least=0),
+        "families": [str],
+        "class_names": OneOf(None, [str]),
+        "line": OneOf(None, {"slope": _FINITE, "intercept": _FINITE, "error": Number(least=0)}),
+        "fingerprint": OneOf(None, {"offset": _FINITE, "spread": Number(least=0)}),
+    },
+    arrays={
+        "mix": ArraySpec("f", _K, least=0, most=1),
+        "predicted_mix": ArraySpec("f", _K, least=0, most=1),
+        "knots": ArraySpec("f", ("knots",), least=0, most=1),
+        "levels": ArraySpec("f", ("knots",), least=-50, most=50),
+        "mean": ArraySpec("f", _E),
+        "scale": ArraySpec("f", _E, least=1e-9),
+        "counts": ArraySpec("f", _K, least=0),
+        "centres": ArraySpec("f", (*_K, *_D), optional=True),
+        "shift": ArraySpec("f", _E),
+        "slope": ArraySpec("f", _E),
+        "set_accuracy": ArraySpec("f", ("sets",), least=0, most=1),
+        # −1 where a set could not be left out: files hold finite numbers only.
+        "set_predicted": ArraySpec("f", ("sets",), least=-1, most=1),
+        "set_rows": ArraySpec("i", ("sets",), least=1),
+        "confidence": ArraySpec("f", (3, CONFIDENCE_BINS), least=0),
+        "direction": ArraySpec("f", _K, optional=True),
+        "weights": ArraySpec("f", _D, optional=True),
+        "score": ArraySpec("i", ("bytes",), least=0, most=255, optional=True),
+    },
+    least_sizes={"classes": 2, "sets": 0},
+)
+_PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "counts")
 
 
 def save(estimator: AccuracyEstimator, path: str | Path) -> None:
     """Write all that was learned."""
-    state: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    state["options"] = json.dumps(
-        {
-            "level": estimator.level,
-            "scores": None if estimator._optional else estimator.scores,
-            "regressor": estimator.regressor,
-            "seed": estimator.seed,
-        }
+    correction, table, mark, line = (
+        estimator.correction_,
+        estimator.shifted_sets_,
+        estimator.fingerprint_,
+        estimator.line_,
     )
-    state["features"] = -1 if estimator.n_features_ is None else estimator.n_features_
-    state |= {name: getattr(estimator, name) for name in (*_NUMBERS, *_ARRAYS)}
-    for name, score in estimator.describer_.scores.items():
-        state |= {f"score.{name}/{key}": value for key, value in score.reset().state_dict().items()}
-    seen = estimator.calibration_
-    state["seen.families"], state["seen.sizes"] = json.dumps(seen.families), json.dumps(asdict(seen.sizes))
-    state["seen.fresh"] = seen.fresh
-    state |= {f"seen.{name}": getattr(seen, name) for name in _SEEN}
-    state |= {f"seen.score.{name}": values for name, values in seen.scores.items()}
-    histogram = estimator.reference_confidence_
-    state |= {f"confidence.{name}": np.array(getattr(histogram, name)) for name in _HISTOGRAM}
-    mark = estimator.fingerprint_
-    state["marked"] = mark is not None
+    profile, histogram = correction.profile, estimator.reference_confidence_
+    mix = estimator.class_mix
+    header = {
+        "level": float(estimator.level),
+        "class_mix": mix if isinstance(mix, str) else [float(v) for v in mix],
+        "method": estimator.method,
+        "seed": int(estimator.seed),
+        "reference_accuracy": estimator.reference_accuracy_,
+        "reference_rows": estimator.reference_rows_,
+        "temperature": float(profile.temperature),
+        "spread": profile.spread,
+        "centre": correction.centre,
+        "base": correction.base,
+        "error": correction.error,
+        "farthest": estimator.farthest_,
+        "families": table.families,
+        "class_names": None if estimator.class_names_ is None else list(estimator.class_names_),
+        "line": None if line is None else {n: getattr(line, n) for n in ("slope", "intercept", "error")},
+        "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
+    }
+    arrays: dict[str, Any] = {name: getattr(profile, name) for name in _PROFILE_ARRAYS}
+    arrays |= {"shift": correction.shift, "slope": correction.slope}
+    arrays |= {"set_accuracy": table.accuracy.astype(np.float64), "set_rows": table.rows.astype(np.int64)}
+    arrays["set_predicted"] = np.nan_to_num(table.predicted, nan=-1.0)
+    arrays["confidence"] = np.array([getattr(histogram, f.name) for f in fields(histogram)])
+    if profile.centres is not None:
+        arrays["centres"] = profile.centres
     if mark is not None:
-        state |= {f"mark.{name}": getattr(mark, name) for name in _MARK}
-    files.write_arrays(path, state)
+        arrays |= {"direction": mark.direction, "weights": mark.weights}
+    if estimator.score_ is not None:
+        arrays["score"] = np.frombuffer(files.arrays_to_bytes(estimator.score_.state_dict()), dtype=np.uint8)
+    files.write_record(path, SCHEMA, header, arrays)
 
 
-def load(cls: type[AccuracyEstimator], path: str | Path) -> AccuracyEstimator:
+def load(cls: type[AccuracyEstimator], path: str | Path) -> Any:
     """Read it back, or say why not."""
-    state = files.read_arrays(path)
-    if state.get("format") != FORMAT:
-        raise GdscoreError(f"Expected an estimator that gdscore saved, but {path} is something else")
-    if state.get("version") != VERSION:
-        raise GdscoreError(
-            f"Expected version {VERSION} of the estimator's file, but {path} has version {state.get('version')}: "
-            "calibrate again, or use the gdscore that wrote it"
-        )
-    try:
-        return _restored(cls, state)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise GdscoreError(f"Expected a whole estimator, but {path} is damaged: {error}") from None
-
-
-def _restored(cls: type[AccuracyEstimator], state: dict[str, Any]) -> AccuracyEstimator:
-    options = json.loads(state["options"])
-    estimator = cls(options["level"], scores=options["scores"], regressor=options["regressor"], seed=options["seed"])
-    estimator.n_features_ = None if state["features"] < 0 else int(state["features"])
-    for name in (*_NUMBERS, *_ARRAYS):
-        setattr(estimator, name, state[name])
-    scores: dict[str, dict[str, Any]] = {}
-    for key, value in state.items():
-        if key.startswith("score."):
-            name, entry = key.removeprefix("score.").split("/", 1)
-            scores.setdefault(name, {})[entry] = value
-    estimator.describer_ = Describer.restored(
-        {name: restore_score(entries) for name, entries in scores.items()}, float(estimator.temperature_)
+    header, arrays, sizes = files.read_record(path, SCHEMA)
+    classes, sets = sizes["classes"], len(arrays["set_rows"])
+    _require(len(header["families"]) == sets, path, "as many families as sets")
+    _require(header["class_names"] is None or len(header["class_names"]) == classes, path, "a name for each class")
+    _require(bool(np.all(np.diff(arrays["knots"]) >= 0)), path, "confidences in rising order")
+    _require((header["line"] is None) == ("score" not in arrays), path, "a score beside a straight line")
+    marked = header["fingerprint"] is not None
+    _require(marked == ("direction" in arrays) == ("weights" in arrays), path, "a fingerprint with its arrays")
+    mix = header["class_mix"]
+    estimator = cls(
+        header["level"],
+        class_mix=mix if isinstance(mix, str) else np.array(mix),
+        method=header["method"],
+        seed=header["seed"],
     )
-    estimator.reference_confidence_ = ConfidenceHistogram(
-        **{name: [float(v) for v in state[f"confidence.{name}"]] for name in _HISTOGRAM}
+    _require(isinstance(mix, str) or (len(mix) == classes and sum(mix) > 0), path, "a share of each class")
+    profile = Profile(
+        temperature=float(header["temperature"]),
+        centres=arrays.get("centres"),
+        spread=float(header["spread"]),
+        **{name: arrays[name] for name in _PROFILE_ARRAYS},
     )
-    table = Calibration(
-        families=json.loads(state["seen.families"]),
-        scores={name: state[f"seen.score.{name}"] for name in scores},
-        sizes=SizeEffect(**json.loads(state["seen.sizes"])),
-        fresh=bool(state["seen.fresh"]),
-        **{name: state[f"seen.{name}"] for name in _SEEN},
+    estimator.correction_ = Correction(
+        profile, arrays["shift"], arrays["slope"], header["centre"], header["base"], header["error"]
     )
-    marks = {name: state[f"mark.{name}"] for name in _MARK} if state["marked"] else None
-    estimator.fingerprint_ = (
-        None
-        if marks is None
-        else Fingerprint(marks["direction"], marks["weights"], float(marks["offset"]), float(marks["spread"]))
+    estimator.shifted_sets_ = ShiftedSetTable(
+        header["families"],
+        arrays["set_accuracy"],
+        np.where(arrays["set_predicted"] < 0, np.nan, arrays["set_predicted"]),
+        arrays["set_rows"],
     )
-    estimator.judge_ = Judge(table, estimator.regressor)
+    estimator.line_ = None if header["line"] is None else ScoreLine(header["method"], **header["line"])
+    estimator.score_ = None
+    if "score" in arrays:
+        estimator.score_ = restore_score(files.read_arrays(arrays["score"].astype(np.uint8).tobytes()))
+        _require(estimator.score_.name == header["method"], path, "the score that the method names")
+    estimator.fingerprint_ = None
+    if marked:
+        own = header["fingerprint"]
+        estimator.fingerprint_ = Fingerprint(arrays["direction"], arrays["weights"], own["offset"], own["spread"])
+    estimator.farthest_ = header["farthest"]
+    estimator.reference_accuracy_, estimator.reference_rows_ = header["reference_accuracy"], header["reference_rows"]
+    estimator.n_classes_, estimator.n_features_ = classes, sizes.get("features")
+    estimator.class_names_ = None if header["class_names"] is None else tuple(header["class_names"])
+    estimator.reference_confidence_ = ConfidenceHistogram(*arrays["confidence"].tolist())
     return estimator
+
+
+def _require(fits: bool, path: Any, what: str) -> None:
+    if not fits:
+        raise GdscoreError(f"Expected {what} in {str(path)!r}, but it has others: the file is damaged")

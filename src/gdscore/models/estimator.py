@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models._batches import check_loader, integer_labels, split_batch
-from gdscore.models._network import Network, head_of
+from gdscore.models._network import Network
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
 
@@ -24,7 +24,6 @@ def estimator(
     *,
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
-    resamples: int = 100,
     batch_size: int = 500,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
@@ -34,7 +33,7 @@ def estimator(
     progress: bool | None = None,
     **options: Any,
 ) -> AccuracyEstimator:
-    """Calibrate an estimator of a model's accuracy on corrupted copies of labelled validation images.
+    """Fit an estimator of a model's accuracy on corrupted copies of labelled images.
 
     The model is not changed. Images are kept where the loader gives them and go to the model's device in batches;
     corruptions are computed there.
@@ -51,8 +50,6 @@ def estimator(
         [0, 1]. Leave it out where the loader gives those.
     shifts : iterable of callables, optional
         From images in [0, 1] to such; by default as in `AccuracyEstimator.fit_predictor`.
-    resamples : int
-        Shifted sets by resampling in addition.
     batch_size : int
         Images given to the model at once.
     head, logits, outputs, device, autocast
@@ -60,7 +57,7 @@ def estimator(
     progress : bool, optional
         Progress bar on standard error; by default where that is a terminal.
     **options
-        Of `AccuracyEstimator`: ``level``, ``scores``, ``regressor``, ``seed``.
+        Of `AccuracyEstimator`: ``level``, ``class_mix``, ``method``, ``seed``.
 
     Returns
     -------
@@ -96,16 +93,15 @@ def estimator(
         given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
         return Outputs(**given)
 
-    return AccuracyEstimator(**options).fit_predictor(
+    fitted: AccuracyEstimator = AccuracyEstimator(**options).fit_predictor(
         predict,
         _OnDevice(images, network.device),
         labels,
         shifts=shifts,
-        resamples=resamples,
         batch_size=batch_size,
-        head=None if head is False else head_of(model, as_seen(images[:2]), head=head, logits=logits, device=device),
         progress=progress,
     )
+    return fitted
 
 
 class _OnDevice:
@@ -113,6 +109,7 @@ class _OnDevice:
 
     def __init__(self, images: Tensor, device: torch.device) -> None:
         self._images, self.device = images, device
+        self.shape, self.ndim = images.shape, images.ndim
 
     def __len__(self) -> int:
         return len(self._images)

@@ -10,7 +10,7 @@ Requirements met here:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -85,7 +85,7 @@ def outputs_of(predictions: Any, labels: Any = None, *, logits: Where = None, ou
         rows, device = len(next(iter(given.values()))), next(iter(given.values())).device
         joined = np.concatenate([np.asarray(part) for part in labels]) if _is_batched(labels) else labels
         given["labels"] = integer_labels(joined, rows, device)
-    made = Outputs(**given)
+    made = Outputs(**cast("dict[str, Any]", given))
     return made.to_numpy() if on_host else made
 
 
@@ -97,7 +97,7 @@ def _parts(batch: Any) -> Sequence[Any]:
     return list(batch.values()) if isinstance(batch, Mapping) else batch if isinstance(batch, tuple) else [batch]
 
 
-def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Tensor]:
+def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Any]:
     """Arrays by the names of `Outputs` in the prediction of one batch."""
     batch = _as_tensors(batch)
     given: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[st
     return first | given | _labels_in(batch, len(next(iter(first.values()))))
 
 
-def _labels_in(batch: Any, rows: int) -> dict[str, Tensor]:
+def _labels_in(batch: Any, rows: int) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
         return {}
     found = next((batch[name] for name in ("labels", "label") if name in batch), None)
@@ -227,7 +227,7 @@ class LogitsOrProbabilities:
         self._looking = outputs == "auto"
         self._rows = 0
 
-    def arrays(self, returned: Tensor) -> dict[str, Tensor]:
+    def arrays(self, returned: Tensor) -> dict[str, Any]:
         """Numbers of a batch under the name that `Outputs` has for them."""
         if self.probabilities:
             return {"probabilities": returned[:, 0] if returned.shape[1] == 1 else returned}
@@ -236,7 +236,8 @@ class LogitsOrProbabilities:
     def logits(self, returned: Tensor) -> Tensor:
         """Logits with a column for each class; logarithms of probabilities."""
         named = self.arrays(returned)
-        return Outputs(**named).logits if self.probabilities else named["logits"]
+        found: Tensor = Outputs(**named).logits if self.probabilities else named["logits"]
+        return found
 
     def check(self, returned: Tensor) -> None:
         """Refuse what looks like probabilities, by the first rows that come."""

@@ -37,7 +37,9 @@ def kind_of(inputs: Any) -> str:
     if _is_text(inputs):
         return "text"
     two = hasattr(inputs, "shape") and len(inputs.shape) == 2
-    if two and (is_array(inputs) or hasattr(inputs, "columns") or hasattr(inputs, "tocsr") or hasattr(inputs, "schema")):
+    if two and (
+        is_array(inputs) or hasattr(inputs, "columns") or hasattr(inputs, "tocsr") or hasattr(inputs, "schema")
+    ):
         return "table"
     what = f"shape {tuple(inputs.shape)}" if hasattr(inputs, "shape") else type(inputs).__name__
     raise GdscoreError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gdscore.shifts._inputs import kind_of
@@ -14,7 +13,7 @@ __all__ = ["default_shifts"]
 SEVERITIES, COMPOSITIONS = (2, 4, 6, 8), 40
 
 
-def default_shifts(inputs: Any, *, time: Any = None, seed: int = 0) -> list[Callable[[Any], Any]]:
+def default_shifts(inputs: Any, *, time: Any = None, seed: int = 0) -> list[Any]:
     """Shifts for images, tables or texts.
 
     Images: the 19 corruptions at four severities and 40 compositions of them. Tables and texts: all families at four

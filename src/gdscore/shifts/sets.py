@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore import _arrays as arrays
 from gdscore._options import integer
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.shifts._inputs import length, taken
 
-__all__ = ["ShiftedSet", "named_families", "predicted", "shifted_sets"]
+__all__ = ["ShiftedSet", "as_predictor", "checked_shifts", "named_families", "predicted", "shifted_sets"]
 
 
 @dataclass(frozen=True)
@@ -148,3 +149,38 @@ def _takes_start(shift: Any) -> bool:
         return "start" in inspect.signature(shift).parameters
     except (TypeError, ValueError):
         return False
+
+
+def checked_shifts(shifts: Iterable[Any]) -> list[Callable[[Any], Any]]:
+    """Shifts as a list, or an error."""
+    listed = list(shifts)
+    if not listed:
+        raise GdscoreError("Expected `shifts` to hold callables, but it is empty: leave it out for the default shifts")
+    for shift in listed:
+        if not callable(shift) and not getattr(shift, "selects_rows", False):
+            raise GdscoreError(f"Expected `shifts` to be callables from inputs to inputs, but got {shift!r}")
+    return listed
+
+
+def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any], Outputs], NDArray[Any]]:
+    """A function from inputs to `Outputs`, and the labels as numbers of classes."""
+    found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
+    if found.ndim != 1 or len(found) != length(inputs) or not len(found):
+        raise GdscoreError(
+            f"Expected one label for each of {length(inputs)} inputs, but got an array of shape {found.shape}"
+        )
+    if hasattr(predict, "predict_proba") or hasattr(predict, "decision_function"):
+        from gdscore.sklearn import label_positions, sklearn_outputs
+
+        return (lambda batch: sklearn_outputs(predict, batch)), label_positions(predict, found)
+    if not callable(predict):
+        raise GdscoreError(
+            "Expected `predict` to be a function from inputs to outputs or a fitted scikit-learn classifier, but got "
+            f"{type(predict).__name__}"
+        )
+
+    def function(batch: Any) -> Outputs:
+        result = predict(batch)
+        return Outputs(probabilities=result) if arrays.is_array(result) else result
+
+    return function, found
