@@ -1,231 +1,403 @@
-"""How good are estimates? The library's estimator and the direct ones, on families left out and on natural shifts.
+"""Accuracy estimates on real data under real shift, through the public API alone, beside the estimators in use today.
 
-    python benchmarks/estimates.py                  # from the committed cells, seconds on a CPU
-    python benchmarks/estimates.py --cells out/cells --output out --page ""
+    python benchmarks/estimates.py run pacs --device cuda --jobs 6     # trains, fits, estimates: one row an estimate
+    python benchmarks/estimates.py run tables text --jobs 2            # minutes on two cores
+    python benchmarks/estimates.py run --small                         # generated data, seconds: to see that it runs
+    python benchmarks/estimates.py list
+    python benchmarks/estimates_summary.py                             # tables and figure from the rows
 
-Reads what ``cells.py`` wrote: ``shifted_sets/<source>.csv``, shifted copies of the source's held-out data, to calibrate on,
-and ``deployed``, ``mixed``, the sets to judge, whose labels serve for the truth alone. Writes
-``benchmarks/results/estimates.csv``, one row a set and estimator; ``estimates-summary.csv``, one row for each benchmark, kind of shift
-and estimator; and the tables of ``docs/estimator.md``.
+A job is a classifier trained from a seed, its labelled reference (rows held out from training), and its targets. Networks
+are fitted by `gdscore.models.estimator`, scikit-learn classifiers by `AccuracyEstimator.fit_predictor`, both with their
+default shifts; CIFAR-10's by `fit`, without the family of the corruption that is estimated. Every target is estimated
 
-- Corruptions: a family is left out of calibration, with every composition it is part of, and its sets of the test data
-  are estimated; family by family.
-- Natural pairs, subpopulations, label shift and unshifted test sets: calibrated on everything.
-- Own estimates: by regressor, without a second opinion, with that of the model itself by batch statistics (``+
-  itself``; not for class mixes, whose cells do not have it), of a second model (``+ peer``), and of both.
-- Direct estimates: with temperature, intervals of sampling alone, as `gdscore.direct_estimate` gives them.
+- ``as-is``;
+- ``drawn``: its rows drawn with the reference's class mix;
+- ``mixed``: three times, its rows drawn with a class mix from a Dirichlet distribution with concentration 0.5;
 
-What the regressor ``cautious`` looks at was chosen on other networks and splits: ``choosing.py``.
+by `AccuracyEstimator` with ``class_mix`` ``unknown`` and ``stable``, by the same fitted on the reference's outputs alone,
+by COT, COTT, ATC, DoC and mean confidence with temperature (`direct_estimate`), and by CBPE: the mean of the maximum
+probability after isotonic calibration. Jobs whose suite begins with ``development`` are what constants were chosen on.
 """
 
 import argparse
+import contextlib
 import csv
+import io
+import multiprocessing
+import subprocess
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from gdscore.estimator import Calibration, Judge
-from gdscore.estimator.cautions import about_scores
-from gdscore.estimator.direct import DIRECT, ERROR_RATES, sampling_error
-from gdscore.estimator.sizes import SizeEffect
-from gdscore.shifts.families import parts_of
-from tables_page import fill, markdown
+import gdscore
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-POPULATION = {"cot": "cot@T", "nuclear": "nuclear", "confscore": "confscore@T", "frechet": "frechet"}
-ITSELF, PEER = {"selfscore": "selfscore"}, {"agreescore": "soft"}
-OPINIONS = {"": {}, " + itself": ITSELF, " + peer": PEER, " + both": ITSELF | PEER}
-REGRESSORS = ("cautious", "nearest")
-# As the library chooses them: ATC is there as a view of its own.
-OWN = {
-    f"{regressor}{name}": (regressor, POPULATION | ({"atc": "atc@T"} if regressor == "cautious" else {}) | more)
-    for regressor in REGRESSORS
-    for name, more in OPINIONS.items()
-}
-# A temperature changes no predicted class, so none of AgreeScore.
-TEMPERED = {name: name if name == "agreescore" else f"{name}@T" for name in DIRECT}
-# Rows that transport scores of the cells are computed on, as in panel.py, which needs PyTorch.
-TRANSPORT_ROWS = 4000
-LEVEL = 0.9
-SETS = {
-    ("cifar10", "corruption"): "CIFAR-10 ResNet-18, {} corrupted test sets, family left out",
-    ("pacs", "natural"): "PACS, {} pairs (ResNet-18 from scratch, 64 px)",
-    ("digits", "natural"): "digits, {} pairs (small CNN)",
-    ("cifar100sub", "natural"): "CIFAR-100, subclasses not trained on, {} splits (ResNet-18)",
-    ("all", "natural"): "natural, all benchmarks, {} pairs",
-    ("cifar10", "label-shift"): "CIFAR-10, {} Dirichlet mixes of the test set's classes",
-    ("digits", "label-shift"): "digits, {} class mixes",
-    ("cifar100sub", "label-shift"): "CIFAR-100, {} class mixes",
-    ("cifar10", "unshifted"): "CIFAR-10, {} unshifted test set",
-    ("digits", "unshifted"): "digits, {} unshifted test sets",
-    ("cifar100sub", "unshifted"): "CIFAR-100, {} unshifted test sets",
-}
+RESULTS = Path(__file__).resolve().parent / "results" / "estimates"
+FIELDS = (
+    *("suite", "source", "seed", "target", "variant", "rows", "truth", "estimator", "accuracy", "low", "high"),
+    *("reference_accuracy", "reference_rows", "device", "commit"),
+)
+ROWS, CLASS_MIXES, CONCENTRATION = 2000, 3, 0.5
+DIRECT = ("cot", "cott", "atc", "doc", "confscore")
+DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+
+FINE = {"epochs": 25, "batch": 64, "rate": 1e-3, "optimizer": "adamw", "augment": "crop-flip", "shift": 12}
+FINE |= {"rows": 1050, "validation": 1000}
+FINE_DIGITS = FINE | {"augment": "crop", "shift": 3, "rows": 1000, "epochs": 15}
+SCRATCH_PACS = {"epochs": 80, "batch": 64, "rate": 0.05, "augment": "crop-flip", "validation": 1000}
+SCRATCH_DIGITS = {"epochs": 6, "batch": 128, "rate": 0.1, "augment": "crop", "validation": 3000, "rows": 17000}
+SUBCLASSES = {"epochs": 25, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 3000}
+CIFAR = {"epochs": 30, "batch": 512, "rate": 0.4, "augment": "crop-flip", "validation": 5000}
 
 
-def read(file):
-    if not file.exists():
-        return []
-    with file.open(newline="") as lines:
-        return list(csv.DictReader(lines))
+@dataclass(frozen=True)
+class Job:
+    """A classifier and its targets; ``kind`` is image, left-out, table or text."""
+
+    suite: str
+    source: str
+    seed: int
+    kind: str
+    make: dict = field(default_factory=dict)
+
+    @property
+    def name(self):
+        return f"{self.suite}-{self.source}-seed{self.seed}"
 
 
-def family(row):
-    """Kinds of shift of a shifted set; those of a composition are in the name of the set."""
-    if ":" not in row["set"]:
-        return row["family"]
-    return "+".join(part.rsplit("-", 1)[0] for part in row["set"].split(":")[1].split("+"))
+def _pacs(suite, data, network, recipe, seeds):
+    for seed in seeds:
+        for domain in DOMAINS:
+            share = {} if "share" in recipe or network == "resnet18" else {"share": 0.37 if domain == "photo" else 0.48}
+            targets = tuple((data, other) for other in DOMAINS if other != domain)
+            made = {"data": data, "split": domain, "network": network, "recipe": recipe | share, "targets": targets}
+            yield Job(suite, f"{data}-{domain}-{network}", seed, "image", made)
 
 
-def fitted(rows, columns, regressor, *, without=None):
-    """What is learned from a table of shifted sets, without those that a family has part in."""
-    rows = [row for row in rows if without is None or without not in parts_of(family(row))]
-    accuracy = np.array([float(row["accuracy"]) for row in rows])
-    table = Calibration(
-        families=[family(row) for row in rows],
-        accuracy=accuracy,
-        rows=np.array([int(row["n"]) for row in rows]),
-        scores={name: np.array([float(row[column]) for row in rows]) for name, column in columns.items()},
-        sizes=SizeEffect(
-            float(rows[0]["frechet_bias"]), reference_rows=int(np.median([int(row["n"]) for row in rows]))
+def _digits(suite, network, recipe, seeds):
+    names = ("mnist", "mnistm", "usps")
+    for seed in seeds:
+        for data in names:
+            targets = ((data, "test"), *((other, "test") for other in names if other != data))
+            made = {"data": data, "split": "train", "network": network, "recipe": recipe, "targets": targets}
+            yield Job(suite, f"{data}-{network}", seed, "image", made)
+
+
+def _subclasses(suite, network, recipe, splits, seeds):
+    for seed in seeds:
+        for data in (f"cifar100sub{number}" for number in splits):
+            targets = ((data, "test"), (data, "target"))
+            made = {"data": data, "split": "train", "network": network, "recipe": recipe, "targets": targets}
+            yield Job(suite, f"{data}-{network}", seed, "image", made)
+
+
+def _tabular(suite, kind, split, seeds):
+    from tabular_data import tasks
+
+    for seed in seeds:
+        for task in tasks(split):
+            if task.kind == kind:
+                for model in task.models:
+                    yield Job(suite, f"{task.name}-{model}", seed, kind, {"task": task, "model": model})
+
+
+def suites():
+    """Jobs of every suite, by name; made when asked for."""
+    three = range(3)
+    cifar = {"data": "cifar10", "split": "train", "network": "resnet18", "recipe": CIFAR, "targets": ()}
+    return {
+        "pacs": lambda: _pacs("pacs", "pacs128", "lite0", FINE, three),
+        "scratch-pacs": lambda: _pacs("scratch-pacs", "pacs", "resnet18", SCRATCH_PACS, three),
+        "scratch-digits": lambda: _digits("scratch-digits", "small", SCRATCH_DIGITS, three),
+        "scratch-subclasses": lambda: _subclasses("scratch-subclasses", "resnet18", SUBCLASSES, range(4), three),
+        "cifar10": lambda: [Job("cifar10", "cifar10-resnet18", 0, "left-out", cifar)],
+        "tables": lambda: _tabular("tables", "table", "report", three),
+        "text": lambda: _tabular("text", "text", "report", three),
+        "development-pacs": lambda: _pacs("development-pacs", "pacs128", "lite1", FINE, (0,)),
+        "development-digits": lambda: _digits("development-digits", "lite0", FINE_DIGITS, (0,)),
+        "development-subclasses": lambda: _subclasses(
+            "development-subclasses",
+            "lite0",
+            FINE | {"epochs": 10, "batch": 128, "shift": 4, "rows": 13000},
+            (4, 5, 6),
+            (0,),
         ),
-    )
-    return Judge(table, regressor)
+        "development-tables": lambda: _tabular("development-tables", "table", "development", (0,)),
+        "development-text": lambda: _tabular("development-text", "text", "development", (0,)),
+    }
 
 
-def judged(judge, row, columns):
-    """Accuracy with its bounds, and whether the scores are so far apart that the estimator would warn."""
-    values, rows = {name: float(row[column]) for name, column in columns.items()}, int(row["n"])
-    accuracy, low, high = judge.judge(values, rows, LEVEL)
-    itself = [a for a, name in zip(judge.table.accuracy, judge.table.families, strict=True) if name == "resampled-none"]
-    warned = bool(about_scores(judge.opinions(values, rows), float(np.mean(itself)) - accuracy))
-    return {"accuracy": accuracy, "low": low, "high": high, "disagree": float(warned)}
+# -- one job --------------------------------------------------------------------------------------------------
 
 
-def direct(name, row):
-    """Accuracy by one score of a cell, with its interval, as `gdscore.direct_estimate` makes it."""
-    value, rows = float(row[TEMPERED[name]]), int(row["n"])
-    accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
-    error = sampling_error(accuracy, min(rows, TRANSPORT_ROWS) if name in ("cot", "cott") else rows, LEVEL)
-    return {"accuracy": accuracy, "low": max(0.0, accuracy - error), "high": min(1.0, accuracy + error)}
+@dataclass
+class Fitted:
+    """What estimates are made with: the estimator, the reference's outputs, and labelled outputs of the targets."""
+
+    estimator: gdscore.AccuracyEstimator
+    reference: gdscore.Outputs
+    targets: dict
 
 
-def estimates(cells, source):
-    """One row for every set that the source meets and every estimator."""
-    meta = read(cells / "shifted_sets" / f"{source}.csv")
-    targets = read(cells / "deployed" / f"{source}.csv") + read(cells / "mixed" / f"{source}.csv")
-    known = frozenset().union(*(parts_of(family(row)) for row in meta))
-    whole = {name: fitted(meta, columns, regressor) for name, (regressor, columns) in OWN.items()}
-    for group in dict.fromkeys(row["family"] for row in targets):
-        kind = "corruption" if group in known else group if group in ("unshifted", "label-shift") else "natural"
-        judges = whole
-        if group in known:
-            judges = {name: fitted(meta, c, regressor, without=group) for name, (regressor, c) in OWN.items()}
-        for row in (row for row in targets if row["family"] == group):
-            said = {
-                name: judged(judges[name], row, columns)
-                for name, (_, columns) in OWN.items()
-                if set(columns.values()) <= set(row)
+def tensors(images):
+    import torch
+
+    return torch.from_numpy(images).float().div(255)
+
+
+def batches(images, labels=None, size=250):
+    for start in range(0, len(images), size):
+        x = tensors(images[start : start + size])
+        yield x if labels is None else (x, labels[start : start + size])
+
+
+def extracted(model, images, labels):
+    from gdscore import models
+
+    parts = [part.to_numpy() for part in models.extract(model, batches(images))]
+    joined = gdscore.Outputs.concatenate(parts)
+    return gdscore.Outputs(**joined.arrays, labels=labels)
+
+
+def trained(job, device):
+    """Network of the job, its reference, and rows like the reference's that nothing was fitted on."""
+    import torch
+
+    from datasets import training_parts
+    from train import load_model, train
+
+    made = job.make
+    # The network is in full precision, whatever it was trained in.
+    torch.backends.cudnn.allow_tf32 = False
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(made["data"], made["network"], job.seed, split=made["split"], device=device, **made["recipe"])
+    model = load_model(made["data"], made["network"], job.seed, split=made["split"]).to(device)
+    kept = {key: made["recipe"][key] for key in ("validation", "share") if key in made["recipe"]}
+    images, labels = training_parts(made["data"], made["split"], **kept)[1]
+    cut = min(1000, len(labels) * 6 // 10)
+    return model, (images[:cut], labels[:cut]), (images[cut:], labels[cut:])
+
+
+def image_job(job, device):
+    import torch
+
+    from datasets import load
+    from gdscore import models
+
+    model, (images, labels), unshifted = trained(job, device)
+    estimator = models.estimator(model, list(batches(images, torch.from_numpy(labels))), device=device, progress=False)
+    targets = {"unshifted": extracted(model, *unshifted)}
+    for data, split in job.make["targets"]:
+        own = (data, split) == (job.make["data"], "test")
+        name = "unshifted" if own else split if data == job.make["data"] else data
+        targets[name] = extracted(model, *load(data, split, rows=ROWS))
+    return Fitted(estimator, extracted(model, images, labels), targets)
+
+
+def tabular_job(job, device):
+    from tabular_data import fitted
+
+    task = job.make["task"]
+    classifier = fitted(task, job.make["model"], job.seed)
+    estimator = gdscore.AccuracyEstimator().fit_predictor(classifier, *task.reference, time=task.time, progress=False)
+    targets = {}
+    for name, inputs, labels in task.targets:
+        own = task.kind == "text" and name == task.targets[0][0]
+        targets["unshifted" if own else name] = gdscore.sklearn_outputs(classifier, inputs, labels)
+    return Fitted(estimator, gdscore.sklearn_outputs(classifier, *task.reference), targets)
+
+
+def left_out_rows(job, device):
+    """Estimates of CIFAR-10's corruptions, each by an estimator that has not seen its family."""
+    from datasets import load
+    from gdscore import models, shifts
+
+    model, (images, labels), _ = trained(job, device)
+
+    def predict(batch):
+        return gdscore.Outputs.concatenate([part.to_numpy() for part in models.extract(model, [batch])])
+
+    reference = extracted(model, images, labels)
+    inputs = tensors(images).to(device)
+    sets = list(shifts.shifted_sets(predict, inputs, labels, shifts.default_shifts(inputs), batch_size=500))
+    test_images, test_labels = load("cifar10", "test", rows=ROWS)
+    for family in shifts.corruption_names():
+        others = [s for s in sets if family not in s.family.split("+")]
+        estimator = gdscore.AccuracyEstimator().fit(reference, shifted_sets=others)
+        targets = {}
+        for severity in range(1, 6):
+            shift = shifts.Corruption(family, severity, 2026)
+            found = predict(shift(tensors(test_images).to(device)))
+            targets[f"{family}-{severity}"] = gdscore.Outputs(**found.arrays, labels=test_labels)
+        yield from estimated(Fitted(estimator, reference, targets), job.seed, variants=("as-is",))
+
+
+def drawn(outputs, shares, rng):
+    """Rows of a target in another class mix, as many as it has of the scarcest class asked for, at least 200."""
+    counts = np.bincount(outputs.labels, minlength=len(shares))
+    shares = np.where(counts > 0, shares, 0)
+    shares = shares / shares.sum()
+    wanted = shares > 0.5 / len(outputs)
+    total = int(max(min(counts[wanted] / shares[wanted]).item(), 200))
+    chosen = []
+    for label, number in enumerate(rng.multinomial(total, shares)):
+        rows = np.flatnonzero(outputs.labels == label)
+        if number:
+            chosen.append(rng.choice(rows, size=number, replace=number > len(rows)))
+    return outputs[np.sort(np.concatenate(chosen))]
+
+
+def cbpe(reference, outputs):
+    from sklearn.isotonic import IsotonicRegression
+
+    curve = IsotonicRegression(out_of_bounds="clip").fit(reference.confidence, reference.correct)
+    return float(curve.predict(outputs.confidence).mean())
+
+
+def estimated(found, seed, variants=("as-is", "drawn", "mixed")):
+    """One row for each target, variant and estimator."""
+    reference, classes = found.reference, int(found.reference.n_classes)
+    mix = np.bincount(reference.labels, minlength=classes) / len(reference)
+    alone = gdscore.AccuracyEstimator().fit(reference)
+    for name, outputs in found.targets.items():
+        rng = np.random.default_rng([seed, *name.encode()])
+        sets = []
+        if "as-is" in variants:
+            sets.append(("as-is", outputs))
+        if "drawn" in variants:
+            sets.append(("drawn", drawn(outputs, mix, rng)))
+        if "mixed" in variants:
+            for number in range(CLASS_MIXES):
+                shares = rng.dirichlet(np.full(classes, CONCENTRATION))
+                sets.append((f"mixed-{number + 1}", drawn(outputs, shares, rng)))
+        for variant, rows in sets:
+            target = gdscore.Outputs(**{key: array for key, array in rows.arrays.items() if key != "labels"})
+            estimates = {
+                "unknown": found.estimator.set_params(class_mix="unknown").estimate(target),
+                "stable": found.estimator.set_params(class_mix="stable").estimate(target),
+                "outputs-only": alone.estimate(target),
             }
-            said |= {TEMPERED[name]: direct(name, row) for name in DIRECT}
-            for name, numbers in said.items():
-                about = {"source": source, "kind": kind, "set": row["set"], "n": int(row["n"]), "estimator": name}
-                numbers = {"truth": float(row["accuracy"])} | numbers
-                rounded = {key: round(float(value), 5) for key, value in numbers.items()}
-                yield about | rounded | ({} if "disagree" in rounded else {"disagree": ""})
+            estimates |= {method: gdscore.direct_estimate(method, target, reference=reference) for method in DIRECT}
+            shared = {"target": name, "variant": variant, "rows": len(rows), "truth": f"{rows.accuracy:.5f}"}
+            shared |= {"reference_accuracy": f"{reference.accuracy:.5f}", "reference_rows": len(reference)}
+            for method, e in estimates.items():
+                numbers = {"accuracy": f"{e.accuracy:.5f}", "low": f"{e.low:.5f}", "high": f"{e.high:.5f}"}
+                yield shared | {"estimator": method} | numbers
+            yield shared | {"estimator": "cbpe", "accuracy": f"{cbpe(reference, target):.5f}", "low": "", "high": ""}
 
 
-def benchmark_of(source):
-    data = source.split("-")[0]
-    return "digits" if data in ("mnist", "mnistm", "usps") else data.rstrip("0123456789") if "sub" in data else data
+def rows_of(job, device, commit):
+    """All rows of a job."""
+    # Estimators warn through their estimates; what scores warn of beside is known here.
+    import warnings
+
+    warnings.simplefilter("ignore", gdscore.GdscoreWarning)
+    if job.kind == "left-out":
+        found = left_out_rows(job, device)
+    else:
+        found = estimated((image_job if job.kind == "image" else tabular_job)(job, device), job.seed)
+    fixed = {"suite": job.suite, "source": job.source, "seed": job.seed, "device": device, "commit": commit}
+    return [fixed | row for row in found]
 
 
-def summary(rows):
-    """Mean absolute error, bias, coverage and width in points, by benchmark, kind of shift and estimator."""
-    named = [(benchmark_of(row["source"]), row) for row in rows]
-    named += [("all", row) for row in rows if row["kind"] == "natural"]
-    groups = {}
-    for benchmark, row in named:
-        groups.setdefault((benchmark, row["kind"]), []).append(row)
-    for (benchmark, kind), members in groups.items():
-        for estimator in (*OWN, *TEMPERED.values()):
-            own = [row for row in members if row["estimator"] == estimator]
-            if not own:
-                continue
-            truth, said, low, high = (
-                np.array([row[key] for row in own]) for key in ("truth", "accuracy", "low", "high")
-            )
-            numbers = {"mae": np.abs(said - truth).mean(), "bias": (said - truth).mean()}
-            numbers |= {"coverage": np.mean((low <= truth) & (truth <= high)), "width": (high - low).mean()}
-            numbers["disagree"] = np.mean([row["disagree"] for row in own]) if estimator in OWN else np.nan
-            yield (
-                {"benchmark": benchmark, "kind": kind, "estimator": estimator, "sets": len(own)}
-                | {key: round(100 * float(value), 3) for key, value in numbers.items()}
-            )
+# -- the command ----------------------------------------------------------------------------------------------
 
 
-def page_tables(lines):
-    """A table for each regressor and one of the direct estimators, as Markdown."""
-    found = {(line["benchmark"], line["kind"], line["estimator"]): line for line in lines}
+def small_job():
+    """A job on generated data, which runs in seconds."""
+    from tabular_data import Task
 
-    def titled(key):
-        return SETS[key].format(found[(*key, next(iter(OWN)))]["sets"])
-
-    def covered(line):
-        share = line["coverage"]
-        return f"{share:.0f} %" if line["sets"] > 25 else f"{share * line['sets'] / 100:.0f} of {line['sets']}"
-
-    def signed(value):
-        return f"{value:+.1f}".replace("-", "−") if round(value, 1) else "0.0"
-
-    def numbers(line, *more):
-        return " / ".join([f"{line['mae']:.1f}", signed(line["bias"]), covered(line), *more])
-
-    tables = {}
-    for regressor in REGRESSORS:
-        each = [[found.get((*key, f"{regressor}{name}")) for name in OPINIONS] for key in SETS]
-        rows = [
-            [titled(key), *(numbers(line, f"{line['width']:.1f}") if line else "" for line in lines)]
-            for key, lines in zip(SETS, each, strict=True)
-        ]
-        tables[regressor] = markdown(["sets", *(name[3:] or "alone" for name in OPINIONS)], rows)
-    others = []
-    for key in SETS:
-        each = [found[(*key, column)] for column in TEMPERED.values()]
-        widths = [line["width"] for line in each]
-        others.append([titled(key), *map(numbers, each), f"{min(widths):.1f} to {max(widths):.1f}"])
-    return tables | {"direct": markdown(["sets", *(f"`{name}`" for name in TEMPERED), "widths"], others)}
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 2100)
+    inputs = np.eye(3)[labels] * 2 + rng.normal(size=(2100, 3))
+    part = [slice(0, 600), slice(600, 1200), slice(1200, 2100)]
+    target = ("moved", inputs[part[2]] + 0.5, labels[part[2]])
+    both = [(inputs[p], labels[p]) for p in part[:2]]
+    task = Task("generated", "generated", "table", "report", *both, [target])
+    return Job("small", "generated-logistic", 0, "table", {"task": task, "model": "logistic"})
 
 
 def write(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, FIELDS)
         writer.writeheader()
         writer.writerows(rows)
 
 
-def main(given=None):
+def commit_of():
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def worker(job, device, commit, threads):
+    with contextlib.suppress(ImportError):
+        import torch
+
+        torch.set_num_threads(threads)
+    return rows_of(job, device, commit)
+
+
+def run(jobs, device, workers, output):
+    """Run the jobs and write a file for each suite; jobs that fail are named and the others are kept."""
+    start, commit, found, failed = time.perf_counter(), commit_of(), {}, 0
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(worker, job, device, commit, 2): job for job in jobs}
+        for done in as_completed(futures):
+            job = futures[done]
+            try:
+                rows = done.result()
+            except Exception:
+                failed += 1
+                print(f"{job.name} failed:\n{traceback.format_exc()}", flush=True)
+                continue
+            found.setdefault(job.suite, []).extend(rows)
+            own = [
+                r
+                for r in rows
+                if r["estimator"] == "unknown" and r["variant"] == "as-is" and r["target"] != "unshifted"
+            ]
+            error = np.mean([abs(float(r["accuracy"]) - float(r["truth"])) for r in own]) if own else np.nan
+            print(f"{time.perf_counter() - start:6.0f} s  {job.name}: error {100 * error:.1f}", flush=True)
+            # Written after every job: what is done stays, whatever happens to the others.
+            ordered = sorted(found[job.suite], key=lambda r: (r["source"], r["seed"], r["target"], r["variant"]))
+            write(output / f"{job.suite}.csv", ordered)
+    return failed
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=Path, default=RESULTS / "cells")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--page", default=str(ROOT / "docs" / "estimator.md"), help="page to fill; empty for none")
-    options = parser.parse_args(given)
-    sources = sorted(file.stem for file in (options.cells / "shifted_sets").glob("*.csv"))
-    rows = [row for source in sources for row in estimates(options.cells, source)]
-    lines = list(summary(rows))
-    write(options.output / "estimates.csv", rows)
-    write(options.output / "estimates-summary.csv", lines)
-    if options.page:
-        fill(Path(options.page), page_tables(lines))
-    for line in lines:
-        if line["estimator"] == next(iter(OWN)):
-            print(
-                f"\n{line['benchmark'] + ' ' + line['kind']:<24} {line['sets']:>3} sets  error   bias  covered  width"
-            )
-        print(
-            f"  {line['estimator']:<32} {line['mae']:>5.1f}  {line['bias']:>+5.1f}  {line['coverage']:>5.0f} %  {line['width']:>5.1f}"
-        )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="name the suites and their jobs")
+    running = commands.add_parser("run", help="train, fit and estimate")
+    running.add_argument("suites", nargs="*", help="names of suites (see list)")
+    running.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
+    running.add_argument("--device", default="cpu")
+    running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
+    running.add_argument("--output", type=Path, default=RESULTS)
+    running.add_argument("--small", action="store_true", help="generated data only")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    if options.command == "list":
+        for name, jobs in suites().items():
+            print(name)
+            for job in jobs():
+                print(f"  {job.name}")
+        return
+    if options.small:
+        write(options.output / "small.csv", rows_of(small_job(), "cpu", commit_of()))
+        return
+    known = suites()
+    jobs = [job for name in options.suites for job in known[name]()]
+    jobs = [job for job in jobs if any(text in job.name for text in options.only)]
+    sys.exit(min(run(jobs, options.device, options.jobs, options.output), 1))
 
 
 if __name__ == "__main__":
