@@ -150,6 +150,8 @@ def check_restored(
     rows = saved.rows or bool(kept)
     if learned or (rows and score.learned):
         check_axes(learned, score.learned, saved.parts["reference_shape"])
+    if not set(saved.parts["reference_shape"]) <= set(counts_of(score.inputs)):
+        raise ValueError(f"a reference with {sorted(saved.parts['reference_shape'])}")
     if rows and (layout is None or set(layout.counts) != set(counts_of(score.inputs))):
         raise ValueError(f"rows of {sorted(saved.arrays)} with {sorted(saved.parts['shape'])}")
     for part in kept.values():
