@@ -179,6 +179,8 @@ class TestRows:
         np.testing.assert_array_equal(out.with_temperature(2.0).labels, out.labels)
         soft = gdscore.Outputs(probabilities=np.array([[0.9, 0.1]])).with_temperature(2.0)
         np.testing.assert_allclose(soft.probabilities, [[0.75, 0.25]])
+        with pytest.raises(gdscore.GdscoreError, match="finite"):
+            gdscore.Outputs(logits=np.full((1, 3), 3e38, dtype=np.float32)).with_temperature(0.5)
         for bad in (0, -1, np.nan, np.inf, "a", None, True, 10**400, 1e-31, [2.0], 1j):
             with pytest.raises(gdscore.GdscoreError, match="`temperature`"):
                 out.with_temperature(bad)

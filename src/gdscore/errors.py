@@ -27,9 +27,9 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Word a value for a message: its repr, cut where it is long, or its type where it has none."""
+    """Word a value for a message: its repr in one line, cut where it is long, or its type where it has none."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split())
     except Exception:
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -346,7 +346,7 @@ class Outputs:
         others = {k: a for k, a in self._given.items() if k not in ("logits", "probabilities")}
         with arrays.full_precision(self.logits):
             scaled = self.logits / divisor
-        if divisor < 1e-3:  # only then can a quotient be too large
+        if divisor < 1:  # only then can a quotient be too large
             scaled = Outputs(logits=scaled, check_logits=False)._given["logits"]
         out = self._holding({"logits": scaled, **others})
         out._check_logits = False

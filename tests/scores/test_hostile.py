@@ -110,6 +110,14 @@ class TestHugeValues:
             gdscore.score("dispersion", usual) + 2 * math.log(scale)
         )
 
+    @pytest.mark.parametrize("library", ["numpy", "torch"])
+    def test_features_whose_products_overflow(self, library):
+        usual = {"logits": to_library(made(100).logits, library)}
+        for rows, size in itertools.product((5, 100), (1e77, 1e120, 1e150)):
+            x = to_library(size * np.random.default_rng(0).normal(size=(100, 6)), library)
+            out = gdscore.Outputs(**usual, features=x)
+            number_or_refusal(lambda o=out, n=rows: gdscore.score("frechet", o[:n], reference=o))
+
     def test_beyond_float64_frechet_and_dispersion_name_the_cause(self):
         usual, huge = exploded("float64", 1.0, ()), exploded("float64", 1e160, ("features",))
         with pytest.raises(gdscore.GdscoreError, match="`frechet` cannot be computed: values of `features`"):
@@ -261,7 +269,7 @@ class TestOddOptions:
         with pytest.raises(gdscore.GdscoreError, match="scores|options"):
             gdscore.score_all(made(10), scores=scores)
 
-    @pytest.mark.parametrize("name", [5, None, ["gdscore"], "", b"gdscore"])
+    @pytest.mark.parametrize("name", [5, None, ["gdscore"], "", b"gdscore", np.ones(2)])
     def test_names(self, name):
         with pytest.raises(gdscore.GdscoreError, match="Unknown score"):
             gdscore.create_score(name)
@@ -311,6 +319,12 @@ class TestDamagedStates:
                     return [score.compute(), score.update(fresh).compute()]
 
                 number_or_refusal(go_on)
+
+    def test_shape_of_another_name(self):
+        state = ready("cot", made(300)).update(made(1300)).state_dict()
+        for part in ("shape", "reference_shape"):
+            with pytest.raises(gdscore.GdscoreError, match="damaged"):
+                gdscore.restore_score({**state, f"{part}.n_classes.": 10})
 
     @pytest.mark.parametrize("state", [None, 5, [], {}, {1: 2}, {"name": "gdscore"}, {"format": np.ones(3)}, "x"])
     def test_no_states(self, state):

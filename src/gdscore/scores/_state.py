@@ -1,7 +1,7 @@
 """The form a score is saved in: one flat dict of NumPy arrays, numbers and strings.
 
 What a score is and how far it has come stands under plain names, everything else under the name of its part and a dot:
-``learned.threshold_``, ``stats.total``, ``pending.logits``. Nothing here knows how a score works.
+``learned.threshold_``, ``stats.total``, ``pending.logits``. What does not fit together is refused when it is read.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gdscore._arrays import native
 from gdscore.errors import GdscoreError, shown
+from gdscore.outputs import Outputs
+from gdscore.scores._layout import Layout, counts_of
 
-__all__ = ["SavedScore", "check_axes", "read_options", "refuse_damaged"]
+if TYPE_CHECKING:
+    from gdscore.scores.base import Score
+
+__all__ = ["SavedScore", "check_axes", "check_restored", "read_options", "refuse_damaged"]
 
 _FORMAT = "gdscore score state, version 1"
 
@@ -131,3 +136,31 @@ class SavedScore(NamedTuple):
         found = self.parts.get("learned", {})
         if found and set(found) != set(learned):
             raise GdscoreError(f"Expected a state of `{name}` with {sorted(learned)}, but got {sorted(found)}")
+
+
+def check_restored(
+    score: Score,
+    saved: SavedScore,
+    layout: Layout | None,
+    learned: Mapping[str, Any],
+    stats: Mapping[str, Any],
+    kept: Mapping[str, Outputs],
+) -> None:
+    """Refuse parts of a state that do not fit together."""
+    rows = saved.rows or bool(kept)
+    if learned or (rows and score.learned):
+        check_axes(learned, score.learned, saved.parts["reference_shape"])
+    if not set(saved.parts["reference_shape"]) <= set(counts_of(score.inputs)):
+        raise ValueError(f"a reference with {sorted(saved.parts['reference_shape'])}")
+    if rows and (layout is None or set(layout.counts) != set(counts_of(score.inputs))):
+        raise ValueError(f"rows of {sorted(saved.arrays)} with {sorted(saved.parts['shape'])}")
+    for part in kept.values():
+        if Layout.of(part, score.inputs)[:2] != (layout and layout[:2]):
+            raise ValueError(f"rows of {sorted(part.arrays)}")
+    if "pending" in kept and len(kept["pending"]) >= score.chunk_rows:
+        raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
+    if saved.rows and not stats and "pool" not in kept:
+        raise ValueError(f"{saved.rows} rows without statistics")
+    allowed = [axes for axes in score.stat_axes() if set(axes) == set(stats)] or score.stat_axes()
+    if stats and allowed:
+        check_axes(stats, allowed[0], layout.counts if layout else {})

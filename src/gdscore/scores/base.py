@@ -28,7 +28,7 @@ from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs, how_to_get
 from gdscore.scores._layout import Layout, counts_of
-from gdscore.scores._state import SavedScore, check_axes, refuse_damaged
+from gdscore.scores._state import SavedScore, check_restored, refuse_damaged
 from gdscore.scores.together import fit_together
 
 __all__ = ["Score", "Stats"]
@@ -244,7 +244,7 @@ class Score:
             kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
             layout = Layout(saved.arrays, dict(parts["shape"])) if saved.arrays else None
             learned, stats = saved.numbers("learned"), saved.numbers("stats")
-            _check_restored(self, saved, layout, learned, stats, kept)
+            check_restored(self, saved, layout, learned, stats, kept)
         self.reset()
         for entry, value in learned.items():
             setattr(self, entry, value)
@@ -375,29 +375,3 @@ class Score:
 def option_names(cls: type[Score]) -> list[str]:
     """Names of a score's options: the parameters of its constructor."""
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-
-def _check_restored(
-    score: Score,
-    saved: SavedScore,
-    layout: Layout | None,
-    learned: Mapping[str, Any],
-    stats: Mapping[str, Any],
-    kept: Mapping[str, Outputs],
-) -> None:
-    """Refuse parts of a state that do not fit together."""
-    rows = saved.rows or bool(kept)
-    if learned or (rows and score.learned):
-        check_axes(learned, score.learned, saved.parts["reference_shape"])
-    if rows and (layout is None or set(layout.counts) != set(counts_of(score.inputs))):
-        raise ValueError(f"rows of {sorted(saved.arrays)} with {sorted(saved.parts['shape'])}")
-    for part in kept.values():
-        if Layout.of(part, score.inputs)[:2] != (layout and layout[:2]):
-            raise ValueError(f"rows of {sorted(part.arrays)}")
-    if "pending" in kept and len(kept["pending"]) >= score.chunk_rows:
-        raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
-    if saved.rows and not stats and "pool" not in kept:
-        raise ValueError(f"{saved.rows} rows without statistics")
-    allowed = [axes for axes in score.stat_axes() if set(axes) == set(stats)] or score.stat_axes()
-    if stats and allowed:
-        check_axes(stats, allowed[0], layout.counts if layout else {})

@@ -128,8 +128,10 @@ def _root_trace(gram: Array) -> float:
     """Sum of the roots of the eigenvalues of a symmetric matrix.
 
     Small eigenvalues are kept: in spectra of many orders of magnitude they are exact, and where they are rounding all
-    of them together stay below 1e-7 of the sum.
+    of them together stay below 1e-7 of the sum. NaN where the matrix is not finite.
     """
+    if not bool(namespace(gram).all(namespace(gram).isfinite(gram))):
+        return float("nan")
     values = arrays.to_numpy(namespace(gram).linalg.eigvalsh(gram))
     return float(np.sqrt(np.clip(values, 0, None)).sum())
 

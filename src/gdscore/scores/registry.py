@@ -77,7 +77,7 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
         raise GdscoreError(f"Expected `needs` to be a name or names, but got {needs!r}")
     wanted = [needs] if isinstance(needs, str) else list(needs)
     for need in wanted:
-        if need not in _NEEDS:
+        if not isinstance(need, str) or need not in _NEEDS:
             raise GdscoreError(f"Unknown need {shown(need)}: {nearest(shown(need), _NEEDS)}")
     has = set(wanted)
     if "reference_labels" in has:
