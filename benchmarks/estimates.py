@@ -342,9 +342,9 @@ def worker(job, device, commit, threads):
     return rows_of(job, device, commit)
 
 
-def run(jobs, device, workers, output):
+def run(jobs, device, workers, output, commit):
     """Run the jobs and write a file for each suite; jobs that fail are named and the others are kept."""
-    start, commit, found, failed = time.perf_counter(), commit_of(), {}, 0
+    start, found, failed = time.perf_counter(), {}, 0
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(worker, job, device, commit, 2): job for job in jobs}
         for done in as_completed(futures):
@@ -379,6 +379,7 @@ def arguments():
     running.add_argument("--device", default="cpu")
     running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     running.add_argument("--output", type=Path, default=RESULTS)
+    running.add_argument("--commit", help="name of the commit, where there is no git")
     running.add_argument("--small", action="store_true", help="generated data only")
     return parser.parse_args()
 
@@ -397,7 +398,7 @@ def main():
     known = suites()
     jobs = [job for name in options.suites for job in known[name]()]
     jobs = [job for job in jobs if any(text in job.name for text in options.only)]
-    sys.exit(min(run(jobs, options.device, options.jobs, options.output), 1))
+    sys.exit(min(run(jobs, options.device, options.jobs, options.output, options.commit or commit_of()), 1))
 
 
 if __name__ == "__main__":
