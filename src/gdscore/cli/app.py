@@ -1,0 +1,160 @@
+"""The commands, and what happens when one of them fails: one line on standard error and an exit code.
+
+Requirements met here:
+
+- what is imported here is all that ``gdscore --help`` costs: every command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from gdscore import __version__
+from gdscore.cli import INTERRUPTED
+from gdscore.cli.console import Debug, ExitCode, complain, describe_error, examples, one_line_paragraphs
+from gdscore.cli.demo import demo
+from gdscore.cli.estimate import estimate
+from gdscore.cli.extract import extract
+from gdscore.cli.fit import fit
+from gdscore.cli.methods import methods
+from gdscore.cli.score import score
+
+__all__ = ["app"]
+
+
+class _Interrupted(Exception):  # noqa: N818  (no error: somebody pressed Ctrl-C)
+    """Ctrl-C, under a name that typer leaves alone."""
+
+
+class Commands(TyperGroup):
+    """Group of commands that ends every exception in one line; a traceback is shown with ``--debug`` only."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the command line; help is shown here."""
+        with _own_interrupts():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        with _own_interrupts():
+            return super().invoke(ctx)
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
+        """Run the command line and leave the process with its exit code."""
+        args = list(sys.argv[1:] if args is None else args)
+        try:
+            code = self._code(args, *more, **extra | {"standalone_mode": False, "obj": args})
+        except (BrokenPipeError, SystemExit) as error:
+            # Typer and rich end the process themselves where a pipe breaks, with the code of a failure.
+            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            code = ExitCode.UNREAD
+            _drop_output()
+        sys.exit(int(code))
+
+    def _code(self, args: list[str], *more: Any, **extra: Any) -> int:
+        try:
+            # Typer returns the code of `typer.Exit` where it does not end the process itself.
+            code = super().main(args, *more, **extra) or 0
+            sys.stdout.flush()  # a full disk is an error of this command, not of the interpreter's end
+            return int(code)
+        except BrokenPipeError:
+            raise
+        except _Interrupted:
+            complain(INTERRUPTED)
+            return ExitCode.INTERRUPTED
+        except Exception as error:
+            if "--debug" in args:
+                traceback.print_exc()
+            line, code = describe_error(error)
+            complain(line)
+            if isinstance(error, OSError):
+                _drop_output()
+            return code
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise _Interrupted from error
+
+
+def _drop_output() -> None:
+    """Discard what a stream holds and cannot write, as the interpreter would complain of it at its end."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+app = typer.Typer(
+    name="gdscore",
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+    epilog=examples(
+        "gdscore demo",
+        "gdscore fit val.npz --shifted-sets shifted -o m.gdscore    # labelled, once",
+        "gdscore estimate m.gdscore new.parquet                     # unlabelled",
+    ),
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"gdscore {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """How accurate is your classifier on data without labels?"""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+_COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
+    score: (
+        "gdscore score new.npz",
+        "gdscore score new.parquet other.npz --reference val.npz",
+        "gdscore score new.npz --reference val.npz --scores gdscore,atc --json -",
+    ),
+    fit: (
+        "gdscore fit val.npz -o m.gdscore",
+        "gdscore fit val.npz --shifted-sets shifted -o m.gdscore --level 0.8",
+    ),
+    estimate: (
+        "gdscore estimate m.gdscore new.parquet",
+        "gdscore estimate m.gdscore new.npz other.npz --html report.html",
+        "gdscore estimate m.gdscore logs --min-accuracy 0.2 --json out.json",
+        "gdscore estimate new.npz --method cot --reference val.npz",
+    ),
+    extract: (
+        "gdscore extract network:load photos -o val.npz",
+        "gdscore extract network:load photos -o new.parquet --batch-size 32",
+    ),
+    methods: ("gdscore methods", "gdscore methods gdscore"),
+    demo: ("gdscore demo", "gdscore demo --output digits"),
+}
+for _command, _examples in _COMMANDS.items():
+    app.command(help=one_line_paragraphs(_command.__doc__ or ""), epilog=examples(*_examples))(_command)

@@ -1,0 +1,148 @@
+"""Estimates of targets as a table and as JSON, with the truth where a target has labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gdscore import __version__
+from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
+from gdscore._format import percent, time_text
+from gdscore.cli.console import Cell, ExitCode, show, show_table, told_once
+from gdscore.cli.files import Outcome, TargetFiles, failures
+
+if TYPE_CHECKING:
+    from gdscore.estimator import Estimate
+    from gdscore.outputs import Outputs
+
+__all__ = ["Estimated", "document", "estimate_target", "exit_code", "show_estimates"]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An estimate, and the accuracy by the target's labels where it has any."""
+
+    estimate: Estimate
+    truth: float | None
+
+    @property
+    def held(self) -> bool:
+        """Whether the interval holds the truth."""
+        return self.truth is not None and self.estimate.low <= self.truth <= self.estimate.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as the JSON has it."""
+        if self.truth is None:
+            return self.estimate.to_dict()
+        error = self.estimate.accuracy - self.truth
+        return self.estimate.to_dict() | {"truth": {"accuracy": self.truth, "error": error, "interval_held": self.held}}
+
+
+def estimate_target(
+    estimate_of: Callable[[Iterator[Outputs]], Estimate], target: TargetFiles, quiet: bool
+) -> Estimated:
+    """Estimate one target from its outputs without their labels; these are only counted."""
+    rows = correct = 0
+
+    def unlabelled(stream: Iterator[Outputs]) -> Iterator[Outputs]:
+        nonlocal rows, correct
+        for batch in stream:
+            if "labels" in batch.has:
+                rows += len(batch)
+                correct += int(batch.correct.sum())
+            yield batch.only(batch.has - {"labels"})
+
+    found = estimate_of(unlabelled(target.stream(quiet)))
+    return Estimated(found, correct / rows if rows else None)
+
+
+def exit_code(checks: Sequence[Check]) -> ExitCode:
+    """Code of the most important status."""
+    return {
+        Status.ALARM: ExitCode.ALARM,
+        Status.ERROR: ExitCode.FAILED,
+        Status.CANNOT_TELL: ExitCode.CANNOT_TELL,
+        Status.FINE: ExitCode.DONE,
+    }[worst_status(checks)]
+
+
+def document(
+    origin: dict[str, str | None],
+    outcomes: Sequence[Outcome[Estimated]],
+    rule: AlarmRule | None,
+    checks: Sequence[Check],
+) -> dict[str, Any]:
+    """Everything that is known, as plain data."""
+    names = {status: [c.name for c in checks if c.status is status] for status in Status}
+    return {
+        "gdscore": __version__,
+        **origin,
+        "status": worst_status(checks).value,
+        "reason": summarize(checks),
+        "exit_code": int(exit_code(checks)),
+        "rule": rule and rule.to_dict(),
+        "checked": [c.name for c in checks if c.name] if rule else [],
+        "alarms": names[Status.ALARM],
+        "cannot_tell": names[Status.CANNOT_TELL],
+        "not_estimated": [o.name for o in outcomes if o.value is None],
+        "targets": [_target_document(outcome) for outcome in outcomes],
+    }
+
+
+def _target_document(outcome: Outcome[Estimated]) -> dict[str, Any]:
+    when = outcome.target.when
+    named = {"name": outcome.name, "when": when and when.isoformat()}
+    return {**named, **({"error": outcome.error} if outcome.value is None else outcome.value.to_dict())}
+
+
+def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[Status | None]) -> None:
+    """Print a table, and below it why targets failed and the warnings; ``statuses`` are those of checked targets."""
+    estimated = [(o.name, o.value) for o in outcomes if o.value is not None]
+    dates = [time_text(o.target.when) if o.target.when else "" for o in outcomes]
+    dated = all(dates) and any(o.name != date for o, date in zip(outcomes, dates, strict=True))
+    labelled = any(value.truth is not None for _, value in estimated)
+    with_status = any(statuses)
+    levels = " / ".join(sorted({percent(value.estimate.level, short=True) for _, value in estimated}))
+    columns = ["target", *(["date"] if dated else []), "rows", "accuracy", f"{levels} interval".strip(), "reference"]
+    columns += ["truth", "error", "interval"] if labelled else []
+    columns += ["status"] if with_status else []
+    rows: list[list[Cell]] = []
+    for outcome, date, status in zip(outcomes, dates, statuses, strict=True):
+        cells: list[Cell] = [outcome.name, *([date] if dated else []), *_numbers(outcome.value)]
+        cells += _truth(outcome.value) if labelled else []
+        if with_status:
+            text = "" if status is None else status.value
+            cells.append((text, "green" if status is Status.FINE else "bold red"))
+        rows.append([*cells, _codes(outcome.value)])
+    show_table([*columns, "warnings"], rows, left=2 if dated else 1)
+    for line in failures(outcomes):
+        show(f"not estimated: {line}", style="red")
+    for label, style in (("warning", "yellow"), ("note", "dim")):
+        messages = [
+            (name, [w.message for w in value.estimate.warnings if (w.severity == "info") == (label == "note")])
+            for name, value in estimated
+        ]
+        for line in told_once(messages):
+            show(f"{label}: {line}", style=style)
+
+
+def _numbers(value: Estimated | None) -> list[Cell]:
+    if value is None:
+        return ["", ("not estimated", "bold red"), "", ""]
+    e = value.estimate
+    interval = f"{percent(e.low)} to {percent(e.high)}"
+    return [f"{e.n:,}", (percent(e.accuracy), "bold"), interval, percent(e.reference_accuracy)]
+
+
+def _truth(value: Estimated | None) -> list[Cell]:
+    if value is None or value.truth is None:
+        return ["", "", ""]
+    points = 100 * (value.estimate.accuracy - value.truth)
+    return [percent(value.truth), f"{points:+.1f}", ("held", "green") if value.held else ("missed", "red")]
+
+
+def _codes(value: Estimated | None) -> Cell:
+    if value is None:
+        return ""
+    return ", ".join(w.code for w in value.estimate.warnings if w.severity != "info"), "yellow"
