@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gdscore.cli.app import app
+    from gdscore.cli.commands import app
 
 __all__ = ["INTERRUPTED", "app", "main"]
 
@@ -27,7 +27,7 @@ def main() -> None:
         # An exception, unlike the signal's own way, takes unfinished files away.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         _prepare_streams()
-        from gdscore.cli.app import app
+        from gdscore.cli.commands import app
 
         app(prog_name="gdscore")
     except KeyboardInterrupt:
@@ -55,7 +55,7 @@ def _prepare_streams() -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "app":
-        from gdscore.cli.app import app
+        from gdscore.cli.commands import app
 
         return app
     raise AttributeError(f"module 'gdscore.cli' has no attribute {name!r}")

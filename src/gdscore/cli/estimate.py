@@ -174,12 +174,10 @@ def _load(name: str) -> AccuracyEstimator:
 
 def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[Iterator[Outputs]], Estimate]:
     from gdscore.estimator import direct_estimate
-    from gdscore.outputs import Outputs
 
     assert method is not None
     assert reference is not None
-    rows = Outputs.concatenate(list(reference.stream(quiet=True)))
-    return partial(direct_estimate, method.value, reference=rows)
+    return partial(direct_estimate, method.value, reference=reference.read())
 
 
 # -- alarms ---------------------------------------------------------------------------------------------------

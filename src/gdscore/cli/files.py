@@ -73,6 +73,10 @@ class TargetFiles:
             raise self.problem
         return read_outputs(self.paths, progress=False if quiet else None)
 
+    def read(self, quiet: bool = True) -> Outputs:
+        """All rows."""
+        return Outputs.concatenate(list(self.stream(quiet)))
+
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):

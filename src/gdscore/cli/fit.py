@@ -77,9 +77,7 @@ def _left_out(estimator: AccuracyEstimator) -> str:
 
 
 def _read_labelled(given: str | Path, quiet: bool) -> Outputs:
-    from gdscore.outputs import Outputs
-
-    rows = Outputs.concatenate(list(one_set(given).stream(quiet)))
+    rows = one_set(given).read(quiet)
     if "labels" not in rows.has:
         raise GdscoreError(
             f"Expected labels in {os.fspath(given)!r}, but it holds only {', '.join(sorted(rows.arrays))}: add an "

@@ -58,16 +58,11 @@ def score(
     reference_set = None if reference is None else one_set(reference)
     inputs = [path for item in (*targets, reference_set) if item is not None for path in item.paths]
     check_writable(json, inputs=inputs)
-    if reference_set is not None:
-        reference_set.stream(quiet=True)  # what is wrong with the reference is wrong for all
+    known = None if reference_set is None else reference_set.read()
 
     def compute(target: TargetFiles) -> tuple[ScoreTable, list[str]]:
         with collect_warnings() as warnings:
-            table = score_all(
-                target.stream(quiet),
-                reference=None if reference_set is None else reference_set.stream(quiet=True),
-                scores=names,
-            )
+            table = score_all(target.stream(quiet), reference=known, scores=names)
         return table, warnings
 
     outcomes = try_each(targets, compute, debug)

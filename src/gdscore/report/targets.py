@@ -33,7 +33,7 @@ __all__ = [
 
 DETAILED = 12
 """Targets whose classes, confidences and scores are shown."""
-CLASSES = 2500
+CLASSES = 1500
 """Classes listed on a page, of all targets together."""
 CLASSES_AT_LEAST = 20
 JSON_LENGTH = 450_000
