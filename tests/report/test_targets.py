@@ -24,7 +24,7 @@ from tests.report.conftest import COLLAPSE, FEW, NOTE, made_estimate
 def test_standing(low, accuracy, high, word):
     estimate = made_estimate(accuracy, low=low, high=high)
     assert standing(estimate, 0.8) == word
-    assert verdict(estimate, 0.8).lower().startswith(f"{word} the threshold of 80%")
+    assert f"{word} the threshold of 80%" in verdict(estimate, 0.8).lower()
 
 
 def test_warnings_are_told_once_under_the_first_target_by_severity():

@@ -139,7 +139,7 @@ def verdict(estimate: Estimate, min_accuracy: float) -> str:
     threshold = percent(number("min_accuracy", min_accuracy, least=0, most=1), short=True)
     word = standing(estimate, min_accuracy)
     if word in ("above", "below"):
-        return f"{word.capitalize()} the threshold of {threshold}, with the complete interval."
+        return f"The complete interval is {word} the threshold of {threshold}."
     other = "below" if word == "probably above" else "above"
     return f"{word.capitalize()} the threshold of {threshold}: the estimate is, but the interval reaches {other} it."
 
