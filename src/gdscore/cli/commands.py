@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from typer.core import TyperGroup
 
 from gdscore import __version__
 from gdscore.cli import INTERRUPTED
-from gdscore.cli.console import Debug, ExitCode, complain, describe_error, examples, one_line_paragraphs
+from gdscore.cli.console import Debug, ExitCode, complain, describe_error, examples, one_line_paragraphs, show_traceback
 from gdscore.cli.demo import demo
 from gdscore.cli.estimate import estimate
 from gdscore.cli.extract import extract
@@ -73,7 +72,7 @@ class Commands(TyperGroup):
             return ExitCode.INTERRUPTED
         except Exception as error:
             if "--debug" in args:
-                traceback.print_exc()
+                show_traceback()
             line, code = describe_error(error)
             complain(line)
             if isinstance(error, OSError):

@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -52,6 +53,7 @@ __all__ = [
     "one_line_paragraphs",
     "show",
     "show_table",
+    "show_traceback",
     "told_once",
     "working",
 ]
@@ -112,6 +114,11 @@ def complain(line: str) -> None:
 
     line = printable(" ".join(line.split()))
     _console(error=True).print(Text.assemble(("gdscore:", "bold red"), f" {line}"), soft_wrap=True)
+
+
+def show_traceback() -> None:
+    """Print to standard error where the current exception comes from."""
+    sys.stderr.write(printable(traceback.format_exc()))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
@@ -15,7 +14,7 @@ import typer
 
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
 from gdscore._webhook import check_address, post_json
-from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show
+from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
     Outcome,
     TargetFiles,
@@ -223,7 +222,7 @@ def _attempt(action: Callable[[], None], debug: bool) -> list[Check]:
         raise
     except Exception as error:
         if debug:
-            traceback.print_exc()
+            show_traceback()
         return [Check("", Status.ERROR, describe_error(error)[0])]
     return []
 

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from typing import Any, Generic, TypeVar
 import typer
 
 from gdscore._format import time_text
-from gdscore.cli.console import describe_error, told_once
+from gdscore.cli.console import describe_error, show_traceback, told_once
 from gdscore.errors import GdscoreError
 from gdscore.io.read import files_of
 from gdscore.io.table import SUFFIXES
@@ -102,7 +101,7 @@ def try_each(targets: Sequence[TargetFiles], compute: Callable[[TargetFiles], T]
             raise  # of the progress bar
         except Exception as error:
             if debug:
-                traceback.print_exc()
+                show_traceback()
             outcomes.append(Outcome(target, None, describe_error(error)[0]))
     return outcomes
 
