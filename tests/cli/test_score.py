@@ -18,7 +18,7 @@ def test_table_of_all_scores(gd):
     assert result.exit_code == 0
     table = gdscore.score_all(read_outputs("new.npz"), reference=read_outputs("val.npz"))
     for name, value in table.items():
-        assert f"{value:.6g}" in next(line for line in result.stdout.splitlines() if f" {name} " in line)
+        assert f"{value:.6g}" in next(line for line in result.stdout.splitlines() if line.split()[:1] == [name])
     assert "agreescore (needs peer_logits)" in result.stdout
 
 

@@ -30,7 +30,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -94,14 +94,16 @@ def show(text: str, style: str | None = None) -> None:
     _console().print(printable(text), style=style, markup=False)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, left: int = 1, title: str = "") -> None:
-    """Print a table to standard output; the first ``left`` columns are aligned left, the others right."""
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, left: Sequence[int] = (0,)) -> None:
+    """Print a table to standard output; columns in ``left`` hold text, which may be wrapped, the others numbers."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=printable(title) or None, title_justify="left")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
-        table.add_column(Text(printable(column)), justify="left" if i < left else "right", overflow="fold")
+        justify: Literal["left", "right"] = "left" if i in left else "right"
+        table.add_column(Text(printable(column)), justify=justify, no_wrap=i not in left, overflow="fold")
     for row in rows:
         cells = ((cell, "") if isinstance(cell, str) else cell for cell in row)
         table.add_row(*(Text(printable(text), style) for text, style in cells))

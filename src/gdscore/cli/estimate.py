@@ -51,14 +51,13 @@ class Method(str, Enum):
 
 def estimate(
     context: typer.Context,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ESTIMATOR TARGET",
-            help="File that `gdscore fit` wrote, then outputs: .npz, .parquet, a folder; dated files make a time "
-            "series. With --method, targets only.",
-        ),
+    estimator: Annotated[
+        str, typer.Argument(metavar="ESTIMATOR", help="File that `gdscore fit` wrote; with --method, a target.")
     ],
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Outputs: .npz, .parquet, a folder; dated files make a time series."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
     model_name: Annotated[str | None, typer.Option(metavar="TEXT", help="Name of the model, for the report.")] = None,
     json: JsonPath = None,
@@ -109,30 +108,30 @@ def estimate(
     rule = _alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
     if webhook is not None:
         check_address(webhook)
-    name, names = _estimator_and_targets(files, method, reference)
-    targets = find_targets(names)
+    name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
+    found = find_targets(names)
     reference_set = None if reference is None else one_set(reference)
-    inputs = [path for item in (*targets, reference_set) if item is not None for path in item.paths]
+    inputs = [path for item in (*found, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
     check_writable(json, inputs=inputs)
     check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
     check_different(json, html, "--html and --json")
     fitted = None if name is None else _load(name)
     estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
-    outcomes = try_each(targets, lambda target: estimate_target(estimate_of, target, quiet), debug)
-    times = [target.when for target in targets]
-    checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(targets)
+    outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
+    times = [target.when for target in found]
+    checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(found)
     by_target = [_check(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)]
     checks = [check for check in by_target if check is not None]
     with_report = html is not None and any(o.value for o in outcomes)
     if html is not None and with_report:
         command = shlex.join(["gdscore", *_without_secrets(context.obj)])
         checks += _attempt(lambda: _write_report(html, fitted, outcomes, rule, model_name, command), debug)
-    found = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
+    facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
     if json is not None:
-        checks += _attempt(lambda: write_json(json, found), debug)
+        checks += _attempt(lambda: write_json(json, facts), debug)
     if webhook is not None and exit_code(checks):
-        checks += _attempt(lambda: post_json(webhook, found), debug)
+        checks += _attempt(lambda: post_json(webhook, facts), debug)
     if json != "-" and not quiet:
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
         for path in (html if with_report else None, json):

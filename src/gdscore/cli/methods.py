@@ -38,31 +38,40 @@ def _describe(name: str) -> dict[str, Any]:
     from gdscore.scores import create_score
 
     made = create_score(name)
-    text = inspect.getdoc(type(made)) or ""
+    text, formula = inspect.getdoc(type(made)) or "", getattr(type(made), "formula", None)
     return {
         "name": name,
         "needs": sorted(made.needs),
         "higher_is_better": made.higher_is_better,
         "options": made.options,
         "summary": text.partition("\n")[0],
-        "formula": getattr(type(made), "formula", None),
-        "description": _without_markup(text),
+        "formula": formula,
+        "description": _without_markup(text, formula),
     }
 
 
-def _without_markup(text: str) -> str:
-    r"""Text of a docstring for a terminal: no directives with their blocks, no roles, no double backquotes.
+def _without_markup(text: str, formula: str | None = None) -> str:
+    r"""Text of a docstring for a terminal: the formula instead of the first block of mathematics, and no markup.
 
     Examples
     --------
-    >>> print(_without_markup("Mean of :math:`c`.\n\n.. math::\n    c = x\n\n    d\n\nOptions: ``p``."))
-    Mean of c.
+    >>> print(_without_markup("Mean :math:`c`:\n\n.. math::\n    \\bar c\n\nover rows, with ``p``.", "mean(c)"))
+    Mean c:
     <BLANKLINE>
-    Options: p.
+        mean(c)
+    <BLANKLINE>
+    over rows, with p.
     """
-    text = re.sub(r"^( *)\.\. [\w-]+::.*\n(?:\1 +.*\n|[ \t]*\n)*", "", f"{text}\n", flags=re.MULTILINE)
+    formulas = iter([formula] if formula else [])
+
+    def replaced(match: re.Match[str]) -> str:
+        shown = next(formulas, None) if match[2] == "math" else None
+        return f"{match[1]}    {shown}\n\n" if shown else ""
+
+    text = re.sub(r"^( *)\.\. ([\w-]+)::.*\n(?:\1 +.*\n|[ \t]*\n)*", replaced, f"{text}\n", flags=re.MULTILINE)
     text = re.sub(r":[\w:]+:`([^`]*)`", r"\1", text)
-    return re.sub(r"``([^`]*)``", r"\1", text).strip()
+    text = re.sub(r"``([^`]*)``", r"\1", text).strip()
+    return "\n\n    ".join([text, *formulas])
 
 
 def _needs(described: dict[str, Any]) -> str:
@@ -80,12 +89,10 @@ def _direction(described: dict[str, Any]) -> str:
 
 def _show_one(described: dict[str, Any]) -> None:
     show(f"{described['name']}: needs {_needs(described)}; {_direction(described)} with accuracy\n", style="bold")
-    if described["formula"]:
-        show(f"    {described['formula']}\n")
     show(described["description"])
 
 
 def _show_all(listed: list[dict[str, Any]]) -> None:
     rows = [(item["name"], _direction(item), _needs(item), item["summary"]) for item in listed]
-    show_table(["score", "with accuracy", "needs", "what it is"], rows, left=4)
+    show_table(["score", "with accuracy", "needs", "what it is"], rows, left=range(4))
     show("One in full: gdscore methods NAME")

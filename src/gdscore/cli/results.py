@@ -104,9 +104,11 @@ def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[St
     labelled = any(value.truth is not None for _, value in estimated)
     with_status = any(statuses)
     levels = " / ".join(sorted({percent(value.estimate.level, short=True) for _, value in estimated}))
-    columns = ["target", *(["date"] if dated else []), "rows", "accuracy", f"{levels} interval".strip(), "reference"]
+    warned = any(_codes(value) for _, value in estimated)
+    columns = ["target", *(["date"] if dated else []), "rows", "accuracy", f"{levels} interval".strip()]
     columns += ["truth", "error", "interval"] if labelled else []
     columns += ["status"] if with_status else []
+    columns += ["warnings"] if warned else []
     rows: list[list[Cell]] = []
     for outcome, date, status in zip(outcomes, dates, statuses, strict=True):
         cells: list[Cell] = [outcome.name, *([date] if dated else []), *_numbers(outcome.value)]
@@ -114,8 +116,10 @@ def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[St
         if with_status:
             text = "" if status is None else status.value
             cells.append((text, "green" if status is Status.FINE else "bold red"))
-        rows.append([*cells, _codes(outcome.value)])
-    show_table([*columns, "warnings"], rows, left=2 if dated else 1)
+        rows.append([*cells, *([(_codes(outcome.value), "yellow")] if warned else [])])
+    show_table(columns, rows, left=(0, *([len(columns) - 1] if warned else [])))
+    for accuracy in sorted({value.estimate.reference_accuracy for _, value in estimated}):
+        show(f"accuracy on the reference: {percent(accuracy)}")
     for line in failures(outcomes):
         show(f"not estimated: {line}", style="red")
     for label, style in (("warning", "yellow"), ("note", "dim")):
@@ -129,10 +133,9 @@ def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[St
 
 def _numbers(value: Estimated | None) -> list[Cell]:
     if value is None:
-        return ["", ("not estimated", "bold red"), "", ""]
+        return ["", ("not estimated", "bold red"), ""]
     e = value.estimate
-    interval = f"{percent(e.low)} to {percent(e.high)}"
-    return [f"{e.n:,}", (percent(e.accuracy), "bold"), interval, percent(e.reference_accuracy)]
+    return [f"{e.n:,}", (percent(e.accuracy), "bold"), f"{percent(e.low)} to {percent(e.high)}"]
 
 
 def _truth(value: Estimated | None) -> list[Cell]:
@@ -142,7 +145,5 @@ def _truth(value: Estimated | None) -> list[Cell]:
     return [percent(value.truth), f"{points:+.1f}", ("held", "green") if value.held else ("missed", "red")]
 
 
-def _codes(value: Estimated | None) -> Cell:
-    if value is None:
-        return ""
-    return ", ".join(w.code for w in value.estimate.warnings if w.severity != "info"), "yellow"
+def _codes(value: Estimated | None) -> str:
+    return "" if value is None else ", ".join(w.code for w in value.estimate.warnings if w.severity != "info")

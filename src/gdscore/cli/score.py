@@ -107,7 +107,7 @@ def _show(outcomes: Sequence[Outcome[tuple[ScoreTable, list[str]]]]) -> None:
             [name, direction[name], *(f"{table[name]:.6g}" if name in table else "-" for _, table, _ in found)]
             for name in names
         ]
-        show_table(["score", "with accuracy", *(target for target, _, _ in found)], rows, left=2)
+        show_table(["score", "with accuracy", *(target for target, _, _ in found)], rows, left=(0, 1))
     for line in told_once([(target, _skipped(table)) for target, table, _ in found]):
         show(f"skipped: {line}", style="dim")
     for line in told_once([(target, warnings) for target, _, warnings in found]):
