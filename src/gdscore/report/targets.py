@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -37,6 +37,8 @@ CLASSES = 1500
 """Classes listed on a page, of all targets together."""
 CLASSES_AT_LEAST = 20
 JSON_LENGTH = 450_000
+CLASS_LENGTH = 150
+"""Least characters that a class takes in the JSON."""
 NAMED = 6
 """Other targets named beside a warning."""
 
@@ -229,7 +231,8 @@ def as_json(entries: Sequence[Entry], min_accuracy: float | None, missing: Mappi
     data: dict[str, Any] = {"format": "gdscore report", "version": 2, "min_accuracy": min_accuracy}
     data["not_estimated"] = [{"name": name, "error": why} for name, why in missing.items()]
     text = ""
-    for complete in (True, False):
+    fits = sum(len(e.target.estimate.per_class) for e in entries) * CLASS_LENGTH <= JSON_LENGTH
+    for complete in (True, False) if fits else (False,):
         data["targets"] = [_plain(entry, complete) for entry in entries]
         text = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
         if len(text) <= JSON_LENGTH:
@@ -240,22 +243,21 @@ def as_json(entries: Sequence[Entry], min_accuracy: float | None, missing: Mappi
 
 
 def _plain(entry: Entry, complete: bool) -> dict[str, Any]:
-    target, estimate = entry.target, entry.target.estimate.to_dict()
+    target, estimate = entry.target, entry.target.estimate
     left_out = []
     if not complete:
-        listed = {c.label for c in entry.classes}
-        total = len(estimate["per_class"])
-        estimate["per_class"] = [c for c in estimate["per_class"] if c["label"] in listed]
-        if len(estimate["per_class"]) < total:
-            left_out.append(f"{total - len(estimate['per_class'])} classes")
-        if not entry.detailed and estimate["confidence"] is not None:
-            estimate["confidence"] = None
-            left_out.append("confidence")
+        if missing := len(estimate.per_class) - len(entry.classes):
+            left_out.append(f"{missing} classes")
+        keeps_confidence = entry.detailed or estimate.confidence is None
+        left_out += [] if keeps_confidence else ["confidence"]
+        estimate = replace(
+            estimate, per_class=entry.classes, confidence=estimate.confidence if keeps_confidence else None
+        )
     return {
         "name": target.name,
         "when": None if target.when is None else target.when.isoformat(),
         "truth": target.truth,
-        "estimate": estimate,
+        "estimate": estimate.to_dict(),
         "scores": None if target.scores is None else dict(target.scores),
         "left_out": left_out,
     }
