@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
+from gdscore._paths import check_readable
 from gdscore._webhook import check_address, post_json
 from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
+    ClassNames,
+    Features,
+    Label,
+    Logits,
     Outcome,
+    Probabilities,
     TargetFiles,
     check_different,
-    check_regular_file,
     check_writable,
+    columns_of,
     date_in,
     find_targets,
     one_set,
@@ -29,7 +35,7 @@ from gdscore.cli.files import (
 )
 from gdscore.cli.results import Estimated, document, estimate_target, exit_code, show_estimates
 from gdscore.errors import GdscoreError
-from gdscore.io.table import SUFFIXES
+from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
@@ -67,6 +73,11 @@ def estimate(
     reference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Labelled outputs on reference data, for --method.")
     ] = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    label: Label = None,
+    class_names: ClassNames = None,
     min_accuracy: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
     ] = None,
@@ -109,8 +120,9 @@ def estimate(
     if webhook is not None:
         check_address(webhook)
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
-    found = find_targets(names)
-    reference_set = None if reference is None else one_set(reference)
+    columns = columns_of(probabilities, logits, features, label, class_names)
+    found = find_targets(names, columns)
+    reference_set = None if reference is None else one_set(reference, columns)
     inputs = [path for item in (*found, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
     check_writable(json, inputs=inputs)
@@ -166,7 +178,7 @@ def _estimator_and_targets(
 def _load(name: str) -> AccuracyEstimator:
     from gdscore.estimator import AccuracyEstimator
 
-    check_regular_file(name)
+    check_readable(name)
     return AccuracyEstimator.load(name)
 
 
@@ -175,7 +187,7 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
 
     assert method is not None
     assert reference is not None
-    return partial(direct_estimate, method.value, reference=reference.read())
+    return partial(direct_estimate, method.value, reference=reference.read_labelled())
 
 
 # -- alarms ---------------------------------------------------------------------------------------------------

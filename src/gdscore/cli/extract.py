@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
+from gdscore._paths import check_readable
 from gdscore.cli.console import Debug, Quiet, show
-from gdscore.cli.files import check_regular_file, check_writable
+from gdscore.cli.files import check_writable
 from gdscore.errors import GdscoreError, nearest
 
 if TYPE_CHECKING:
@@ -60,10 +61,9 @@ def extract(
     from gdscore import models
     from gdscore.cli.images import Batches, find_images
     from gdscore.io import write_outputs
-    from gdscore.io.table import SUFFIXES
 
     images = find_images(data, None if classes is None else _lines(classes))
-    check_writable(output, inputs=[*images.paths, *([classes] if classes else [])], suffixes=SUFFIXES)
+    check_writable(output, inputs=[*images.paths, *([classes] if classes else [])], suffixes=(".npz", ".parquet"))
     network, preprocess = _load_model(model, device)
     outputs = models.extract(
         network, Batches(images, preprocess, batch_size, workers), progress=False if quiet else None
@@ -105,7 +105,7 @@ class _Counted:
 
 
 def _lines(path: Path) -> list[str]:
-    check_regular_file(path)
+    check_readable(path)
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeError) as error:

@@ -18,38 +18,81 @@ import json
 import os
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
 from gdscore._format import time_text
+from gdscore._paths import check_path
 from gdscore.cli.console import describe_error, show_traceback, told_once
 from gdscore.errors import GdscoreError
-from gdscore.io.read import files_of
-from gdscore.io.table import SUFFIXES
+from gdscore.io import SUFFIXES, Columns, find_files
 from gdscore.outputs import Outputs
 
 __all__ = [
+    "ClassNames",
+    "Features",
+    "Label",
+    "Logits",
     "Outcome",
+    "Probabilities",
     "TargetFiles",
     "check_different",
-    "check_regular_file",
     "check_writable",
+    "columns_of",
     "date_in",
     "failures",
     "find_targets",
-    "list_files",
     "one_set",
     "try_each",
     "write_json",
 ]
 
 T = TypeVar("T")
+_DEFAULT_COLUMNS = Columns()
+_PANEL = "Columns of tables"
+Probabilities: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=_PANEL
+    ),
+]
+Logits: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=_PANEL)
+]
+Features: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=_PANEL)
+]
+Label: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=_PANEL)
+]
+ClassNames: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=_PANEL),
+]
+
+
+def columns_of(
+    probabilities: str | None, logits: str | None, features: str | None, label: str | None, class_names: str | None
+) -> Columns:
+    """Columns that the options name; what is not named has the name that `gdscore.io` expects."""
+    return Columns(
+        probabilities=_names(probabilities),
+        logits=_names(logits),
+        features=_names(features),
+        label=label,
+        class_names=None if class_names is None else class_names.split(","),
+    )
+
+
+def _names(given: str | None) -> str | list[str] | None:
+    return given.split(",") if given is not None and "," in given else given
+
+
 _DATE = re.compile(
     r"(?<!\d)((?:19|20)\d\d)(-?)(\d\d)\2(\d\d)(?:T(\d\d)(?:[-:h]?(\d\d)(?:[-:m]?(\d\d))?)?)?(?!\d)", re.IGNORECASE
 )
@@ -62,6 +105,7 @@ class TargetFiles:
     name: str
     paths: tuple[Path, ...]
     when: datetime | None = None
+    columns: Columns = _DEFAULT_COLUMNS
     problem: Exception | None = None
 
     def stream(self, quiet: bool) -> Iterator[Outputs]:
@@ -70,11 +114,21 @@ class TargetFiles:
 
         if self.problem is not None:
             raise self.problem
-        return read_outputs(self.paths, progress=False if quiet else None)
+        return read_outputs(self.paths, columns=self.columns, progress=False if quiet else None)
 
     def read(self, quiet: bool = True) -> Outputs:
         """All rows."""
         return Outputs.concatenate(list(self.stream(quiet)))
+
+    def read_labelled(self, quiet: bool = True) -> Outputs:
+        """All rows, which must have labels."""
+        rows = self.read(quiet)
+        if "labels" not in rows.has:
+            raise GdscoreError(
+                f"Expected labels in {self.name!r}, but it holds only {', '.join(sorted(rows.arrays))}: add an array "
+                "`labels` (.npz) or a column `label`, or name the column with --label"
+            )
+        return rows
 
 
 @dataclass(frozen=True)
@@ -111,9 +165,9 @@ def failures(outcomes: Sequence[Outcome[T]]) -> list[str]:
     return told_once([(o.name, [o.error] if o.value is None else []) for o in outcomes])
 
 
-def find_targets(given: Sequence[str]) -> list[TargetFiles]:
+def find_targets(given: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> list[TargetFiles]:
     """Targets of the names on the command line, under their shortest names that differ."""
-    found = [target for item in given for target in _targets_of(item)]
+    found = [target for item in given for target in _targets_of(item, columns)]
     short = [Path(target.name).name or target.name for target in found]
     short = [Path(name).stem if name.lower().endswith(SUFFIXES) else name for name in short]
     if len(set(short)) == len(found):
@@ -121,20 +175,9 @@ def find_targets(given: Sequence[str]) -> list[TargetFiles]:
     return found
 
 
-def one_set(given: str | Path) -> TargetFiles:
+def one_set(given: str | Path, columns: Columns = _DEFAULT_COLUMNS) -> TargetFiles:
     """All that a path, folder or pattern holds, as one set of rows."""
-    return TargetFiles(os.fspath(given), tuple(_files(os.fspath(given))))
-
-
-def list_files(folder: Path) -> list[Path]:
-    """Files of outputs in and below a folder, without those that writers leave beside their data (``.x``, ``_x``)."""
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and path.is_file()
-        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    )
+    return TargetFiles(os.fspath(given), tuple(find_files(given)), None, columns)
 
 
 def date_in(name: str) -> datetime | None:
@@ -156,24 +199,23 @@ def date_in(name: str) -> datetime | None:
     return None
 
 
-def _targets_of(item: str) -> list[TargetFiles]:
-    if not item.strip():
-        raise GdscoreError("Expected the name of a file or folder, but it is empty: name one")
+def _targets_of(item: str, columns: Columns) -> list[TargetFiles]:
+    check_path(item)
     try:
-        return _dated_targets(item)
-    except (GdscoreError, OSError) as error:
-        return [TargetFiles(item, (), date_in(Path(item).name), error)]
+        return _dated_targets(item, columns)
+    except GdscoreError as error:
+        return [TargetFiles(item, (), date_in(Path(item).name), problem=error)]
 
 
-def _dated_targets(item: str) -> list[TargetFiles]:
+def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
     path = Path(item)
-    files = _files(item)
+    files = find_files(item)
     if not path.is_dir():
-        return [TargetFiles(item, tuple(files), date_in(path.name) if len(files) == 1 else None)]
+        return [TargetFiles(item, tuple(files), date_in(path.name) if len(files) == 1 else None, columns)]
     dates = {file: _date_in_path(file.relative_to(path)) for file in files}
     undated = [file for file, when in dates.items() if when is None]
     if len(undated) == len(files):
-        return [TargetFiles(item, tuple(files))]
+        return [TargetFiles(item, tuple(files), None, columns)]
     if undated:
         raise GdscoreError(
             f"Expected a date such as 2026-01-31 in the name of every file in {item!r} or of none, but "
@@ -184,28 +226,9 @@ def _dated_targets(item: str) -> list[TargetFiles]:
         assert when is not None
         by_date.setdefault(when, []).append(file)
     return [
-        TargetFiles(os.fspath(path / time_text(when)), tuple(files), when) for when, files in sorted(by_date.items())
+        TargetFiles(os.fspath(path / time_text(when)), tuple(files), when, columns)
+        for when, files in sorted(by_date.items())
     ]
-
-
-def _files(item: str) -> list[Path]:
-    path = Path(item)
-    if not path.is_dir():
-        if path.exists() and not path.is_file():
-            raise GdscoreError(f"Expected {item!r} to be a file or a folder, but it is a pipe or a device")
-        return files_of(item)
-    found = list_files(path)
-    if not found:
-        raise GdscoreError(f"Expected {' or '.join(SUFFIXES)} files in the folder {item!r}, but found none")
-    counts = Counter(file.suffix.lower() for file in found)
-    if len(counts) > 1:
-        # A set that was converted would be counted twice, one that is left out be missed.
-        kinds = " and ".join(f"{counts[suffix]} {suffix}" for suffix in SUFFIXES)
-        raise GdscoreError(
-            f"Expected files of one format in {item!r}, but it has {kinds}: move the others away, or give a pattern "
-            f"such as {os.fspath(path / '*.parquet')!r}"
-        )
-    return found
 
 
 def _date_in_path(path: Path) -> datetime | None:
@@ -251,12 +274,6 @@ def check_different(first: str | Path | None, second: str | Path | None, names: 
     """Refuse one file for two outputs."""
     if first is not None and second is not None and Path(first).resolve() == Path(second).resolve():
         raise GdscoreError(f"Expected different files for {names}, but both are {os.fspath(first)!r}: name another")
-
-
-def check_regular_file(path: str | Path) -> None:
-    """Refuse what is there but no regular file: a pipe without a writer would be waited for without end."""
-    if Path(path).exists() and not Path(path).is_file():
-        raise GdscoreError(f"Expected {os.fspath(path)!r} to be a file, but it is a folder, a pipe or a device")
 
 
 def write_json(path: str, value: Any) -> None:

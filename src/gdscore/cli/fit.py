@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._format import percent
+from gdscore._paths import check_path
 from gdscore.cli.console import Debug, Quiet, collect_warnings, show
-from gdscore.cli.files import check_writable, list_files, one_set
+from gdscore.cli.files import (
+    ClassNames,
+    Features,
+    Label,
+    Logits,
+    Probabilities,
+    check_writable,
+    columns_of,
+    one_set,
+)
 from gdscore.errors import GdscoreError
+from gdscore.io import find_files
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator
-    from gdscore.outputs import Outputs
 
 __all__ = ["fit"]
 
@@ -33,6 +43,11 @@ def fit(
             help="Labelled outputs under shifts: a sub folder, or NAME- before a file, for each shift family.",
         ),
     ] = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    label: Label = None,
+    class_names: ClassNames = None,
     class_mix: Annotated[
         str, typer.Option(help="`stable` where targets have the reference's mix of classes, otherwise `unknown`.")
     ] = "unknown",
@@ -53,10 +68,14 @@ def fit(
     files = [] if shifted_sets is None else _shifted_set_files(shifted_sets)
     check_writable(output, inputs=[*one_set(reference).paths, *files])
     estimator = AccuracyEstimator(level=level, class_mix=class_mix, seed=seed)
-    rows = _read_labelled(reference, quiet)
+    columns = columns_of(probabilities, logits, features, label, class_names)
+    rows = one_set(reference, columns).read_labelled(quiet)
     sets = None
     if shifted_sets is not None:
-        sets = [ShiftedSet(_read_labelled(path, quiet), _family(path.relative_to(shifted_sets))) for path in files]
+        sets = [
+            ShiftedSet(one_set(path, columns).read_labelled(quiet), _family(path.relative_to(shifted_sets)))
+            for path in files
+        ]
     with collect_warnings() as warnings:
         estimator.fit(rows, shifted_sets=sets)
     estimator.save(output)
@@ -76,26 +95,10 @@ def _left_out(estimator: AccuracyEstimator) -> str:
     return f"Error on families left out of the fit: {100 * estimator.left_out_error_:.1f} points on average."
 
 
-def _read_labelled(given: str | Path, quiet: bool) -> Outputs:
-    rows = one_set(given).read(quiet)
-    if "labels" not in rows.has:
-        raise GdscoreError(
-            f"Expected labels in {os.fspath(given)!r}, but it holds only {', '.join(sorted(rows.arrays))}: add an "
-            "array `labels` (.npz) or a column `label` (.parquet)"
-        )
-    return rows
-
-
 def _shifted_set_files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not check_path(folder).is_dir():
         raise GdscoreError(f"Expected a folder of labelled files, but {os.fspath(folder)!r} is none: check the name")
-    files = list_files(folder)
-    if not files:
-        raise GdscoreError(
-            f"Expected .npz or .parquet files in or below {os.fspath(folder)!r}, but found none: put labelled outputs "
-            "there, a sub folder for each shift family"
-        )
-    return files
+    return find_files(folder)
 
 
 def _family(path: Path) -> str:

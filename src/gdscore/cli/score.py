@@ -19,9 +19,15 @@ from gdscore.cli.console import (
     told_once,
 )
 from gdscore.cli.files import (
+    ClassNames,
+    Features,
+    Label,
+    Logits,
     Outcome,
+    Probabilities,
     TargetFiles,
     check_writable,
+    columns_of,
     failures,
     find_targets,
     one_set,
@@ -42,6 +48,11 @@ def score(
         str | None, typer.Option(metavar="FILE", help="Reference outputs, labelled if possible: allow more scores.")
     ] = None,
     scores: Annotated[str | None, typer.Option(metavar="NAMES", help="Only these, separated by commas.")] = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    label: Label = None,
+    class_names: ClassNames = None,
     json: JsonPath = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -54,8 +65,9 @@ def score(
     from gdscore.scores import score_all
 
     names = None if scores is None else _score_names(scores)
-    targets = find_targets(files)
-    reference_set = None if reference is None else one_set(reference)
+    columns = columns_of(probabilities, logits, features, label, class_names)
+    targets = find_targets(files, columns)
+    reference_set = None if reference is None else one_set(reference, columns)
     inputs = [path for item in (*targets, reference_set) if item is not None for path in item.paths]
     check_writable(json, inputs=inputs)
     known = None if reference_set is None else reference_set.read()
