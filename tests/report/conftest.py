@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gdscore.estimator import ClassEstimate, Estimate, EstimateWarning, Quantity
-from gdscore.estimator.confidence import ConfidenceHistogram
+from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.report import Target
 
 FEW = EstimateWarning("few_rows", "warning", "80 rows are few: collect more")
