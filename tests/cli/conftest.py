@@ -44,7 +44,7 @@ def prepared(tmp_path_factory) -> Path:
     write(folder / "other.npz", made(140, keep=UNLABELLED, noise=1.2, seed=3))
     (folder / "logs").mkdir()
     for i, date in enumerate(("2026-01-29", "2026-01-30", "2026-01-31T05")):
-        write(folder / "logs" / f"log-{date}.parquet", made(130, keep=UNLABELLED, noise=1 + 0.3 * i, seed=4 + i))
+        write(folder / "logs" / f"log-{date}.parquet", made(230, keep=UNLABELLED, noise=1 + 0.3 * i, seed=4 + i))
     (folder / "shards").mkdir()
     for i in range(2):
         write(folder / "shards" / f"part-{i}.parquet", made(120, keep=UNLABELLED, noise=1.5, seed=7 + i))

@@ -25,7 +25,7 @@ def test_shifted_sets_equal_the_python_api(gd):
     assert (result.exit_code, result.stderr) == (0, "")
     assert families("own.gdscore") >= {"noise", "scale", "turn"}
     sets = [gdscore.ShiftedSet(read(path), path.parent.name) for path in sorted(Path("shifted").rglob("*.npz"))]
-    gdscore.AccuracyEstimator(level=0.7, seed=3).fit(read("val.npz"), sets).save("api.gdscore")
+    gdscore.AccuracyEstimator(level=0.7, seed=3).fit(read("val.npz"), shifted_sets=sets).save("api.gdscore")
     assert json.dumps(estimate("own.gdscore")) == json.dumps(estimate("api.gdscore"))
 
 

@@ -20,7 +20,7 @@ def sets(digits):
 
 
 def test_reference_and_targets_are_large_enough_for_no_warning(digits, sets):
-    estimator = gdscore.AccuracyEstimator().fit(digits.reference, sets)
+    estimator = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=sets)
     trial = digits.trial("other-writers", estimator)
     codes = {warning.code for warning in trial.estimate.warnings}
     assert not codes & {"few_rows", "small_reference", "easy_reference", "below_chance", "outputs_only", "level"}

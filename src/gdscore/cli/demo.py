@@ -50,7 +50,7 @@ def demo(
         digits = Digits()
     with working("fitting the estimator on corrupted copies of reference images", quiet):
         sets = digits.shifted_sets()
-        estimator = AccuracyEstimator().fit(digits.reference, sets)
+        estimator = AccuracyEstimator().fit(digits.reference, shifted_sets=sets, progress=False)
     with working("estimating", quiet):
         trials = [digits.trial(name, estimator) for name in TARGETS]
         _write_files(output, digits, sets, estimator, trials)

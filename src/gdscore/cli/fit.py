@@ -77,7 +77,7 @@ def fit(
             for path in files
         ]
     with collect_warnings() as warnings:
-        estimator.fit(rows, shifted_sets=sets)
+        estimator.fit(rows, shifted_sets=sets, progress=False if quiet else None)
     estimator.save(output)
     if not quiet:
         show(

@@ -131,13 +131,12 @@ class Digits:
         return Outputs(logits=out.logits.astype("float32"), features=out.features.astype("float32"), labels=labels)
 
     def shifted_sets(self) -> list[ShiftedSet]:
-        """Outputs on corrupted copies of the reference images, severities of a family one after the other."""
-        from gdscore.shifts import ShiftedSet, corruptions
+        """Outputs on corrupted copies of the reference images, in the order in which their files are read."""
+        from gdscore.shifts import ShiftedSet, corruption_names, corruptions
 
         images = self._images[:, None].astype(np.float32)
-        return [
-            ShiftedSet(self._outputs(shift(images), self._labels), shift.family) for shift in corruptions(SEVERITIES)
-        ]
+        shifts = corruptions(SEVERITIES, sorted(corruption_names()))
+        return [ShiftedSet(self._outputs(shift(images), self._labels), shift.family) for shift in shifts]
 
     def trial(self, name: str, estimator: AccuracyEstimator) -> Trial:
         """Estimate the accuracy on one of `TARGETS`."""
