@@ -228,10 +228,10 @@ def test_a_report_that_cannot_be_written_hides_no_alarm(gd, folder, monkeypatch)
 def test_reading_takes_one_pass(gd, monkeypatch):
     reads = []
 
-    def counted(paths, real=gdscore.io.read_outputs, **options):
+    def counted(paths, real=gdscore.io.read_batches, **options):
         reads.append(paths)
         return real(paths, **options)
 
-    monkeypatch.setattr("gdscore.io.read_outputs", counted)
+    monkeypatch.setattr("gdscore.io.read_batches", counted)
     gd("estimate", "m.gdscore", "new.npz", "--html", "report.html")
     assert len(reads) == 1

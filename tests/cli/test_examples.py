@@ -35,7 +35,7 @@ def helped() -> str:
     return "\n".join(line for line in lines if not line.startswith("gdscore demo"))  # test_demo.py runs it
 
 
-SCRIPTS = [pytest.param(block, id=f"{page.name}-{i}") for page in PAGES for i, block in enumerate(blocks(page))]
+SCRIPTS = [pytest.param(found, id=page.name) for page in PAGES if (found := blocks(page))]
 
 
 @pytest.fixture
@@ -74,18 +74,19 @@ def plain_commands(script: str) -> list[list[str]] | None:
 
 
 @pytest.mark.usefixtures("folder", "own_modules")
-@pytest.mark.parametrize("script", [*SCRIPTS, pytest.param(helped(), id="help")])
-def test_example_runs_as_printed(gd, shell, script):
-    commands = plain_commands(script)
-    if commands is None:
-        code, errors = shell(script)
-        assert code == 0, errors
-        return
-    for words in commands:
-        result = gd(*words[1:])  # in this process: PyTorch is imported once
-        assert result.exit_code == 0, (words, result.stderr)
+@pytest.mark.parametrize("scripts", [*SCRIPTS, pytest.param([helped()], id="help")])
+def test_examples_run_in_the_order_printed(gd, shell, scripts):
+    for script in scripts:
+        commands = plain_commands(script)
+        if commands is None:
+            code, errors = shell(script)
+            assert code == 0, errors
+            continue
+        for words in commands:
+            result = gd(*words[1:])  # in this process: PyTorch is imported once
+            assert result.exit_code == 0, (words, result.stderr)
 
 
 def test_every_command_is_in_the_page():
-    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert all(f"gdscore {name}" in text for name in get_command(app).commands)
+    run = "\n".join(blocks(ROOT / "docs" / "cli.md")) + "gdscore demo"
+    assert all(f"gdscore {name}" in run for name in get_command(app).commands)

@@ -166,9 +166,26 @@ def test_what_is_missing_is_an_error(estimator, estimate, targets):
         report.timeline_figure([dataclasses.replace(t, when=None) for t in targets])
 
 
-@pytest.mark.parametrize("days", [1e-5, 1e-3, 0.1, 2, 40, 100, 800, 8000])
-def test_time_goes_in_any_steps(days):
+@pytest.mark.parametrize("days", [1e-5, 1e-3, 0.1, 1.1, 2, 40, 100, 800, 8000])
+@pytest.mark.parametrize("segments", [1, 2, 4])
+def test_time_goes_in_any_steps(days, segments):
     times = [datetime(2025, 1, 1) + timedelta(days=days * i) for i in range(3)]
-    targets = [report.Target("a", made_estimate(), when=t) for t in times]
+    targets = [
+        report.Target("a", made_estimate(), when=t, segment=f"${k}" if segments > 1 else "")
+        for t in times
+        for k in range(segments)
+    ]
     for width in (8.4, 4.6):
         report.timeline_figure(targets, width=width).draw_without_rendering()
+
+
+def test_segments_have_panels_the_worst_at_last_first(targets):
+    named = [
+        dataclasses.replace(t, segment=f"country={name}", estimate=made_estimate(accuracy))
+        for t in targets
+        for name, accuracy in (("de", 0.8), ("fr", 0.5), ("it", 0.9))
+    ]
+    figure = report.timeline_figure(named)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["country=fr", "country=de", "country=it"]
+    many = [dataclasses.replace(t, segment=str(i)) for t in targets[:2] for i in range(40)]
+    assert len(report.timeline_figure(many).axes) == 12

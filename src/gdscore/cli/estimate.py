@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
 from gdscore._paths import check_readable
 from gdscore._webhook import check_address, post_json
+from gdscore._windows import parse_every
 from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
     ClassNames,
@@ -33,7 +34,7 @@ from gdscore.cli.files import (
     try_each,
     write_json,
 )
-from gdscore.cli.results import Estimated, document, estimate_target, exit_code, show_estimates
+from gdscore.cli.results import Estimated, document, estimate_groups, estimate_target, exit_code, show_estimates
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES
 
@@ -78,6 +79,24 @@ def estimate(
     features: Features = None,
     label: Label = None,
     class_names: ClassNames = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel="Columns of tables"
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel="Columns of tables"
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel="Columns of tables"
+        ),
+    ] = None,
     min_accuracy: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
     ] = None,
@@ -120,7 +139,8 @@ def estimate(
     if webhook is not None:
         check_address(webhook)
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
-    columns = columns_of(probabilities, logits, features, label, class_names)
+    columns = columns_of(probabilities, logits, features, label, class_names, time, by)
+    length = _window_length(time, every, by, method)
     found = find_targets(names, columns)
     reference_set = None if reference is None else one_set(reference, columns)
     inputs = [path for item in (*found, reference_set) if item is not None for path in item.paths]
@@ -129,10 +149,13 @@ def estimate(
     check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
     check_different(json, html, "--html and --json")
     fitted = None if name is None else _load(name)
-    estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
-    outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
-    times = [target.when for target in found]
-    checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(found)
+    if fitted is not None and (time or by):
+        outcomes = _estimate_groups(fitted, found, length, quiet, debug)
+    else:
+        estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
+        outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
+    times = [outcome.target.when for outcome in outcomes]
+    checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(outcomes)
     by_target = [_check(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)]
     checks = [check for check in by_target if check is not None]
     with_report = html is not None and any(o.value for o in outcomes)
@@ -188,6 +211,36 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
     assert method is not None
     assert reference is not None
     return partial(direct_estimate, method.value, reference=reference.read_labelled())
+
+
+def _window_length(time: str | None, every: str | None, by: str | None, method: Method | None) -> timedelta:
+    if (time or by) and method is not None:
+        raise GdscoreError(
+            "Expected --time and --by with a fitted estimator, but got --method: fit one, or leave it out"
+        )
+    if every is not None and time is None:
+        raise GdscoreError("Expected --time with --every: name the column of times")
+    return parse_every(every or "1d")
+
+
+def _estimate_groups(
+    fitted: AccuracyEstimator, targets: Sequence[TargetFiles], length: timedelta, quiet: bool, debug: bool
+) -> list[Outcome[Estimated]]:
+    several = len(targets) > 1
+    nested = try_each(
+        targets,
+        lambda target: estimate_groups(fitted, target, length, quiet, target.name if several else ""),
+        debug,
+    )
+    return [
+        outcome
+        for item in nested
+        for outcome in (
+            [Outcome(item.target, None, item.error)]
+            if item.value is None
+            else [Outcome(group, value) for group, value in item.value]
+        )
+    ]
 
 
 # -- alarms ---------------------------------------------------------------------------------------------------
@@ -262,7 +315,10 @@ def _write_report(
     write_report(
         path,
         estimator,
-        [Target(target.name, value.estimate, when=target.when, truth=value.truth) for target, value in estimated],
+        [
+            Target(target.name, value.estimate, when=target.when, truth=value.truth, segment=target.segment)
+            for target, value in estimated
+        ],
         model_name=model_name,
         min_accuracy=None if rule is None else rule.floor(estimated[0][1].estimate),
         made_by={"command": command},

@@ -30,7 +30,7 @@ from gdscore._format import time_text
 from gdscore._paths import check_path
 from gdscore.cli.console import describe_error, show_traceback, told_once
 from gdscore.errors import GdscoreError
-from gdscore.io import SUFFIXES, Columns, find_files
+from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
 
 __all__ = [
@@ -77,7 +77,13 @@ ClassNames: TypeAlias = Annotated[
 
 
 def columns_of(
-    probabilities: str | None, logits: str | None, features: str | None, label: str | None, class_names: str | None
+    probabilities: str | None,
+    logits: str | None,
+    features: str | None,
+    label: str | None,
+    class_names: str | None,
+    time: str | None = None,
+    by: str | None = None,
 ) -> Columns:
     """Columns that the options name; what is not named has the name that `gdscore.io` expects."""
     return Columns(
@@ -86,6 +92,8 @@ def columns_of(
         features=_names(features),
         label=label,
         class_names=None if class_names is None else class_names.split(","),
+        time=time,
+        by=None if by is None else by.split(","),
     )
 
 
@@ -100,21 +108,26 @@ _DATE = re.compile(
 
 @dataclass(frozen=True)
 class TargetFiles:
-    """Files that are read as one; ``problem`` is why there are none."""
+    """Files that are read as one; ``problem`` is why there are none, and ``segment`` which of their rows are meant."""
 
     name: str
     paths: tuple[Path, ...]
     when: datetime | None = None
     columns: Columns = _DEFAULT_COLUMNS
     problem: Exception | None = None
+    segment: str = ""
 
     def stream(self, quiet: bool) -> Iterator[Outputs]:
         """Rows batch by batch; what is wrong with names and types is raised at once."""
-        from gdscore.io import read_outputs
+        return (batch.outputs for batch in self.batches(quiet))
+
+    def batches(self, quiet: bool) -> Iterator[Batch]:
+        """Rows batch by batch, with the times and segments of the columns for them."""
+        from gdscore.io import read_batches
 
         if self.problem is not None:
             raise self.problem
-        return read_outputs(self.paths, columns=self.columns, progress=False if quiet else None)
+        return read_batches(self.paths, columns=self.columns, progress=False if quiet else None)
 
     def read(self, quiet: bool = True) -> Outputs:
         """All rows."""

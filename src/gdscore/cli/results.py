@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gdscore import __version__
 from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
 from gdscore._format import percent, time_text
+from gdscore._windows import RowGroups
 from gdscore.cli.console import Cell, ExitCode, show, show_table, told_once
 from gdscore.cli.files import Outcome, TargetFiles, failures
 
 if TYPE_CHECKING:
-    from gdscore.estimator import Estimate
+    from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
 
-__all__ = ["Estimated", "document", "estimate_target", "exit_code", "show_estimates"]
+__all__ = ["Estimated", "document", "estimate_groups", "estimate_target", "exit_code", "show_estimates"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,35 @@ def estimate_target(
     return Estimated(found, correct / rows if rows else None)
 
 
+def estimate_groups(
+    estimator: AccuracyEstimator, target: TargetFiles, every: timedelta, quiet: bool, prefix: str
+) -> list[tuple[TargetFiles, Estimated]]:
+    """Estimate each window and segment of a target from one pass over it: windows in order, the worst segment first."""
+    groups = RowGroups(every)
+    labelled: Counter[int] = Counter()
+    correct: Counter[int] = Counter()
+    waiting: deque[NDArray[np.int64]] = deque()
+
+    def unlabelled() -> Iterator[Outputs]:
+        for batch in target.batches(quiet):
+            numbers = groups.number(batch.time, batch.by)
+            if "labels" in batch.outputs.has:
+                labelled.update(numbers.tolist())
+                correct.update(numbers[np.asarray(batch.outputs.correct)].tolist())
+            waiting.append(numbers)
+            yield batch.outputs.only(batch.outputs.has - {"labels"})
+
+    found = estimator.estimate(unlabelled(), by=(waiting.popleft() for _ in count()))
+    estimated = []
+    for number, group in enumerate(groups.found):
+        names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
+        part = replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
+        truth = correct[number] / labelled[number] if labelled[number] else None
+        estimated.append((part, Estimated(found[number], truth)))
+    estimated.sort(key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy))
+    return estimated
+
+
 def exit_code(checks: Sequence[Check]) -> ExitCode:
     """Code of the most important status."""
     return {
@@ -93,6 +129,7 @@ def document(
 def _target_document(outcome: Outcome[Estimated]) -> dict[str, Any]:
     when = outcome.target.when
     named = {"name": outcome.name, "when": when and when.isoformat()}
+    named |= {"segment": outcome.target.segment} if outcome.target.segment else {}
     return {**named, **({"error": outcome.error} if outcome.value is None else outcome.value.to_dict())}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
-from gdscore.report.style import FONT, LIGHT, blank, group_styles, percent_axis, shift_groups
+from gdscore.report.style import FONT, LIGHT, blank, blank_grid, group_styles, percent_axis, shift_groups
 from gdscore.report.targets import Target, Targets, as_targets, moment, worst_first
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ __all__ = [
     "shifted_sets_figure",
     "timeline_figure",
 ]
+
+
+PANELS = 12
+"""Segments that are drawn; more of them would be too small to read."""
 
 
 def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, legend: bool = True) -> Figure:
@@ -180,7 +185,8 @@ def interval_figure(targets: Targets, *, min_accuracy: float | None = None) -> F
 def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = None, width: float = 9.4) -> Figure:
     """Estimates over time with the band of their intervals, the reference accuracy (dashed) and the threshold.
 
-    Points of estimates with a critical warning are hollow.
+    Points of estimates with a critical warning are hollow. Segments have a small panel each, those that are worst at
+    last first, at most 12.
 
     Parameters
     ----------
@@ -191,8 +197,25 @@ def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = N
     width : float
         Of the figure, in inches.
     """
-    shown = sorted(_some(as_targets(targets)), key=moment)
-    figure, axes = blank(width, 2.9)
+    series: dict[str, list[Target]] = {}
+    for target in sorted(_some(as_targets(targets)), key=moment):
+        series.setdefault(target.segment, []).append(target)
+    if len(series) == 1:
+        figure, axes = blank(width, 2.9)
+        _draw_series(axes, next(iter(series.values())), min_accuracy, (3, 7))
+        axes.set_ylabel("estimated accuracy")
+        return figure
+    shown = sorted(series.items(), key=lambda item: item[1][-1].estimate.accuracy)[:PANELS]
+    columns = 3 if width > 6 else 1
+    rows = math.ceil(len(shown) / columns)
+    figure, panels = blank_grid(rows, min(columns, len(shown)), width, 1.9 * rows)
+    for axes, (segment, members) in zip(panels, shown, strict=False):
+        _draw_series(axes, members, min_accuracy, (1, 4))
+        axes.set_title(segment, color=LIGHT["ink"], size=FONT, loc="left", parse_math=False)
+    return figure
+
+
+def _draw_series(axes: Axes, shown: list[Target], min_accuracy: float | None, ticks: tuple[int, int]) -> None:
     times = np.array([moment(t).replace(tzinfo=None) for t in shown], dtype="datetime64[us]")
     low, middle, high = np.array([(t.estimate.low, t.estimate.accuracy, t.estimate.high) for t in shown]).T
     critical = np.array([any(w.severity == "critical" for w in t.estimate.warnings) for t in shown])
@@ -205,14 +228,12 @@ def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = N
     axes.axhline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
     if min_accuracy is not None:
         axes.axhline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)
-    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=ticks[0], maxticks=ticks[1])  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.xaxis.get_offset_text().set(color=LIGHT["quiet"], size=FONT)
     axes.grid(False, axis="x")
-    axes.set_ylabel("estimated accuracy")
     percent_axis(axes, "y")
-    return figure
 
 
 def _some(targets: list[Target]) -> list[Target]:

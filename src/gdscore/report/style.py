@@ -21,7 +21,7 @@ from matplotlib.ticker import FuncFormatter
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DARK", "FONT", "LIGHT", "as_svg", "blank", "group_styles", "percent_axis", "shift_groups"]
+__all__ = ["DARK", "FONT", "LIGHT", "as_svg", "blank", "blank_grid", "group_styles", "percent_axis", "shift_groups"]
 
 LIGHT = {
     "paper": "#ffffff",
@@ -66,17 +66,26 @@ FONT = 11.0
 
 def blank(width: float = 5.0, height: float = 3.6) -> tuple[Figure, Axes]:
     """Figure of so many inches with one set of axes in the style of the report."""
+    figure, (axes,) = blank_grid(1, 1, width, height)
+    return figure, axes
+
+
+def blank_grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Figure with axes in rows and columns, which share their scales."""
     with mpl.rc_context({"font.size": FONT}):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=LIGHT["paper"])
-        axes = figure.add_subplot(facecolor="none")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set(color=LIGHT["line"], linewidth=1)
-    axes.tick_params(length=0, pad=5, labelsize=FONT, labelcolor=LIGHT["quiet"])
-    axes.xaxis.label.set(color=LIGHT["quiet"], size=FONT)
-    axes.yaxis.label.set(color=LIGHT["quiet"], size=FONT)
-    axes.grid(True, color=LIGHT["line"], linewidth=0.5, alpha=0.7)
-    axes.set_axisbelow(True)
-    return figure, axes
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    panels = list(grid.flat)
+    for axes in panels:
+        axes.set_facecolor("none")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set(color=LIGHT["line"], linewidth=1)
+        axes.tick_params(length=0, pad=5, labelsize=FONT, labelcolor=LIGHT["quiet"])
+        axes.xaxis.label.set(color=LIGHT["quiet"], size=FONT)
+        axes.yaxis.label.set(color=LIGHT["quiet"], size=FONT)
+        axes.grid(True, color=LIGHT["line"], linewidth=0.5, alpha=0.7)
+        axes.set_axisbelow(True)
+    return figure, panels
 
 
 def percent_axis(axes: Axes, which: str) -> None:

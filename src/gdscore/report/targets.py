@@ -59,6 +59,8 @@ class Target:
         When the rows were collected. Targets that all have a time are shown as a time series.
     truth : float, optional
         True accuracy, where labels are known; shown beside the estimate.
+    segment : str, optional
+        Part of the rows, such as a country: a time series is drawn for each.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Target:
     scores: ScoreTable | None = None
     when: datetime | None = None
     truth: float | None = None
+    segment: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.estimate, Estimate):
