@@ -187,5 +187,7 @@ def test_segments_have_panels_the_worst_at_last_first(targets):
     ]
     figure = report.timeline_figure(named)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["country=fr", "country=de", "country=it"]
+    four = [*named, *(dataclasses.replace(t, segment="x") for t in targets)]
+    assert len(report.timeline_figure(four).axes) == 4
     many = [dataclasses.replace(t, segment=str(i)) for t in targets[:2] for i in range(40)]
     assert len(report.timeline_figure(many).axes) == 12

@@ -212,6 +212,10 @@ def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = N
     for axes, (segment, members) in zip(panels, shown, strict=False):
         _draw_series(axes, members, min_accuracy, (1, 4))
         axes.set_title(segment, color=LIGHT["ink"], size=FONT, loc="left", parse_math=False)
+    for axes in panels[len(shown) :]:
+        axes.remove()
+    for axes in panels[max(0, len(shown) - columns) : len(shown)]:  # the lowest of each column has the dates
+        axes.tick_params(labelbottom=True)
     return figure
 
 
