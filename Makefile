@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: help demo test lint fuzz audit lock bench bench-small bench-memory bench-csv bench-transport docs clean
+.PHONY: help demo test browser lint fuzz audit lock bench bench-small bench-memory bench-csv bench-transport docs clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
 	@echo "make test            lint, types, room rules and all tests with coverage"
 	@echo "make lint            the same without the tests"
+	@echo "make browser         Chromium (Debian package), in which tests open the report; part of make test"
 	@echo "make fuzz            hostile arrays, options and files against the public API (4 minutes; SECONDS=20 SEED=0)"
 	@echo "make audit           known vulnerabilities of the locked packages; fails where they cannot be looked up"
 	@echo "make lock            constraints.txt anew, from a fresh environment"
@@ -37,8 +38,14 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+test: lint browser
 	$(BIN)/pytest -n 2 --cov
+
+# Tests open the report in Chromium and are skipped without it, so a machine that cannot have it is no failure.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "Chromium could not be installed: the tests that need a browser are skipped"
 
 SECONDS ?= 20
 SEED ?= 0

@@ -72,7 +72,7 @@ def test_holds_the_package_and_nothing_else(wheel):
 def test_command_runs(installed):
     assert installed("gdscore", "--version") == f"gdscore {gdscore.__version__}\n"
     shown = installed("gdscore", "methods")
-    assert all(f" {name} " in shown for name in gdscore.list_scores())
+    assert {line.split()[0] for line in shown.splitlines() if line.split()} >= set(gdscore.list_scores())
 
 
 def test_report_finds_its_templates(installed):

@@ -34,25 +34,17 @@ def preprocess(image):
 """
 
 
-def head_of_made() -> tuple[np.ndarray, np.ndarray]:
-    """Last layer of the classifier that `made` draws outputs of."""
-    centres = np.maximum(np.random.default_rng(99).normal(size=(10, 16)) * 1.5, 0)
-    return 0.4 * centres.T, -0.2 * np.square(centres).sum(1)
-
-
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("prepared")
     write = gdscore.io.write_outputs
-    weight, bias = head_of_made()
     write(folder / "val.npz", made(200, keep=LABELLED))
-    np.savez(folder / "head.npz", weight=weight.T, bias=bias)
     write(folder / "new.npz", made(160, keep=UNLABELLED, noise=1.5, seed=1))
     write(folder / "new.parquet", made(150, keep=UNLABELLED, noise=2, seed=2))
     write(folder / "other.npz", made(140, keep=UNLABELLED, noise=1.2, seed=3))
     (folder / "logs").mkdir()
     for i, date in enumerate(("2026-01-29", "2026-01-30", "2026-01-31T05")):
-        write(folder / "logs" / f"log-{date}.parquet", made(130, keep=UNLABELLED, noise=1 + 0.3 * i, seed=4 + i))
+        write(folder / "logs" / f"log-{date}.parquet", made(230, keep=UNLABELLED, noise=1 + 0.3 * i, seed=4 + i))
     (folder / "shards").mkdir()
     for i in range(2):
         write(folder / "shards" / f"part-{i}.parquet", made(120, keep=UNLABELLED, noise=1.5, seed=7 + i))
@@ -63,7 +55,7 @@ def prepared(tmp_path_factory) -> Path:
             write(folder / "shifted" / family / f"{s}.npz", out)
     (folder / "network.py").write_text(NETWORK)
     sets = [gdscore.ShiftedSet(read(path), path.parent.name) for path in sorted((folder / "shifted").rglob("*.npz"))]
-    gdscore.AccuracyEstimator(0.7).fit(read(folder / "val.npz"), shifted_sets=sets).save(folder / "m.gdscore")
+    gdscore.AccuracyEstimator(level=0.7).fit(read(folder / "val.npz"), shifted_sets=sets).save(folder / "m.gdscore")
     _photos(folder / "photos")
     return folder
 
@@ -93,31 +85,6 @@ def folder(prepared, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def few_sets(monkeypatch):
-    """Fits from outputs alone with a tenth of the shifted sets, which is all that a test of commands needs."""
-    from gdscore.estimator import core
-
-    for name in ("resampled", "perturbed"):
-        make = getattr(core, name)
-
-        def fewer(*args, make=make, **kwargs):
-            *given, count = args
-            return make(*given, count // 10, **kwargs)
-
-        monkeypatch.setattr(core, name, fewer)
-
-
-def make_quick(patch: pytest.MonkeyPatch) -> None:
-    """Let the demo have fewer calibration sets than it has for users."""
-    fit_predictor = gdscore.AccuracyEstimator.fit_predictor
-
-    def quick(self, *args, **kwargs):
-        return fit_predictor(self, *args, shifts=gdscore.shifts.corruptions((3, 6)), resamples=20, **kwargs)
-
-    patch.setattr(gdscore.AccuracyEstimator, "fit_predictor", quick)
-
-
-@pytest.fixture
 def gd():
     """Run a command line in this process."""
 
@@ -128,7 +95,7 @@ def gd():
 
 
 def refused(result, code: int = 2) -> str:
-    """Check that a command ended as errors do, and return its one line."""
+    """Check that a command ended in one line on standard error, and return it."""
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     assert result.stderr.count("\n") == 1

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gdscore
@@ -16,7 +18,7 @@ def test_table_of_all_scores(gd):
     assert result.exit_code == 0
     table = gdscore.score_all(read_outputs("new.npz"), reference=read_outputs("val.npz"))
     for name, value in table.items():
-        assert f"{value:.6g}" in next(line for line in result.stdout.splitlines() if f" {name} " in line)
+        assert f"{value:.6g}" in next(line for line in result.stdout.splitlines() if line.split()[:1] == [name])
     assert "agreescore (needs peer_logits)" in result.stdout
 
 
@@ -40,12 +42,43 @@ def test_unknown_score(gd):
     assert "did you mean 'entropy'" in refused(gd("score", "new.npz", "--scores", "entropi"))
 
 
-def test_cautions_are_said_with_the_target(gd):
+def test_warnings_go_with_the_target(gd):
     gdscore.io.write_outputs("few.npz", gdscore.Outputs(**next(read_outputs("new.npz"))[:20].arrays))
-    result = gd("score", "few.npz", "new.npz", "--scores", "gdscore")
-    assert "careful: gdscore: 20 rows do not fill one mini-batch" in result.stdout
-    assert "(few)" in result.stdout
+    result = gd("score", "few.npz", "new.npz", "--scores", "gdscore", "--json", "-")
+    few, new = json.loads(result.stdout)["targets"]
+    assert (len(few["warnings"]), new["warnings"]) == (1, [])
+    assert few["warnings"][0] in gd("score", "few.npz", "--scores", "gdscore").stdout
     assert result.stderr == ""
+
+
+def test_one_bad_file_discards_no_other(gd, folder):
+    np.savez("bad.npz", logits=np.full((5, 10), np.nan))
+    Path("worse.npz").write_bytes(b"no npz")
+    result = gd("score", "new.npz", "bad.npz", "worse.npz", "missing.npz", "--json", "out.json")
+    line = refused(result, code=1)
+    assert all(name in line for name in ("bad", "worse", "missing"))
+    new, *failed = json.loads((folder / "out.json").read_text())["targets"]
+    assert new["scores"] == dict(gdscore.score_all(read_outputs("new.npz")))
+    assert [set(t) for t in failed] == [{"name", "when", "error"}] * 3
+
+
+def test_a_failing_score_discards_no_other_target(gd, monkeypatch):
+    def broken(stream, real=gdscore.scores.score_all, **options):
+        if len(rows := gdscore.Outputs.concatenate(list(stream))) == 140:
+            raise np.linalg.LinAlgError("SVD did not converge")
+        return real(rows, **options)
+
+    monkeypatch.setattr("gdscore.scores.score_all", broken)
+    result = gd("score", "other.npz", "new.npz", "--json", "-")
+    assert result.exit_code == 1
+    other, new = json.loads(result.stdout)["targets"]
+    assert "LinAlgError" in other["error"]
+    assert new["scores"]
+
+
+@pytest.mark.parametrize("args", [("",), ("new.npz", "--scores", ""), ("new.npz", "--scores", " , "), ("new.npz", "")])
+def test_empty_names_are_refused(gd, args):
+    refused(gd("score", *args))
 
 
 def test_folder_is_one_target_for_each_date(gd):

@@ -1,8 +1,9 @@
-"""Figures: made without pyplot, showing what they say."""
+"""Figures: made without pyplot, showing the numbers they are given."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -13,18 +14,15 @@ from matplotlib.figure import Figure
 
 import gdscore
 from gdscore import report
-from gdscore.report.calibrating import chosen_score, left_out
-from gdscore.report.confidences import reference_error
-from gdscore.report.style import as_svg
+from gdscore.report.style import as_svg, group_styles, shift_groups
+from tests.report.conftest import made_estimate
 
 
 def all_figures(estimator, estimate, targets):
     return [
-        report.calibration_figure(estimator),
-        report.calibration_figure(estimator, estimate),
-        report.calibration_figure(estimator, targets, "nuclear"),
-        report.calibration_figure(estimator, targets * 4, legend=False),
-        report.prediction_figure(estimator, estimate),
+        report.shifted_sets_figure(estimator),
+        report.shifted_sets_figure(estimator, estimate),
+        report.shifted_sets_figure(estimator, targets, legend=False),
         report.per_class_figure(estimate),
         report.confidence_figure(estimator, estimate),
         report.reliability_figure(estimator),
@@ -34,7 +32,7 @@ def all_figures(estimator, estimate, targets):
     ]
 
 
-def test_every_figure_is_one_and_draws(estimator, estimate, targets, tmp_path):
+def test_every_figure_draws(estimator, estimate, targets, tmp_path):
     for i, figure in enumerate(all_figures(estimator, estimate, targets)):
         assert isinstance(figure, Figure)
         figure.savefig(tmp_path / f"{i}.png", dpi=40)
@@ -50,82 +48,69 @@ def test_settings_of_the_caller_stay(estimator, estimate):
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    as_svg(report.calibration_figure(estimator, estimate), "a", "a")
+    as_svg(report.shifted_sets_figure(estimator, estimate), "a", "a")
     assert dict(mpl.rcParams) == before
 
 
-def test_calibration_shows_every_set_and_the_target(estimator, estimate):
-    seen = estimator.calibration_
-    (axes,) = report.calibration_figure(estimator, estimate, "cott").axes
-    points = [line.get_xydata() for line in axes.lines]
-    *families, mark = points
-    assert sum(map(len, families)) == len(seen.families)
-    shown = np.concatenate(families)
-    np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(seen.scores["cott"]))
-    np.testing.assert_allclose(mark, [[estimate.scores["cott"], estimate.accuracy]])
-    (interval,) = axes.collections[0].get_segments()
-    np.testing.assert_allclose(interval[:, 1], [estimate.low, estimate.high])
+def points(figure) -> np.ndarray:
+    return np.concatenate([line.get_xydata() for line in figure.axes[0].lines if line.get_linestyle() == "None"])
 
 
-def test_the_score_that_orders_best_is_chosen(large):
-    worse = large.calibration_
-    noise = np.random.default_rng(0).normal(size=500)
-    scores = {"cott": noise, "nuclear": -worse.accuracy, "frechet": worse.accuracy + noise}
-    large.judge_.table = dataclasses.replace(worse, scores=scores)
-    assert chosen_score(large) == "nuclear"
+def test_every_shifted_set_is_a_point(large):
+    shown = points(report.shifted_sets_figure(large))
+    expected = np.column_stack([large.shifted_sets_.predicted, large.shifted_sets_.accuracy])
+    np.testing.assert_allclose(shown[np.argsort(shown[:, 1])], expected[np.argsort(expected[:, 1])])
 
 
-def test_compositions_are_one_kind(large):
-    seen = large.calibration_
-    families = [f"a{i}+b{i % 7}" if i % 2 else "fog" for i in range(500)]
-    large.judge_.table = dataclasses.replace(seen, families=families)
-    figure = report.calibration_figure(large)
-    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["fog", "compositions"]
-    assert sorted(len(line.get_xdata()) for line in figure.axes[0].lines) == [250, 250]
-    found = left_out(large)
-    assert (found.sets, found.compositions, found.families, found.rows) == (500, 250, 250 + 7 + 1, 1000)
-
-
-def test_left_out_matches_scipy(large):
-    from scipy.stats import pearsonr, spearmanr
-
-    seen, found = large.calibration_, left_out(large)
-    assert found.sets == 500
-    assert found.families == 40
-    np.testing.assert_allclose(found.error, np.abs(seen.predicted - seen.accuracy).mean())
-    np.testing.assert_allclose(found.spearman, spearmanr(seen.predicted, seen.accuracy)[0])
-    np.testing.assert_allclose(found.r2, pearsonr(seen.predicted, seen.accuracy)[0] ** 2)
-    large.judge_.table = dataclasses.replace(seen, predicted=np.full(500, 0.5))
-    assert left_out(large).spearman is None
-
-
-def without(large, never):
-    """The estimator as if these sets had never been left out."""
-    seen = large.calibration_
-    large.judge_.table = dataclasses.replace(seen, predicted=np.where(never, np.nan, seen.predicted))
-    return large.calibration_
-
-
-def test_sets_that_were_never_left_out_do_not_count(large, estimate):
-    seen = without(large, np.arange(500) % 5 == 0)
-    of, found = np.isfinite(seen.predicted), left_out(large)
-    assert (found.sets, found.judged, found.families) == (500, 400, 40)
-    np.testing.assert_allclose(found.error, np.abs(seen.predicted - seen.accuracy)[of].mean())
-    (axes,) = report.prediction_figure(large, estimate).axes
-    shown = np.concatenate([line.get_xydata() for line in axes.lines if line.get_linestyle() == "None"])
-    assert np.isfinite(shown).all()
+def test_sets_that_were_never_left_out_are_not_shown(large, estimate):
+    large.shifted_sets_.predicted[::5] = np.nan
+    shown = points(report.shifted_sets_figure(large, estimate))
     assert len(shown) == 400
+    assert np.isfinite(shown).all()
+    large.shifted_sets_.predicted[:] = np.nan
+    report.shifted_sets_figure(large, estimate).draw_without_rendering()
 
 
-def test_no_set_was_ever_left_out(large, estimate):
-    without(large, True)
-    found = left_out(large)
-    assert (found.judged, found.error, found.spearman, found.r2) == (0, None, None, None)
-    report.prediction_figure(large, estimate).draw_without_rendering()
+@pytest.mark.parametrize(
+    "families",
+    [
+        gdscore.shifts.corruption_names(),
+        [*gdscore.shifts.corruption_names(), "mine", "fog+snow"],
+        [f"family {i}" for i in range(40)],
+        [f"{kind}-{i}" for kind in ("noise", "scale", "drop", "swap", "typo", "cut") for i in range(4)],
+        [f"a{i}+b{i % 7}" for i in range(40)],
+        ["x"],
+        ["", "_", "-"],
+    ],
+    ids=len,
+)
+def test_a_legend_names_at_most_five_groups(families):
+    groups = shift_groups(families)
+    styles = group_styles(groups)
+    assert len(groups) == len(families)
+    assert 1 <= len(styles) <= 5
+    assert set(styles) == set(groups)
+    assert len(set(styles.values())) == len(styles)
 
 
-def test_calibration_error_is_that_of_the_reference(estimator, reference):
-    np.testing.assert_allclose(reference_error(estimator), gdscore.calibration_error(reference, bins=20), atol=1e-6)
+def test_corruptions_are_in_the_groups_of_their_modules():
+    names = gdscore.shifts.corruption_names()
+    groups = dict(zip(names, shift_groups(names), strict=True))
+    assert list(dict.fromkeys(groups.values())) == ["noise", "blur", "weather", "digital"]
+    assert all(("noise" in name) == (group == "noise") for name, group in groups.items())
+    assert all(("blur" in name) == (group == "blur") for name, group in groups.items())
+
+
+def test_reliability_shows_wilson_intervals(estimator):
+    from scipy.stats import norm
+
+    (axes,) = report.reliability_figure(estimator).axes
+    seen, z = estimator.reference_confidence_, norm.ppf(0.95)
+    n = np.array([rows for rows in seen.rows if rows])
+    p = np.array([c for c, rows in zip(seen.correct, seen.rows, strict=True) if rows]) / n
+    middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    ends = np.array([segment[:, 1] for segment in axes.collections[0].get_segments()])
+    np.testing.assert_allclose(ends, np.column_stack([middle - half, middle + half]) / (1 + z**2 / n)[:, None])
 
 
 def test_histograms_are_shares(estimator, estimate):
@@ -136,9 +121,17 @@ def test_histograms_are_shares(estimator, estimate):
 
 def test_per_class_shows_the_worst(estimate):
     (axes,) = report.per_class_figure(estimate, most=2).axes
-    worst = sorted(estimate.per_class, key=lambda c: c.recall)[:2]
-    np.testing.assert_allclose(axes.lines[0].get_xdata(), [c.recall for c in worst])
-    assert [t.get_text() for t in axes.get_yticklabels()] == [f"class {c.label}" for c in worst]
+    worst = sorted(estimate.per_class, key=lambda c: c.recall.value)[:2]
+    np.testing.assert_allclose(axes.lines[0].get_xdata(), [c.recall.value for c in worst])
+    assert [t.get_text() for t in axes.get_yticklabels()] == [c.name for c in worst]
+
+
+def test_critical_points_of_a_series_are_hollow(targets):
+    (axes,) = report.timeline_figure(targets).axes
+    solid, hollow = (line for line in axes.lines if line.get_linestyle() == "None")
+    assert (len(solid.get_xdata()), len(hollow.get_xdata())) == (11, 1)
+    september = next(t for t in targets if t.name == "month 9")
+    np.testing.assert_allclose(hollow.get_ydata(), [september.estimate.accuracy])
 
 
 def test_names_are_no_formulas(estimator, targets):
@@ -146,35 +139,23 @@ def test_names_are_no_formulas(estimator, targets):
     (axes,) = report.interval_figure(odd).axes
     axes.figure.draw_without_rendering()
     assert axes.get_yticklabels()[0].get_text() == "_$\\frac$"
-    legend = report.calibration_figure(estimator).legends[0]
-    assert "_$rain$" in [t.get_text() for t in legend.get_texts()]
+    estimator.shifted_sets_.families = ["_$rain$"] * 15
+    (text,) = report.shifted_sets_figure(estimator).legends[0].get_texts()
+    assert text.get_text() == "_$rain$"
 
 
 def test_svg_of_two_figures_share_no_ids(estimator, estimate):
-    import re
+    def svg(name):
+        return as_svg(report.shifted_sets_figure(estimator, estimate), name, 'a "<b>"')
 
-    first, second = (as_svg(report.calibration_figure(estimator, estimate), name, 'a "<b>"') for name in ("a", "b"))
-    ids = [set(re.findall(r' id="([^"]+)"', text)) for text in (first, second)]
+    ids = [set(re.findall(r' id="([^"]+)"', svg(name))) for name in ("a", "b")]
     assert ids[0]
     assert not ids[0] & ids[1]
-    assert 'aria-label="a &quot;&lt;b>&quot;"' in first
-    assert first == as_svg(report.calibration_figure(estimator, estimate), "a", 'a "<b>"')
+    assert 'aria-label="a &quot;&lt;b>&quot;"' in svg("a")
+    assert svg("a") == svg("a")
 
 
-def test_wide_ranges_are_logarithmic(large, estimate):
-    seen = large.calibration_
-    for power in (3, 9):
-        large.judge_.table = dataclasses.replace(seen, scores={"cott": 10 ** (power * seen.accuracy)})
-        figure = report.calibration_figure(large, score="cott")
-        assert figure.axes[0].get_xscale() == "log"
-        figure.draw_without_rendering()
-
-
-def test_what_is_missing_is_said(estimator, estimate, targets):
-    with pytest.raises(gdscore.GdscoreError, match="nearest|nuclear"):
-        report.calibration_figure(estimator, estimate, "nucler")
-    with pytest.raises(gdscore.GdscoreError, match="hold the score"):
-        report.calibration_figure(estimator, dataclasses.replace(estimate, scores={}), "cott")
+def test_what_is_missing_is_an_error(estimator, estimate, targets):
     with pytest.raises(gdscore.GdscoreError, match="by class"):
         report.per_class_figure(dataclasses.replace(estimate, per_class=[]))
     with pytest.raises(gdscore.GdscoreError, match="confidences"):
@@ -185,10 +166,28 @@ def test_what_is_missing_is_said(estimator, estimate, targets):
         report.timeline_figure([dataclasses.replace(t, when=None) for t in targets])
 
 
-@pytest.mark.parametrize("days", [1e-5, 1e-3, 0.1, 2, 40, 100, 800, 8000])
-def test_time_goes_in_any_steps(estimate, days):
+@pytest.mark.parametrize("days", [1e-5, 1e-3, 0.1, 1.1, 2, 40, 100, 800, 8000])
+@pytest.mark.parametrize("segments", [1, 2, 4])
+def test_time_goes_in_any_steps(days, segments):
     times = [datetime(2025, 1, 1) + timedelta(days=days * i) for i in range(3)]
+    targets = [
+        report.Target("a", made_estimate(), when=t, segment=f"${k}" if segments > 1 else "")
+        for t in times
+        for k in range(segments)
+    ]
     for width in (8.4, 4.6):
-        report.timeline_figure(
-            [report.Target("a", estimate, when=t) for t in times], width=width
-        ).draw_without_rendering()
+        report.timeline_figure(targets, width=width).draw_without_rendering()
+
+
+def test_segments_have_panels_the_worst_at_last_first(targets):
+    named = [
+        dataclasses.replace(t, segment=f"country={name}", estimate=made_estimate(accuracy))
+        for t in targets
+        for name, accuracy in (("de", 0.8), ("fr", 0.5), ("it", 0.9))
+    ]
+    figure = report.timeline_figure(named)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["country=fr", "country=de", "country=it"]
+    four = [*named, *(dataclasses.replace(t, segment="x") for t in targets)]
+    assert len(report.timeline_figure(four).axes) == 4
+    many = [dataclasses.replace(t, segment=str(i)) for t in targets[:2] for i in range(40)]
+    assert len(report.timeline_figure(many).axes) == 12

@@ -2,11 +2,13 @@
 
 Requirements met here:
 
-- the commands are imported by `main` and not before it, so that Ctrl-C is one line from the start.
+- the commands are imported by `main` and not before it, so that Ctrl-C ends in one line from the start;
+- what a stream cannot encode is written as an escape, and a closed standard output is one line.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,19 +21,36 @@ INTERRUPTED = "interrupted: what was not finished is not written"
 
 def main() -> None:
     """Run the command line of this process."""
-    import sys
-
     try:
         import signal
 
         # An exception, unlike the signal's own way, takes unfinished files away.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        _prepare_streams()
         from gdscore.cli.commands import app
 
         app(prog_name="gdscore")
     except KeyboardInterrupt:
         sys.stderr.write(f"gdscore: {INTERRUPTED}\n")
         sys.exit(130)
+
+
+def _prepare_streams() -> None:
+    import os
+
+    # Python has None for a stream that is closed.
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stdout is None:
+        if not {"-q", "--quiet"} & set(sys.argv):
+            sys.stderr.write(
+                "gdscore: Expected a standard output to write to, but it is closed: redirect it or give --quiet\n"
+            )
+            sys.exit(2)
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def __getattr__(name: str) -> Any:

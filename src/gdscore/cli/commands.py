@@ -1,4 +1,4 @@
-"""The commands and what they have in common.
+"""The commands, and what happens when one of them fails: one line on standard error and an exit code.
 
 Requirements met here:
 
@@ -7,22 +7,97 @@ Requirements met here:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gdscore import __version__
+from gdscore.cli import INTERRUPTED
+from gdscore.cli.console import Debug, ExitCode, complain, describe_error, examples, one_line_paragraphs, show_traceback
 from gdscore.cli.demo import demo
 from gdscore.cli.estimate import estimate
 from gdscore.cli.extract import extract
 from gdscore.cli.fit import fit
-from gdscore.cli.guard import Commands
 from gdscore.cli.methods import methods
-from gdscore.cli.options import Debug, examples, flowing
 from gdscore.cli.score import score
 
 __all__ = ["app"]
+
+
+class _Interrupted(Exception):  # noqa: N818  (no error: somebody pressed Ctrl-C)
+    """Ctrl-C, under a name that typer leaves alone."""
+
+
+class Commands(TyperGroup):
+    """Group of commands that ends every exception in one line; a traceback is shown with ``--debug`` only."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the command line; help is shown here."""
+        with _own_interrupts():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        with _own_interrupts():
+            return super().invoke(ctx)
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
+        """Run the command line and leave the process with its exit code."""
+        args = list(sys.argv[1:] if args is None else args)
+        try:
+            code = self._code(args, *more, **extra | {"standalone_mode": False, "obj": args})
+        except (BrokenPipeError, SystemExit) as error:
+            # Typer and rich end the process themselves where a pipe breaks, with the code of a failure.
+            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            code = ExitCode.UNREAD
+            _drop_output()
+        sys.exit(int(code))
+
+    def _code(self, args: list[str], *more: Any, **extra: Any) -> int:
+        try:
+            # Typer returns the code of `typer.Exit` where it does not end the process itself.
+            code = super().main(args, *more, **extra) or 0
+            sys.stdout.flush()  # a full disk is an error of this command, not of the interpreter's end
+            return int(code)
+        except BrokenPipeError:
+            raise
+        except _Interrupted:
+            complain(INTERRUPTED)
+            return ExitCode.INTERRUPTED
+        except Exception as error:
+            if "--debug" in args:
+                show_traceback()
+            line, code = describe_error(error)
+            complain(line)
+            if isinstance(error, OSError):
+                _drop_output()
+            return code
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise _Interrupted from error
+
+
+def _drop_output() -> None:
+    """Discard what a stream holds and cannot write, as the interpreter would complain of it at its end."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
 
 app = typer.Typer(
     name="gdscore",
@@ -32,8 +107,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
     epilog=examples(
         "gdscore demo",
-        "gdscore fit val.npz --head head.npz -o m.gdscore    # labelled, once",
-        "gdscore estimate m.gdscore new.parquet              # unlabelled",
+        "gdscore fit val.npz --shifted-sets shifted -o m.gdscore    # labelled, once",
+        "gdscore estimate m.gdscore new.parquet                     # unlabelled",
     ),
 )
 
@@ -64,21 +139,21 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "gdscore score new.npz --reference val.npz --scores gdscore,atc --json -",
     ),
     fit: (
-        "gdscore fit val.npz --head head.npz -o m.gdscore",
+        "gdscore fit val.npz -o m.gdscore",
         "gdscore fit val.npz --shifted-sets shifted -o m.gdscore --level 0.8",
     ),
     estimate: (
         "gdscore estimate m.gdscore new.parquet",
         "gdscore estimate m.gdscore new.npz other.npz --html report.html",
         "gdscore estimate m.gdscore logs --min-accuracy 0.2 --json out.json",
-        "gdscore estimate m.gdscore logs --min-accuracy 0.2 --alarm-on high",
+        "gdscore estimate new.npz --method cot --reference val.npz",
     ),
     extract: (
-        "gdscore extract network:load photos -o val.npz --head head.npz",
+        "gdscore extract network:load photos -o val.npz",
         "gdscore extract network:load photos -o new.parquet --batch-size 32",
     ),
     methods: ("gdscore methods", "gdscore methods gdscore"),
     demo: ("gdscore demo", "gdscore demo --output digits"),
 }
 for _command, _examples in _COMMANDS.items():
-    app.command(help=flowing(_command.__doc__ or ""), epilog=examples(*_examples))(_command)
+    app.command(help=one_line_paragraphs(_command.__doc__ or ""), epilog=examples(*_examples))(_command)

@@ -1,42 +1,126 @@
-"""Where words go: results to standard output, everything else to standard error.
+"""What all commands share: options, exit codes, and printing: results to standard output, the rest to standard error.
 
 Requirements met here:
 
 - colour and bars only where a terminal is attached, and no colour under ``NO_COLOR``;
 - into a pipe or a file nothing is wrapped or cut, so that a line stays a line;
+- whatever files, classes and families are called, their names cannot steer a terminal: all text passes `printable`;
 - rich is imported when something is printed.
+
+====  ======================================================================================================
+code  meaning
+====  ======================================================================================================
+0     done; where an alarm was asked for, nothing to tell
+1     a target failed, or the webhook did; the line on standard error says why. Also a bug
+2     the command cannot be used like that; nothing was written
+3     alarm
+4     cannot tell
+130   interrupted with Ctrl-C
+141   the reader of a pipe went away, as in ``gdscore methods | head -1``; nothing is printed
+143   terminated (``SIGTERM``)
+====  ======================================================================================================
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
+import traceback
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from gdscore.errors import GdscoreWarning
+import typer
+
+from gdscore._format import printable
+from gdscore.errors import GdscoreError, GdscoreWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["cautions", "errors", "once", "percent", "results", "short_percent", "working"]
+__all__ = [
+    "Cell",
+    "Debug",
+    "ExitCode",
+    "JsonPath",
+    "Quiet",
+    "collect_warnings",
+    "complain",
+    "describe_error",
+    "examples",
+    "one_line_paragraphs",
+    "show",
+    "show_table",
+    "show_traceback",
+    "told_once",
+    "working",
+]
+
+Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors; no progress bar.")]
+JsonPath: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--json", metavar="PATH", help="Write everything as JSON; - for standard output instead of a table."),
+]
 
 _UNWRAPPED = 10_000
+Cell: TypeAlias = str | tuple[str, str]
+"""Text of a table, or text and its style."""
 
 
-def results() -> Console:
-    """Console of standard output."""
+class ExitCode(IntEnum):
+    """What the process ends with."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    ALARM = 3
+    CANNOT_TELL = 4
+    INTERRUPTED = 130
+    UNREAD = 141
+
+
+def _console(error: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else _UNWRAPPED, highlight=False, emoji=False)
+    stream = sys.stderr if error else sys.stdout
+    return Console(stderr=error, width=None if stream.isatty() else _UNWRAPPED, highlight=False, emoji=False)
 
 
-def errors() -> Console:
-    """Console of standard error."""
-    from rich.console import Console
+def show(text: str, style: str | None = None) -> None:
+    """Print to standard output."""
+    _console().print(printable(text), style=style, markup=False)
 
-    return Console(stderr=True, width=None if sys.stderr.isatty() else _UNWRAPPED, highlight=False, emoji=False)
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, left: Sequence[int] = (0,)) -> None:
+    """Print a table to standard output; columns in ``left`` hold text, which may be wrapped, the others numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for i, column in enumerate(columns):
+        justify: Literal["left", "right"] = "left" if i in left else "right"
+        table.add_column(Text(printable(column)), justify=justify, no_wrap=i not in left, overflow="fold")
+    for row in rows:
+        cells = ((cell, "") if isinstance(cell, str) else cell for cell in row)
+        table.add_row(*(Text(printable(text), style) for text, style in cells))
+    _console().print(table)
+
+
+def complain(line: str) -> None:
+    """Print to standard error what is wrong, in one line."""
+    from rich.text import Text
+
+    line = printable(" ".join(line.split()))
+    _console(error=True).print(Text.assemble(("gdscore:", "bold red"), f" {line}"), soft_wrap=True)
+
+
+def show_traceback() -> None:
+    """Print to standard error where the current exception comes from."""
+    sys.stderr.write(printable(traceback.format_exc()))
 
 
 @contextlib.contextmanager
@@ -45,44 +129,62 @@ def working(what: str, quiet: bool) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
-    with errors().status(what):
+    with _console(error=True).status(what):
         yield
 
 
 @contextlib.contextmanager
-def cautions() -> Iterator[list[str]]:
-    """Collect what gdscore warns of as sentences; warnings of others pass."""
-    said: list[str] = []
+def collect_warnings() -> Iterator[list[str]]:
+    """Collect the warnings of gdscore as sentences; those of others pass."""
+    messages: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GdscoreWarning)
-        yield said
+        yield messages
     for warning in caught:
         if issubclass(warning.category, GdscoreWarning):
-            said.append(str(warning.message))
+            messages.append(str(warning.message))
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def percent(share: float) -> str:
-    """Share as a percentage."""
-    return f"{share:.1%}"
-
-
-def short_percent(share: float) -> str:
-    """Share as a percentage, with a decimal where it has one.
+def told_once(messages: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Each message once, with the targets it concerns where these are not all.
 
     Examples
     --------
-    >>> short_percent(0.9), short_percent(0.999)
-    ('90%', '99.9%')
+    >>> told_once([("a", ["few rows", "odd"]), ("b", ["few rows"])])
+    ['few rows', 'odd (a)']
     """
-    return f"{100 * share:.1f}".removesuffix(".0") + "%"
-
-
-def once(said: list[tuple[str, list[str]]]) -> list[str]:
-    """Each sentence once, with the targets it concerns where that is not all of them."""
     concerned: dict[str, list[str]] = {}
-    for name, lines in said:
+    for name, lines in messages:
         for line in lines:
             concerned.setdefault(line, []).append(name)
-    return [line if len(names) == len(said) else f"{line} ({', '.join(names)})" for line, names in concerned.items()]
+    return [
+        line if len(names) == len(messages) else f"{line} ({', '.join(names)})" for line, names in concerned.items()
+    ]
+
+
+def describe_error(error: BaseException) -> tuple[str, ExitCode]:
+    """What is wrong in one sentence, and the exit code of a command that ends with it."""
+    if hasattr(error, "format_message"):  # the usage errors of typer, whose module changes with its version
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "gdscore"
+        return f"{error.format_message().rstrip('.')}: see '{path} --help'", ExitCode.USAGE
+    if isinstance(error, GdscoreError):
+        return str(error), ExitCode.USAGE
+    if isinstance(error, OSError):
+        named = f" {error.filename!r}" if error.filename else ""
+        return f"the system refused{named}: {error.strerror or error}", ExitCode.USAGE
+    if isinstance(error, MemoryError):
+        return "there is not enough memory: give smaller files, or Parquet, which is read in pieces", ExitCode.USAGE
+    return f"{type(error).__name__}: {error}: this is a bug, --debug shows where", ExitCode.FAILED
+
+
+def examples(*lines: str) -> str:
+    """Text below the help of a command; a test runs what follows each ``$``."""
+    return "\n\n".join(["Examples:", *(f"$ {line}" for line in lines)])
+
+
+def one_line_paragraphs(text: str) -> str:
+    """Text of a docstring with one line for each paragraph, which typer wraps as wide as the terminal is."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))

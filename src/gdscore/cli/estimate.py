@@ -1,54 +1,126 @@
-"""``gdscore estimate``: the accuracy on unlabelled files, with intervals."""
+"""``gdscore estimate``: the accuracy on unlabelled files, with intervals, and alarms."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gdscore import __version__
-from gdscore.cli.console import cautions, results
-from gdscore.cli.guard import BELOW, UNUSABLE, complain
-from gdscore.cli.options import Debug, JsonPath, Quiet
-from gdscore.cli.outcome_table import show
-from gdscore.cli.outcomes import AlarmOn, Outcome, Threshold, outcomes_of, summary
-from gdscore.cli.targets import about, find_targets
-from gdscore.cli.writing import check_apart, check_writable, write_json
+from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
+from gdscore._paths import check_readable
+from gdscore._webhook import check_address, post_json
+from gdscore._windows import parse_every
+from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
+from gdscore.cli.files import (
+    ClassNames,
+    Features,
+    Label,
+    Logits,
+    Outcome,
+    Probabilities,
+    TargetFiles,
+    check_different,
+    check_writable,
+    columns_of,
+    date_in,
+    find_targets,
+    one_set,
+    try_each,
+    write_json,
+)
+from gdscore.cli.results import Estimated, document, estimate_groups, estimate_target, exit_code, show_estimates
 from gdscore.errors import GdscoreError
+from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator
+    from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
-    from gdscore.scores import ScoreTable
 
 __all__ = ["estimate"]
 
 
+class Method(str, Enum):
+    """Scores that are estimates of accuracy without a fitted estimator."""
+
+    CONFSCORE = "confscore"
+    DOC = "doc"
+    ATC = "atc"
+    COT = "cot"
+    COTT = "cott"
+    AGREESCORE = "agreescore"
+
+
 def estimate(
     context: typer.Context,
-    estimator: Annotated[Path, typer.Argument(metavar="ESTIMATOR", help="File that `gdscore fit` wrote.")],
-    targets: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TARGET", help="Unlabelled outputs: .npz, .parquet, a folder; dated files make a time series."
-        ),
+    estimator: Annotated[
+        str, typer.Argument(metavar="ESTIMATOR", help="File that `gdscore fit` wrote; with --method, a target.")
     ],
-    html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report, one file to open or send.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Outputs: .npz, .parquet, a folder; dated files make a time series."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
+    model_name: Annotated[str | None, typer.Option(metavar="TEXT", help="Name of the model, for the report.")] = None,
     json: JsonPath = None,
+    method: Annotated[
+        Method | None, typer.Option(help="Estimate by one score and --reference instead of a fitted estimator.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled outputs on reference data, for --method.")
+    ] = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    label: Label = None,
+    class_names: ClassNames = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel="Columns of tables"
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel="Columns of tables"
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel="Columns of tables"
+        ),
+    ] = None,
     min_accuracy: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
+    ] = None,
+    max_drop: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="End with exit code 3 where an estimate is below: 0.8 is 80 %."),
+        typer.Option(
+            metavar="SHARE", help="Alarm where the accuracy is this far below the reference's: 0.05 is 5 points."
+        ),
     ] = None,
     alarm_on: Annotated[
         AlarmOn | None,
         typer.Option(
-            help="What --min-accuracy is compared with: the estimate (default); `high`, when the whole interval is "
-            "below; `low`, when the interval reaches below.",
+            help="What is compared: the estimate (default), or the low or high end of its interval.",
             show_default=False,
         ),
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(metavar="N", help="Check the N newest dates for an alarm; by default the newest.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Check all dates from this one on: 2026-01-31.")
+    ] = None,
+    webhook: Annotated[
+        str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
     ] = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -57,97 +129,198 @@ def estimate(
 
     A folder is one target, in parts; where its files or sub folders have dates in their names
     (2026-01-31.parquet, log-2026-01-31T05.npz, day=2026-01-31/part-0.parquet) it is one target for each
-    date, in order. Of several targets, those that cannot be estimated are listed with the reason, and
-    the exit code is 2 unless an estimate is below --min-accuracy.
+    date, in order. Labels in a target are never used to estimate: the table shows the truth beside it.
+
+    Exit codes: 0 fine, 3 alarm, 4 cannot tell (the interval reaches below, and a warning says that the
+    estimate may be meaningless), 1 a target failed, 2 wrong usage. An alarm comes before an error, and an
+    error before one that cannot be told.
     """
+    rule = _alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
+    if webhook is not None:
+        check_address(webhook)
+    name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
+    columns = columns_of(probabilities, logits, features, label, class_names, time, by)
+    length = _window_length(time, every, by, method)
+    found = find_targets(names, columns)
+    reference_set = None if reference is None else one_set(reference, columns)
+    inputs = [path for item in (*found, reference_set) if item is not None for path in item.paths]
+    inputs += [] if name is None else [Path(name)]
+    check_writable(json, inputs=inputs)
+    check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
+    check_different(json, html, "--html and --json")
+    fitted = None if name is None else _load(name)
+    if fitted is not None and (time or by):
+        outcomes = _estimate_groups(fitted, found, length, quiet, debug)
+    else:
+        estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
+        outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
+    times = [outcome.target.when for outcome in outcomes]
+    checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(outcomes)
+    by_target = [_check(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)]
+    checks = [check for check in by_target if check is not None]
+    with_report = html is not None and any(o.value for o in outcomes)
+    if html is not None and with_report:
+        command = shlex.join(["gdscore", *_without_secrets(context.obj)])
+        checks += _attempt(lambda: _write_report(html, fitted, outcomes, rule, model_name, command), debug)
+    facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
+    if json is not None:
+        checks += _attempt(lambda: write_json(json, facts), debug)
+    if webhook is not None and exit_code(checks):
+        checks += _attempt(lambda: post_json(webhook, facts), debug)
+    if json != "-" and not quiet:
+        show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
+        for path in (html if with_report else None, json):
+            if path is not None:
+                show(f"Written: {path}")
+    for status in Status:
+        if line := summarize([check for check in checks if check.status is status]):
+            complain(line)
+    if old := [o.name for o, is_checked in zip(outcomes, checked, strict=True) if o.value is None and not is_checked]:
+        complain(f"not estimated, but older than what is checked: {', '.join(old[:3])}{' …' if len(old) > 3 else ''}")
+    if code := exit_code(checks):
+        raise typer.Exit(code)
+
+
+def _estimator_and_targets(
+    files: Sequence[str], method: Method | None, reference: str | None
+) -> tuple[str | None, Sequence[str]]:
+    if method is not None:
+        if reference is None:
+            raise GdscoreError(f"Expected --reference with --method {method.value}: give labelled outputs")
+        return None, files
+    if reference is not None:
+        raise GdscoreError("Expected --reference only with --method: an estimator has its reference in it")
+    name, *targets = files
+    if not targets:
+        raise GdscoreError("Expected an estimator and targets, but there is one name only: gdscore estimate M TARGET")
+    if name.lower().endswith(SUFFIXES) and any(target.lower().endswith(".gdscore") for target in targets):
+        raise GdscoreError(f"Expected the estimator before the targets, but {name!r} is first: swap them")
+    return name, targets
+
+
+def _load(name: str) -> AccuracyEstimator:
     from gdscore.estimator import AccuracyEstimator
 
-    found = find_targets(targets)
-    inputs = [estimator, *(path for data in found for path in data.paths)]
-    check_writable(json, inputs=inputs)
-    check_writable(html, inputs=inputs)
-    check_apart(json, html, "--html and --json")
-    threshold = _threshold(min_accuracy, alarm_on)
-    fitted = AccuracyEstimator.load(estimator)
-    outcomes = outcomes_of(fitted, found, quiet)
-    failed = [o.data.name for o in outcomes if o.estimate is None]
-    below = [o.data.name for o in outcomes if threshold and o.estimate is not None and threshold.missed_by(o.estimate)]
-    if html is not None and len(failed) < len(outcomes):
-        _write_report(html, fitted, outcomes, min_accuracy, shlex.join(["gdscore", *context.obj]), quiet)
-    if json is not None:
-        facts = {
-            "gdscore": __version__,
-            "estimator": str(estimator),
-            "reference_accuracy": fitted.reference_accuracy_,
-            "min_accuracy": min_accuracy,
-            "alarm_on": threshold and threshold.on.value,
-            "below": below,
-            "not_estimated": failed,
-        }
-        write_json(json, {**facts, "targets": [o.to_dict() for o in outcomes]})
-    if json != "-" and not quiet:
-        show(outcomes, threshold)
-        for path in (html if len(failed) < len(outcomes) else None, json):
-            if path is not None:
-                results().print(f"Written: {path}", markup=False)
-    if failed:
-        complain(summary(outcomes, html is not None))
-    if below or failed:
-        raise typer.Exit(BELOW if below else UNUSABLE)
+    check_readable(name)
+    return AccuracyEstimator.load(name)
 
 
-def _threshold(min_accuracy: float | None, alarm_on: AlarmOn | None) -> Threshold | None:
-    if min_accuracy is None:
-        if alarm_on is not None:
-            raise GdscoreError("Expected --min-accuracy with --alarm-on, but there is none: give the threshold too")
-        return None
-    if not 0 <= min_accuracy <= 1:
+def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[Iterator[Outputs]], Estimate]:
+    from gdscore.estimator import direct_estimate
+
+    assert method is not None
+    assert reference is not None
+    return partial(direct_estimate, method.value, reference=reference.read_labelled())
+
+
+def _window_length(time: str | None, every: str | None, by: str | None, method: Method | None) -> timedelta:
+    if (time or by) and method is not None:
         raise GdscoreError(
-            f"Expected --min-accuracy to be a share from 0 to 1, but got {min_accuracy:g}: for 80 % give 0.8"
+            "Expected --time and --by with a fitted estimator, but got --method: fit one, or leave it out"
         )
-    return Threshold(min_accuracy, alarm_on or AlarmOn.ESTIMATE)
+    if every is not None and time is None:
+        raise GdscoreError("Expected --time with --every: name the column of times")
+    return parse_every(every or "1d")
+
+
+def _estimate_groups(
+    fitted: AccuracyEstimator, targets: Sequence[TargetFiles], length: timedelta, quiet: bool, debug: bool
+) -> list[Outcome[Estimated]]:
+    several = len(targets) > 1
+    nested = try_each(
+        targets,
+        lambda target: estimate_groups(fitted, target, length, quiet, target.name if several else ""),
+        debug,
+    )
+    return [
+        outcome
+        for item in nested
+        for outcome in (
+            [Outcome(item.target, None, item.error)]
+            if item.value is None
+            else [Outcome(group, value) for group, value in item.value]
+        )
+    ]
+
+
+# -- alarms ---------------------------------------------------------------------------------------------------
+
+
+def _alarm_rule(
+    min_accuracy: float | None,
+    max_drop: float | None,
+    alarm_on: AlarmOn | None,
+    last: int | None,
+    since: str | None,
+) -> AlarmRule | None:
+    if min_accuracy is None and max_drop is None:
+        for name, value in (("--alarm-on", alarm_on), ("--last", last), ("--since", since)):
+            if value is not None:
+                raise GdscoreError(f"Expected --min-accuracy or --max-drop with {name}, but there is neither")
+        return None
+    for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
+        if share is not None and not 0 <= share <= 1:
+            raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
+    checked_targets([], last=last, since=_date(since))  # refuses both
+    return AlarmRule(min_accuracy, max_drop, alarm_on or AlarmOn.ESTIMATE)
+
+
+def _date(text: str | None) -> datetime | None:
+    when = None if text is None else date_in(text)
+    if when is None and text is not None:
+        raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")
+    return when
+
+
+def _check(rule: AlarmRule | None, outcome: Outcome[Estimated]) -> Check:
+    if outcome.value is None:
+        return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
+    return Check(outcome.name, Status.FINE) if rule is None else rule.check(outcome.name, outcome.value.estimate)
+
+
+def _attempt(action: Callable[[], None], debug: bool) -> list[Check]:
+    """Do something whose failure must not hide an alarm: it becomes one more check."""
+    try:
+        action()
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if debug:
+            show_traceback()
+        return [Check("", Status.ERROR, describe_error(error)[0])]
+    return []
+
+
+def _without_secrets(args: Sequence[str]) -> list[str]:
+    """Command line without the address of the webhook, which often holds a secret."""
+    shown: list[str] = []
+    for before, arg in zip(["", *args], args, strict=False):
+        if before == "--webhook":
+            arg = "…"
+        shown.append("--webhook=…" if arg.startswith("--webhook=") else arg)
+    return shown
 
 
 def _write_report(
     path: Path,
-    fitted: AccuracyEstimator,
-    outcomes: list[Outcome],
-    min_accuracy: float | None,
+    estimator: AccuracyEstimator | None,
+    outcomes: Sequence[Outcome[Estimated]],
+    rule: AlarmRule | None,
+    model_name: str | None,
     command: str,
-    quiet: bool,
 ) -> None:
     from gdscore.report import Target, write_report
 
-    listed = []
-    for outcome in outcomes:
-        if outcome.estimate is None:
-            continue
-        data = outcome.data
-        with cautions(), about(data):
-            # The estimator computes its own few scores; the report shows all, which takes a second pass.
-            beside = _beside(fitted, data.stream(quiet))
-        listed.append(Target(data.name, outcome.estimate, scores=beside, when=data.when))
+    estimated = [(o.target, o.value) for o in outcomes if o.value is not None]
     write_report(
         path,
-        fitted,
-        listed,
-        min_accuracy=min_accuracy,
+        estimator,
+        [
+            Target(target.name, value.estimate, when=target.when, truth=value.truth, segment=target.segment)
+            for target, value in estimated
+        ],
+        model_name=model_name,
+        min_accuracy=None if rule is None else rule.floor(estimated[0][1].estimate),
         made_by={"command": command},
-        not_estimated={o.data.name: o.error for o in outcomes if o.estimate is None},
+        not_estimated={o.name: o.error for o in outcomes if o.value is None},
     )
-
-
-def _beside(fitted: AccuracyEstimator, stream: Iterator[Outputs]) -> ScoreTable:
-    """All scores that can be had without the reference's rows; of the others nothing is said, as nobody can help it."""
-    import numpy as np
-
-    from gdscore.scores import ScoreTable, create_score, score_all
-
-    values = dict(score_all(stream))
-    if "confscore" in values:
-        # The estimator keeps the sums that DoC learns from its reference.
-        seen, doc = fitted.reference_confidence_, create_score("doc")
-        sums = {"rows": seen.rows, "total": seen.confidence, "correct": seen.correct or []}
-        doc.learn({name: np.sum(parts) for name, parts in sums.items()})
-        values["doc"] = doc.finish({"total": np.float64(values["confscore"]), "rows": np.float64(1)})
-    return ScoreTable(values, {})

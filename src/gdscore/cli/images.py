@@ -33,7 +33,7 @@ class Images:
         return [path.relative_to(self.folder).as_posix() for path in self.paths]
 
     def check_classes(self, number: int) -> None:
-        """Refuse class folders whose order says nothing about the model's classes."""
+        """Refuse class folders that do not tell which of the model's classes they are."""
         if self.classes is None or self.labels is None:
             return
         if max(self.labels) >= number or (len(self.classes) != number and not _numbered(self.classes)):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Annotated, Any
 
 import typer
 
-from gdscore.cli.console import results
-from gdscore.cli.options import Debug, JsonPath
-from gdscore.cli.writing import check_writable, write_json
+from gdscore.cli.console import Debug, JsonPath, show, show_table
+from gdscore.cli.files import check_writable, write_json
 
 __all__ = ["methods"]
 
@@ -25,28 +25,53 @@ def methods(
     from gdscore.scores import list_scores
 
     check_writable(json)
-    described = [_described(n) for n in ([name] if name else list_scores())]
+    described = [_describe(n) for n in ([name] if name is not None else list_scores())]
     if json is not None:
         write_json(json, described)
-    elif name:
+    elif name is not None:
         _show_one(described[0])
     else:
         _show_all(described)
 
 
-def _described(name: str) -> dict[str, Any]:
+def _describe(name: str) -> dict[str, Any]:
     from gdscore.scores import create_score
 
     made = create_score(name)
-    text = inspect.getdoc(type(made)) or ""
+    text, formula = inspect.getdoc(type(made)) or "", getattr(type(made), "formula", None)
     return {
         "name": name,
         "needs": sorted(made.needs),
         "higher_is_better": made.higher_is_better,
         "options": made.options,
         "summary": text.partition("\n")[0],
-        "description": text,
+        "formula": formula,
+        "description": _without_markup(text, formula),
     }
+
+
+def _without_markup(text: str, formula: str | None = None) -> str:
+    r"""Text of a docstring for a terminal: the formula instead of the first block of mathematics, and no markup.
+
+    Examples
+    --------
+    >>> print(_without_markup("Mean :math:`c`:\n\n.. math::\n    \\bar c\n\nover rows, with ``p``.", "mean(c)"))
+    Mean c:
+    <BLANKLINE>
+        mean(c)
+    <BLANKLINE>
+    over rows, with p.
+    """
+    formulas = iter([formula] if formula else [])
+
+    def replaced(match: re.Match[str]) -> str:
+        shown = next(formulas, None) if match[2] == "math" else None
+        return f"{match[1]}    {shown}\n\n" if shown else ""
+
+    text = re.sub(r"^( *)\.\. ([\w-]+)::.*\n(?:\1 +.*\n|[ \t]*\n)*", replaced, f"{text}\n", flags=re.MULTILINE)
+    text = re.sub(r":[\w:]+:`([^`]*)`", r"\1", text)
+    text = re.sub(r"``([^`]*)``", r"\1", text).strip()
+    return "\n\n    ".join([text, *formulas])
 
 
 def _needs(described: dict[str, Any]) -> str:
@@ -58,21 +83,16 @@ def _needs(described: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
+def _direction(described: dict[str, Any]) -> str:
+    return "rises" if described["higher_is_better"] else "falls"
+
+
 def _show_one(described: dict[str, Any]) -> None:
-    console = results()
-    direction = "rises" if described["higher_is_better"] else "falls"
-    console.print(f"[bold]{described['name']}[/]: needs {_needs(described)}; {direction} with accuracy\n")
-    console.print(described["description"], markup=False)
+    show(f"{described['name']}: needs {_needs(described)}; {_direction(described)} with accuracy\n", style="bold")
+    show(described["description"])
 
 
 def _show_all(listed: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = results()
-    table = Table("score", "", "needs", "what it is")
-    for described in listed:
-        arrow = "↑" if described["higher_is_better"] else "↓"
-        table.add_row(described["name"], arrow, _needs(described), escape(described["summary"]))
-    console.print(table)
-    console.print("↑ rises, ↓ falls with accuracy. One in full: gdscore methods NAME")
+    rows = [(item["name"], _direction(item), _needs(item), item["summary"]) for item in listed]
+    show_table(["score", "with accuracy", "needs", "what it is"], rows, left=range(4))
+    show("One in full: gdscore methods NAME")

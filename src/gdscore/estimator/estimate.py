@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._format import percent
 from gdscore.errors import GdscoreError
 
 __all__ = [
@@ -164,7 +165,7 @@ class Estimate:
     def __str__(self) -> str:
         lines = [
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
-            f"({_share(self.level)} interval, {self.n:,} rows); "
+            f"({percent(self.level, short=True)} interval, {self.n:,} rows); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
         return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
@@ -175,7 +176,7 @@ class Estimate:
         items = "".join(f"<li>{html.escape(f'{_label(w)}: {w.message}')}</li>" for w in self.warnings)
         return (
             f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} "
-            f"({_share(self.level)} interval, {self.n:,} rows); reference {self.reference_accuracy:.1%}"
+            f"({percent(self.level, short=True)} interval, {self.n:,} rows); reference {self.reference_accuracy:.1%}"
             '<div style="position:relative;height:12px;width:320px;max-width:100%;background:rgba(128,128,128,.15)">'
             f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
             f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'
@@ -192,8 +193,3 @@ def most_severe_first(warnings: Iterable[EstimateWarning]) -> list[EstimateWarni
 
 def _label(warning: EstimateWarning) -> str:
     return "note" if warning.severity == "info" else "warning"
-
-
-def _share(value: float) -> str:
-    """Percentage without decimals it does not have."""
-    return f"{100 * value:.1f}".removesuffix(".0") + "%"

@@ -1,8 +1,8 @@
-"""One HTML file that answers, warns, shows where the answer comes from, and can be repeated.
+"""One HTML file with the answer, the warnings, what the answer rests on, and how to repeat it.
 
 Requirements met here:
 
-- the file stands alone: no script, no font, no request; a policy in its head forbids them;
+- the file needs nothing else: no script, no font, no request; a policy in its head forbids them;
 - every number in it is one of `Estimate.to_dict`, which it also holds as JSON;
 - whatever targets, families and commands are called, their names are text and never markup;
 - it stays under 1 MB: with many targets or classes it shows the ones that matter most, and says so.
@@ -10,8 +10,11 @@ Requirements met here:
 
 from __future__ import annotations
 
+import inspect
+import math
 import platform
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -21,16 +24,25 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import gdscore
+from gdscore._format import percent
 from gdscore._options import number
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike, atomic
-from gdscore.report.accuracies import timeline_figure
-from gdscore.report.calibrating import calibration_figure, chosen_score, left_out, prediction_figure
-from gdscore.report.confidences import confidence_figure, reference_error, reliability_figure
-from gdscore.report.entries import MISSING, WORST, Entry, as_json, entries_of, warnings_of
-from gdscore.report.style import DARK, LIGHT, as_svg, family_styles
-from gdscore.report.target import Targets, as_targets, in_order
-from gdscore.report.words import percent, plain, score_rows, sentence, standing, verdict
+from gdscore.report.figures import confidence_figure, reliability_figure, shifted_sets_figure, timeline_figure
+from gdscore.report.style import DARK, LIGHT, as_svg, group_styles, shift_groups
+from gdscore.report.targets import (
+    CLASSES_AT_LEAST,
+    Entry,
+    Targets,
+    as_json,
+    as_targets,
+    by_target,
+    entries_of,
+    in_order,
+    sentence,
+    standing,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,28 +51,37 @@ if TYPE_CHECKING:
 
 __all__ = ["write_report"]
 
+MISSING = 100
+"""Targets listed that could not be estimated."""
+
 
 def write_report(
     path: PathLike,
-    estimator: AccuracyEstimator,
+    estimator: AccuracyEstimator | None,
     targets: Targets,
     *,
+    model_name: str | None = None,
+    created: date | None = None,
     min_accuracy: float | None = None,
     made_by: Mapping[str, str] | None = None,
     not_estimated: Mapping[str, str] | None = None,
 ) -> None:
-    """Write one self-contained HTML file about estimates and where they come from.
+    """Write one self-contained HTML file about estimates and what they rest on.
 
     Parameters
     ----------
     path : path
-        Of the file; it is there whole or not at all.
-    estimator : AccuracyEstimator
-        The fitted estimator that made the estimates.
+        Of the file, which appears complete or not at all.
+    estimator : AccuracyEstimator or None
+        The fitted estimator that made the estimates; None for those of `gdscore.direct_estimate`.
     targets : Estimate, Target or sequence of Target
-        What was estimated. Several that all have a time make a time series, others a comparison.
+        Several that all have a time make a time series, others a comparison.
+    model_name : str, optional
+        For the title.
+    created : date, optional
+        Date of the report, today (UTC) by default.
     min_accuracy : float, optional
-        Accuracy that is asked for: the report then says whether each target reaches it.
+        Accuracy that is asked for: the report then tells whether each target reaches it.
     made_by : mapping of str to str, optional
         What else somebody needs to repeat the report, such as the command line.
     not_estimated : mapping of str to str, optional
@@ -68,20 +89,14 @@ def write_report(
 
     Examples
     --------
-    >>> import numpy as np, gdscore.report, pathlib, tempfile
-    >>> rng = np.random.default_rng(0)
-    >>> def said(rows, noise):
-    ...     y = rng.integers(0, 3, rows)
-    ...     x = np.eye(3)[y] * 3 + noise * rng.normal(size=(rows, 3))
-    ...     return gdscore.Outputs(logits=2 * x, features=x, labels=y)
-    >>> est = gdscore.AccuracyEstimator(regressor="atc").fit(reference=said(500, 1.0), head=(2 * np.eye(3), None))
+    >>> import gdscore.report, pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "report.html"
-    >>> target = gdscore.report.Target("clinic B", est.estimate(said(500, 1.5)))
-    >>> write_report(path, est, target, min_accuracy=0.8)
-    >>> "clinic B" in path.read_text()
+    >>> e = gdscore.Estimate(0.83, 0.78, 0.88, level=0.9, n=500, reference_accuracy=0.95)
+    >>> write_report(path, None, gdscore.report.Target("clinic B", e), min_accuracy=0.8)
+    >>> path.stat().st_size < 1_000_000
     True
     """
-    if not hasattr(estimator, "calibration_"):
+    if estimator is not None and not hasattr(estimator, "shifted_sets_"):
         raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
     if min_accuracy is not None:
         min_accuracy = number("min_accuracy", min_accuracy, least=0, most=1)
@@ -89,24 +104,21 @@ def write_report(
     if not shown:
         raise GdscoreError("Expected at least one target to report on, but there is none")
     entries = entries_of(shown, by_time)
-    scores = score_rows(estimator, [e.target for e in entries if e.detailed])
+    ranked = sorted(entries, key=lambda entry: entry.target.estimate.accuracy)
     missing = dict(not_estimated or {})
     listed = dict(islice(missing.items(), MISSING))
-    skipped = {name: why for t in shown if t.scores is not None for name, why in t.scores.skipped.items()}
     text = _environment().get_template("report.html").render(
         entries=entries,
-        detailed=[e for e in entries if e.detailed],
+        ranked=ranked,
+        detailed=[e for e in ranked if e.detailed],
         by_time=by_time,
-        estimator=estimator,
+        model_name=model_name,
+        created=(created or datetime.now(timezone.utc).date()).isoformat(),
         min_accuracy=min_accuracy,
-        warnings=warnings_of(entries),
-        score=chosen_score(estimator),
-        left_out=left_out(estimator),
-        reference_error=reference_error(estimator),
-        families=family_styles(estimator.calibration_.families),
+        warnings=by_target([entry.target for entry in ranked]),
+        fitted=None if estimator is None else _describe_estimator(estimator),
         figures=_figures(estimator, entries, by_time, min_accuracy),
-        scores=scores,
-        skipped={name: why for name, why in skipped.items() if name not in {row.name for row in scores}},
+        sentences={name: _score_sentence(name) for e in entries if e.detailed for name in _scores(e)},
         made_by=made_by or {},
         versions={"gdscore": gdscore.__version__, "Python": platform.python_version(), "NumPy": np.__version__},
         missing=listed,
@@ -114,7 +126,7 @@ def write_report(
         data=as_json(entries, min_accuracy, listed),
         light=LIGHT,
         dark=DARK,
-        worst=WORST,
+        classes_at_least=CLASSES_AT_LEAST,
     )  # fmt: skip
     with atomic(path) as file:
         # Names of files that are no Unicode cannot be written as they are.
@@ -132,40 +144,74 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "percent": percent,
-        "percent1": lambda value: f"{value:.1%}",
-        "plain": plain,
+        "short_percent": lambda value: percent(value, short=True),
+        "plain": _plain_number,
         "thousands": lambda value: f"{value:,.0f}",
         "sentence": sentence,
     }
-    environment.globals |= {"verdict": verdict, "standing": standing}
+    environment.globals |= {"verdict": verdict, "standing": standing, "scores_of": _scores}
     return environment
 
 
+def _plain_number(value: float) -> str:
+    """Number with four digits, without an exponent where that is readable.
+
+    Examples
+    --------
+    >>> _plain_number(0.123456), _plain_number(58556.3), _plain_number(0.0000123)
+    ('0.1235', '58,556', '1.23e-05')
+    """
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def _describe_estimator(estimator: AccuracyEstimator) -> dict[str, Any]:
+    seen = estimator.shifted_sets_
+    error = float(estimator.left_out_error_)
+    return {
+        "repr": repr(estimator),
+        "sets": len(seen.families),
+        "left_out": int(np.isfinite(np.asarray(seen.predicted)).sum()),
+        "families": estimator.n_families_,
+        "rows": float(np.median(seen.rows)) if len(seen.families) else 0.0,
+        "error": error if math.isfinite(error) else None,
+        "groups": group_styles(shift_groups(list(seen.families))),
+        "reference_rows": estimator.reference_rows_,
+        "reference_accuracy": estimator.reference_accuracy_,
+    }
+
+
+def _scores(entry: Entry) -> dict[str, float]:
+    """Scores of an entry: those of the estimate, then those that were computed beside it."""
+    target = entry.target
+    return {**(target.scores or {}), **target.estimate.scores}
+
+
+def _score_sentence(name: str) -> str:
+    """First sentence of a score's docstring; empty for a number that is not a registered score."""
+    from gdscore.scores import create_score, list_scores
+
+    if name not in list_scores():
+        return ""
+    return sentence((inspect.getdoc(type(create_score(name))) or "").split("\n\n")[0].replace("`", ""))
+
+
 def _figures(
-    estimator: AccuracyEstimator, entries: Sequence[Entry], by_time: bool, min_accuracy: float | None
+    estimator: AccuracyEstimator | None, entries: Sequence[Entry], by_time: bool, min_accuracy: float | None
 ) -> dict[str, Any]:
     targets = [e.target for e in entries]
-    score = chosen_score(estimator)
-    marked = [t for t in targets if score in t.estimate.scores]
-    made: dict[str, tuple[Figure, str]] = {
-        "calibration": (
-            calibration_figure(estimator, marked, score, legend=False),
-            f"{score} against the true accuracy of the shifted sets, with the estimate",
-        ),
-        "prediction": (
-            prediction_figure(estimator, targets, legend=False),
-            "Accuracy predicted without a shifted set's family against its true accuracy",
-        ),
-        "reliability": (reliability_figure(estimator), "Accuracy against confidence on the reference"),
-    }
-    if by_time:
-        for name, width in (("timeline", 9.4), ("timeline-narrow", 4.6)):
-            made[name] = (
-                timeline_figure(targets, min_accuracy=min_accuracy, width=width),
-                "Estimated accuracy over time",
+    made: dict[str, tuple[Figure, str]] = {}
+    if estimator is not None:
+        made["reliability"] = reliability_figure(estimator), "Accuracy against confidence on the reference"
+        if np.isfinite(np.asarray(estimator.shifted_sets_.predicted)).any():
+            made["shifted_sets"] = (
+                shifted_sets_figure(estimator, targets if len(targets) == 1 else (), legend=False),
+                "Estimated accuracy of shifted sets, with their family left out, against their true accuracy",
             )
-    for entry in entries:
-        if entry.detailed and entry.target.estimate.confidence is not None:
-            title = f"Confidence on the reference and on target {entry.number}"
-            made[f"confidence{entry.number}"] = confidence_figure(estimator, entry.target), title
+        for entry in entries:
+            if entry.detailed and entry.target.estimate.confidence is not None:
+                title = f"Confidence on the reference and on target {entry.number}"
+                made[f"confidence{entry.number}"] = confidence_figure(estimator, entry.target), title
+    for name, width in (("timeline", 9.4), ("timeline-narrow", 4.6)) if by_time else ():
+        figure = timeline_figure(targets, min_accuracy=min_accuracy, width=width)
+        made[name] = figure, "Estimated accuracy over time"
     return {name: Markup(as_svg(figure, name, title)) for name, (figure, title) in made.items()}

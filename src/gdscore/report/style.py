@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DARK", "FONT", "LIGHT", "as_svg", "blank", "family_styles", "kinds_of", "log_axis", "percent_axis"]
+__all__ = ["DARK", "FONT", "LIGHT", "as_svg", "blank", "blank_grid", "group_styles", "percent_axis", "shift_groups"]
 
 LIGHT = {
     "paper": "#ffffff",
@@ -29,12 +30,11 @@ LIGHT = {
     "line": "#d9dce1",
     "wash": "#f4f5f6",
     "accent": "#b23c17",
-    "family0": "#3f6fa3",
-    "family1": "#5d9c83",
-    "family2": "#8d6fa8",
-    "family3": "#a89a3c",
-    "family4": "#4aa0b5",
-    "family5": "#8a8f98",
+    "group0": "#3f6fa3",
+    "group1": "#4f9a7c",
+    "group2": "#8d6fa8",
+    "group3": "#a08a1f",
+    "group4": "#7d838d",
 }
 """Colours by name; the accent always means the target."""
 
@@ -45,33 +45,47 @@ DARK = {
     "line": "#363b42",
     "wash": "#1f2226",
     "accent": "#f08a62",
-    "family0": "#7ea9d8",
-    "family1": "#86c4ac",
-    "family2": "#b79bd0",
-    "family3": "#cbbd66",
-    "family4": "#7cc6d8",
-    "family5": "#a9afb8",
+    "group0": "#7ea9d8",
+    "group1": "#86c4ac",
+    "group2": "#b79bd0",
+    "group3": "#cbbd66",
+    "group4": "#a9afb8",
 }
 
 _MARKERS = {"o": "●", "s": "■", "^": "▲", "D": "◆", "v": "▼"}
-_FAMILY_COLOURS = [name for name in LIGHT if name.startswith("family")]
-_COMPOSED = "compositions"
+_OTHER = "other"
+_CORRUPTIONS = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "gaussian_blur"),
+    "weather": ("snow", "frost", "fog", "brightness", "spatter"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression", "saturate"),
+}
+"""Groups of the image corruptions, as in ImageNet-C."""
 FONT = 11.0
 
 
 def blank(width: float = 5.0, height: float = 3.6) -> tuple[Figure, Axes]:
     """Figure of so many inches with one set of axes in the style of the report."""
+    figure, (axes,) = blank_grid(1, 1, width, height)
+    return figure, axes
+
+
+def blank_grid(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Figure with axes in rows and columns, which share their scales."""
     with mpl.rc_context({"font.size": FONT}):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=LIGHT["paper"])
-        axes = figure.add_subplot(facecolor="none")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set(color=LIGHT["line"], linewidth=1)
-    axes.tick_params(length=0, pad=5, labelsize=FONT, labelcolor=LIGHT["quiet"])
-    axes.xaxis.label.set(color=LIGHT["quiet"], size=FONT)
-    axes.yaxis.label.set(color=LIGHT["quiet"], size=FONT)
-    axes.grid(True, color=LIGHT["line"], linewidth=0.5, alpha=0.7)
-    axes.set_axisbelow(True)
-    return figure, axes
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    panels = list(grid.flat)
+    for axes in panels:
+        axes.set_facecolor("none")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set(color=LIGHT["line"], linewidth=1)
+        axes.tick_params(length=0, pad=5, labelsize=FONT, labelcolor=LIGHT["quiet"])
+        axes.xaxis.label.set(color=LIGHT["quiet"], size=FONT)
+        axes.yaxis.label.set(color=LIGHT["quiet"], size=FONT)
+        axes.grid(True, color=LIGHT["line"], linewidth=0.5, alpha=0.7)
+        axes.set_axisbelow(True)
+    return figure, panels
 
 
 def percent_axis(axes: Axes, which: str) -> None:
@@ -80,33 +94,35 @@ def percent_axis(axes: Axes, which: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g}%"))
 
 
-def log_axis(axes: Axes, span: float) -> None:
-    """Make the x axis logarithmic, for values whose largest is ``span`` times the smallest."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 1000 else (1.0,), numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
+def shift_groups(families: list[str]) -> list[str]:
+    """Group of each shift family for a legend: at most five, whatever the number of families.
 
-
-def kinds_of(families: list[str]) -> list[str]:
-    """Families as a legend names them: compositions, of which there may be a hundred, go by one name.
+    Image corruptions are noise, blur, weather and digital. Other families go by their names where these are few, and
+    otherwise by what stands before the first ``-``, ``_``, ``:`` or space. Compositions (``a+b``) are others.
 
     Examples
     --------
-    >>> kinds_of(["fog", "fog+pixelate"])
-    ['fog', 'compositions']
+    >>> shift_groups(["fog", "gaussian_noise", "fog+pixelate"])
+    ['weather', 'noise', 'other']
+    >>> shift_groups(["typos", "short"])
+    ['typos', 'short']
     """
-    return [_COMPOSED if "+" in family else family for family in families]
+    known = {name: group for group, names in _CORRUPTIONS.items() for name in names}
+    if any(family in known for family in families):
+        return [known.get(family, _OTHER) for family in families]
+    if len(set(families)) <= len(_MARKERS):
+        return list(families)
+    prefixes = [_OTHER if "+" in family else re.split(r"[-_: ]", family)[0] or family for family in families]
+    common = [name for name, _ in Counter(prefixes).most_common() if name != _OTHER][: len(_MARKERS) - 1]
+    return [prefix if prefix in common else _OTHER for prefix in prefixes]
 
 
-def family_styles(families: list[str]) -> dict[str, tuple[str, str, str]]:
-    """For each kind the name of its colour, its marker in a figure, and the same shape as a character."""
+def group_styles(groups: list[str]) -> dict[str, tuple[str, str, str]]:
+    """For each group the name of its colour, its marker in a figure, and the same shape as a character."""
+    order = [*_CORRUPTIONS, *dict.fromkeys(groups), _OTHER]
+    present = sorted(set(groups), key=lambda group: (group == _OTHER, order.index(group)))
     shapes = list(_MARKERS.items())
-    return {
-        kind: (_FAMILY_COLOURS[i % len(_FAMILY_COLOURS)], *shapes[(i // len(_FAMILY_COLOURS)) % len(shapes)])
-        for i, kind in enumerate(sorted(dict.fromkeys(kinds_of(families)), key=lambda kind: kind == _COMPOSED))
-    }
+    return {group: (f"group{i % 5}", *shapes[i % len(shapes)]) for i, group in enumerate(present)}
 
 
 def as_svg(figure: Figure, name: str, title: str) -> str:
@@ -128,7 +144,7 @@ def as_svg(figure: Figure, name: str, title: str) -> str:
         )
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)  # would hold for the whole page
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.DOTALL)  # would apply to the page
     text = re.sub(r"<[^>]*>", lambda tag: _slim(tag[0]), text)
     used = set(re.findall(r"#([\w-]+)", text))
     text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)

@@ -1,0 +1,173 @@
+"""When an estimate asks for an alarm: one set of rules for the command line and the monitor.
+
+Requirements met here:
+
+- a comparison with NaN is an alarm, never a pass;
+- an estimate that may be meaningless does not pass in silence: where its interval reaches below the floor, the answer
+  is that one cannot tell;
+- an old bad day does not alarm for ever: of dated targets only the newest are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from gdscore._format import as_utc, percent
+from gdscore._options import integer, number
+from gdscore.errors import GdscoreError
+
+if TYPE_CHECKING:
+    from gdscore.estimator import Estimate
+
+__all__ = ["AlarmOn", "AlarmRule", "Check", "Status", "checked_targets", "summarize", "worst_status"]
+
+NAMED = 3
+"""Targets named in the summary; the table and the JSON have them all."""
+
+
+class Status(str, Enum):
+    """What a check found; members are in the order of how much they matter, the most important first."""
+
+    ALARM = "alarm"
+    ERROR = "error"
+    CANNOT_TELL = "cannot tell"
+    FINE = "fine"
+
+
+class AlarmOn(str, Enum):
+    """What is compared with the floor: the estimate or an end of its interval."""
+
+    LOW = "low"
+    ESTIMATE = "estimate"
+    HIGH = "high"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What became of one target: its status, and the reason in one line where it is not fine."""
+
+    name: str
+    status: Status
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AlarmRule:
+    """The accuracy that is asked for.
+
+    Attributes
+    ----------
+    min_accuracy : float, optional
+        Least accuracy, in [0, 1].
+    max_drop : float, optional
+        How far the accuracy may be below that of the reference, in [0, 1]: 0.05 are five points.
+    on : AlarmOn
+        What is compared.
+
+    Examples
+    --------
+    >>> from gdscore import Estimate
+    >>> e = Estimate(0.83, 0.78, 0.88, level=0.9, n=900, reference_accuracy=0.9)
+    >>> AlarmRule(min_accuracy=0.8).check("may", e).status.value
+    'fine'
+    >>> AlarmRule(max_drop=0.05).check("may", e).reason
+    'may: the estimate of 83.0% is below 85% (interval 78.0% to 88.0%)'
+    """
+
+    min_accuracy: float | None = None
+    max_drop: float | None = None
+    on: AlarmOn = AlarmOn.ESTIMATE
+
+    def __post_init__(self) -> None:
+        if self.min_accuracy is None and self.max_drop is None:
+            raise GdscoreError("Expected a least accuracy or a largest drop, but there is neither")
+        for name in ("min_accuracy", "max_drop"):
+            if getattr(self, name) is not None:
+                number(name, getattr(self, name), least=0, most=1)
+
+    def floor(self, estimate: Estimate) -> float:
+        """Accuracy below which an estimate asks for an alarm."""
+        floors = [] if self.min_accuracy is None else [self.min_accuracy]
+        if self.max_drop is not None:
+            floors.append(estimate.reference_accuracy - self.max_drop)
+        return max(floors)
+
+    def check(self, name: str, estimate: Estimate) -> Check:
+        """Compare one estimate with the floor."""
+        floor = self.floor(estimate)
+        value, what = {
+            AlarmOn.LOW: (estimate.low, "the lower end"),
+            AlarmOn.ESTIMATE: (estimate.accuracy, "the estimate"),
+            AlarmOn.HIGH: (estimate.high, "the upper end"),
+        }[self.on]
+        interval = f"interval {percent(estimate.low)} to {percent(estimate.high)}"
+        if not value >= floor:
+            return Check(
+                name,
+                Status.ALARM,
+                f"{name}: {what} of {percent(value)} is below {percent(floor, short=True)} ({interval})",
+            )
+        doubts = [w.code for w in estimate.warnings if w.severity == "critical" or w.code == "few_rows"]
+        if doubts and not estimate.low >= floor:
+            return Check(
+                name,
+                Status.CANNOT_TELL,
+                f"{name}: the estimate of {percent(estimate.accuracy)} is in doubt ({', '.join(doubts)}), and its "
+                f"interval reaches below {percent(floor, short=True)} ({interval})",
+            )
+        return Check(name, Status.FINE)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as the JSON has it."""
+        return {"min_accuracy": self.min_accuracy, "max_drop": self.max_drop, "alarm_on": self.on.value}
+
+
+def checked_targets(
+    times: Sequence[datetime | None], *, last: int | None = None, since: datetime | None = None
+) -> list[bool]:
+    """Which targets are checked: all without a time, and of the others the newest.
+
+    Parameters
+    ----------
+    times : sequence of datetime or None
+        When each target was collected.
+    last : int, optional
+        How many of the newest times are checked, 1 by default. Targets of one time are checked together.
+    since : datetime, optional
+        Check all from this time on instead.
+
+    Examples
+    --------
+    >>> days = [datetime(2026, 1, day) for day in (29, 31, 30)]
+    >>> checked_targets([*days, None]), checked_targets(days, last=2), checked_targets(days, since=days[2])
+    ([False, True, False, True], [False, True, True], [False, True, True])
+    """
+    known = sorted({as_utc(when) for when in times if when is not None})
+    if since is not None:
+        if last is not None:
+            raise GdscoreError("Expected the number of newest times or the first time to check, but got both: give one")
+        first = as_utc(since)
+    else:
+        newest = known[-integer("last", 1 if last is None else last, least=1) :]
+        if not newest:
+            return [True] * len(times)
+        first = newest[0]
+    return [when is None or as_utc(when) >= first for when in times]
+
+
+def worst_status(checks: Sequence[Check]) -> Status:
+    """Status of all together: an alarm before an error before one that cannot be told."""
+    order = list(Status)
+    return min((c.status for c in checks), key=order.index, default=Status.FINE)
+
+
+def summarize(checks: Sequence[Check]) -> str:
+    """Reasons of the most important status in one line; empty where all is fine."""
+    status = worst_status(checks)
+    reasons = list(dict.fromkeys(c.reason for c in checks if c.status is status and c.reason))
+    more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
+    return f"{status.value}: {'; '.join(reasons[:NAMED])}{more}" if reasons else ""

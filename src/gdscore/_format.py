@@ -1,0 +1,58 @@
+"""How numbers, times and names are written for people."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import datetime, timezone
+
+__all__ = ["as_utc", "percent", "printable", "time_text"]
+
+
+def percent(share: float, *, short: bool = False) -> str:
+    """Share as a percentage with one decimal; ``short`` leaves out a decimal of 0.
+
+    Examples
+    --------
+    >>> percent(0.9), percent(0.9, short=True), percent(0.999, short=True)
+    ('90.0%', '90%', '99.9%')
+    """
+    text = f"{100 * share:.1f}"
+    return f"{text.removesuffix('.0') if short else text}%"
+
+
+def time_text(when: datetime) -> str:
+    """Date, the time where it is not midnight, its seconds where they are not 0, and the time zone if known.
+
+    Examples
+    --------
+    >>> time_text(datetime(2026, 1, 31)), time_text(datetime(2026, 1, 31, 5, 30))
+    ('2026-01-31', '2026-01-31T05:30')
+    """
+    clock = "T%H:%M:%S" if when.second else "T%H:%M" if when.hour or when.minute else ""
+    return when.strftime(f"%Y-%m-%d{clock} %Z").rstrip()
+
+
+def as_utc(when: datetime) -> datetime:
+    """Time in UTC; one without a time zone is taken for UTC, so that all times can be compared."""
+    return when.replace(tzinfo=timezone.utc) if when.tzinfo is None else when.astimezone(timezone.utc)
+
+
+def printable(text: str) -> str:
+    r"""Text without anything that a terminal obeys: control characters and invalid Unicode become escapes.
+
+    Line breaks stay. Characters that change the direction of writing count as control characters.
+
+    Examples
+    --------
+    >>> print(printable("\x1b[2J" + "logs" + chr(0xDC80) + chr(0x202E)))
+    \x1b[2Jlogs\udc80\u202e
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _OBEYED and char != "\n" else char
+        for char in text
+    )
+
+
+_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")

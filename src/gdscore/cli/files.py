@@ -1,0 +1,299 @@
+"""Files that commands read and write: which files make which target, and paths refused before the work starts.
+
+Requirements met here:
+
+- a file or a pattern in quotes is one target, and so is a folder whose files carry no date (the parts of one
+  data set); files of a folder are all of one format;
+- a folder whose files carry dates, in their own names or in those of sub folders, is one target for each
+  date, in order;
+- dates are ISO 8601: ``2026-01-31``, ``20260131``, and with a time after ``T``: ``2026-01-31T05``,
+  ``20260131T0530``;
+- a target that cannot be read keeps none of the others from being computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+import typer
+
+from gdscore._format import time_text
+from gdscore._paths import check_path
+from gdscore.cli.console import describe_error, show_traceback, told_once
+from gdscore.errors import GdscoreError
+from gdscore.io import SUFFIXES, Batch, Columns, find_files
+from gdscore.outputs import Outputs
+
+__all__ = [
+    "ClassNames",
+    "Features",
+    "Label",
+    "Logits",
+    "Outcome",
+    "Probabilities",
+    "TargetFiles",
+    "check_different",
+    "check_writable",
+    "columns_of",
+    "date_in",
+    "failures",
+    "find_targets",
+    "one_set",
+    "try_each",
+    "write_json",
+]
+
+T = TypeVar("T")
+_DEFAULT_COLUMNS = Columns()
+_PANEL = "Columns of tables"
+Probabilities: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=_PANEL
+    ),
+]
+Logits: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=_PANEL)
+]
+Features: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=_PANEL)
+]
+Label: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=_PANEL)
+]
+ClassNames: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=_PANEL),
+]
+
+
+def columns_of(
+    probabilities: str | None,
+    logits: str | None,
+    features: str | None,
+    label: str | None,
+    class_names: str | None,
+    time: str | None = None,
+    by: str | None = None,
+) -> Columns:
+    """Columns that the options name; what is not named has the name that `gdscore.io` expects."""
+    return Columns(
+        probabilities=_names(probabilities),
+        logits=_names(logits),
+        features=_names(features),
+        label=label,
+        class_names=None if class_names is None else class_names.split(","),
+        time=time,
+        by=None if by is None else by.split(","),
+    )
+
+
+def _names(given: str | None) -> str | list[str] | None:
+    return given.split(",") if given is not None and "," in given else given
+
+
+_DATE = re.compile(
+    r"(?<!\d)((?:19|20)\d\d)(-?)(\d\d)\2(\d\d)(?:T(\d\d)(?:[-:h]?(\d\d)(?:[-:m]?(\d\d))?)?)?(?!\d)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class TargetFiles:
+    """Files that are read as one; ``problem`` is why there are none, and ``segment`` which of their rows are meant."""
+
+    name: str
+    paths: tuple[Path, ...]
+    when: datetime | None = None
+    columns: Columns = _DEFAULT_COLUMNS
+    problem: Exception | None = None
+    segment: str = ""
+
+    def stream(self, quiet: bool) -> Iterator[Outputs]:
+        """Rows batch by batch; what is wrong with names and types is raised at once."""
+        return (batch.outputs for batch in self.batches(quiet))
+
+    def batches(self, quiet: bool) -> Iterator[Batch]:
+        """Rows batch by batch, with the times and segments of the columns for them."""
+        from gdscore.io import read_batches
+
+        if self.problem is not None:
+            raise self.problem
+        return read_batches(self.paths, columns=self.columns, progress=False if quiet else None)
+
+    def read(self, quiet: bool = True) -> Outputs:
+        """All rows."""
+        return Outputs.concatenate(list(self.stream(quiet)))
+
+    def read_labelled(self, quiet: bool = True) -> Outputs:
+        """All rows, which must have labels."""
+        rows = self.read(quiet)
+        if "labels" not in rows.has:
+            raise GdscoreError(
+                f"Expected labels in {self.name!r}, but it holds only {', '.join(sorted(rows.arrays))}: add an array "
+                "`labels` (.npz) or a column `label`, or name the column with --label"
+            )
+        return rows
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """One target and what was computed of it, or the reason why nothing was."""
+
+    target: TargetFiles
+    value: T | None
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the target."""
+        return self.target.name
+
+
+def try_each(targets: Sequence[TargetFiles], compute: Callable[[TargetFiles], T], debug: bool) -> list[Outcome[T]]:
+    """Compute something of every target; an exception of one is its outcome."""
+    outcomes: list[Outcome[T]] = []
+    for target in targets:
+        try:
+            outcomes.append(Outcome(target, compute(target)))
+        except BrokenPipeError:
+            raise  # of the progress bar
+        except Exception as error:
+            if debug:
+                show_traceback()
+            outcomes.append(Outcome(target, None, describe_error(error)[0]))
+    return outcomes
+
+
+def failures(outcomes: Sequence[Outcome[T]]) -> list[str]:
+    """Why targets have no result, each reason once with the targets it concerns."""
+    return told_once([(o.name, [o.error] if o.value is None else []) for o in outcomes])
+
+
+def find_targets(given: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> list[TargetFiles]:
+    """Targets of the names on the command line, under their shortest names that differ."""
+    found = [target for item in given for target in _targets_of(item, columns)]
+    short = [Path(target.name).name or target.name for target in found]
+    short = [Path(name).stem if name.lower().endswith(SUFFIXES) else name for name in short]
+    if len(set(short)) == len(found):
+        return [replace(target, name=name) for target, name in zip(found, short, strict=True)]
+    return found
+
+
+def one_set(given: str | Path, columns: Columns = _DEFAULT_COLUMNS) -> TargetFiles:
+    """All that a path, folder or pattern holds, as one set of rows."""
+    return TargetFiles(os.fspath(given), tuple(find_files(given)), None, columns)
+
+
+def date_in(name: str) -> datetime | None:
+    """First date in a name, with its time where there is one.
+
+    Examples
+    --------
+    >>> date_in("log-2026-01-31T05.parquet")
+    datetime.datetime(2026, 1, 31, 5, 0)
+    >>> date_in("part-00017.parquet") is None
+    True
+    """
+    for match in _DATE.finditer(name):
+        year, _, month, day, *time = match.groups()
+        # A number that only looks like a date, such as 20261345, is none.
+        with contextlib.suppress(ValueError):
+            hour, minute, second = (int(part or 0) for part in time)
+            return datetime(int(year), int(month), int(day), hour, minute, second)
+    return None
+
+
+def _targets_of(item: str, columns: Columns) -> list[TargetFiles]:
+    check_path(item)
+    try:
+        return _dated_targets(item, columns)
+    except GdscoreError as error:
+        return [TargetFiles(item, (), date_in(Path(item).name), problem=error)]
+
+
+def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
+    path = Path(item)
+    files = find_files(item)
+    if not path.is_dir():
+        return [TargetFiles(item, tuple(files), date_in(path.name) if len(files) == 1 else None, columns)]
+    dates = {file: _date_in_path(file.relative_to(path)) for file in files}
+    undated = [file for file, when in dates.items() if when is None]
+    if len(undated) == len(files):
+        return [TargetFiles(item, tuple(files), None, columns)]
+    if undated:
+        raise GdscoreError(
+            f"Expected a date such as 2026-01-31 in the name of every file in {item!r} or of none, but "
+            f"{len(files) - len(undated)} have one and {os.fspath(undated[0])!r} has none: rename it or move it away"
+        )
+    by_date: dict[datetime, list[Path]] = {}
+    for file, when in dates.items():
+        assert when is not None
+        by_date.setdefault(when, []).append(file)
+    return [
+        TargetFiles(os.fspath(path / time_text(when)), tuple(files), when, columns)
+        for when, files in sorted(by_date.items())
+    ]
+
+
+def _date_in_path(path: Path) -> datetime | None:
+    return next((when for part in reversed(path.parts) if (when := date_in(part))), None)
+
+
+# -- files to write -------------------------------------------------------------------------------------------
+
+
+def check_writable(
+    path: str | Path | None, *, inputs: Iterable[str | Path] = (), suffixes: tuple[str, ...] = ()
+) -> None:
+    """Refuse a path that cannot be written, is one of the input files or has another suffix; None and - are fine."""
+    if path is None or os.fspath(path) == "-":
+        return
+    shown, target = os.fspath(path), Path(path)
+    if not shown or shown == ".":
+        raise GdscoreError("Expected the name of a file to write, but it is empty: name one")
+    if suffixes and target.suffix.lower() not in suffixes:
+        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}")
+    try:
+        folder = target.resolve().parent
+    except (OSError, RuntimeError) as error:
+        raise GdscoreError(f"Expected a path that can be written, but {shown!r} is a loop of links") from error
+    if target.exists() and not target.is_file():
+        raise GdscoreError(f"Expected {shown!r} to be a file, but it is a folder or a device: name a file")
+    for given in inputs if target.exists() else ():
+        if Path(given).exists() and target.samefile(given):
+            raise GdscoreError(f"Expected an output beside the inputs, but {shown!r} is one of them: name another file")
+    if not folder.is_dir():
+        raise GdscoreError(f"Expected a folder to write {shown!r} into, but there is none: create it first")
+    try:
+        # Tried and not asked: permissions, quotas and read-only disks differ too much.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise GdscoreError(
+            f"Expected to write {shown!r}, but the system refused: {error.strerror}: name a folder that is yours"
+        ) from error
+
+
+def check_different(first: str | Path | None, second: str | Path | None, names: str) -> None:
+    """Refuse one file for two outputs."""
+    if first is not None and second is not None and Path(first).resolve() == Path(second).resolve():
+        raise GdscoreError(f"Expected different files for {names}, but both are {os.fspath(first)!r}: name another")
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write to a file, or for - to standard output; in ASCII, so that any stream can carry it."""
+    if path == "-":
+        typer.echo(json.dumps(value, indent=2, allow_nan=False, default=lambda array: array.tolist()))
+        return
+    from gdscore import files
+
+    files.write_json(path, value)

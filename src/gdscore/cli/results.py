@@ -1,0 +1,186 @@
+"""Estimates of targets as a table and as JSON, with the truth where a target has labels."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import __version__
+from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
+from gdscore._format import percent, time_text
+from gdscore._windows import RowGroups
+from gdscore.cli.console import Cell, ExitCode, show, show_table, told_once
+from gdscore.cli.files import Outcome, TargetFiles, failures
+
+if TYPE_CHECKING:
+    from gdscore.estimator import AccuracyEstimator, Estimate
+    from gdscore.outputs import Outputs
+
+__all__ = ["Estimated", "document", "estimate_groups", "estimate_target", "exit_code", "show_estimates"]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An estimate, and the accuracy by the target's labels where it has any."""
+
+    estimate: Estimate
+    truth: float | None
+
+    @property
+    def held(self) -> bool:
+        """Whether the interval holds the truth."""
+        return self.truth is not None and self.estimate.low <= self.truth <= self.estimate.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as the JSON has it."""
+        if self.truth is None:
+            return self.estimate.to_dict()
+        error = self.estimate.accuracy - self.truth
+        return self.estimate.to_dict() | {"truth": {"accuracy": self.truth, "error": error, "interval_held": self.held}}
+
+
+def estimate_target(
+    estimate_of: Callable[[Iterator[Outputs]], Estimate], target: TargetFiles, quiet: bool
+) -> Estimated:
+    """Estimate one target from its outputs without their labels; these are only counted."""
+    rows = correct = 0
+
+    def unlabelled(stream: Iterator[Outputs]) -> Iterator[Outputs]:
+        nonlocal rows, correct
+        for batch in stream:
+            if "labels" in batch.has:
+                rows += len(batch)
+                correct += int(batch.correct.sum())
+            yield batch.only(batch.has - {"labels"})
+
+    found = estimate_of(unlabelled(target.stream(quiet)))
+    return Estimated(found, correct / rows if rows else None)
+
+
+def estimate_groups(
+    estimator: AccuracyEstimator, target: TargetFiles, every: timedelta, quiet: bool, prefix: str
+) -> list[tuple[TargetFiles, Estimated]]:
+    """Estimate each window and segment of a target from one pass over it: windows in order, the worst segment first."""
+    groups = RowGroups(every)
+    labelled: Counter[int] = Counter()
+    correct: Counter[int] = Counter()
+    waiting: deque[NDArray[np.int64]] = deque()
+
+    def unlabelled() -> Iterator[Outputs]:
+        for batch in target.batches(quiet):
+            numbers = groups.number(batch.time, batch.by)
+            if "labels" in batch.outputs.has:
+                labelled.update(numbers.tolist())
+                correct.update(numbers[np.asarray(batch.outputs.correct)].tolist())
+            waiting.append(numbers)
+            yield batch.outputs.only(batch.outputs.has - {"labels"})
+
+    found = estimator.estimate(unlabelled(), by=(waiting.popleft() for _ in count()))
+    estimated = []
+    for number, group in enumerate(groups.found):
+        names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
+        part = replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
+        truth = correct[number] / labelled[number] if labelled[number] else None
+        estimated.append((part, Estimated(found[number], truth)))
+    estimated.sort(key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy))
+    return estimated
+
+
+def exit_code(checks: Sequence[Check]) -> ExitCode:
+    """Code of the most important status."""
+    return {
+        Status.ALARM: ExitCode.ALARM,
+        Status.ERROR: ExitCode.FAILED,
+        Status.CANNOT_TELL: ExitCode.CANNOT_TELL,
+        Status.FINE: ExitCode.DONE,
+    }[worst_status(checks)]
+
+
+def document(
+    origin: dict[str, str | None],
+    outcomes: Sequence[Outcome[Estimated]],
+    rule: AlarmRule | None,
+    checks: Sequence[Check],
+) -> dict[str, Any]:
+    """Everything that is known, as plain data."""
+    names = {status: [c.name for c in checks if c.status is status] for status in Status}
+    return {
+        "gdscore": __version__,
+        **origin,
+        "status": worst_status(checks).value,
+        "reason": summarize(checks),
+        "exit_code": int(exit_code(checks)),
+        "rule": rule and rule.to_dict(),
+        "checked": [c.name for c in checks if c.name] if rule else [],
+        "alarms": names[Status.ALARM],
+        "cannot_tell": names[Status.CANNOT_TELL],
+        "not_estimated": [o.name for o in outcomes if o.value is None],
+        "targets": [_target_document(outcome) for outcome in outcomes],
+    }
+
+
+def _target_document(outcome: Outcome[Estimated]) -> dict[str, Any]:
+    when = outcome.target.when
+    named = {"name": outcome.name, "when": when and when.isoformat()}
+    named |= {"segment": outcome.target.segment} if outcome.target.segment else {}
+    return {**named, **({"error": outcome.error} if outcome.value is None else outcome.value.to_dict())}
+
+
+def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[Status | None]) -> None:
+    """Print a table, and below it why targets failed and the warnings; ``statuses`` are those of checked targets."""
+    estimated = [(o.name, o.value) for o in outcomes if o.value is not None]
+    dates = [time_text(o.target.when) if o.target.when else "" for o in outcomes]
+    dated = all(dates) and any(o.name != date for o, date in zip(outcomes, dates, strict=True))
+    labelled = any(value.truth is not None for _, value in estimated)
+    with_status = any(statuses)
+    levels = " / ".join(sorted({percent(value.estimate.level, short=True) for _, value in estimated}))
+    warned = any(_codes(value) for _, value in estimated)
+    columns = ["target", *(["date"] if dated else []), "rows", "accuracy", f"{levels} interval".strip()]
+    columns += ["truth", "error", "interval"] if labelled else []
+    columns += ["status"] if with_status else []
+    columns += ["warnings"] if warned else []
+    rows: list[list[Cell]] = []
+    for outcome, date, status in zip(outcomes, dates, statuses, strict=True):
+        cells: list[Cell] = [outcome.name, *([date] if dated else []), *_numbers(outcome.value)]
+        cells += _truth(outcome.value) if labelled else []
+        if with_status:
+            text = "" if status is None else status.value
+            cells.append((text, "green" if status is Status.FINE else "bold red"))
+        rows.append([*cells, *([(_codes(outcome.value), "yellow")] if warned else [])])
+    show_table(columns, rows, left=(0, *([len(columns) - 1] if warned else [])))
+    for accuracy in sorted({value.estimate.reference_accuracy for _, value in estimated}):
+        show(f"accuracy on the reference: {percent(accuracy)}")
+    for line in failures(outcomes):
+        show(f"not estimated: {line}", style="red")
+    for label, style in (("warning", "yellow"), ("note", "dim")):
+        messages = [
+            (name, [w.message for w in value.estimate.warnings if (w.severity == "info") == (label == "note")])
+            for name, value in estimated
+        ]
+        for line in told_once(messages):
+            show(f"{label}: {line}", style=style)
+
+
+def _numbers(value: Estimated | None) -> list[Cell]:
+    if value is None:
+        return ["", ("not estimated", "bold red"), ""]
+    e = value.estimate
+    return [f"{e.n:,}", (percent(e.accuracy), "bold"), f"{percent(e.low)} to {percent(e.high)}"]
+
+
+def _truth(value: Estimated | None) -> list[Cell]:
+    if value is None or value.truth is None:
+        return ["", "", ""]
+    points = 100 * (value.estimate.accuracy - value.truth)
+    return [percent(value.truth), f"{points:+.1f}", ("held", "green") if value.held else ("missed", "red")]
+
+
+def _codes(value: Estimated | None) -> str:
+    return "" if value is None else ", ".join(w.code for w in value.estimate.warnings if w.severity != "info")

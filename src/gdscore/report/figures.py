@@ -1,0 +1,275 @@
+"""Figures of estimates and of what they rest on, as matplotlib figures for reports, notebooks and papers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+from gdscore._options import integer
+from gdscore.errors import GdscoreError
+from gdscore.report.style import FONT, LIGHT, blank, blank_grid, group_styles, percent_axis, shift_groups
+from gdscore.report.targets import Target, Targets, as_targets, moment, worst_first
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gdscore.estimator import AccuracyEstimator
+
+__all__ = [
+    "confidence_figure",
+    "interval_figure",
+    "per_class_figure",
+    "reliability_figure",
+    "shifted_sets_figure",
+    "timeline_figure",
+]
+
+
+PANELS = 12
+"""Segments that are drawn; more of them would be too small to read."""
+
+
+def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, legend: bool = True) -> Figure:
+    """Estimated against true accuracy of the shifted sets, each estimated with its family left out.
+
+    The nearer to the diagonal, the better the estimator does on shifts it has not seen. The interval of a single
+    target is a band. Sets whose family could not be left out are not shown.
+
+    Parameters
+    ----------
+    estimator : AccuracyEstimator
+        Fitted.
+    targets : Estimate, Target or sequence of Target, optional
+        Whose estimates to mark.
+    legend : bool
+        Whether to name the groups of shifts below, at most five.
+    """
+    seen = estimator.shifted_sets_
+    predicted, accuracy = np.asarray(seen.predicted), np.asarray(seen.accuracy)
+    groups = shift_groups(list(seen.families))
+    styles = group_styles(groups)
+    figure, axes = blank()
+    marked = as_targets(targets)
+    if len(marked) == 1:
+        e = marked[0].estimate
+        axes.axvspan(e.low, e.high, color=LIGHT["accent"], alpha=0.1, linewidth=0)
+    for target in marked:
+        axes.axvline(target.estimate.accuracy, color=LIGHT["accent"], linewidth=1.5 if len(marked) == 1 else 0.6)
+    known = np.isfinite(predicted)
+    shown = np.concatenate([predicted[known], accuracy])
+    edge = [float(shown.min()), float(shown.max())]
+    axes.plot(edge, edge, color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
+    for group, (colour, marker, _) in styles.items():
+        of = (np.asarray(groups) == group) & known
+        axes.plot(
+            predicted[of], accuracy[of], marker, color=LIGHT[colour], markersize=4.5, markeredgewidth=0, alpha=0.75,
+            zorder=3,
+        )  # fmt: skip
+    axes.set_xlabel("estimated with the set’s family left out")
+    axes.set_ylabel("true accuracy of shifted sets")
+    percent_axis(axes, "x")
+    percent_axis(axes, "y")
+    if legend:
+        _legend(figure, styles)
+    return figure
+
+
+def reliability_figure(estimator: AccuracyEstimator) -> Figure:
+    """Accuracy against confidence on the reference, by bins, with its sampling error; larger dots hold more rows.
+
+    Parameters
+    ----------
+    estimator : AccuracyEstimator
+        Fitted.
+    """
+    from scipy.stats import binomtest
+
+    seen = estimator.reference_confidence_
+    rows = np.asarray(seen.rows)
+    of = rows > 0
+    correct = np.asarray(seen.correct)[of]
+    confidence, share = np.asarray(seen.confidence)[of] / rows[of], correct / rows[of]
+    figure, axes = blank()
+    axes.plot([0, 1], [0, 1], color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
+    ends = [
+        binomtest(round(k), round(n)).proportion_ci(estimator.level, method="wilson")
+        for k, n in zip(correct, rows[of], strict=True)
+    ]
+    low, high = np.array([(end.low, end.high) for end in ends]).T
+    axes.vlines(confidence, low, high, color=LIGHT["quiet"], linewidth=1)
+    axes.scatter(confidence, share, s=12 + 160 * rows[of] / rows.max(), color=LIGHT["ink"], linewidth=0, zorder=3)
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("accuracy on the reference")
+    axes.set_xlim(-0.02, 1.03)
+    axes.set_ylim(-0.02, 1.05)
+    percent_axis(axes, "x")
+    percent_axis(axes, "y")
+    return figure
+
+
+def confidence_figure(estimator: AccuracyEstimator, targets: Targets) -> Figure:
+    """Share of rows by confidence, of the reference and of one target.
+
+    Parameters
+    ----------
+    estimator : AccuracyEstimator
+        Fitted.
+    targets : Estimate or Target
+        What to compare with the reference.
+    """
+    (target,) = as_targets(targets)
+    if target.estimate.confidence is None:
+        raise GdscoreError(f"Expected the estimate of {target.name!r} to hold confidences, but it does not")
+    figure, axes = blank()
+    histograms = (estimator.reference_confidence_, target.estimate.confidence)
+    shares = [np.asarray(histogram.rows) / np.sum(histogram.rows) for histogram in histograms]
+    edges = estimator.reference_confidence_.edges
+    axes.stairs(shares[0], edges, fill=True, color=LIGHT["quiet"], alpha=0.3, linewidth=0, label="reference")
+    axes.stairs(shares[1], edges, color=LIGHT["accent"], linewidth=1.8, label="target")
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("share of rows")
+    axes.grid(False, axis="x")
+    axes.set_xlim(0, 1)
+    percent_axis(axes, "x")
+    percent_axis(axes, "y")
+    axes.legend(loc="upper left", frameon=False, fontsize=FONT, labelcolor=LIGHT["ink"])
+    return figure
+
+
+def per_class_figure(target: Targets, most: int = 20) -> Figure:
+    """Estimated recall of each class, with its interval where it has one, the worst first.
+
+    Parameters
+    ----------
+    target : Estimate or Target
+        With estimates by class.
+    most : int
+        How many classes to show.
+    """
+    (shown,) = as_targets(target)
+    classes = worst_first(shown.estimate)[: integer("most", most, least=1)]
+    if not classes:
+        raise GdscoreError(f"Expected the estimate of {shown.name!r} to have estimates by class, but it has none")
+    recalls = [c.recall for c in classes]
+    intervals = [(r.value if r.low is None else r.low, r.value, r.value if r.high is None else r.high) for r in recalls]
+    figure, axes = _intervals(intervals, [c.name for c in classes])
+    axes.set_xlabel("estimated recall")
+    return figure
+
+
+def interval_figure(targets: Targets, *, min_accuracy: float | None = None) -> Figure:
+    """Estimate and interval of each target, against the reference and the threshold.
+
+    Parameters
+    ----------
+    targets : Estimate, Target or sequence of Target
+        In this order from the top.
+    min_accuracy : float, optional
+        Threshold to draw.
+    """
+    shown = _some(as_targets(targets))
+    intervals = [(t.estimate.low, t.estimate.accuracy, t.estimate.high) for t in shown]
+    figure, axes = _intervals(intervals, [t.name for t in shown])
+    axes.set_xlabel("estimated accuracy")
+    axes.axvline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
+    if min_accuracy is not None:
+        axes.axvline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)
+    return figure
+
+
+def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = None, width: float = 9.4) -> Figure:
+    """Estimates over time with the band of their intervals, the reference accuracy (dashed) and the threshold.
+
+    Points of estimates with a critical warning are hollow. Segments have a small panel each, those that are worst at
+    last first, at most 12.
+
+    Parameters
+    ----------
+    targets : sequence of Target
+        Each with `when`.
+    min_accuracy : float, optional
+        Threshold to draw.
+    width : float
+        Of the figure, in inches.
+    """
+    series: dict[str, list[Target]] = {}
+    for target in sorted(_some(as_targets(targets)), key=moment):
+        series.setdefault(target.segment, []).append(target)
+    if len(series) == 1:
+        figure, axes = blank(width, 2.9)
+        _draw_series(axes, next(iter(series.values())), min_accuracy, (3, 7))
+        axes.set_ylabel("estimated accuracy")
+        return figure
+    shown = sorted(series.items(), key=lambda item: item[1][-1].estimate.accuracy)[:PANELS]
+    columns = 3 if width > 6 else 1
+    rows = math.ceil(len(shown) / columns)
+    figure, panels = blank_grid(rows, min(columns, len(shown)), width, 1.9 * rows)
+    for axes, (segment, members) in zip(panels, shown, strict=False):
+        _draw_series(axes, members, min_accuracy, (1, 4))
+        axes.set_title(segment, color=LIGHT["ink"], size=FONT, loc="left", parse_math=False)
+    for axes in panels[len(shown) :]:
+        axes.remove()
+    for axes in panels[max(0, len(shown) - columns) : len(shown)]:  # the lowest of each column has the dates
+        axes.tick_params(labelbottom=True)
+    return figure
+
+
+def _draw_series(axes: Axes, shown: list[Target], min_accuracy: float | None, ticks: tuple[int, int]) -> None:
+    times = np.array([moment(t).replace(tzinfo=None) for t in shown], dtype="datetime64[us]")
+    low, middle, high = np.array([(t.estimate.low, t.estimate.accuracy, t.estimate.high) for t in shown]).T
+    critical = np.array([any(w.severity == "critical" for w in t.estimate.warnings) for t in shown])
+    accent, paper = LIGHT["accent"], LIGHT["paper"]
+    axes.fill_between(times, low, high, color=accent, alpha=0.12, linewidth=0)
+    axes.vlines(times, low, high, color=accent, alpha=0.45, linewidth=1)
+    axes.plot(times, middle, color=accent, linewidth=1.6)
+    axes.plot(times[~critical], middle[~critical], "o", color=accent, markersize=5, markeredgecolor=paper)
+    axes.plot(times[critical], middle[critical], "o", color=paper, markersize=6, markeredgecolor=accent)
+    axes.axhline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
+    if min_accuracy is not None:
+        axes.axhline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)
+    locator = AutoDateLocator(minticks=ticks[0], maxticks=ticks[1])  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axes.xaxis.get_offset_text().set(color=LIGHT["quiet"], size=FONT)
+    axes.grid(False, axis="x")
+    percent_axis(axes, "y")
+
+
+def _some(targets: list[Target]) -> list[Target]:
+    if not targets:
+        raise GdscoreError("Expected at least one target, but there is none")
+    return targets
+
+
+def _intervals(intervals: list[tuple[float, float, float]], names: list[str]) -> tuple[Figure, Axes]:
+    figure, axes = blank(5.0, 0.8 + 0.26 * len(names))
+    low, middle, high = np.array(intervals).T
+    places = np.arange(len(names))
+    axes.hlines(places, low, high, color=LIGHT["accent"], alpha=0.4, linewidth=5)
+    axes.plot(middle, places, "o", color=LIGHT["accent"], markersize=6, markeredgecolor=LIGHT["paper"])
+    axes.set_yticks(places, names, parse_math=False, color=LIGHT["ink"])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 1)
+    axes.grid(False, axis="y")
+    percent_axis(axes, "x")
+    return figure, axes
+
+
+def _legend(figure: Figure, styles: dict[str, tuple[str, str, str]]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linestyle="", marker=m, color=LIGHT[c], markersize=4.5) for c, m, _ in styles.values()]
+    figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() + 0.25)
+    drawn = figure.legend(
+        handles, ["x"] * len(handles), loc="outside lower center", ncols=len(handles), fontsize=8.5, frameon=False,
+        handletextpad=0.1, labelcolor=LIGHT["quiet"],
+    )  # fmt: skip
+    # Written afterwards, as a legend leaves out names that begin with an underscore and sets $…$ as formulas.
+    for text, group in zip(drawn.get_texts(), styles, strict=True):
+        text.set_parse_math(False)
+        text.set_text(group)

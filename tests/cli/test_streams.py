@@ -1,0 +1,125 @@
+"""Names and streams that are not what they should be: names cannot steer a terminal, and any stream can carry results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import refused
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="file names and streams of POSIX")
+EVIL = "\x1b[2J\x1b]0;owned\x07\r\u202e\u200b\x9b31m"
+
+
+def run(*args, env=None, **options):
+    command = [sys.executable, "-m", "gdscore.cli", *args]
+    return subprocess.run(command, capture_output="stdout" not in options, env={**os.environ, **(env or {})}, **options)
+
+
+def assert_plain(text: str) -> None:
+    assert not [char for char in text if char != "\n" and not char.isprintable()]
+
+
+def test_names_of_files_cannot_steer_a_terminal(gd, folder):
+    shutil.copy("new.npz", f"{EVIL}.npz")
+    np.savez(f"{EVIL}bad.npz", odd=np.zeros(3))
+    shutil.copytree("shifted/noise", f"shifted/{EVIL}")
+    for args in (
+        ("score", f"{EVIL}.npz"),
+        ("score", f"{EVIL}bad.npz", "new.npz"),
+        ("score", f"missing{EVIL}"),
+        ("estimate", "m.gdscore", f"{EVIL}.npz", "--min-accuracy", "1", "--html", f"{EVIL}.html"),
+        ("estimate", "m.gdscore", f"{EVIL}bad.npz"),
+        ("estimate", f"{EVIL}.npz", "new.npz"),
+        ("fit", "val.npz", "--shifted-sets", "shifted", "-o", f"{EVIL}.gdscore"),
+        ("fit", f"{EVIL}bad.npz", "-o", "x.gdscore"),
+        ("extract", f"{EVIL}:load", "photos", "-o", "x.npz"),
+        ("methods", EVIL),
+        (EVIL,),
+        ("score", f"--{EVIL}"),
+        ("score", f"missing{EVIL}", "--debug"),
+        ("fit", f"missing{EVIL}", "-o", "x.gdscore", "--debug"),
+    ):
+        result = gd(*args)
+        assert_plain(result.stdout)
+        assert_plain(result.stderr)
+    assert json.loads(gd("score", f"{EVIL}.npz", "--json", "-").stdout)["targets"][0]["name"] == EVIL
+
+
+def test_a_name_that_is_no_unicode(folder):
+    shutil.copy("new.npz", b"caf\xe9.npz")
+    for args in (
+        ("score", b"caf\xe9.npz"),
+        ("score", b"caf\xe9.npz", "--json", "-"),
+        ("estimate", "m.gdscore", b"caf\xe9.npz", "--json", "out.json"),
+    ):
+        done = run(*args)
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads((folder / "out.json").read_bytes())["targets"][0]["name"] == "caf\udce9"
+    assert run("score", b"missing\xe9.npz").returncode == 1
+
+
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("methods",),
+        ("methods", "gdscore"),
+        ("estimate", "m.gdscore", "é.npz", "--json", "-"),
+        ("score", "é.npz"),
+        ("-h",),
+    ],
+    ids=" ".join,
+)
+def test_an_ascii_terminal(folder, args):
+    shutil.copy("new.npz", "é.npz")
+    done = run(*args, env=ASCII)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+
+
+def test_a_closed_standard_output(folder):
+    def closed(*args):
+        return run(*args, stdout=None, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+
+    done = closed("methods")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    done = closed("estimate", "m.gdscore", "new.npz", "--quiet", "--json", "out.json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (folder / "out.json").exists()
+    both = run("methods", stdout=None, preexec_fn=lambda: (os.close(1), os.close(2)))
+    assert both.returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
+def test_a_full_standard_output(folder):
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        for args in (("methods",), ("methods", "--json", "-"), ("score", "new.npz")):
+            done = run(*args, stdout=full, stderr=subprocess.PIPE)
+            assert (done.returncode != 0, done.stderr.count(b"\n")) == (True, 1), done.stderr
+
+
+def test_pipes_loops_and_long_names_are_one_line(gd, folder):
+    os.mkfifo("fifo.npz")
+    os.mkfifo("fifo.gdscore")
+    (folder / "loop.npz").symlink_to("loop.npz")
+    long = "x" * 300 + ".npz"
+    for name in ("fifo.npz", "loop.npz", long, "new.npz/x.npz"):
+        refused(gd("score", name), code=1)
+        refused(gd("score", "new.npz", "--reference", name))
+        refused(gd("estimate", "m.gdscore", name), code=1)
+        refused(gd("fit", name, "-o", "x.gdscore"))
+        refused(gd("fit", "val.npz", "-o", name))
+        refused(gd("score", "new.npz", "--json", name))
+    for name in ("fifo.gdscore", "loop.npz", long):
+        refused(gd("estimate", name, "new.npz"))
+        refused(gd("fit", "val.npz", "--shifted-sets", name, "-o", "x.gdscore"))
+        refused(gd("extract", "network:load", "photos", "--classes", name, "-o", "x.npz"))

@@ -1,0 +1,64 @@
+"""Sentences about thresholds, warnings told once, times."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from gdscore import GdscoreError
+from gdscore.report import Target, verdict
+from gdscore.report.targets import by_target, in_order, standing
+from tests.report.conftest import COLLAPSE, FEW, NOTE, made_estimate
+
+
+@pytest.mark.parametrize(
+    ("low", "accuracy", "high", "word"),
+    [
+        (0.80, 0.85, 0.9, "above"),
+        (0.79, 0.80, 0.9, "probably above"),
+        (0.70, 0.79, 0.8, "probably below"),
+        (0.60, 0.70, 0.79, "below"),
+    ],
+)
+def test_standing(low, accuracy, high, word):
+    estimate = made_estimate(accuracy, low=low, high=high)
+    assert standing(estimate, 0.8) == word
+    assert f"{word} the threshold of 80%" in verdict(estimate, 0.8).lower()
+
+
+def test_warnings_are_told_once_under_the_first_target_by_severity():
+    targets = [
+        Target("a", made_estimate(warnings=[NOTE, FEW, COLLAPSE])),
+        Target("b", made_estimate(warnings=[NOTE, FEW])),
+        Target("c", made_estimate(warnings=[NOTE])),
+    ]
+    (everywhere, common), (first, own) = by_target(targets)
+    assert (everywhere, [r.warning for r in common]) == ("", [NOTE])
+    assert (first, [(r.warning, r.also) for r in own]) == ("a", [(COLLAPSE, []), (FEW, ["b"])])
+    assert by_target(targets[2:]) == [("c", [by_target(targets[2:])[0][1][0]])]
+    assert by_target([Target("x", made_estimate())]) == []
+
+
+def test_two_targets_of_one_name_keep_their_warnings():
+    groups = by_target([Target("a", made_estimate(warnings=[FEW])), Target("a", made_estimate(warnings=[COLLAPSE]))])
+    assert [(name, [r.warning for r in remarks]) for name, remarks in groups] == [("a", [FEW]), ("a", [COLLAPSE])]
+
+
+def test_many_holders_are_counted():
+    targets = [Target(f"t{i}", made_estimate(warnings=[FEW] if i else [])) for i in range(12)]
+    ((name, (remark,)),) = by_target(targets)
+    assert (name, len(remark.also) + remark.more) == ("t1", 10)
+
+
+def test_times_with_and_without_a_zone_can_be_compared():
+    zone = timezone(timedelta(hours=5))
+    e = made_estimate()
+    targets = [Target("b", e, when=datetime(2025, 1, 2)), Target("a", e, when=datetime(2025, 1, 2, 3, tzinfo=zone))]
+    ordered, by_time = in_order(targets)
+    assert ([t.name for t in ordered], by_time) == (["a", "b"], True)
+
+
+def test_only_estimates_are_targets():
+    with pytest.raises(GdscoreError, match="Estimate"):
+        Target("a", 0.8)

@@ -1,0 +1,55 @@
+"""Windows of time and segments against plain Python."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdscore import GdscoreError
+from gdscore._windows import Group, RowGroups, parse_every, window_starts
+
+moments = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
+
+
+@given(st.lists(moments, min_size=1), st.integers(1, 10**6))
+def test_windows_are_counted_from_1970(times, seconds):
+    every = timedelta(seconds=seconds)
+    starts = window_starts(np.array(times, dtype="datetime64[us]"), every).tolist()
+    if every % timedelta(weeks=1):
+        epoch = datetime(1970, 1, 1)
+        assert starts == [epoch + (t - epoch) // every * every for t in times]
+
+
+@given(moments, st.integers(1, 8))
+def test_weeks_begin_on_mondays(time, weeks):
+    (start,) = window_starts(np.array([time], dtype="datetime64[us]"), timedelta(weeks=weeks)).tolist()
+    assert start.weekday() == 0
+    assert start <= time < start + timedelta(weeks=weeks)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30min", 1800), ("6h", 21600), ("1d", 86400), (" 2 w ", 1209600)]
+)
+def test_lengths(text, seconds):
+    assert parse_every(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "0d", "-1d", "1.5h", "1 month", "1D1h", "9999999d", "nan"])
+def test_lengths_that_are_none(text):
+    with pytest.raises(GdscoreError, match="such as"):
+        parse_every(text)
+
+
+@given(st.lists(st.tuples(moments, st.sampled_from("abc"), st.sampled_from(["x, y", "z"])), min_size=1), st.integers(1, 9))
+def test_rows_are_numbered_as_by_a_dictionary(rows, size):
+    groups, found = RowGroups(timedelta(days=1)), []
+    for i in range(0, len(rows), size):
+        times, first, second = zip(*rows[i : i + size], strict=True)
+        by = {"a": np.array(first), "b": np.array(second)}
+        found += groups.number(np.array(times, dtype="datetime64[us]"), by).tolist()
+    for number, (time, a, b) in zip(found, rows, strict=True):
+        assert groups.found[number] == Group(time.replace(hour=0, minute=0, second=0, microsecond=0), f"a={a}, b={b}")
