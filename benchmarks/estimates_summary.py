@@ -125,9 +125,10 @@ def blocks(rows=None):
 def figure(rows):
     drawing = Figure(figsize=(8.4, 3.4), layout="constrained")
     panels = drawing.subplots(1, 2, sharey=True)
+    reviews = chosen(rows, "reviews of other products")
     sets = (
         (panels[0], "PACS → other domains, pretrained network", chosen(rows, "PACS, pretrained network")),
-        (panels[1], "product reviews → other products", chosen(rows, "reviews of other products")),
+        (panels[1], "product reviews → other products", [r for r in reviews if r["seed"] == "0"]),
     )
     for axes, title, own in sets:
         axes.plot([0, 100], [0, 100], color="#bbbbbb", linewidth=0.8, zorder=0)
@@ -144,7 +145,7 @@ def figure(rows):
         axes.title.set_fontsize(9)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("estimated accuracy, %")
-    panels[0].legend(frameon=False, fontsize=8, loc="upper left")
+    panels[0].legend(frameon=False, fontsize=8, loc="lower right")
     return drawing
 
 
