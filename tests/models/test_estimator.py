@@ -57,7 +57,7 @@ def test_near_the_truth_and_the_model_is_as_before(model):
         assert torch.equal(value, before[name])
     model.eval()
     x, y = digits()
-    shifted = shifts.corrupt(x[1300:], "shot_noise", 3)
+    shifted = shifts.Corruption("shot_noise", 3)(x[1300:])
     target = gdscore.Outputs.concatenate(list(models.extract(model, [(shifted, y[1300:])])))
     e = est.estimate(target)
     assert e.low <= target.accuracy <= e.high

@@ -6,8 +6,7 @@ import numpy as np
 
 from gdscore._arrays import Array, like, namespace
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
+from gdscore.shifts._corruption import Draws, corruption
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,14 +12,28 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, like, namespace, to_numpy
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
-from gdscore.shifts._textures import smooth_field
+from gdscore.shifts._corruption import Draws, corruption
 
-__all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate"]
+__all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate", "smooth_field"]
 
 _MISPRINT = 244 / 224
 """ImageNet-C scales its elastic parameters by 244 instead of 224 pixels."""
+
+
+def smooth_field(draws: Draws, layer: int, x: Array, sigma: float, strength: float) -> Array:
+    """Uniform noise in ±1, blurred by ``sigma`` pixels, times ``strength``: N×H×W.
+
+    Wide blurs are made on a coarser grid, whose noise has the deviation that the mean over its cells would have.
+    """
+    height, width = x.shape[-2:]
+    spacing = max(1, int(sigma / 3))
+    shape = (math.ceil((height - 1) / spacing) + 1, math.ceil((width - 1) / spacing) + 1)
+    if spacing == 1:
+        noise = draws.uniform(layer, shape) * 2.0 - 1.0
+    else:
+        noise = draws.normal(layer, shape) * (math.sqrt(1 / 3) / spacing)
+    blurred = resample.gaussian(noise * strength, sigma / spacing, resample.mirror) if sigma else noise * strength
+    return blurred if spacing == 1 else resample.upsample(blurred, spacing, height, width)
 
 
 @corruption(

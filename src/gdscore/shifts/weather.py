@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, like, namespace
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
-from gdscore.shifts._textures import fractal
+from gdscore.shifts._corruption import Draws, corruption
 
-__all__ = ["brightness", "fog", "frost", "snow", "spatter"]
+__all__ = ["brightness", "fog", "fractal", "frost", "snow", "spatter"]
 
 _LUMINANCE = (0.299, 0.587, 0.114)
 
@@ -23,6 +21,22 @@ def _colour(rgb: tuple[float, float, float], x: Array) -> Array:
     """Colour as 1×C×1×1: its luminance where the images have one channel."""
     values: NDArray[Any] = np.array(rgb if x.shape[1] == 3 else [np.dot(rgb, _LUMINANCE)], dtype=np.float32)
     return like(values.reshape(1, -1, 1, 1), x)
+
+
+def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
+    """Cloudy field N×1×H×W from 0 to 1 in each image: noise on ever finer grids, each ``decay``² times fainter."""
+    xp = namespace(x)
+    height, width = x.shape[-2:]
+    spacing = 1 << (max(height, width) - 1).bit_length() - 1
+    total, octave = None, 0
+    while spacing >= 1:
+        shape = (math.ceil((height - 1) / spacing) + 1, math.ceil((width - 1) / spacing) + 1)
+        noise = (draws.uniform(layer + octave, shape) * 2.0 - 1.0) * decay ** (-2 * octave)
+        noise = noise if spacing == 1 else resample.upsample(noise, spacing, height, width)
+        total = noise if total is None else total + noise
+        spacing, octave = spacing // 2, octave + 1
+    low, high = (f(total, axis=(1, 2), keepdims=True) for f in (xp.min, xp.max))
+    return ((total - low) / (high - low))[:, None, :, :]
 
 
 @corruption(
