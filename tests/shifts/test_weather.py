@@ -7,7 +7,7 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from gdscore import shifts
 from gdscore.shifts._corruption import Draws
 from gdscore.shifts.digital import smooth_field
-from gdscore.shifts.weather import fractal
+from gdscore.shifts.weather import _made_panes, fractal
 
 EVEN = np.full((40, 3, 32, 32), 0.5, dtype=np.float32)
 
@@ -73,6 +73,17 @@ def test_frost_is_bluish_and_different_on_every_pane():
     assert 0.9 < texture.max() <= 1 + 1e-5
     assert 0.25 < texture.mean() < 0.65
     assert np.abs(np.corrcoef(texture.reshape(40, -1)) - np.eye(40)).mean() < 0.3
+
+
+def test_frost_is_a_piece_of_one_of_the_panes_perhaps_mirrored():
+    black = np.zeros((6, 1, 12, 16), dtype=np.float32)
+    pieces = shifts.Corruption("frost", 5)(black)[:, 0]
+    colour = np.dot((0.82, 0.92, 1.0), (0.299, 0.587, 0.114))
+    panes = (_made_panes(12, 16) * np.float32(colour)) * np.float32(0.45)
+    windows = np.lib.stride_tricks.sliding_window_view(panes, (12, 16), axis=(1, 2))
+    for piece in pieces:
+        turned = [piece[::down, ::right] for down in (1, -1) for right in (1, -1)]
+        assert any(np.abs(windows - view).max(axis=(-2, -1)).min() < 1e-5 for view in turned)
 
 
 def test_spatter_is_water_then_mud():

@@ -12,6 +12,7 @@ one rounded float32 addition or product, so that even thresholds on these number
 from __future__ import annotations
 
 import math
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, like, namespace
+from gdscore._arrays import Array, is_numpy, like, namespace
 from gdscore._hashing import fmix32, logical_shift
 
-__all__ = ["FAMILIES", "SEVERITIES", "Draws", "Family", "corruption"]
+__all__ = ["FAMILIES", "SEVERITIES", "Draws", "Family", "cores", "corruption"]
 
 SEVERITIES = 8
 """Five of the benchmark and three beyond it."""
@@ -101,6 +102,11 @@ def _normal_table() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return knots[:-1].astype(np.float32), np.diff(knots).astype(np.float32)
 
 
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Draws:
     """Random fields for the images ``start, start + 1, …`` of a set.
 
@@ -148,21 +154,13 @@ class Draws:
         xp = namespace(rate)
         bits = self.bits(layer, tuple(rate.shape[1:]))
         u = _unit(logical_shift(bits, 8), 24)
-        small = xp.clip(rate, max=_EXACT_RATE)
-        # exp(−rate) from sums and products alone: libraries round their own exp differently, and a count would jump.
-        term = 1.0 - small * (1 / 16) * (1.0 - small * (1 / 32) * (1.0 - small * (1 / 48) * (1.0 - small * (1 / 64))))
-        for _ in range(4):
-            term = term * term
-        cumulative, counts = term, xp.astype(u >= term, xp.float32)
-        for k in range(1, min(_MOST_COUNTS, int(8 + 4 * most))):
-            term = term * small * (1 / k)
-            cumulative = cumulative + term
-            counts = counts + xp.astype(u >= cumulative, xp.float32)
+        terms = min(_MOST_COUNTS, int(8 + 4 * most))
         if most <= _EXACT_RATE:
-            return counts
-        z, root = self._quantiles(bits), xp.sqrt(xp.clip(rate, min=_EXACT_RATE))
+            return _poisson_counts(u, rate, terms)
+        z, root = self._quantiles(bits), xp.sqrt(rate.clip(_EXACT_RATE, None))
         expansion = rate + root * z + (z * z - 1.0) * (1 / 6) + (z - z * z * z) * (1 / 72) / root
-        return xp.where(rate <= _EXACT_RATE, counts, xp.clip(xp.floor(expansion + 0.5), min=0.0))
+        large = xp.floor(expansion + 0.5).clip(0.0, None)
+        return xp.where(rate <= _EXACT_RATE, _poisson_counts(u, rate.clip(None, _EXACT_RATE), terms), large)
 
     def per_image(self, layer: int, count: int = 1) -> NDArray[np.float64]:
         """N × ``count`` uniform numbers in [0, 1) on the host."""
@@ -175,10 +173,34 @@ class Draws:
         left, rise = (like(t, self._like) for t in _normal_table())
         cell = xp.reshape(logical_shift(bits, 32 - _CELL_BITS), (-1,))
         within = _unit(bits & ((1 << (32 - _CELL_BITS)) - 1), 32 - _CELL_BITS)
-        picked = [xp.reshape(xp.take(t, cell, axis=0), bits.shape) for t in (left, rise)]
-        return picked[0] + within * picked[1]
+        base, slope = (xp.reshape(xp.take(t, cell, axis=0), bits.shape) for t in (left, rise))
+        slope *= within
+        slope += base
+        return slope
 
 
 def _unit(words: Array, bits: int) -> Array:
     xp = namespace(words)
-    return xp.astype(words, xp.float32) * 2.0**-bits
+    unit = xp.astype(words, xp.float32)
+    unit *= 2.0**-bits
+    return unit
+
+
+def _poisson_counts(u: Array, rate: Array, terms: int) -> Array:
+    """Poisson numbers by inversion of the distribution function at ``u``, for rates up to 4."""
+    xp = namespace(rate)
+    # exp(−rate) from sums and products alone: libraries round their own exp differently, and a count would jump.
+    term = 1.0 - rate * (1 / 16) * (1.0 - rate * (1 / 32) * (1.0 - rate * (1 / 48) * (1.0 - rate * (1 / 64))))
+    for _ in range(4):
+        term = term * term
+    cumulative, counts = term + 0.0, xp.astype(u >= term, xp.float32)
+    for k in range(1, terms):
+        term *= rate
+        term *= 1 / k
+        cumulative += term
+        reached = u >= cumulative
+        # An accelerator would have to be waited for to know this.
+        if is_numpy(rate) and not reached.any():
+            break
+        counts += reached
+    return counts

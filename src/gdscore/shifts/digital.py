@@ -10,14 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, like, namespace, to_numpy
+from gdscore._arrays import Array, is_numpy, like, namespace, to_numpy
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._corruption import Draws, corruption
+from gdscore.shifts._corruption import Draws, cores, corruption
 
 __all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate", "smooth_field"]
 
 _MISPRINT = 244 / 224
 """ImageNet-C scales its elastic parameters by 244 instead of 224 pixels."""
+
+_JPEG_PIECE = 16
+"""Images that a thread takes at once."""
 
 
 def smooth_field(draws: Draws, layer: int, x: Array, sigma: float, strength: float) -> Array:
@@ -98,11 +101,14 @@ def pixelate(x: Array, draws: Draws, share: float) -> Array:
 def jpeg_compression(x: Array, draws: Draws, quality: float) -> Array:
     """Encode as JPEG of this ``quality`` and decode, by Pillow on the host."""
     xp = namespace(x)
-    whole = to_numpy(xp.astype(xp.floor(x * 255.0 + 0.5), xp.uint8)).transpose(0, 2, 3, 1)
-    out = np.empty(whole.shape, dtype=np.uint8)
-    pieces = [slice(i, i + 64) for i in range(0, len(whole), 64)]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda piece: _through_jpeg(whole[piece], out[piece], round(quality)), pieces))
+    pixels = to_numpy(xp.astype(xp.floor(x * 255.0 + 0.5), xp.uint8)).transpose(0, 2, 3, 1)
+    out = np.empty(pixels.shape, dtype=np.uint8)
+    if is_numpy(x):
+        _through_jpeg(pixels, out, round(quality))
+    else:
+        pieces = [slice(i, i + _JPEG_PIECE) for i in range(0, len(pixels), _JPEG_PIECE)]
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(lambda piece: _through_jpeg(pixels[piece], out[piece], round(quality)), pieces))
     return xp.astype(like(np.ascontiguousarray(out.transpose(0, 3, 1, 2)), x), xp.float32) * (1 / 255)
 
 
@@ -133,6 +139,6 @@ def saturate(x: Array, draws: Draws, factor: float, offset: float) -> Array:
     spread = value - least
     grey = spread == 0
     old = xp.where(grey, xp.ones_like(value), spread) / xp.where(value == 0, xp.ones_like(value), value)
-    new = xp.clip(xp.where(grey, xp.zeros_like(old), old) * factor + offset, max=1.0)
+    new = (xp.where(grey, xp.zeros_like(old), old) * factor + offset).clip(None, 1.0)
     red = like(np.array([0, 1, 1], dtype=np.float32).reshape(1, 3, 1, 1), x)
     return value - xp.where(grey, value * red * new, (value - x) * (new / old))
