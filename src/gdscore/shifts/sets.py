@@ -17,7 +17,16 @@ from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = ["ShiftedSet", "as_predictor", "checked_shifts", "named_families", "parts_of", "predicted", "shifted_sets"]
+__all__ = [
+    "ShiftedSet",
+    "apply_shift",
+    "as_predictor",
+    "checked_shifts",
+    "named_families",
+    "parts_of",
+    "predicted",
+    "shifted_sets",
+]
 
 
 @dataclass(frozen=True)
@@ -123,14 +132,19 @@ def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: Any, shift
     for start in range(0, _length(inputs), size):
         batch = _taken(inputs, slice(start, start + size))
         if shift is not None:
-            # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
-            batch = shift(batch, start=start) if _takes_start(shift) else shift(batch)
+            batch = apply_shift(shift, batch, start)
         found = predict(batch)
         if not isinstance(found, Outputs):
             raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(found).__name__}")
         given = {name: array for name, array in found.arrays.items() if name != "labels"}
         parts.append(Outputs(**given, labels=labels[start : start + size]))
     return Outputs.concatenate(parts)
+
+
+def apply_shift(shift: Any, batch: Any, start: int) -> Any:
+    """Shifted batch, whose first row is row ``start`` of its set."""
+    # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
+    return shift(batch, start=start) if _takes_start(shift) else shift(batch)
 
 
 def named_families(shifts: Sequence[Any]) -> list[str]:
