@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, is_numpy, like, namespace
 from gdscore._hashing import fmix32, logical_shift
+from gdscore.shifts._resample import constant
 
 __all__ = ["FAMILIES", "SEVERITIES", "Draws", "Family", "cores", "corruption"]
 
@@ -134,7 +135,9 @@ class Draws:
 
     def bits(self, layer: int, shape: tuple[int, ...]) -> Array:
         """Field of uniform int32 words, N × ``shape``."""
-        keys, positions = like(self._keys(layer), self._like), like(_positions(int(np.prod(shape))), self._like)
+        count = int(np.prod(shape))
+        keys = like(self._keys(layer), self._like)
+        positions = constant(_positions(count), self._like, "positions", count)
         words = fmix32(keys[:, None] ^ positions[None, :])
         return namespace(words).reshape(words, (keys.shape[0], *shape))
 
@@ -170,7 +173,7 @@ class Draws:
 
     def _quantiles(self, bits: Array) -> Array:
         xp = namespace(bits)
-        left, rise = (like(t, self._like) for t in _normal_table())
+        left, rise = (constant(t, self._like, "normal", i) for i, t in enumerate(_normal_table()))
         cell = xp.reshape(logical_shift(bits, 32 - _CELL_BITS), (-1,))
         within = _unit(bits & ((1 << (32 - _CELL_BITS)) - 1), 32 - _CELL_BITS)
         base, slope = (xp.reshape(xp.take(t, cell, axis=0), bits.shape) for t in (left, rise))

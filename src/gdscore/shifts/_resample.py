@@ -14,11 +14,43 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, device, is_numpy, like, namespace
+from gdscore._arrays import Array, device, is_numpy, library, like, namespace
 
-__all__ = ["bilinear", "box", "disk", "edge", "gaussian", "mean", "mirror", "motion", "pick", "upsample", "zoom"]
+__all__ = [
+    "bilinear",
+    "box",
+    "constant",
+    "disk",
+    "edge",
+    "gaussian",
+    "mean",
+    "mirror",
+    "motion",
+    "pick",
+    "upsample",
+    "zoom",
+]
 
 Border: TypeAlias = Callable[[NDArray[Any], int], NDArray[Any]]
+
+
+_CONSTANTS: dict[tuple[Any, ...], Array] = {}
+
+
+def constant(values: NDArray[Any], x: Array, *name: Any) -> Array:
+    """Host array in the library and on the device of ``x``, kept there: a copy to an accelerator waits for it.
+
+    It is known again by its ``name``, or by its content.
+    """
+    if is_numpy(x):
+        return values
+    place = (*(name or (values.tobytes(), values.dtype.str, values.shape)), library(x), str(device(x)))
+    found = _CONSTANTS.get(place)
+    if found is None:
+        if len(_CONSTANTS) >= 4096:
+            _CONSTANTS.clear()
+        _CONSTANTS[place] = found = like(values, x)
+    return found
 
 
 def edge(position: NDArray[Any], size: int) -> NDArray[Any]:
@@ -43,8 +75,8 @@ def _along(x: Array, index: NDArray[Any], weight: NDArray[Any], axis: int) -> Ar
     column = (-1,) if axis == -1 else (-1, 1)
     total = None
     for t in range(index.shape[1]):
-        taken = xp.take(x, like(np.ascontiguousarray(index[:, t]), x), axis=axis)
-        taken *= xp.reshape(like(weight[:, t].astype(np.float32), x), column)
+        taken = xp.take(x, constant(np.ascontiguousarray(index[:, t]), x), axis=axis)
+        taken *= xp.reshape(constant(weight[:, t].astype(np.float32), x), column)
         if total is None:
             total = taken
         else:
@@ -54,7 +86,7 @@ def _along(x: Array, index: NDArray[Any], weight: NDArray[Any], axis: int) -> Ar
 
 def _padded(x: Array, by: int, axis: int, border: Border) -> Array:
     index = border(np.arange(-by, x.shape[axis] + by), x.shape[axis])
-    return namespace(x).take(x, like(index, x), axis=axis) if by else x
+    return namespace(x).take(x, constant(index, x), axis=axis) if by else x
 
 
 def _symmetric(x: Array, half: NDArray[Any], axis: int, border: Border) -> Array:
@@ -199,7 +231,7 @@ def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
         return total
     xp = namespace(x)
     height, width = x.shape[-2:]
-    grid = [like(np.arange(size), x) for size in (height, width)]
+    grid = [constant(np.arange(size), x) for size in (height, width)]
     offsets = [like(np.ascontiguousarray(offset[:, :, None]), x) for offset in (down, right)]
     for k in range(1, len(weights)):
         rows, columns = ((g + o[k]).clip(0, len(g) - 1) for g, o in zip(grid, offsets, strict=True))

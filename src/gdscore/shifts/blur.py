@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdscore._arrays import Array, like
+from gdscore._arrays import Array
 from gdscore.shifts import _resample as resample
 from gdscore.shifts._corruption import Draws, corruption
 
@@ -34,7 +34,7 @@ def glass_blur(x: Array, draws: Draws, sigma: float, reach: float, rounds: float
     height, width = x.shape[-2:]
     reach = round(reach)
     x = resample.gaussian(x, sigma, resample.edge)
-    grid = [like(np.arange(size, dtype=np.int32), x) for size in (height, width)]
+    grid = [resample.constant(np.arange(size, dtype=np.int32), x) for size in (height, width)]
     for turn in range(round(rounds)):
         bits = draws.bits(turn, (height, width))
         steps = [(((bits >> shift) & 0x7FFF) * (2 * reach) >> 15) - reach for shift in (0, 16)]

@@ -75,10 +75,12 @@ def elastic_transform(x: Array, draws: Draws, strength: float, sigma: float, aff
     corners = np.array([middle + arm, middle + np.array([arm, -arm]), middle - arm], dtype=np.float64)
     moved = corners + (2 * draws.per_image(0, 6).reshape(n, 3, 2) - 1) * affine * size
     maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], moved)
-    rows = like(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
+    rows = resample.constant(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
         draws, 1, x, sigma * size, strength * size
     )
-    columns = like(np.arange(width, dtype=np.float32), x) + smooth_field(draws, 2, x, sigma * size, strength * size)
+    columns = resample.constant(np.arange(width, dtype=np.float32), x) + smooth_field(
+        draws, 2, x, sigma * size, strength * size
+    )
     m = like(maps.astype(np.float32)[..., None, None], x)
     positions = (rows * m[:, 0, k] + columns * m[:, 1, k] + m[:, 2, k] for k in (0, 1))
     return resample.bilinear(x, *positions)
@@ -140,5 +142,5 @@ def saturate(x: Array, draws: Draws, factor: float, offset: float) -> Array:
     grey = spread == 0
     old = xp.where(grey, xp.ones_like(value), spread) / xp.where(value == 0, xp.ones_like(value), value)
     new = (xp.where(grey, xp.zeros_like(old), old) * factor + offset).clip(None, 1.0)
-    red = like(np.array([0, 1, 1], dtype=np.float32).reshape(1, 3, 1, 1), x)
+    red = resample.constant(np.array([0, 1, 1], dtype=np.float32).reshape(1, 3, 1, 1), x)
     return value - xp.where(grey, value * red * new, (value - x) * (new / old))

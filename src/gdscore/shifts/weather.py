@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, device, library, like, namespace
+from gdscore._arrays import Array, like, namespace
 from gdscore.shifts import _resample as resample
 from gdscore.shifts._corruption import Draws, corruption
 
@@ -21,7 +22,7 @@ _LUMINANCE = (0.299, 0.587, 0.114)
 def _colour(rgb: tuple[float, float, float], x: Array) -> Array:
     """Colour as 1×C×1×1: its luminance where the images have one channel."""
     values: NDArray[Any] = np.array(rgb if x.shape[1] == 3 else [np.dot(rgb, _LUMINANCE)], dtype=np.float32)
-    return like(values.reshape(1, -1, 1, 1), x)
+    return resample.constant(values.reshape(1, -1, 1, 1), x)
 
 
 def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
@@ -99,7 +100,7 @@ def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
     original's panes are photographs; here they are generated, once for each image size.
     """
     n, _, height, width = x.shape
-    panes = _panes_like(x)
+    panes = resample.constant(_panes(height, width), x, "panes", height, width)
     of_image = draws.per_image(0, 5)
     which = (of_image[:, 0] * panes.shape[0]).astype(np.int64)
     places = []
@@ -121,22 +122,16 @@ def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
 _PANES, _PANE_SIZE = 6, 1.5
 """Frosted panes for images of one size, and their size in images."""
 
-_PANES_MADE: dict[tuple[Any, ...], Array] = {}
 _PANES_LOCK = threading.Lock()
 
 
-def _panes_like(x: Array) -> Array:
-    """Panes for images of this size, in their library and on their device."""
-    height, width = x.shape[-2:]
-    place = (height, width, library(x), str(device(x)))
+def _panes(height: int, width: int) -> NDArray[np.float32]:
+    # Threads that need the same panes wait for the one that makes them.
     with _PANES_LOCK:
-        if place not in _PANES_MADE:
-            if len(_PANES_MADE) >= 8:
-                _PANES_MADE.clear()
-            _PANES_MADE[place] = like(_made_panes(height, width), x)
-        return _PANES_MADE[place]
+        return _made_panes(height, width)
 
 
+@lru_cache(maxsize=4)
 def _made_panes(height: int, width: int) -> NDArray[np.float32]:
     """Frost in [0, 1] on panes larger than the images: needles in three directions 60° apart, on a film of ice.
 
