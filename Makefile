@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: help demo test browser lint fuzz audit lock bench bench-small bench-memory bench-csv bench-transport docs clean
+.PHONY: help demo test browser lint fuzz audit lock bench bench-small bench-memory bench-csv bench-transport bench-fit docs clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (3 minutes)"
 	@echo "make bench-memory    memory and rows/s on 100,000 and 1,000,000 rows of Parquet (2 GB of disk)"
 	@echo "make bench-csv       rows/s and memory of 5,000,000 rows of CSV beside Parquet (2 GB of disk)"
+	@echo "make bench-fit       fitting an estimator against the bare forward passes (a minute; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
 	@echo "make docs            HTML documentation in site/"
 
@@ -83,6 +84,10 @@ bench-csv: $(VENV)/.dev
 
 bench-transport: $(VENV)/.dev
 	$(BIN)/python benchmarks/transport.py
+
+DEVICE ?= cpu
+bench-fit: $(VENV)/.dev
+	$(BIN)/python benchmarks/fit_speed.py --device $(DEVICE)
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict

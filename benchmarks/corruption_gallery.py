@@ -47,7 +47,7 @@ def main():
 
     show(0, f"clean, {options.size} px; below: severities {', '.join(map(str, SEVERITIES))}", [clean])
     for place, name in enumerate(names, start=1):
-        shifted = [shifts.corrupt(batch, name, severity)[0].transpose(1, 2, 0) for severity in SEVERITIES]
+        shifted = [shifts.Corruption(name, severity)(batch)[0].transpose(1, 2, 0) for severity in SEVERITIES]
         show(place, name, shifted)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     # A palette, dithered, takes half the bytes.

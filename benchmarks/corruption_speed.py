@@ -45,11 +45,11 @@ def main():
 
     seconds = {}
     for name in shifts.corruption_names():
-        shifts.corrupt(images[:2], name, 1)
+        shifts.Corruption(name, 1)(images[:2])
         wait()
         begin = time.perf_counter()
         for severity in SEVERITIES:
-            shifts.corrupt(images, name, severity)
+            shifts.Corruption(name, severity)(images)
         wait()
         seconds[name] = time.perf_counter() - begin
         per_thousand = seconds[name] / len(SEVERITIES) / count * 1000

@@ -44,7 +44,9 @@ def test_lengths_that_are_none(text):
         parse_every(text)
 
 
-@given(st.lists(st.tuples(moments, st.sampled_from("abc"), st.sampled_from(["x, y", "z"])), min_size=1), st.integers(1, 9))
+@given(
+    st.lists(st.tuples(moments, st.sampled_from("abc"), st.sampled_from(["x, y", "z"])), min_size=1), st.integers(1, 9)
+)
 def test_rows_are_numbered_as_by_a_dictionary(rows, size):
     groups, found = RowGroups(timedelta(days=1)), []
     for i in range(0, len(rows), size):

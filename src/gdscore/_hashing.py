@@ -29,7 +29,9 @@ _MULTIPLIERS: dict[tuple[int, str, str], tuple[Array, Array]] = {}
 
 def logical_shift(x: Array, bits: int) -> Array:
     """Right shift of int32 numbers as if they were unsigned."""
-    return (x >> bits) & ((1 << (32 - bits)) - 1)
+    x = x >> bits
+    x &= (1 << (32 - bits)) - 1
+    return x
 
 
 def _signed(constant: int) -> int:
@@ -39,10 +41,12 @@ def _signed(constant: int) -> int:
 def fmix32(x: Array) -> Array:
     """Finaliser of MurmurHash3 on int32 numbers."""
     x = x ^ logical_shift(x, 16)
-    x = x * _signed(0x85EBCA6B)
-    x = x ^ logical_shift(x, 13)
-    x = x * _signed(0xC2B2AE35)
-    return x ^ logical_shift(x, 16)
+    # In place, where the library can: fields of random numbers are as large as the images.
+    x *= _signed(0x85EBCA6B)
+    x ^= logical_shift(x, 13)
+    x *= _signed(0xC2B2AE35)
+    x ^= logical_shift(x, 16)
+    return x
 
 
 def _multipliers(words: Array) -> tuple[Array, Array]:

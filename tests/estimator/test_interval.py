@@ -5,7 +5,7 @@ import pytest
 
 from gdscore.estimator.interval import LeftOut
 from gdscore.estimator.regress import Line, Nearest
-from gdscore.shifts.families import parts_of
+from gdscore.shifts.sets import parts_of
 
 
 @pytest.mark.parametrize("level", [0.8, 0.9])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import copy
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gdscore
 from gdscore import models, shifts
+from gdscore.models._inputs import ImageForm
+from gdscore.shifts.tables import Period
 
 SHIFTS = shifts.corruptions((2, 5), names=("gaussian_noise", "contrast", "pixelate", "fog", "gaussian_blur"))
 
@@ -48,21 +52,25 @@ def loader(start, stop, mean=0.0, std=1.0):
     return DataLoader(TensorDataset((x[start:stop] - mean) / std, y[start:stop]), batch_size=128)
 
 
+def same(first, second):
+    for name in ("families", "accuracy", "predicted", "rows"):
+        np.testing.assert_array_equal(getattr(first.shifted_sets_, name), getattr(second.shifted_sets_, name))
+
+
 def test_near_the_truth_and_the_model_is_as_before(model):
     model.train()
     before = copy.deepcopy(model.state_dict())
-    est = models.estimator(model, loader(800, 1300), shifts=SHIFTS, resamples=20, level=0.8)
+    est = models.estimator(model, loader(800, 1300), shifts=SHIFTS, level=0.8)
     assert model.training
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
     model.eval()
     x, y = digits()
-    shifted = shifts.corrupt(x[1300:], "shot_noise", 3)
+    shifted = shifts.Corruption("shot_noise", 3)(x[1300:])
     target = gdscore.Outputs.concatenate(list(models.extract(model, [(shifted, y[1300:])])))
     e = est.estimate(target)
     assert e.low <= target.accuracy <= e.high
     assert e.accuracy == pytest.approx(target.accuracy, abs=0.1)
-    assert set(e.scores) == {"cot", "nuclear", "confscore", "frechet", "atc"}
 
 
 def test_normalised_images(model):
@@ -74,17 +82,12 @@ def test_normalised_images(model):
         def forward(self, x):
             return self.inner(x * 0.25 + 0.5)
 
-    plain = models.estimator(model, loader(800, 1100), shifts=SHIFTS, resamples=10, level=0.8)
+    plain = models.estimator(model, loader(800, 1100), shifts=SHIFTS, level=0.8)
     moved = models.estimator(
-        Normalised(model),
-        loader(800, 1100, 0.5, 0.25),
-        normalize=([0.5], [0.25]),
-        shifts=SHIFTS,
-        resamples=10,
-        level=0.8,
+        Normalised(model), loader(800, 1100, 0.5, 0.25), normalize=([0.5], [0.25]), shifts=SHIFTS, level=0.8
     )
-    np.testing.assert_allclose(plain.calibration_.accuracy, moved.calibration_.accuracy, atol=0.01)
-    np.testing.assert_allclose(plain.calibration_.scores["nuclear"], moved.calibration_.scores["nuclear"], atol=1e-3)
+    np.testing.assert_allclose(plain.shifted_sets_.accuracy, moved.shifted_sets_.accuracy, atol=0.01)
+    np.testing.assert_allclose(plain.shifted_sets_.predicted, moved.shifted_sets_.predicted, atol=0.02)
 
 
 def test_equals_fit_predictor(model):
@@ -94,11 +97,124 @@ def test_equals_fit_predictor(model):
         return next(iter(models.extract(model, [batch])))
 
     by_hand = gdscore.AccuracyEstimator(level=0.8).fit_predictor(
-        predict, x[800:1100], y[800:1100], shifts=SHIFTS, resamples=10
+        predict, x[800:1100], y[800:1100], shifts=SHIFTS, batch_size=70
     )
-    est = models.estimator(model, loader(800, 1100), shifts=SHIFTS, resamples=10, level=0.8)
-    for name, values in by_hand.calibration_.scores.items():
-        np.testing.assert_allclose(est.calibration_.scores[name], values, rtol=1e-4)
+    same(models.estimator(model, loader(800, 1100), shifts=SHIFTS, batch_size=70, level=0.8), by_hand)
+
+
+class Counting:
+    """Loader that counts how often it is iterated."""
+
+    def __init__(self, batches):
+        self.batches, self.passes = batches, 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(self.batches)
+
+
+def test_inputs_too_large_to_keep_are_read_again_with_the_same_result(model, monkeypatch):
+    x, y = digits()
+    few = SHIFTS[:4]
+    expected = models.estimator(model, [(x[:300], y[:300])], shifts=few, batch_size=80)
+    sizes = [90, 10, 200]
+    batches = Counting(list(zip(x[:300].split(sizes), y[:300].split(sizes), strict=True)))
+    same(models.estimator(model, batches, shifts=few, batch_size=80), expected)
+    assert batches.passes == 1
+    monkeypatch.setattr("gdscore.models._inputs.MEMORY_SHARE", 0.0)
+    same(models.estimator(model, batches, shifts=few, batch_size=80), expected)
+    assert batches.passes == 1 + 2 + len(few)
+    same(models.estimator(model, iter(batches.batches), shifts=few, batch_size=80), expected)
+
+
+def test_a_loader_read_again_may_shuffle_by_torchs_generator_only(model, monkeypatch):
+    x, y = digits()
+    data = TensorDataset(x[:300], y[:300])
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    expected = models.estimator(model, DataLoader(data, batch_size=50, shuffle=True), shifts=SHIFTS[:4])
+    monkeypatch.setattr("gdscore.models._inputs.MEMORY_SHARE", 0.0)
+    same(models.estimator(model, DataLoader(data, batch_size=50, shuffle=True), shifts=SHIFTS[:4]), expected)
+    assert torch.equal(torch.get_rng_state(), state)
+    own = DataLoader(data, batch_size=50, shuffle=True, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(gdscore.GdscoreError, match="same rows in the same order"):
+        models.estimator(model, own, shifts=SHIFTS[:4])
+
+
+@pytest.mark.parametrize("normalize", [None, ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])])
+def test_images_of_8_bits_are_kept_as_such(normalize):
+    levels = torch.arange(256, dtype=torch.uint8).repeat(3).reshape(1, 3, 16, 16)
+    images = levels / 255
+    given = images
+    if normalize is not None:
+        mean, std = (torch.tensor(part).reshape(3, 1, 1) for part in normalize)
+        given = (images - mean) / std
+    form = ImageForm(normalize, torch.device("cpu"))
+    kept = form.encode(given, 0)
+    assert torch.equal(kept, levels)
+    assert torch.equal(form.decode(kept), images)
+    assert torch.equal(form.for_model(form.decode(kept)), given)
+    other = given.clone()
+    other[0, 1, 3, 3] = torch.nextafter(other[0, 1, 3, 3], torch.tensor(0.5))
+    kept = form.encode(other, 0)
+    assert kept.dtype == torch.float32
+    torch.testing.assert_close(form.decode(kept), images)
+
+
+def test_half_precision_is_kept(model):
+    x, y = digits()
+    half = (x[:300] * 0.9).half()
+    expected = models.estimator(model, [(half.float(), y[:300])], shifts=SHIFTS[:4])
+    assert ImageForm(None, torch.device("cpu")).encode(half, 0).dtype == torch.float16
+    same(models.estimator(model, [(half, y[:300])], shifts=SHIFTS[:4]), expected)
+
+
+def test_other_inputs_with_shifts_of_ones_own():
+    rng = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 20, (400, 6), generator=rng)
+    net = nn.Sequential(nn.EmbeddingBag(20, 8), nn.Linear(8, 3)).requires_grad_(False)
+    y = net(tokens).argmax(1)
+    y[:60] = torch.randint(0, 3, (60,), generator=rng)
+
+    def masked(share):
+        def shift(batch, *, start=0):
+            hit = torch.rand(400, 6, generator=torch.Generator().manual_seed(1))[start : start + len(batch)] < share
+            return torch.where(hit, 0, batch)
+
+        shift.family = f"masked {share > 0.4}"
+        return shift
+
+    mine = [masked(share) for share in (0.1, 0.3, 0.5, 0.7)]
+    est = models.estimator(net, DataLoader(TensorDataset(tokens, y), batch_size=64), shifts=mine, batch_size=100)
+    with torch.no_grad():
+        right = [float((net(shift(tokens)).argmax(1) == y).double().mean()) for shift in mine]
+    np.testing.assert_allclose(est.shifted_sets_.accuracy, right)
+    assert est.shifted_sets_.families == ["masked False", "masked False", "masked True", "masked True"]
+
+
+def test_channels_last_models_get_channels_last_images():
+    seen = []
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    net[0].register_forward_pre_hook(lambda _, given: seen.append(given[0].is_contiguous()))
+    x, y = torch.rand(40, 3, 8, 8), torch.arange(40) % 2
+    models.estimator(net, [(x, y)], shifts=SHIFTS[:4])
+    assert all(seen)
+    seen.clear()
+    models.estimator(net.to(memory_format=torch.channels_last), [(x, y)], shifts=SHIFTS[:4])
+    assert not any(seen)
+
+
+def test_progress_counts_rows_of_all_sets(model, monkeypatch):
+    done = []
+
+    @contextlib.contextmanager
+    def bar(total, show):
+        assert total == 4 * 300
+        yield done.append
+
+    monkeypatch.setattr(sys.modules["gdscore.models.estimator"], "progress_bar", bar)
+    models.estimator(model, loader(800, 1100), shifts=SHIFTS[:4], batch_size=128)
+    assert sum(done) == 4 * 300
 
 
 @pytest.mark.parametrize(
@@ -112,6 +228,14 @@ def test_equals_fit_predictor(model):
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0, 0], [1, 1])}, "1 numbers in the mean"),
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0], [0])}, "positive std"),
         ([], {}, "yielded none"),
+        ([(["a", "b"], torch.zeros(2))], {"shifts": [lambda x: x]}, "yield a tensor"),
+        ([({"ids": torch.zeros(2, 3)}, torch.zeros(2))], {"shifts": [lambda x: x]}, "fit_predictor"),
+        (
+            [(torch.rand(8, 1, 8, 8), torch.zeros(8).long())],
+            {"shifts": [lambda x: x[1:]]},
+            "as many rows as it gets, 8",
+        ),
+        ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"shifts": [Period(1, 0)]}, "selects rows"),
         (torch.rand(8, 1, 8, 8), {}, "list of one batch"),
     ],
 )

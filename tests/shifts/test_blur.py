@@ -6,7 +6,7 @@ from scipy import ndimage
 
 from gdscore import shifts
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._registry import FAMILIES
+from gdscore.shifts._corruption import FAMILIES
 
 BLURS = [name for name, family in FAMILIES.items() if family.group == "blur"]
 
@@ -17,7 +17,7 @@ def test_gaussian_blur_is_scipys(photos, size, severity):
     x = photos(size, 2)
     (sigma,) = FAMILIES["gaussian_blur"].parameters(severity, size, size)
     expected = ndimage.gaussian_filter(x.astype(float), (0, 0, sigma, sigma), mode="nearest", truncate=4)
-    np.testing.assert_allclose(shifts.corrupt(x, "gaussian_blur", severity), expected, atol=1e-6)
+    np.testing.assert_allclose(shifts.Corruption("gaussian_blur", severity)(x), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("radius", [0.3, 1, 1.5, 2.5, 3, 8, 10])
@@ -52,7 +52,7 @@ def test_bilinear_is_scipys():
 def test_motion_blur_draws_a_point_out_to_one_side():
     x = np.zeros((200, 1, 33, 33), dtype=np.float32)
     x[:, :, 16, 16] = 1
-    trail = shifts.corrupt(x, "motion_blur", 5)[:, 0]
+    trail = shifts.Corruption("motion_blur", 5)(x)[:, 0]
     np.testing.assert_allclose(trail.sum(axis=(1, 2)), 1, atol=1e-5)
     down, right = (np.tensordot(trail, g - 16, 2) for g in np.mgrid[:33, :33])
     assert (np.abs(right) > 0.7 * np.abs(down)).all()
@@ -64,7 +64,7 @@ def test_motion_blur_draws_a_point_out_to_one_side():
 
 def test_glass_blur_copies_near_pixels():
     x = np.arange(400, dtype=np.float32).reshape(1, 1, 20, 20) / 400
-    got = np.round(shifts.corrupt(x, "glass_blur", 1) * 400).astype(int)[0, 0]
+    got = np.round(shifts.Corruption("glass_blur", 1)(x) * 400).astype(int)[0, 0]
     rows, columns = np.divmod(got, 20)
     for moved, here in zip((rows, columns), np.mgrid[:20, :20], strict=True):
         assert set(np.unique(moved - here)) == {-1, 0}
@@ -75,4 +75,4 @@ def test_glass_blur_copies_near_pixels():
 def test_blurs_leave_an_even_image_alone(name):
     even = np.full((2, 3, 16, 16), 0.3, dtype=np.float32)
     for severity in range(1, 9):
-        np.testing.assert_allclose(shifts.corrupt(even, name, severity), even, atol=1e-5)
+        np.testing.assert_allclose(shifts.Corruption(name, severity)(even), even, atol=1e-5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdscore.shifts._random import Draws
+from gdscore.shifts._corruption import Draws
 
 VECTOR = [[1966371893, -266329736, -963877016], [1338881386, 1926952453, 414024392]]
 

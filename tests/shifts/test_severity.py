@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gdscore import shifts
-from gdscore.shifts._registry import FAMILIES
+from gdscore.shifts._corruption import FAMILIES
 
 NAMES = shifts.corruption_names()
 # Severities at which the benchmark's own parameters are milder, in squared distance, than those one step below.
@@ -21,7 +21,7 @@ MILDER = {
 
 
 def distances(x: np.ndarray, name: str) -> list[float]:
-    return [float(((shifts.corrupt(x, name, s) - x) ** 2).mean()) for s in range(1, 9)]
+    return [float(((shifts.Corruption(name, s)(x) - x) ** 2).mean()) for s in range(1, 9)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,7 +42,7 @@ def test_digits_get_further_away_with_severity(digits, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_beyond_the_benchmark_large_photographs_get_worse(photos, name):
     x = photos(224, 2)
-    away = [float(((shifts.corrupt(x, name, s) - x) ** 2).mean()) for s in (5, 6, 8)]
+    away = [float(((shifts.Corruption(name, s)(x) - x) ** 2).mean()) for s in (5, 6, 8)]
     assert away[0] < away[1] < away[2]
 
 

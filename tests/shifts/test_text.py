@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdscore.errors import GdscoreError
-from gdscore.shifts._words import words_of
-from gdscore.shifts.text import text_shifts
+from gdscore.shifts.text import text_shifts, words_of
 
 TEXTS = [
     "The plot is thin, but the actors carry it well enough to the end .",

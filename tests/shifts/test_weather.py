@@ -5,8 +5,9 @@ import pytest
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from gdscore import shifts
-from gdscore.shifts._random import Draws
-from gdscore.shifts._textures import fractal, smooth_field
+from gdscore.shifts._corruption import Draws
+from gdscore.shifts.digital import smooth_field
+from gdscore.shifts.weather import _made_panes, fractal
 
 EVEN = np.full((40, 3, 32, 32), 0.5, dtype=np.float32)
 
@@ -18,14 +19,14 @@ def test_brightness_is_added_to_the_value_of_hsv(photos, severity, more):
     hsv = rgb_to_hsv(x.transpose(0, 2, 3, 1))
     hsv[..., 2] = np.minimum(hsv[..., 2] + more, 1)
     expected = hsv_to_rgb(hsv).transpose(0, 3, 1, 2)
-    np.testing.assert_allclose(shifts.corrupt(x, "brightness", severity), expected, atol=1e-5)
+    np.testing.assert_allclose(shifts.Corruption("brightness", severity)(x), expected, atol=1e-5)
 
 
 def test_fog_keeps_the_brightest_value_and_veils_the_rest(photos):
     x = photos(32)
     previous = np.inf
     for severity, density in ((1, 0.2), (3, 0.75), (5, 1.5)):
-        foggy = shifts.corrupt(x, "fog", severity)
+        foggy = shifts.Corruption("fog", severity)(x)
         assert foggy.max() <= x.max() + 1e-6
         most = x.max(axis=(1, 2, 3), keepdims=True)
         veil = foggy * (most + density) / most - x
@@ -37,7 +38,7 @@ def test_fog_keeps_the_brightest_value_and_veils_the_rest(photos):
 
 
 def test_fog_of_a_black_image_is_black():
-    assert not shifts.corrupt(0 * EVEN[:1], "fog", 5).any()
+    assert not shifts.Corruption("fog", 5)(0 * EVEN[:1]).any()
 
 
 @pytest.mark.parametrize("size", [8, 32, 100])
@@ -58,13 +59,13 @@ def test_smooth_field_has_the_deviation_of_blurred_noise(sigma):
 
 def test_snow_only_brightens_and_falls():
     dark = np.full((40, 3, 32, 32), 0.1, dtype=np.float32)
-    snowy = shifts.corrupt(dark, "snow", 3)
+    snowy = shifts.Corruption("snow", 3)(dark)
     assert (snowy >= dark - 1e-6).all()
     assert np.abs(np.diff(snowy, axis=2)).mean() < 0.7 * np.abs(np.diff(snowy, axis=3)).mean(), "flakes are upright"
 
 
 def test_frost_is_bluish_and_different_on_every_pane():
-    frosty = shifts.corrupt(EVEN, "frost", 5)
+    frosty = shifts.Corruption("frost", 5)(EVEN)
     red, _, blue = frosty.mean(axis=(0, 2, 3))
     assert blue > red
     texture = (frosty[:, 2] - 0.75 * 0.5) / 0.45
@@ -74,8 +75,19 @@ def test_frost_is_bluish_and_different_on_every_pane():
     assert np.abs(np.corrcoef(texture.reshape(40, -1)) - np.eye(40)).mean() < 0.3
 
 
+def test_frost_is_a_piece_of_one_of_the_panes_perhaps_mirrored():
+    black = np.zeros((6, 1, 12, 16), dtype=np.float32)
+    pieces = shifts.Corruption("frost", 5)(black)[:, 0]
+    colour = np.dot((0.82, 0.92, 1.0), (0.299, 0.587, 0.114))
+    panes = (_made_panes(12, 16) * np.float32(colour)) * np.float32(0.45)
+    windows = np.lib.stride_tricks.sliding_window_view(panes, (12, 16), axis=(1, 2))
+    for piece in pieces:
+        turned = [piece[::down, ::right] for down in (1, -1) for right in (1, -1)]
+        assert any(np.abs(windows - view).max(axis=(-2, -1)).min() < 1e-5 for view in turned)
+
+
 def test_spatter_is_water_then_mud():
-    water, mud = shifts.corrupt(EVEN, "spatter", 2), shifts.corrupt(EVEN, "spatter", 5)
+    water, mud = shifts.Corruption("spatter", 2)(EVEN), shifts.Corruption("spatter", 5)(EVEN)
     assert water.min() == 0.5
     assert 0.01 < (water > 0.5).mean() < 0.4
     wet = water[:, 2] > 0.55

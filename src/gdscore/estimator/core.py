@@ -40,7 +40,7 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.defaults import default_shifts
-from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, predicted, shifted_sets
+from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, parts_of, predicted, shifted_sets
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -214,8 +214,6 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     @property
     def n_families_(self) -> int:
         """Families of shifts that the estimator was fitted on."""
-        from gdscore.shifts.families import parts_of
-
         return len(frozenset[str]().union(*map(parts_of, self.shifted_sets_.families)))
 
     # -- estimating -----------------------------------------------------------------------------------------

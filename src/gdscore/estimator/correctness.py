@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from gdscore.estimator.estimate import ClassEstimate, Quantity
 from gdscore.estimator.evidence import Evidence, Floats, Profile, Rows, expit
 from gdscore.estimator.settings import SETTINGS
-from gdscore.shifts.families import parts_of
+from gdscore.shifts.sets import parts_of
 
 __all__ = ["ClassCounts", "Correction", "SetRows", "ShiftedSetTable", "quantile_of", "sampling_error"]
 

@@ -17,7 +17,7 @@ from gdscore.estimator.estimate import Estimate, EstimateWarning
 from gdscore.estimator.evidence import Floats
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score
-from gdscore.shifts.families import parts_of
+from gdscore.shifts.sets import parts_of
 
 __all__ = ["DIRECT", "ScoreLine", "direct_estimate"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gdscore.shifts.composed import Composition, compositions
 from gdscore.shifts.defaults import default_shifts
-from gdscore.shifts.images import Corruption, corruption_names, corruptions
+from gdscore.shifts.images import Composition, Corruption, compositions, corruption_names, corruptions
 from gdscore.shifts.sets import ShiftedSet, shifted_sets
 
 if TYPE_CHECKING:

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.shifts._cells import Cells
-from gdscore.shifts._context import Context, Families, chosen, pairs_to_swap, signs
-from gdscore.shifts._rows import Numbers
-from gdscore.shifts._statistics import DenseReference
+from gdscore.shifts._cells import Cells, DenseReference
+from gdscore.shifts._rows import Context, Families, Numbers, chosen, pairs_to_swap, signs
 
 __all__ = ["DENSE", "families_of", "shift_dense"]
 

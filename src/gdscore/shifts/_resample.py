@@ -1,7 +1,8 @@
 """Blurring, resizing and moving pixels, in products and sums of whole arrays.
 
 Matrix products and library reductions are left out on purpose: they round differently from one library, device and
-batch size to the next. What is here gives the same bits everywhere.
+batch size to the next. What is here gives the same bits everywhere. ``total += part`` works in place where the library
+can, and the order of additions is part of the result.
 """
 
 from __future__ import annotations
@@ -13,11 +14,43 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, device, is_numpy, like, namespace
+from gdscore._arrays import Array, device, is_numpy, library, like, namespace
 
-__all__ = ["bilinear", "box", "disk", "edge", "gaussian", "mean", "mirror", "motion", "pick", "upsample", "zoom"]
+__all__ = [
+    "bilinear",
+    "box",
+    "constant",
+    "disk",
+    "edge",
+    "gaussian",
+    "mean",
+    "mirror",
+    "motion",
+    "pick",
+    "upsample",
+    "zoom",
+]
 
 Border: TypeAlias = Callable[[NDArray[Any], int], NDArray[Any]]
+
+
+_CONSTANTS: dict[tuple[Any, ...], Array] = {}
+
+
+def constant(values: NDArray[Any], x: Array, *name: Any) -> Array:
+    """Host array in the library and on the device of ``x``, kept there: a copy to an accelerator waits for it.
+
+    It is known again by its ``name``, or by its content.
+    """
+    if is_numpy(x):
+        return values
+    place = (*(name or (values.tobytes(), values.dtype.str, values.shape)), library(x), str(device(x)))
+    found = _CONSTANTS.get(place)
+    if found is None:
+        if len(_CONSTANTS) >= 4096:
+            _CONSTANTS.clear()
+        _CONSTANTS[place] = found = like(values, x)
+    return found
 
 
 def edge(position: NDArray[Any], size: int) -> NDArray[Any]:
@@ -42,15 +75,18 @@ def _along(x: Array, index: NDArray[Any], weight: NDArray[Any], axis: int) -> Ar
     column = (-1,) if axis == -1 else (-1, 1)
     total = None
     for t in range(index.shape[1]):
-        taken = xp.take(x, like(np.ascontiguousarray(index[:, t]), x), axis=axis)
-        term = taken * xp.reshape(like(weight[:, t].astype(np.float32), x), column)
-        total = term if total is None else total + term
+        taken = xp.take(x, constant(np.ascontiguousarray(index[:, t]), x), axis=axis)
+        taken *= xp.reshape(constant(weight[:, t].astype(np.float32), x), column)
+        if total is None:
+            total = taken
+        else:
+            total += taken
     return total
 
 
 def _padded(x: Array, by: int, axis: int, border: Border) -> Array:
     index = border(np.arange(-by, x.shape[axis] + by), x.shape[axis])
-    return namespace(x).take(x, like(index, x), axis=axis) if by else x
+    return namespace(x).take(x, constant(index, x), axis=axis) if by else x
 
 
 def _symmetric(x: Array, half: NDArray[Any], axis: int, border: Border) -> Array:
@@ -59,7 +95,8 @@ def _symmetric(x: Array, half: NDArray[Any], axis: int, border: Border) -> Array
     total = x * float(half[0])
     for k in range(1, radius + 1):
         pair = _cut(padded, radius - k, size, axis) + _cut(padded, radius + k, size, axis)
-        total = total + pair * float(half[k])
+        pair *= float(half[k])
+        total += pair
     return total
 
 
@@ -80,16 +117,17 @@ def disk(x: Array, radius: float, border: Border) -> Array:
     padded = _padded(_padded(x, reach, -1, border), reach, -2, border)
     widths = [int(math.sqrt(radius**2 - dy**2)) for dy in range(reach + 1)]
     boxes = _cut(padded, reach, width, -1)
-    total: Array = None
+    total = namespace(x).zeros_like(x)
     for half in range(reach + 1):
         if half:
-            boxes = boxes + _cut(padded, reach - half, width, -1) + _cut(padded, reach + half, width, -1)
+            boxes = boxes + _cut(padded, reach - half, width, -1)
+            boxes += _cut(padded, reach + half, width, -1)
         for dy in (d for d, w in enumerate(widths) if w == half):
             for row in {reach - dy, reach + dy}:
-                part = _cut(boxes, row, height, -2)
-                total = part if total is None else total + part
+                total += _cut(boxes, row, height, -2)
     pixels = sum((2 * w + 1) * (2 if dy else 1) for dy, w in enumerate(widths))
-    return total * (1 / pixels)
+    total *= 1 / pixels
+    return total
 
 
 def _linear(size: int, position: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -137,15 +175,18 @@ def mean(x: Array) -> Array:
     return x * (1 / pixels)
 
 
-def pick(x: Array, rows: Array, columns: Array) -> Array:
-    """Pixel ``x[n, c, rows[n], columns[n]]``; the indices broadcast to N×H×W."""
+def pick(x: Array, index: Array) -> Array:
+    """Pixel number ``index[n]`` (row · width + column, N×H×W) of each channel of image n."""
     xp = namespace(x)
     n, channels, height, width = x.shape
-    # NumPy indexes with machine integers and would convert.
-    whole = xp.int64 if is_numpy(x) else xp.int32
-    plane = xp.reshape(xp.arange(n * channels, dtype=whole, device=device(x)), (n, channels, 1, 1)) * (height * width)
-    index = (xp.astype(rows, whole, copy=False) * width + xp.astype(columns, whole, copy=False))[:, None, :, :] + plane
-    return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(index, (-1,)), axis=0), x.shape)
+    if is_numpy(x):
+        # One index for all channels: NumPy's look-up costs less than the arithmetic for an index of each channel.
+        planes, wanted = x.reshape(n, channels, -1), index.astype(np.int64, copy=False).reshape(n, -1)
+        taken = [np.take(plane, rows, axis=1, mode="clip") for plane, rows in zip(planes, wanted, strict=True)]
+        return np.stack(taken).reshape(x.shape)
+    plane = xp.reshape(xp.arange(n * channels, dtype=xp.int32, device=device(x)), (n, channels, 1, 1))
+    flat = xp.astype(index, xp.int32, copy=False)[:, None, :, :] + plane * (height * width)
+    return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0), x.shape)
 
 
 def bilinear(x: Array, rows: Array, columns: Array) -> Array:
@@ -153,24 +194,61 @@ def bilinear(x: Array, rows: Array, columns: Array) -> Array:
     xp = namespace(x)
     corners = []
     for position, size in ((rows, x.shape[-2]), (columns, x.shape[-1])):
-        folded = xp.clip((size - 1) - xp.abs((size - 1) - xp.abs(position)), min=0.0)
-        low = xp.clip(xp.floor(folded), max=float(size - 2))
-        corners.append((xp.astype(low, xp.int32), (folded - low)[:, None, :, :]))
+        folded = ((size - 1) - abs((size - 1) - abs(position))).clip(0.0, None)
+        low = xp.floor(folded).clip(None, float(size - 2))
+        folded -= low
+        corners.append((xp.astype(low, xp.int32), folded[:, None, :, :]))
     (top, down), (left, right) = corners
-    upper = pick(x, top, left) * (1.0 - right) + pick(x, top, left + 1) * right
-    lower = pick(x, top + 1, left) * (1.0 - right) + pick(x, top + 1, left + 1) * right
-    return upper * (1.0 - down) + lower * down
+    width = x.shape[-1]
+    index = top * width + left
+    over, across = 1.0 - down, 1.0 - right
+
+    def line(first: Array) -> Array:
+        value, after = pick(x, first), pick(x, first + 1)
+        value *= across
+        after *= right
+        value += after
+        return value
+
+    upper, lower = line(index), line(index + width)
+    upper *= over
+    lower *= down
+    upper += lower
+    return upper
 
 
 def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
     """Half-Gaussian trail of 2·radius + 1 pixels in a direction of each image's own (radians); edges repeat."""
-    height, width = x.shape[-2:]
     weights = np.exp(-0.5 * (np.arange(2 * round(radius) + 1) / sigma) ** 2)
     weights = weights[weights > 1e-4 * weights.sum()]
     weights /= weights.sum()
+    steps = np.arange(len(weights))[:, None]
+    down, right = (np.ceil(steps * f(angle) - 0.5).astype(np.int64) for f in (np.sin, np.cos))
     total = x * float(weights[0])
-    for step in range(1, len(weights)):
-        down, right = (np.ceil(step * f(angle) - 0.5).astype(np.int64)[:, None] for f in (np.sin, np.cos))
-        rows, columns = edge(np.arange(height) + down, height), edge(np.arange(width) + right, width)
-        total = total + pick(x, like(rows[:, :, None], x), like(columns[:, None, :], x)) * float(weights[step])
-    return total
+    if is_numpy(x):
+        for image, result, rows, columns in zip(x, total, down.T, right.T, strict=True):
+            _add_trail(image, result, rows, columns, weights)
+        return total
+    xp = namespace(x)
+    height, width = x.shape[-2:]
+    grid = [constant(np.arange(size), x) for size in (height, width)]
+    offsets = [like(np.ascontiguousarray(offset[:, :, None]), x) for offset in (down, right)]
+    for k in range(1, len(weights)):
+        rows, columns = ((g + o[k]).clip(0, len(g) - 1) for g, o in zip(grid, offsets, strict=True))
+        part = pick(x, rows[:, :, None] * width + columns[:, None, :])
+        part *= float(weights[k])
+        total += part
+    return xp.astype(total, x.dtype, copy=False)
+
+
+def _add_trail(
+    image: NDArray[Any], total: NDArray[Any], down: NDArray[Any], right: NDArray[Any], weights: NDArray[Any]
+) -> None:
+    """Add the moved copies of one image: slices of a padded copy, which cost less than looking pixels up."""
+    height, width = image.shape[-2:]
+    above, left = (int(np.abs(offset).max()) for offset in (down, right))
+    padded = _padded(_padded(image, left, -1, edge), above, -2, edge)
+    part = np.empty_like(image)
+    for row, column, weight in zip(down[1:] + above, right[1:] + left, weights[1:], strict=True):
+        np.multiply(padded[:, row : row + height, column : column + width], float(weight), out=part)
+        total += part

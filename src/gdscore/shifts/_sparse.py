@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from gdscore.errors import GdscoreError
-from gdscore.shifts._context import Context, Families, chosen, pairs_to_swap, signs
-from gdscore.shifts._rows import Numbers, RowDraws
-from gdscore.shifts._statistics import sampled_rows
+from gdscore.shifts._cells import sampled_rows
+from gdscore.shifts._rows import Context, Families, Numbers, RowDraws, chosen, pairs_to_swap, signs
 
 __all__ = ["SPARSE", "SparseReference", "shift_sparse"]
 

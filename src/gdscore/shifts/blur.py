@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdscore._arrays import Array, like, namespace
+from gdscore._arrays import Array
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
+from gdscore.shifts._corruption import Draws, corruption
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 
@@ -35,14 +34,13 @@ def glass_blur(x: Array, draws: Draws, sigma: float, reach: float, rounds: float
     height, width = x.shape[-2:]
     reach = round(reach)
     x = resample.gaussian(x, sigma, resample.edge)
-    xp = namespace(x)
-    grid = [like(np.arange(size, dtype=np.int32), x) for size in (height, width)]
+    grid = [resample.constant(np.arange(size, dtype=np.int32), x) for size in (height, width)]
     for turn in range(round(rounds)):
         bits = draws.bits(turn, (height, width))
-        steps = [((bits >> shift) & 0x7FFF) * (2 * reach) // 0x8000 - reach for shift in (0, 16)]
-        rows = xp.clip(steps[0] + grid[0][:, None], min=0, max=height - 1)
-        columns = xp.clip(steps[1] + grid[1][None, :], min=0, max=width - 1)
-        x = resample.pick(x, rows, columns)
+        steps = [(((bits >> shift) & 0x7FFF) * (2 * reach) >> 15) - reach for shift in (0, 16)]
+        rows = (steps[0] + grid[0][:, None]).clip(0, height - 1)
+        columns = (steps[1] + grid[1][None, :]).clip(0, width - 1)
+        x = resample.pick(x, rows * width + columns)
     return resample.gaussian(x, sigma, resample.edge)
 
 
@@ -67,10 +65,11 @@ def zoom_blur(x: Array, draws: Draws, most: float, steps: float) -> Array:
 
     Enlarged about the exact centre; the original rounds its crops to whole pixels.
     """
-    total = x
-    for factor in np.linspace(1, 1 + most, round(steps)):
-        total = total + resample.zoom(x, float(factor))
-    return total * (1 / (round(steps) + 1))
+    total = x + x
+    for factor in np.linspace(1, 1 + most, round(steps))[1:]:
+        total += resample.zoom(x, float(factor))
+    total *= 1 / (round(steps) + 1)
+    return total
 
 
 @corruption(

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import io
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, like, namespace, to_numpy
+from gdscore._arrays import Array, is_numpy, like, namespace, to_numpy
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
-from gdscore.shifts._textures import smooth_field
+from gdscore.shifts._corruption import Draws, cores, corruption
 
-__all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate"]
+__all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate", "smooth_field"]
 
 _MISPRINT = 244 / 224
 """ImageNet-C scales its elastic parameters by 244 instead of 224 pixels."""
+
+_JPEG_PIECE = 16
+"""Images that a thread takes at once."""
+
+
+def smooth_field(draws: Draws, layer: int, x: Array, sigma: float, strength: float) -> Array:
+    """Uniform noise in ±1, blurred by ``sigma`` pixels, times ``strength``: N×H×W.
+
+    Wide blurs are made on a coarser grid, whose noise has the deviation that the mean over its cells would have.
+    """
+    height, width = x.shape[-2:]
+    spacing = max(1, int(sigma / 3))
+    shape = (math.ceil((height - 1) / spacing) + 1, math.ceil((width - 1) / spacing) + 1)
+    if spacing == 1:
+        noise = draws.uniform(layer, shape) * 2.0 - 1.0
+    else:
+        noise = draws.normal(layer, shape) * (math.sqrt(1 / 3) / spacing)
+    blurred = resample.gaussian(noise * strength, sigma / spacing, resample.mirror) if sigma else noise * strength
+    return blurred if spacing == 1 else resample.upsample(blurred, spacing, height, width)
 
 
 @corruption(
@@ -57,10 +75,12 @@ def elastic_transform(x: Array, draws: Draws, strength: float, sigma: float, aff
     corners = np.array([middle + arm, middle + np.array([arm, -arm]), middle - arm], dtype=np.float64)
     moved = corners + (2 * draws.per_image(0, 6).reshape(n, 3, 2) - 1) * affine * size
     maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], moved)
-    rows = like(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
+    rows = resample.constant(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
         draws, 1, x, sigma * size, strength * size
     )
-    columns = like(np.arange(width, dtype=np.float32), x) + smooth_field(draws, 2, x, sigma * size, strength * size)
+    columns = resample.constant(np.arange(width, dtype=np.float32), x) + smooth_field(
+        draws, 2, x, sigma * size, strength * size
+    )
     m = like(maps.astype(np.float32)[..., None, None], x)
     positions = (rows * m[:, 0, k] + columns * m[:, 1, k] + m[:, 2, k] for k in (0, 1))
     return resample.bilinear(x, *positions)
@@ -83,11 +103,14 @@ def pixelate(x: Array, draws: Draws, share: float) -> Array:
 def jpeg_compression(x: Array, draws: Draws, quality: float) -> Array:
     """Encode as JPEG of this ``quality`` and decode, by Pillow on the host."""
     xp = namespace(x)
-    whole = to_numpy(xp.astype(xp.floor(x * 255.0 + 0.5), xp.uint8)).transpose(0, 2, 3, 1)
-    out = np.empty(whole.shape, dtype=np.uint8)
-    pieces = [slice(i, i + 64) for i in range(0, len(whole), 64)]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda piece: _through_jpeg(whole[piece], out[piece], round(quality)), pieces))
+    pixels = to_numpy(xp.astype(xp.floor(x * 255.0 + 0.5), xp.uint8)).transpose(0, 2, 3, 1)
+    out = np.empty(pixels.shape, dtype=np.uint8)
+    if is_numpy(x):
+        _through_jpeg(pixels, out, round(quality))
+    else:
+        pieces = [slice(i, i + _JPEG_PIECE) for i in range(0, len(pixels), _JPEG_PIECE)]
+        with ThreadPoolExecutor(cores()) as pool:
+            list(pool.map(lambda piece: _through_jpeg(pixels[piece], out[piece], round(quality)), pieces))
     return xp.astype(like(np.ascontiguousarray(out.transpose(0, 3, 1, 2)), x), xp.float32) * (1 / 255)
 
 
@@ -118,6 +141,6 @@ def saturate(x: Array, draws: Draws, factor: float, offset: float) -> Array:
     spread = value - least
     grey = spread == 0
     old = xp.where(grey, xp.ones_like(value), spread) / xp.where(value == 0, xp.ones_like(value), value)
-    new = xp.clip(xp.where(grey, xp.zeros_like(old), old) * factor + offset, max=1.0)
-    red = like(np.array([0, 1, 1], dtype=np.float32).reshape(1, 3, 1, 1), x)
+    new = (xp.where(grey, xp.zeros_like(old), old) * factor + offset).clip(None, 1.0)
+    red = resample.constant(np.array([0, 1, 1], dtype=np.float32).reshape(1, 3, 1, 1), x)
     return value - xp.where(grey, value * red * new, (value - x) * (new / old))

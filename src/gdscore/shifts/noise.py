@@ -7,8 +7,7 @@ Parameters of severities 1–5 are those of CIFAR-10-C (32 px) and ImageNet-C (2
 from __future__ import annotations
 
 from gdscore._arrays import Array, namespace
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
+from gdscore.shifts._corruption import Draws, corruption
 
 __all__ = ["gaussian_noise", "impulse_noise", "shot_noise", "speckle_noise"]
 

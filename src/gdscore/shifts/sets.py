@@ -16,9 +16,17 @@ from gdscore._options import integer
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
-from gdscore.shifts._inputs import length, taken
 
-__all__ = ["ShiftedSet", "as_predictor", "checked_shifts", "named_families", "predicted", "shifted_sets"]
+__all__ = [
+    "ShiftedSet",
+    "apply_shift",
+    "as_predictor",
+    "checked_shifts",
+    "named_families",
+    "parts_of",
+    "predicted",
+    "shifted_sets",
+]
 
 
 @dataclass(frozen=True)
@@ -105,12 +113,12 @@ def shifted_sets(
     listed = list(shifts)
     families = named_families(listed)
     labels = np.asarray(labels)
-    count = length(inputs)
+    count = _length(inputs)
     with progress_bar(len(listed) * count, progress) as advance:
         for shift, family in zip(listed, families, strict=True):
             if getattr(shift, "selects_rows", False):
                 rows = np.asarray(shift.rows(inputs))  # type: ignore[attr-defined]
-                found = predicted(predict, taken(inputs, rows), labels[rows], None, batch_size)
+                found = predicted(predict, _taken(inputs, rows), labels[rows], None, batch_size)
             else:
                 rows = np.arange(count)
                 found = predicted(predict, inputs, labels, shift, batch_size)
@@ -121,17 +129,22 @@ def shifted_sets(
 def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: Any, shift: Any, size: int) -> Outputs:
     """Labelled outputs of the inputs, shifted where a shift is given, computed in batches."""
     parts = []
-    for start in range(0, length(inputs), size):
-        batch = taken(inputs, slice(start, start + size))
+    for start in range(0, _length(inputs), size):
+        batch = _taken(inputs, slice(start, start + size))
         if shift is not None:
-            # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
-            batch = shift(batch, start=start) if _takes_start(shift) else shift(batch)
+            batch = apply_shift(shift, batch, start)
         found = predict(batch)
         if not isinstance(found, Outputs):
             raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(found).__name__}")
         given = {name: array for name, array in found.arrays.items() if name != "labels"}
         parts.append(Outputs(**given, labels=labels[start : start + size]))
     return Outputs.concatenate(parts)
+
+
+def apply_shift(shift: Any, batch: Any, start: int) -> Any:
+    """Shifted batch, whose first row is row ``start`` of its set."""
+    # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
+    return shift(batch, start=start) if _takes_start(shift) else shift(batch)
 
 
 def named_families(shifts: Sequence[Any]) -> list[str]:
@@ -165,9 +178,9 @@ def checked_shifts(shifts: Iterable[Any]) -> list[Callable[[Any], Any]]:
 def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any], Outputs], NDArray[Any]]:
     """A function from inputs to `Outputs`, and the labels as numbers of classes."""
     found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
-    if found.ndim != 1 or len(found) != length(inputs) or not len(found):
+    if found.ndim != 1 or len(found) != _length(inputs) or not len(found):
         raise GdscoreError(
-            f"Expected one label for each of {length(inputs)} inputs, but got an array of shape {found.shape}"
+            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {found.shape}"
         )
     if hasattr(predict, "predict_proba") or hasattr(predict, "decision_function"):
         from gdscore.sklearn import label_positions, sklearn_outputs
@@ -184,3 +197,30 @@ def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any]
         return Outputs(probabilities=result) if arrays.is_array(result) else result
 
     return function, found
+
+
+def parts_of(family: str) -> frozenset[str]:
+    """Families that a family is made of.
+
+    Examples
+    --------
+    >>> sorted(parts_of("fog+gaussian_blur"))
+    ['fog', 'gaussian_blur']
+    """
+    return frozenset(part for part in family.split("+") if part) or frozenset({family})
+
+
+def _length(inputs: Any) -> int:
+    """Number of rows."""
+    if hasattr(inputs, "shape"):
+        return int(inputs.shape[0])
+    return len(inputs)
+
+
+def _taken(inputs: Any, rows: slice | NDArray[Any]) -> Any:
+    """Rows by slice or index array, as the same kind of inputs."""
+    if hasattr(inputs, "iloc"):
+        return inputs.iloc[rows]
+    if isinstance(inputs, (list, tuple)) and not isinstance(rows, slice):
+        return [inputs[i] for i in rows]
+    return inputs[rows]

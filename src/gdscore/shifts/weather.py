@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,9 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, like, namespace
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._random import Draws
-from gdscore.shifts._registry import corruption
-from gdscore.shifts._textures import fractal
+from gdscore.shifts._corruption import Draws, corruption
 
-__all__ = ["brightness", "fog", "frost", "snow", "spatter"]
+__all__ = ["brightness", "fog", "fractal", "frost", "snow", "spatter"]
 
 _LUMINANCE = (0.299, 0.587, 0.114)
 
@@ -22,7 +22,23 @@ _LUMINANCE = (0.299, 0.587, 0.114)
 def _colour(rgb: tuple[float, float, float], x: Array) -> Array:
     """Colour as 1×C×1×1: its luminance where the images have one channel."""
     values: NDArray[Any] = np.array(rgb if x.shape[1] == 3 else [np.dot(rgb, _LUMINANCE)], dtype=np.float32)
-    return like(values.reshape(1, -1, 1, 1), x)
+    return resample.constant(values.reshape(1, -1, 1, 1), x)
+
+
+def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
+    """Cloudy field N×1×H×W from 0 to 1 in each image: noise on ever finer grids, each ``decay``² times fainter."""
+    xp = namespace(x)
+    height, width = x.shape[-2:]
+    spacing = 1 << (max(height, width) - 1).bit_length() - 1
+    total, octave = None, 0
+    while spacing >= 1:
+        shape = (math.ceil((height - 1) / spacing) + 1, math.ceil((width - 1) / spacing) + 1)
+        noise = (draws.uniform(layer + octave, shape) * 2.0 - 1.0) * decay ** (-2 * octave)
+        noise = noise if spacing == 1 else resample.upsample(noise, spacing, height, width)
+        total = noise if total is None else total + noise
+        spacing, octave = spacing // 2, octave + 1
+    low, high = (f(total, axis=(1, 2), keepdims=True) for f in (xp.min, xp.max))
+    return ((total - low) / (high - low))[:, None, :, :]
 
 
 @corruption(
@@ -66,7 +82,7 @@ def snow(
     height, width = x.shape[-2:]
     shape = (1, math.ceil(height / flake) + 1, math.ceil(width / flake) + 1)
     layer = resample.upsample(draws.normal(0, shape) * scale + mean, flake, height, width)
-    layer = xp.clip(xp.where(layer < least, xp.zeros_like(layer), layer), min=0.0, max=1.0)
+    layer = xp.where(layer < least, xp.zeros_like(layer), layer).clip(0.0, 1.0)
     layer = resample.motion(layer, (draws.per_image(1)[:, 0] + 0.5) * (-np.pi / 2), radius, sigma)
     grey = x if x.shape[1] == 1 else sum(x[:, c : c + 1] * w for c, w in enumerate(_LUMINANCE))
     x = x * keep + xp.maximum(x, grey * 1.5 + 0.5) * (1 - keep)
@@ -80,25 +96,64 @@ def snow(
 def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
     """A share ``keep`` of the image behind a share ``ice`` of frost on the pane.
 
-    The original crops photographs of frosted windows; here the frost is generated: needles along three directions 60°
-    apart, of each image's own, grow where a cloudy field is dense, on a bluish film.
+    As in the original every image gets a random piece of one of a few frosted panes, here also mirrored at random. The
+    original's panes are photographs; here they are generated, once for each image size.
     """
+    n, _, height, width = x.shape
+    panes = resample.constant(_panes(height, width), x, "panes", height, width)
+    of_image = draws.per_image(0, 5)
+    which = (of_image[:, 0] * panes.shape[0]).astype(np.int64)
+    places = []
+    for axis, size in ((1, height), (2, width)):
+        first = (of_image[:, axis] * (panes.shape[axis] - size + 1)).astype(np.int64)
+        along = np.arange(size)
+        places.append(first[:, None] + np.where(of_image[:, axis + 2, None] < 0.5, along, size - 1 - along))
+    places[0] = (places[0] + which[:, None] * panes.shape[1]) * panes.shape[2]
+    rows, columns = (like(place, x) for place in places)
     xp = namespace(x)
-    height, width = x.shape[-2:]
+    index = xp.reshape(rows[:, :, None] + columns[:, None, :], (-1,))
+    texture = xp.reshape(xp.take(xp.reshape(panes, (-1,)), index, axis=0), (n, 1, height, width))
+    frosted = texture * _colour((0.82, 0.92, 1.0), x)
+    frosted *= ice
+    frosted += x * keep
+    return frosted
+
+
+_PANES, _PANE_SIZE = 6, 1.5
+"""Frosted panes for images of one size, and their size in images."""
+
+_PANES_LOCK = threading.Lock()
+
+
+def _panes(height: int, width: int) -> NDArray[np.float32]:
+    # Threads that need the same panes wait for the one that makes them.
+    with _PANES_LOCK:
+        return _made_panes(height, width)
+
+
+@lru_cache(maxsize=4)
+def _made_panes(height: int, width: int) -> NDArray[np.float32]:
+    """Frost in [0, 1] on panes larger than the images: needles in three directions 60° apart, on a film of ice.
+
+    The directions are each pane's own, and needles grow where a cloudy field is dense.
+    """
     unit = (height * width) ** 0.5 / 32
-    cover = fractal(draws, 16, x, 1.6)
+    tall, wide = math.ceil(_PANE_SIZE * height), math.ceil(_PANE_SIZE * width)
+    panes = np.empty((_PANES, 1, tall, wide), dtype=np.float32)
+    draws = Draws(panes, "frost", 0, 0)
+    cover = fractal(draws, 16, panes, 1.6)
     spacing = max(1.5, 0.6 * unit)
-    shape = (1, math.ceil(height / spacing) + 1, math.ceil(width / spacing) + 1)
+    shape = (1, math.ceil(tall / spacing) + 1, math.ceil(wide / spacing) + 1)
     turn = draws.per_image(8)[:, 0]
-    needles = xp.zeros_like(cover)
+    needles = np.zeros_like(cover)
     for k in range(3):
-        seeds = resample.upsample(draws.normal(k, shape), spacing, height, width)
-        seeds = xp.clip(seeds + cover * 2.0 - 1.7, min=0.0)
+        seeds = resample.upsample(draws.normal(k, shape), spacing, tall, wide)
+        seeds = (seeds + cover * 2.0 - 1.7).clip(0.0, None)
         for side in (0.0, 1.0):
             trail = resample.motion(seeds, (turn + k / 3 + side) * np.pi, 4 * unit, 2.2 * unit)
-            needles = xp.maximum(needles, trail)
-    texture = xp.clip(cover * 0.45 + needles * 1.1, max=1.0)
-    return x * keep + texture * _colour((0.82, 0.92, 1.0), x) * ice
+            np.maximum(needles, trail, out=needles)
+    made: NDArray[np.float32] = (cover * 0.45 + needles * 1.1).clip(None, 1.0)[:, 0]
+    return made
 
 
 @corruption(
@@ -123,7 +178,7 @@ def brightness(x: Array, draws: Draws, more: float) -> Array:
     """Add ``more`` to the value V of HSV, at most 1: hue and saturation stay."""
     xp = namespace(x)
     value = xp.max(x, axis=1, keepdims=True)
-    brighter = xp.clip(value + more, max=1.0)
+    brighter = (value + more).clip(None, 1.0)
     black = value == 0
     return xp.where(black, brighter, x * (brighter / xp.where(black, xp.ones_like(value), value)))
 
@@ -158,5 +213,5 @@ def spatter(
         return x * (1.0 - cover) + _colour((63 / 255, 42 / 255, 20 / 255), x) * cover
     soft = resample.gaussian(xp.astype(drops, xp.float32), max(0.5, sigma / 2), resample.edge)
     relief = soft - xp.roll(soft, (1, 1), axis=(-2, -1))
-    light = xp.where(drops, xp.clip(0.5 + relief, min=0.0, max=1.0), xp.zeros_like(soft)) * soft
+    light = xp.where(drops, (0.5 + relief).clip(0.0, 1.0), xp.zeros_like(soft)) * soft
     return x + light * strength * _colour((175 / 255, 238 / 255, 238 / 255), x)

@@ -1,5 +1,6 @@
-"""Random numbers that belong to an image: the same in every array library, on every device and in every batching.
+"""What a corruption of images is written with: its registration under a name with parameters, and random numbers.
 
+Random numbers belong to an image: they are the same in every array library, on every device and in every batching.
 A draw is a hash of the seed, the family, the layer (which of a family's random fields), the position of the image in
 its set and the position in the field. Every step up to the returned number is an integer operation, a table look-up or
 one rounded float32 addition or product, so that even thresholds on these numbers fall alike everywhere::
@@ -10,17 +11,70 @@ one rounded float32 addition or product, so that even thresholds on these number
 
 from __future__ import annotations
 
+import math
+import os
 import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, like, namespace
+from gdscore._arrays import Array, is_numpy, like, namespace
 from gdscore._hashing import fmix32, logical_shift
+from gdscore.shifts._resample import constant
 
-__all__ = ["Draws"]
+__all__ = ["FAMILIES", "SEVERITIES", "Draws", "Family", "cores", "corruption"]
+
+SEVERITIES = 8
+"""Five of the benchmark and three beyond it."""
+
+Levels: TypeAlias = Sequence[float] | Sequence[tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One corruption: ``apply(images, draws, *parameters)`` on float32 images N×C×H×W in [0, 1]."""
+
+    name: str
+    apply: Callable[..., Array]
+    px32: tuple[tuple[float, ...], ...]
+    px224: tuple[tuple[float, ...], ...]
+
+    @property
+    def group(self) -> str:
+        """Name of the file it stands in: noise, blur, weather or digital."""
+        return self.apply.__module__.rpartition(".")[2]
+
+    def parameters(self, severity: int, height: int, width: int) -> tuple[float, ...]:
+        """Parameters for an image size: those of 32 px up to there, of 224 px from there, and a power law between.
+
+        A parameter that is 0 at one of the two sizes changes linearly in the logarithm of the size instead.
+        """
+        share = min(max(math.log(math.sqrt(height * width) / 32) / math.log(224 / 32), 0.0), 1.0)
+        small, large = self.px32[severity - 1], self.px224[severity - 1]
+        return tuple(
+            a if a == b else a * (b / a) ** share if a > 0 and b > 0 else a + (b - a) * share
+            for a, b in zip(small, large, strict=True)
+        )
+
+
+FAMILIES: dict[str, Family] = {}
+
+
+def corruption(*, px32: Levels, px224: Levels) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Register a function under its own name, with its parameters at severities 1 … 8 for 32 px and 224 px images."""
+
+    def decorate(function: Callable[..., Array]) -> Callable[..., Array]:
+        tables = [tuple(p if isinstance(p, tuple) else (p,) for p in levels) for levels in (px32, px224)]
+        FAMILIES[function.__name__] = Family(function.__name__, function, *tables)
+        return function
+
+    return decorate
+
 
 _CELLS = 4096
 _CELL_BITS = 12
@@ -47,6 +101,11 @@ def _normal_table() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     end = 2 * NormalDist().pdf(inner[0]) * _CELLS + inner[0]
     knots = np.array([-end, *inner, end])
     return knots[:-1].astype(np.float32), np.diff(knots).astype(np.float32)
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Draws:
@@ -76,7 +135,9 @@ class Draws:
 
     def bits(self, layer: int, shape: tuple[int, ...]) -> Array:
         """Field of uniform int32 words, N × ``shape``."""
-        keys, positions = like(self._keys(layer), self._like), like(_positions(int(np.prod(shape))), self._like)
+        count = int(np.prod(shape))
+        keys = like(self._keys(layer), self._like)
+        positions = constant(_positions(count), self._like, "positions", count)
         words = fmix32(keys[:, None] ^ positions[None, :])
         return namespace(words).reshape(words, (keys.shape[0], *shape))
 
@@ -96,21 +157,13 @@ class Draws:
         xp = namespace(rate)
         bits = self.bits(layer, tuple(rate.shape[1:]))
         u = _unit(logical_shift(bits, 8), 24)
-        small = xp.clip(rate, max=_EXACT_RATE)
-        # exp(−rate) from sums and products alone: libraries round their own exp differently, and a count would jump.
-        term = 1.0 - small * (1 / 16) * (1.0 - small * (1 / 32) * (1.0 - small * (1 / 48) * (1.0 - small * (1 / 64))))
-        for _ in range(4):
-            term = term * term
-        cumulative, counts = term, xp.astype(u >= term, xp.float32)
-        for k in range(1, min(_MOST_COUNTS, int(8 + 4 * most))):
-            term = term * small * (1 / k)
-            cumulative = cumulative + term
-            counts = counts + xp.astype(u >= cumulative, xp.float32)
+        terms = min(_MOST_COUNTS, int(8 + 4 * most))
         if most <= _EXACT_RATE:
-            return counts
-        z, root = self._quantiles(bits), xp.sqrt(xp.clip(rate, min=_EXACT_RATE))
+            return _poisson_counts(u, rate, terms)
+        z, root = self._quantiles(bits), xp.sqrt(rate.clip(_EXACT_RATE, None))
         expansion = rate + root * z + (z * z - 1.0) * (1 / 6) + (z - z * z * z) * (1 / 72) / root
-        return xp.where(rate <= _EXACT_RATE, counts, xp.clip(xp.floor(expansion + 0.5), min=0.0))
+        large = xp.floor(expansion + 0.5).clip(0.0, None)
+        return xp.where(rate <= _EXACT_RATE, _poisson_counts(u, rate.clip(None, _EXACT_RATE), terms), large)
 
     def per_image(self, layer: int, count: int = 1) -> NDArray[np.float64]:
         """N × ``count`` uniform numbers in [0, 1) on the host."""
@@ -120,13 +173,37 @@ class Draws:
 
     def _quantiles(self, bits: Array) -> Array:
         xp = namespace(bits)
-        left, rise = (like(t, self._like) for t in _normal_table())
+        left, rise = (constant(t, self._like, "normal", i) for i, t in enumerate(_normal_table()))
         cell = xp.reshape(logical_shift(bits, 32 - _CELL_BITS), (-1,))
         within = _unit(bits & ((1 << (32 - _CELL_BITS)) - 1), 32 - _CELL_BITS)
-        picked = [xp.reshape(xp.take(t, cell, axis=0), bits.shape) for t in (left, rise)]
-        return picked[0] + within * picked[1]
+        base, slope = (xp.reshape(xp.take(t, cell, axis=0), bits.shape) for t in (left, rise))
+        slope *= within
+        slope += base
+        return slope
 
 
 def _unit(words: Array, bits: int) -> Array:
     xp = namespace(words)
-    return xp.astype(words, xp.float32) * 2.0**-bits
+    unit = xp.astype(words, xp.float32)
+    unit *= 2.0**-bits
+    return unit
+
+
+def _poisson_counts(u: Array, rate: Array, terms: int) -> Array:
+    """Poisson numbers by inversion of the distribution function at ``u``, for rates up to 4."""
+    xp = namespace(rate)
+    # exp(−rate) from sums and products alone: libraries round their own exp differently, and a count would jump.
+    term = 1.0 - rate * (1 / 16) * (1.0 - rate * (1 / 32) * (1.0 - rate * (1 / 48) * (1.0 - rate * (1 / 64))))
+    for _ in range(4):
+        term = term * term
+    cumulative, counts = term + 0.0, xp.astype(u >= term, xp.float32)
+    for k in range(1, terms):
+        term *= rate
+        term *= 1 / k
+        cumulative += term
+        reached = u >= cumulative
+        # An accelerator would have to be waited for to know this.
+        if is_numpy(rate) and not reached.any():
+            break
+        counts += reached
+    return counts

@@ -1,0 +1,231 @@
+"""Labelled inputs of a loader, read as often as there are shifts.
+
+Requirements met here:
+
+- batches have one size and the same values, bit for bit, whatever the loader's batch size and however inputs are kept;
+- inputs are kept as the loader gives them, and images of 8 bits a value as such: a quarter of float32;
+- inputs that exceed `MEMORY_SHARE` of the free memory are not kept: the loader is iterated again for each pass;
+- on an accelerator the inputs are copied there once where they fit, otherwise from pinned memory without waiting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gdscore.errors import GdscoreError
+from gdscore.models._batches import check_loader, describe, integer_labels, split_batch
+from gdscore.models._state import RandomStream
+
+__all__ = ["MEMORY_SHARE", "ImageForm", "LabelledInputs", "TensorForm"]
+
+MEMORY_SHARE = 0.25
+"""Share of the free memory, of the host and of an accelerator, that kept inputs may take."""
+
+
+class TensorForm:
+    """Inputs of any shape and type, given to shifts as the loader gives them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def encode(self, x: Any, number: int) -> Tensor:
+        """What is kept of batch ``number``."""
+        if not isinstance(x, Tensor) or not x.ndim:
+            raise GdscoreError(
+                f"Expected tensors of inputs from `val_loader`, but batch {number} is {describe(x)}; for other inputs "
+                "use AccuracyEstimator.fit_predictor with shifts of your own"
+            )
+        return x.detach()
+
+    def decode(self, kept: Tensor) -> Tensor:
+        """Inputs on the device."""
+        return kept.to(self.device, non_blocking=True)
+
+    def for_model(self, x: Tensor) -> Tensor:
+        """Inputs as the model takes them."""
+        return x
+
+
+class ImageForm(TensorForm):
+    """Images in [0, 1], of which the loader gives (image − mean) / std."""
+
+    def __init__(self, normalize: Any, device: torch.device) -> None:
+        super().__init__(device)
+        self._mean, self._std = _mean_and_std(normalize)
+        self._normalized = normalize is not None
+        self._here = self._mean.to(device), self._std.to(device)
+        # Looked up on accelerators, which divide by a number as they please.
+        self._table = (torch.arange(256) / 255).to(device)
+
+    def encode(self, x: Any, number: int) -> Tensor:
+        """Images of 8 bits a value where that keeps every value exactly, otherwise as they are."""
+        if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
+            raise GdscoreError(
+                f"Expected float images of shape (m, C, H, W) from `val_loader`, but batch {number} is {describe(x)}; "
+                "for other inputs give `shifts`, callables from inputs to inputs"
+            )
+        for name, part in (("mean", self._mean), ("std", self._std)):
+            if len(part) not in (1, x.shape[1]):
+                raise GdscoreError(f"Expected {x.shape[1]} numbers in the {name} of `normalize`, but got {len(part)}")
+        x = x.detach()
+        mean, std = self._mean.to(x.device), self._std.to(x.device)
+        given = x.to(torch.float32)
+        images = given * std + mean
+        low, high = float(images.min()), float(images.max())
+        if not (low >= -0.02 and high <= 1.02):
+            raise GdscoreError(
+                f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: where the loader "
+                "normalises, pass normalize=(mean, std)"
+            )
+        levels: Tensor = (images * 255).round().clamp(0, 255).to(torch.uint8)
+        back = levels / 255
+        return levels if torch.equal((back - mean) / std if self._normalized else back, given) else x
+
+    def decode(self, kept: Tensor) -> Tensor:
+        """Images in [0, 1] on the device, in float32."""
+        x = kept.to(self.device, non_blocking=True)
+        if x.dtype != torch.uint8:
+            mean, std = self._here
+            x = x.to(torch.float32)
+            return (x * std + mean if self._normalized else x).clamp(0, 1)
+        if x.device.type == "cpu":
+            return x / 255
+        return self._table.index_select(0, x.reshape(-1).to(torch.int32)).view(x.shape)
+
+    def for_model(self, x: Tensor) -> Tensor:
+        """Normalised images."""
+        mean, std = self._here
+        return (x - mean) / std if self._normalized else x
+
+
+class LabelledInputs:
+    """Inputs of all batches of a loader and their labels.
+
+    Parameters
+    ----------
+    loader : iterable of batches (x, y)
+        Iterated once, and again for each pass where the inputs are too large to keep and the loader allows it.
+    form : TensorForm
+        How inputs are kept.
+
+    Attributes
+    ----------
+    labels : Tensor of shape (N,)
+        On the host.
+    kept : bool
+        Whether the inputs are kept, or read anew for each pass.
+    """
+
+    def __init__(self, loader: Iterable[Any], form: TensorForm) -> None:
+        check_loader(loader, "val_loader")
+        self._loader, self._form = loader, form
+        limit = MEMORY_SHARE * _free_memory()
+        parts: list[Tensor] = []
+        labels, size, self.kept = [], 0, True
+        for kept, y in self._read():
+            labels.append(y)
+            size += kept.nbytes
+            # An iterator cannot be read again: what it gives is kept.
+            self.kept = self.kept and (size <= limit or isinstance(loader, Iterator))
+            if self.kept:
+                parts.append(kept)
+            else:
+                parts.clear()
+        if not labels:
+            raise GdscoreError("Expected `val_loader` to yield batches, but it yielded none")
+        self.labels = torch.cat(labels)
+        self._parts = _placed(parts, size, form.device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        """Position of the first row and inputs on the device, ``size`` rows at a time."""
+        start = 0
+        for group in _regrouped(self._parts if self.kept else self._read_again(), size):
+            decoded = [self._form.decode(part) for part in group]
+            x = decoded[0] if len(decoded) == 1 else torch.cat(decoded)
+            yield start, x
+            start += len(x)
+
+    def _read(self) -> Iterator[tuple[Tensor, Tensor]]:
+        # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.
+        random = RandomStream()
+        with random:
+            batches = iter(self._loader)
+        end = object()
+        for number in range(2**62):
+            with random:
+                batch = next(batches, end)
+            if batch is end:
+                return
+            x, y = split_batch(batch)
+            if y is None:
+                raise GdscoreError(
+                    f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels"
+                )
+            kept = self._form.encode(x, number)
+            yield kept, integer_labels(y, len(kept), torch.device("cpu"))
+
+    def _read_again(self) -> Iterator[Tensor]:
+        start = 0
+        for kept, y in self._read():
+            if not torch.equal(self.labels[start : start + len(y)], y):
+                raise GdscoreError(
+                    "Expected `val_loader` to give the same rows in the same order each time, but the labels differ: "
+                    f"its inputs exceed {MEMORY_SHARE:.0%} of the free memory and are read once for each shift. Use a "
+                    "loader without shuffling, or fewer rows"
+                )
+            start += len(y)
+            yield kept
+        if start != len(self.labels):
+            raise GdscoreError(f"Expected `val_loader` to give {len(self.labels)} rows again, but it gave {start}")
+
+
+def _regrouped(parts: Iterable[Tensor], size: int) -> Iterator[list[Tensor]]:
+    group: list[Tensor] = []
+    missing = size
+    for part in parts:
+        begin = 0
+        while begin < len(part):
+            group.append(part[begin : begin + missing])
+            begin += len(group[-1])
+            missing -= len(group[-1])
+            if not missing:
+                yield group
+                group, missing = [], size
+    if group:
+        yield group
+
+
+def _placed(parts: list[Tensor], size: int, device: torch.device) -> list[Tensor]:
+    if device.type != "cuda":
+        return parts
+    if size <= MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]:
+        return [part.to(device) for part in parts]
+    return [part.pin_memory() if part.device.type == "cpu" else part for part in parts]
+
+
+def _free_memory() -> float:
+    """Free memory of the host in bytes, or no limit where the system does not tell it."""
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
+
+
+def _mean_and_std(normalize: Any) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation, shaped to broadcast over images."""
+    try:
+        pair = (0.0, 1.0) if normalize is None else normalize
+        mean, std = (torch.as_tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in pair)
+    except (TypeError, ValueError):
+        raise GdscoreError(f"Expected `normalize` to be a pair (mean, std), but got {normalize!r}") from None
+    if not bool((std > 0).all()):
+        raise GdscoreError("Expected a positive std in `normalize`, but one is not")
+    return mean, std
