@@ -7,7 +7,7 @@ as many classes and features.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,22 @@ from gdscore import _arrays as arrays
 from gdscore._options import choice
 from gdscore._stream import stream
 from gdscore.errors import GdscoreError
-from gdscore.estimator.correctness import SetRows
 from gdscore.estimator.estimate import EstimateWarning
-from gdscore.estimator.evidence import Floats, Profile
+from gdscore.estimator.evidence import Floats, Profile, Rows
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 from gdscore.shifts.sets import ShiftedSet
 
-__all__ = ["Fingerprint", "given_mix", "labelled_reference", "reference_warnings", "set_rows", "target_warnings"]
+__all__ = [
+    "Fingerprint",
+    "given_mix",
+    "labelled_reference",
+    "reference_warnings",
+    "segments",
+    "set_rows",
+    "target_warnings",
+    "with_segments",
+]
 
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
@@ -207,8 +215,10 @@ def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
     return Outputs.concatenate(parts)
 
 
-def set_rows(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]) -> SetRows:
-    """Evidence of a shifted set, or an error where it does not fit the reference."""
+def set_rows(
+    shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]
+) -> tuple[str, Rows, NDArray[Any]]:
+    """Family, evidence and labels of a shifted set, or an error where it does not fit the reference."""
     if not isinstance(shifted, ShiftedSet):
         raise GdscoreError(f"Expected `shifted_sets` to hold `gdscore.ShiftedSet`, but got {type(shifted).__name__}")
     outputs = shifted.outputs
@@ -220,13 +230,13 @@ def set_rows(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray
     own = None
     if shifted.rows is not None:
         rows = np.asarray(shifted.rows)
-        if rows.min() < 0 or rows.max() >= len(labels):
+        if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(labels):
             raise GdscoreError(
                 f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but they go "
                 f"from {rows.min()} to {rows.max()}"
             )
         own = labels[rows]
-    return SetRows(shifted.family, profile.rows(outputs, own), arrays.to_numpy(outputs.labels))
+    return shifted.family, profile.rows(outputs, own), arrays.to_numpy(outputs.labels)
 
 
 def given_mix(class_mix: Any, classes: int) -> Floats | None:
@@ -243,3 +253,35 @@ def given_mix(class_mix: Any, classes: int) -> Floats | None:
             f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got {class_mix!r}"
         )
     return np.asarray(shares / shares.sum())
+
+
+def with_segments(parts: Iterable[Outputs], by: Any) -> Iterator[tuple[Outputs, Any]]:
+    """Parts of a stream with their segments; one more or one fewer of them is an error."""
+    if not isinstance(by, Iterable):
+        raise GdscoreError(f"Expected `by` to name a segment for each row, but got {type(by).__name__}")
+    names, nothing = iter(by), object()
+    for part in parts:
+        own = next(names, nothing)
+        if own is nothing:
+            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended")
+        yield part, own
+    if next(names, nothing) is not nothing:
+        raise GdscoreError("Expected `by` to have segments for the parts of the stream only, but it has more")
+
+
+def segments(names: Any, rows: int) -> Iterator[tuple[Any, NDArray[Any]]]:
+    """Rows of each segment, in the order of their first appearance; a missing name is None."""
+    listed = arrays.to_numpy(names).tolist() if arrays.is_array(names) else names
+    listed = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)) else None
+    if listed is None or len(listed) != rows:
+        came = "one value" if listed is None else f"{len(listed)}"
+        raise GdscoreError(f"Expected `by` to name a segment for each of {rows} rows, but got {came}")
+    index: dict[Any, list[int]] = {}
+    try:
+        for row, name in enumerate(listed):
+            missing = name is None or type(name).__name__ in ("NAType", "NaTType") or name != name
+            index.setdefault(None if missing else name, []).append(row)
+    except (TypeError, ValueError):
+        raise GdscoreError(f"Expected `by` to name segments by strings or numbers, but got {name!r:.80}") from None
+    for name, found in index.items():
+        yield name, np.array(found)

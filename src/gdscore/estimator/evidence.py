@@ -8,7 +8,8 @@ any size, and parts merged in any order, give the same state bit for bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from gdscore.outputs import Outputs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "expit", "log_odds"]
+__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence", "expit", "log_odds"]
 
 Floats = NDArray[np.float64]
 
@@ -65,18 +66,12 @@ class Rows:
         Log-odds of the confidence; log distance to the predicted class, where there are features.
     calibrated : array of shape (m,)
         Log-odds of being right that rows of this confidence have on the reference.
-    others : array of shape (m, K)
-        Probabilities of the other classes, given that the prediction is wrong.
     """
 
     predicted: NDArray[Any]
     confidence: Floats
     evidence: Floats
     calibrated: Floats
-    others: Floats
-
-    def __getitem__(self, rows: Any) -> Rows:
-        return Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
@@ -133,15 +128,16 @@ class Profile:
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
-        parts = [
-            self._chunk(outputs[start : start + CHUNK], None if own is None else own[start : start + CHUNK])
-            for start in range(0, len(outputs), CHUNK)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return Rows(*(np.concatenate([getattr(p, n) for p in parts]) for n in Rows.__dataclass_fields__))
+        parts = [rows for rows, _ in self.chunks(outputs, own)]
+        return Rows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Rows)))
 
-    def _chunk(self, outputs: Outputs, own: NDArray[Any] | None) -> Rows:
+    def chunks(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Iterator[tuple[Rows, Floats]]:
+        """Evidence of a few rows at a time, and the probabilities of their other classes if the prediction is wrong."""
+        for start in range(0, len(outputs), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield self._chunk(outputs[part], None if own is None else own[part])
+
+    def _chunk(self, outputs: Outputs, own: NDArray[Any] | None) -> tuple[Rows, Floats]:
         scaled = outputs.with_temperature(self.temperature)
         with arrays.full_precision(next(iter(outputs.arrays.values()))):
             others = arrays.to_numpy(arrays.wide(scaled.probabilities)).copy()
@@ -159,7 +155,7 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        return Rows(predicted, confidence, found, np.interp(confidence, self.knots, self.levels), others)
+        return Rows(predicted, confidence, found, np.interp(confidence, self.knots, self.levels)), others
 
     def _distance(self, outputs: Outputs, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
@@ -189,6 +185,17 @@ def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[
     if not np.isfinite(total):
         raise GdscoreError("Expected features of ordinary size, but their squares are too large to compute with")
     return centres, max(total / len(x), 1e-300)
+
+
+def bins_of(odds: Floats) -> NDArray[np.int64]:
+    """Number of the bin that each of these log-odds falls into."""
+    return np.clip(np.floor((odds + LIMIT) / WIDTH), 0, len(CENTRES) - 1).astype(np.int64)
+
+
+def by_confidence(confidence: Floats, *columns: Any) -> Floats:
+    """Sums of some columns over the rows of each of 20 bins of confidence."""
+    level = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+    return np.stack([np.bincount(level, weights=_rounded(c), minlength=CONFIDENCE_BINS) for c in columns])
 
 
 class Evidence:
@@ -221,11 +228,11 @@ class Evidence:
         self.others: Floats = np.zeros((len(CENTRES), classes))
         self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
 
-    def add(self, rows: Rows) -> Self:
-        """Take in more rows."""
+    def add(self, rows: Rows, others: Floats) -> Self:
+        """Take in more rows, with the probabilities of their other classes."""
         count = len(rows.predicted)
         classes, bins = self.histogram.shape
-        index = np.clip(np.floor((rows.calibrated + LIMIT) / WIDTH), 0, bins - 1).astype(np.int64)
+        index = bins_of(rows.calibrated)
         self.rows += count
         self.context += rows.evidence.sum(axis=0)
         flat = np.bincount(rows.predicted * bins + index, minlength=classes * bins)
@@ -234,10 +241,8 @@ class Evidence:
         present, where = np.unique(index, return_inverse=True)
         member = np.zeros((len(present), count))
         member[where, np.arange(count)] = 1.0
-        self.others[present] += member @ _rounded(rows.others)
-        level = np.minimum((rows.confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
-        self.confidence[0] += np.bincount(level, minlength=CONFIDENCE_BINS)
-        self.confidence[1] += np.bincount(level, weights=_rounded(rows.confidence), minlength=CONFIDENCE_BINS)
+        self.others[present] += member @ _rounded(others)
+        self.confidence += by_confidence(rows.confidence, np.ones(count), rows.confidence)
         return self
 
     def merge(self, other: Evidence) -> Self:
