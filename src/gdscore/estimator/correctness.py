@@ -63,7 +63,9 @@ class SetSummary:
     def of(cls, family: str, rows: Rows, labels: NDArray[Any], seed: int) -> SetSummary:
         """Summary of a set; its class mixes depend on the family and the set alone, not on their order."""
         right = np.asarray(rows.predicted == labels)
-        rng = np.random.default_rng([seed, *family.encode(), *np.bincount(labels), *np.bincount(rows.predicted)])
+        rng = np.random.default_rng(
+            [seed, *family.encode(errors="surrogatepass"), *np.bincount(labels), *np.bincount(rows.predicted)]
+        )
         even = np.full(len(labels), 1 / len(labels))
         shares = np.stack([even, *(_other_mix(labels, rng) for _ in range(SETTINGS.mixes))])
         index = bins_of(rows.calibrated)

@@ -41,7 +41,7 @@ def expit(x: Any) -> Any:
     return 0.5 * (1 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
 
 
-def log_odds(share: Any, edge: float = 1e-6) -> Any:
+def log_odds(share: Any, edge: float) -> Any:
     """ln(p / (1 − p)) of shares kept ``edge`` away from 0 and 1."""
     share = np.clip(share, edge, 1 - edge)
     return np.log(share / (1 - share))
@@ -85,7 +85,7 @@ class Profile:
     mix, predicted_mix : array of shape (K,)
         Share of each class among the reference's labels, and among its predictions.
     knots, levels : array
-        Confidences, and the log-odds of being right at each of them: isotonic regression, linear between knots.
+        Confidences, and the share of rows that are right at each of them: isotonic regression, linear between knots.
     mean, scale : array of shape (E,)
         Mean and standard deviation of the evidence on the reference.
     counts : array of shape (K,)
@@ -121,9 +121,8 @@ class Profile:
         fixed = (temperature, counts / len(labels), predicted)
         plain = cls(*fixed, one, one, nothing, nothing, counts, centres, spread).rows(reference, labels)
         curve = IsotonicRegression(out_of_bounds="clip").fit(plain.confidence, right)
-        levels = log_odds(curve.y_thresholds_, SETTINGS.calibration_edge)
         mean, scale = plain.evidence.mean(axis=0), plain.evidence.std(axis=0) + 1e-6
-        profile = cls(*fixed, curve.X_thresholds_, levels, mean, scale, counts, centres, spread)
+        profile = cls(*fixed, curve.X_thresholds_, curve.y_thresholds_, mean, scale, counts, centres, spread)
         return profile, profile.rows(reference, labels)
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
@@ -155,7 +154,8 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        return Rows(predicted, confidence, found, np.interp(confidence, self.knots, self.levels)), others
+        right = np.interp(confidence, self.knots, self.levels)
+        return Rows(predicted, confidence, found, log_odds(right, SETTINGS.calibration_edge)), others
 
     def _distance(self, outputs: Outputs, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""

@@ -202,7 +202,7 @@ SCHEMA = RecordSchema(
         "mix": ArraySpec("f", _K, least=0, most=1),
         "predicted_mix": ArraySpec("f", _K, least=0, most=1),
         "knots": ArraySpec("f", ("knots",), least=0, most=1),
-        "levels": ArraySpec("f", ("knots",), least=-50, most=50),
+        "levels": ArraySpec("f", ("knots",), least=0, most=1),
         "mean": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
         "scale": ArraySpec("f", _E, least=1e-7, most=2 * LARGEST),
         "counts": ArraySpec("f", _K, least=0),
