@@ -133,11 +133,11 @@ def test_segments_of_a_score():
 
 
 def test_thousands_of_segments_in_little_memory():
-    target, count = outputs(20_000, 1.2, seed=4), 4000
+    target, count = outputs(3000, 1.2, seed=4), 1000
     tracemalloc.start()
-    found = EST.estimate(target, by=np.arange(20_000) % count)
+    found = EST.estimate(target, by=np.arange(3000) % count)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found) == count
-    assert sum(e.n for e in found.values()) == 20_000
+    assert sum(e.n for e in found.values()) == 3000
     assert peak < count * 30_000

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from gdscore.estimator.estimate import ClassEstimate, Quantity
 from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit, log_odds
@@ -268,11 +269,16 @@ class ClassCounts:
     def scaled(self, accuracy: float) -> ClassCounts:
         """The same with the log-odds of all classes moved until the accuracy is this one."""
         odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9)
+
+        def missing(change: float) -> float:
+            return float((self.predicted * expit(odds + change)).sum()) - accuracy
+
         down, up = -45.0, 45.0
-        for _ in range(50):
-            middle = 0.5 * (down + up)
-            right = self.predicted * expit(odds + middle)
-            down, up = (middle, up) if right.sum() < accuracy else (down, middle)
+        if missing(down) >= 0 or missing(up) <= 0:
+            change = down if missing(down) >= 0 else up
+        else:
+            change = float(brentq(missing, down, up, xtol=1e-9))
+        right = self.predicted * expit(odds + change)
         return ClassCounts(self.predicted, right, np.maximum(self.share, right))
 
     def measures(self) -> Floats:
