@@ -291,7 +291,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             half = math.hypot(
                 correction.expected_error(accuracy, level), sampling_error(accuracy, evidence.rows, level)
             )
-            shifted = float(np.abs(moved).max()) > max(SETTINGS.moved, 3 / math.sqrt(evidence.rows))
+            within = correction.moved_within_classes(evidence)
+            shifted = float(np.abs(within).max()) > max(SETTINGS.moved, 3 / math.sqrt(evidence.rows))
             lowest = stable.accuracy if class_mix == "unknown" and shifted else 1.0
             if lowest < accuracy - half:
                 warnings.append(

@@ -192,6 +192,11 @@ class Correction:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
         return np.asarray((mean - self.profile.mean) / self.profile.scale)
 
+    def moved_within_classes(self, evidence: Evidence) -> Floats:
+        """As `moved`, from the reference's rows of the same predicted classes: another class mix alone is no move."""
+        usual = evidence.histogram.sum(axis=1) @ self.profile.class_means / evidence.rows
+        return np.asarray((evidence.mean() - usual) / self.profile.scale)
+
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence."""
         moved = self.moved(mean)

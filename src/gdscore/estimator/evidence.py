@@ -88,6 +88,8 @@ class Profile:
         Confidences, and the share of rows that are right at each of them: isotonic regression, linear between knots.
     mean, scale : array of shape (E,)
         Mean and standard deviation of the evidence on the reference.
+    class_means : array of shape (K, E)
+        Mean evidence of the reference's rows predicted as each class; the overall mean where there are none.
     counts : array of shape (K,)
         Rows of each class.
     centres : array of shape (K, D) or None
@@ -103,6 +105,7 @@ class Profile:
     levels: Floats
     mean: Floats
     scale: Floats
+    class_means: Floats
     counts: Floats
     centres: Floats | None
     spread: float
@@ -119,10 +122,12 @@ class Profile:
         nothing, one = np.zeros(0), np.ones(1)
         predicted = np.bincount(arrays.to_numpy(reference.predictions), minlength=classes) / len(labels)
         fixed = (temperature, counts / len(labels), predicted)
-        plain = cls(*fixed, one, one, nothing, nothing, counts, centres, spread).rows(reference, labels)
+        plain = cls(*fixed, one, one, nothing, nothing, nothing, counts, centres, spread).rows(reference, labels)
         curve = IsotonicRegression(out_of_bounds="clip").fit(plain.confidence, right)
         mean, scale = plain.evidence.mean(axis=0), plain.evidence.std(axis=0) + 1e-6
-        profile = cls(*fixed, curve.X_thresholds_, curve.y_thresholds_, mean, scale, counts, centres, spread)
+        class_means = np.where(predicted[:, None] > 0, _means(plain.evidence, plain.predicted, classes), mean)
+        knots = (curve.X_thresholds_, curve.y_thresholds_)
+        profile = cls(*fixed, *knots, mean, scale, class_means, counts, centres, spread)
         return profile, profile.rows(reference, labels)
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
@@ -169,6 +174,12 @@ class Profile:
             n = self.counts[predicted]
             distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
         return np.asarray(distance / self.spread)
+
+
+def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
+    """Mean of each column over the rows of each group."""
+    sums = [np.bincount(groups, weights=column, minlength=count) for column in values.T]
+    return np.asarray(np.stack(sums, axis=1) / np.maximum(np.bincount(groups, minlength=count), 1)[:, None])
 
 
 def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:

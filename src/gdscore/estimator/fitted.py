@@ -179,7 +179,7 @@ _FINITE = float
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=4,
+    version=5,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf("unknown", "stable", [Number(least=0, most=1e12)]),
@@ -205,6 +205,7 @@ SCHEMA = RecordSchema(
         "levels": ArraySpec("f", ("knots",), least=0, most=1),
         "mean": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
         "scale": ArraySpec("f", _E, least=1e-7, most=2 * LARGEST),
+        "class_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
         "counts": ArraySpec("f", _K, least=0),
         "centres": ArraySpec("f", (*_K, *_D), optional=True),
         "shift": ArraySpec("f", _E, least=-1e9, most=1e9),
@@ -220,7 +221,7 @@ SCHEMA = RecordSchema(
     },
     least_sizes={"classes": 2, "sets": 0},
 )
-_PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "counts")
+_PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "class_means", "counts")
 
 
 def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
