@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 import gdscore
 
-from ..data import LIBRARIES, to_library
+from tests.data import LIBRARIES, to_library
+
 from .data import CLASSES, fitted, numbers, outputs, shifted
 
 EST = {sets: fitted(sets) for sets in (True, False)}
@@ -23,7 +26,7 @@ def in_library(out, library):
 
 def cut(count, cuts):
     ends = sorted({0, count, *(c % count for c in cuts)})
-    return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 @given(cuts=st.lists(st.integers(0, 1199), max_size=12), seed=seeds, sets=st.booleans())
@@ -180,7 +183,7 @@ def test_intervals_grow_with_the_level_and_shrink_with_rows():
         e = gdscore.AccuracyEstimator(level)._with(EST[True].fitted_).estimate(TARGET)
         assert e.level == level
         ends.append((e.low, -e.high, -(e.f1.high - e.f1.low)))
-    assert all(a >= b for left, right in zip(ends, ends[1:], strict=False) for a, b in zip(left, right, strict=True))
+    assert all(a >= b for left, right in pairwise(ends) for a, b in zip(left, right, strict=True))
     small, large = (EST[True].estimate([TARGET] * copies) for copies in (1, 20))
     assert small.high - small.low > large.high - large.low
 
@@ -197,7 +200,8 @@ def test_same_seed_same_answer_other_seed_near_it():
 
 
 def test_nothing_global_changes():
-    before, errors = np.random.get_state()[1].copy(), np.geterr()
+    state, errors = np.random.get_state, np.geterr()  # noqa: NPY002
+    before = state()[1].copy()
     fitted().estimate(TARGET)
-    np.testing.assert_array_equal(np.random.get_state()[1], before)
+    np.testing.assert_array_equal(state()[1], before)
     assert np.geterr() == errors

@@ -129,7 +129,7 @@ def test_segments_of_a_score():
     est = fitted(method="entropy")
     found = est.estimate([TARGET[:400], TARGET[400:]], by=[COUNTRIES[:400], COUNTRIES[400:]])
     for name, e in found.items():
-        assert e.accuracy == pytest.approx(est.estimate(TARGET[COUNTRIES == name]).accuracy, abs=1e-9)
+        assert e.accuracy == pytest.approx(est.estimate(TARGET[name == COUNTRIES]).accuracy, abs=1e-9)
 
 
 def test_thousands_of_segments_in_little_memory():

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._options import choice
 from gdscore._stream import stream
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.estimate import EstimateWarning
 from gdscore.estimator.evidence import Floats, Profile, Rows
 from gdscore.estimator.settings import SETTINGS
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, same_class_names
 from gdscore.shifts.sets import ShiftedSet
 
 __all__ = [
@@ -227,6 +227,7 @@ def set_rows(
             f"Expected shifted sets with {reference.n_classes} classes and {reference.n_features} features as the "
             f"reference has, but one of {shifted.family!r} has {outputs.n_classes} and {outputs.n_features}"
         )
+    same_class_names(reference.class_names, outputs.class_names)
     own = None
     if shifted.rows is not None:
         rows = np.asarray(shifted.rows)
@@ -246,11 +247,12 @@ def given_mix(class_mix: Any, classes: int) -> Floats | None:
         return None
     try:
         shares = np.asarray(class_mix, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         shares = np.zeros(0)
     if shares.shape != (classes,) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() <= 0:
         raise GdscoreError(
-            f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got {class_mix!r}"
+            f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got "
+            f"{shown(class_mix)}"
         )
     return np.asarray(shares / shares.sum())
 

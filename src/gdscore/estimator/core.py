@@ -345,7 +345,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _check_params(self, classes: int) -> tuple[float, str, Floats]:
         """Level, assumption about the class mix, and the mix where it is given."""
-        integer("seed", self.seed, least=0)
+        number("seed", integer("seed", self.seed, least=0), most=2**53)
         mix = given_mix(self.class_mix, classes)
         level = number("level", self.level, above=0, most=0.999)
         return level, self.class_mix if mix is None else "given", np.zeros(0) if mix is None else mix

@@ -21,7 +21,7 @@ from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Evidence, Profile
 from gdscore.files import ArraySpec, Number, OneOf, RecordSchema
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
 from gdscore.shifts.families import parts_of
@@ -102,6 +102,7 @@ class Fitted:
             raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
         if "logits" not in outputs.has:
             raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
+        same_class_names(self.class_names, outputs.class_names)
         for what, there, here in (
             ("classes", self.n_classes, outputs.n_classes),
             ("features", self.n_features, outputs.n_features),
