@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdscore
-
 from tests.data import LIBRARIES, to_library
 
 from .data import CLASSES, fitted, numbers, outputs, shifted
@@ -200,7 +199,7 @@ def test_same_seed_same_answer_other_seed_near_it():
 
 
 def test_nothing_global_changes():
-    state, errors = np.random.get_state, np.geterr()  # noqa: NPY002
+    state, errors = np.random.get_state, np.geterr()
     before = state()[1].copy()
     fitted().estimate(TARGET)
     np.testing.assert_array_equal(state()[1], before)

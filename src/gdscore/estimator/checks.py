@@ -75,11 +75,15 @@ class Fingerprint:
             return None
         x, y = _seen(reference[:rows], direction)
         centre = x.mean(axis=0)
-        values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
-        if values[0] <= 1e-10 * values[-1]:
-            return None
-        weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
-        found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
+        with np.errstate(all="ignore"):
+            spread = (x - centre).T @ (x - centre)
+            if not (np.isfinite(spread).all() and np.isfinite(y).all()):
+                return None
+            values, vectors = np.linalg.eigh(spread)
+            if values[0] <= 1e-10 * values[-1]:
+                return None
+            weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
+            found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
         return found if found.matches(reference) else None
 
     def matches(self, outputs: Outputs) -> bool:
@@ -87,14 +91,16 @@ class Fingerprint:
         if not {"logits", "features"} <= outputs.has:
             return True
         x, y = _seen(outputs[:CHECKED], self.direction)
-        error = np.abs(x @ self.weights + self.offset - y)
         # Shifted features can be many times as large as the reference's, and with them the errors of rounding.
-        return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
+        with np.errstate(all="ignore"):
+            error = np.abs(x @ self.weights + self.offset - y)
+            return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
 
 
 def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[Floats, Floats]:
     x = arrays.to_numpy(outputs.features).astype(np.float64)
-    return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
+    with np.errstate(all="ignore"):
+        return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
 
 
 def reference_warnings(rows: int, accuracy: float, classes: int, sets: int) -> list[EstimateWarning]:
