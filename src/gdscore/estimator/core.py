@@ -185,6 +185,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
         self._check_params(int(reference.n_classes or 0))
+        if sets is not None and (isinstance(sets, (Outputs, str)) or not isinstance(sets, Iterable)):
+            raise GdscoreError(f"Expected `shifted_sets` to be a list of sets, but got {type(sets).__name__}")
         choice("method", self.method, (CORRECTNESS, *list_scores()))
         score = None if self.method == CORRECTNESS else create_score(self.method)
         if score is not None and score.reference_inputs:
