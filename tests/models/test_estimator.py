@@ -51,18 +51,20 @@ def loader(start, stop, mean=0.0, std=1.0):
 def test_near_the_truth_and_the_model_is_as_before(model):
     model.train()
     before = copy.deepcopy(model.state_dict())
-    est = models.estimator(model, loader(800, 1300), shifts=SHIFTS, resamples=20, level=0.8)
+    est = models.estimator(model, loader(800, 1300), shifts=SHIFTS, level=0.8)
     assert model.training
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
     model.eval()
     x, y = digits()
-    shifted = shifts.corrupt(x[1300:], "shot_noise", 3)
+    (shot_noise,) = shifts.corruptions((3,), names=("shot_noise",))
+    shifted = shot_noise(x[1300:])
     target = gdscore.Outputs.concatenate(list(models.extract(model, [(shifted, y[1300:])])))
     e = est.estimate(target)
     assert e.low <= target.accuracy <= e.high
     assert e.accuracy == pytest.approx(target.accuracy, abs=0.1)
-    assert set(e.scores) == {"cot", "nuclear", "confscore", "frechet", "atc"}
+    assert set(e.scores) == {"confidence", "distance"}
+    assert not {w.code for w in e.warnings} & {"other_model", "outputs_only"}
 
 
 def test_normalised_images(model):
@@ -74,17 +76,16 @@ def test_normalised_images(model):
         def forward(self, x):
             return self.inner(x * 0.25 + 0.5)
 
-    plain = models.estimator(model, loader(800, 1100), shifts=SHIFTS, resamples=10, level=0.8)
+    plain = models.estimator(model, loader(800, 1100), shifts=SHIFTS, level=0.8)
     moved = models.estimator(
         Normalised(model),
         loader(800, 1100, 0.5, 0.25),
         normalize=([0.5], [0.25]),
         shifts=SHIFTS,
-        resamples=10,
         level=0.8,
     )
-    np.testing.assert_allclose(plain.calibration_.accuracy, moved.calibration_.accuracy, atol=0.01)
-    np.testing.assert_allclose(plain.calibration_.scores["nuclear"], moved.calibration_.scores["nuclear"], atol=1e-3)
+    np.testing.assert_allclose(plain.shifted_sets_.accuracy, moved.shifted_sets_.accuracy, atol=0.01)
+    np.testing.assert_allclose(plain.shifted_sets_.predicted, moved.shifted_sets_.predicted, atol=0.01)
 
 
 def test_equals_fit_predictor(model):
@@ -93,12 +94,11 @@ def test_equals_fit_predictor(model):
     def predict(batch):
         return next(iter(models.extract(model, [batch])))
 
-    by_hand = gdscore.AccuracyEstimator(level=0.8).fit_predictor(
-        predict, x[800:1100], y[800:1100], shifts=SHIFTS, resamples=10
-    )
-    est = models.estimator(model, loader(800, 1100), shifts=SHIFTS, resamples=10, level=0.8)
-    for name, values in by_hand.calibration_.scores.items():
-        np.testing.assert_allclose(est.calibration_.scores[name], values, rtol=1e-4)
+    by_hand = gdscore.AccuracyEstimator(level=0.8).fit_predictor(predict, x[800:1100], y[800:1100], shifts=SHIFTS)
+    est = models.estimator(model, loader(800, 1100), shifts=SHIFTS, level=0.8)
+    np.testing.assert_array_equal(est.shifted_sets_.accuracy, by_hand.shifted_sets_.accuracy)
+    np.testing.assert_allclose(est.shifted_sets_.predicted, by_hand.shifted_sets_.predicted, atol=1e-4)
+    assert est.shifted_sets_.families == by_hand.shifted_sets_.families
 
 
 @pytest.mark.parametrize(
