@@ -141,6 +141,13 @@ def test_classes_add_up_to_the_accuracy(class_mix, method):
     assert e.f1.low <= e.f1.value <= e.f1.high
 
 
+def test_shares_add_up_where_the_model_is_certain():
+    """Probabilities of the other classes underflow: what is wrong is spread over them evenly."""
+    target = gdscore.Outputs(logits=1e6 * np.eye(CLASSES, dtype=np.float32), features=outputs(CLASSES).features)
+    e = fitted().estimate(target)
+    assert sum(c.share for c in e.per_class) == pytest.approx(1, abs=1e-5)
+
+
 def test_classes_against_the_truth():
     target = outputs(20_000, 1.6, seed=5)
     e = fitted(count=4000).estimate(unlabelled(target))

@@ -151,7 +151,10 @@ class Profile:
         others[m, predicted] = 0.0
         rest = others.sum(axis=1)
         evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
-        others /= np.maximum(rest, 1e-300)[:, None]
+        certain = rest <= 0
+        others[certain] = 1.0  # nothing is known of the other classes
+        others[m[certain], predicted[certain]] = 0.0
+        others /= np.maximum(others.sum(axis=1), 1e-300)[:, None]
         if self.centres is not None:
             evidence.append(np.log(np.maximum(self._distance(scaled, predicted, own), 1e-12)))
         found = np.clip(_rounded(np.stack(evidence, axis=1)), -LARGEST, LARGEST)
@@ -166,14 +169,14 @@ class Profile:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
         x = outputs.features
         xp = arrays.namespace(x)
-        with arrays.full_precision(x), np.errstate(over="ignore", invalid="ignore"):
+        with arrays.full_precision(x), np.errstate(all="ignore"):
             gap = arrays.wide(x) - arrays.like(self.centres, arrays.wide(x[:1]))[outputs.predictions]
             distance = np.asarray(arrays.to_numpy(xp.sum(gap * gap, axis=1)), dtype=np.float64)
-        if own is not None:
-            # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
-            n = self.counts[predicted]
-            distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
-        return np.asarray(distance / self.spread)
+            if own is not None:
+                # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
+                n = self.counts[predicted]
+                distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
+            return np.asarray(distance / self.spread)
 
 
 def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
