@@ -1,5 +1,7 @@
 """Arrays and options of scores and outputs."""
 
+import contextlib
+
 import numpy as np
 
 import gdscore
@@ -72,6 +74,33 @@ def scores(folder):
 
 
 @attack
+def estimates(folder):
+    """Estimators fitted on values of any size, and their estimates of others."""
+
+    def case(rng):
+        classes, width = int(pick(rng, [2, 3, 10])), int(pick(rng, [0, 1, 5, 40]))
+
+        def drawn():
+            rows = int(pick(rng, [1, 2, 3, 40, 300]))
+            given = {"logits": matrix(rng, rows, classes), "labels": rng.integers(0, classes, rows)}
+            return gdscore.Outputs(**given, **({"features": matrix(rng, rows, width)} if width else {}))
+
+        reference = drawn()
+        sets = [gdscore.ShiftedSet(drawn(), f"family {i % 3}") for i in range(int(pick(rng, [0, 0, 1, 4, 7])))]
+        method = "correctness" if rng.integers(3) else pick(rng, ["gdscore", "entropy", "frechet", "cot", "mano"])
+        mix = pick(rng, ["unknown", "unknown", "stable", rng.uniform(size=classes), odd(rng)])
+        estimator = gdscore.AccuracyEstimator(class_mix=mix, method=method)
+        estimator.fit(reference, shifted_sets=sets or None, progress=False)
+        target = drawn()
+        found = estimator.estimate([target, target])
+        estimator.predict_correct(target)
+        shares = [q.value for c in found.per_class for q in (c.recall, c.precision, c.f1)]
+        return [found.accuracy, found.low, found.high, *shares]
+
+    return case
+
+
+@attack
 def output_arrays(folder):
     """`Outputs` of any arrays, and what it computes."""
 
@@ -86,7 +115,10 @@ def output_arrays(folder):
                     array = arrays[name]
                 elif not rng.integers(4):
                     array = odd(rng)
-                arrays[name] = array.astype(pick(rng, TYPES)) if isinstance(array, np.ndarray) else array
+                kind = pick(rng, TYPES)
+                with contextlib.suppress(ValueError, TypeError):  # strings that are no numbers stay strings
+                    array = array.astype(kind) if isinstance(array, np.ndarray) else array
+                arrays[name] = array
         out = gdscore.Outputs(**arrays)
         if not rng.integers(3):
             out = out[odd(rng)]

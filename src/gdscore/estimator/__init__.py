@@ -1,9 +1,10 @@
 """From outputs to an accuracy with an interval and warnings."""
 
-from gdscore.estimator.core import AccuracyEstimator, TargetState
+from gdscore.estimator.core import AccuracyEstimator
 from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.direct import direct_estimate
 from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, Estimate, EstimateWarning, Quantity
+from gdscore.estimator.fitted import TargetState
 
 __all__ = [
     "AccuracyEstimator",

@@ -7,7 +7,7 @@ as many classes and features.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,23 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._options import choice
 from gdscore._stream import stream
-from gdscore.errors import GdscoreError
-from gdscore.estimator.correctness import SetRows
+from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.estimate import EstimateWarning
-from gdscore.estimator.evidence import Floats, Profile
+from gdscore.estimator.evidence import Floats, Profile, Rows
 from gdscore.estimator.settings import SETTINGS
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, same_class_names
 from gdscore.shifts.sets import ShiftedSet
 
-__all__ = ["Fingerprint", "given_mix", "labelled_reference", "reference_warnings", "set_rows", "target_warnings"]
+__all__ = [
+    "Fingerprint",
+    "given_mix",
+    "labelled_reference",
+    "reference_warnings",
+    "segments",
+    "set_rows",
+    "target_warnings",
+    "with_segments",
+]
 
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
@@ -67,11 +75,15 @@ class Fingerprint:
             return None
         x, y = _seen(reference[:rows], direction)
         centre = x.mean(axis=0)
-        values, vectors = np.linalg.eigh((x - centre).T @ (x - centre))
-        if values[0] <= 1e-10 * values[-1]:
-            return None
-        weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
-        found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
+        with np.errstate(all="ignore"):
+            spread = (x - centre).T @ (x - centre)
+            if not (np.isfinite(spread).all() and np.isfinite(y).all()):
+                return None
+            values, vectors = np.linalg.eigh(spread)
+            if values[0] <= 1e-10 * values[-1]:
+                return None
+            weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
+            found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
         return found if found.matches(reference) else None
 
     def matches(self, outputs: Outputs) -> bool:
@@ -79,14 +91,16 @@ class Fingerprint:
         if not {"logits", "features"} <= outputs.has:
             return True
         x, y = _seen(outputs[:CHECKED], self.direction)
-        error = np.abs(x @ self.weights + self.offset - y)
         # Shifted features can be many times as large as the reference's, and with them the errors of rounding.
-        return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
+        with np.errstate(all="ignore"):
+            error = np.abs(x @ self.weights + self.offset - y)
+            return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
 
 
 def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[Floats, Floats]:
     x = arrays.to_numpy(outputs.features).astype(np.float64)
-    return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
+    with np.errstate(all="ignore"):
+        return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
 
 
 def reference_warnings(rows: int, accuracy: float, classes: int, sets: int) -> list[EstimateWarning]:
@@ -207,8 +221,10 @@ def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
     return Outputs.concatenate(parts)
 
 
-def set_rows(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]) -> SetRows:
-    """Evidence of a shifted set, or an error where it does not fit the reference."""
+def set_rows(
+    shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]
+) -> tuple[str, Rows, NDArray[Any]]:
+    """Family, evidence and labels of a shifted set, or an error where it does not fit the reference."""
     if not isinstance(shifted, ShiftedSet):
         raise GdscoreError(f"Expected `shifted_sets` to hold `gdscore.ShiftedSet`, but got {type(shifted).__name__}")
     outputs = shifted.outputs
@@ -217,16 +233,17 @@ def set_rows(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray
             f"Expected shifted sets with {reference.n_classes} classes and {reference.n_features} features as the "
             f"reference has, but one of {shifted.family!r} has {outputs.n_classes} and {outputs.n_features}"
         )
+    same_class_names(reference.class_names, outputs.class_names)
     own = None
     if shifted.rows is not None:
         rows = np.asarray(shifted.rows)
-        if rows.min() < 0 or rows.max() >= len(labels):
+        if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(labels):
             raise GdscoreError(
                 f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but they go "
                 f"from {rows.min()} to {rows.max()}"
             )
         own = labels[rows]
-    return SetRows(shifted.family, profile.rows(outputs, own), arrays.to_numpy(outputs.labels))
+    return shifted.family, profile.rows(outputs, own), arrays.to_numpy(outputs.labels)
 
 
 def given_mix(class_mix: Any, classes: int) -> Floats | None:
@@ -236,10 +253,43 @@ def given_mix(class_mix: Any, classes: int) -> Floats | None:
         return None
     try:
         shares = np.asarray(class_mix, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         shares = np.zeros(0)
     if shares.shape != (classes,) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() <= 0:
         raise GdscoreError(
-            f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got {class_mix!r}"
+            f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got "
+            f"{shown(class_mix)}"
         )
     return np.asarray(shares / shares.sum())
+
+
+def with_segments(parts: Iterable[Outputs], by: Any) -> Iterator[tuple[Outputs, Any]]:
+    """Parts of a stream with their segments; one more or one fewer of them is an error."""
+    if not isinstance(by, Iterable):
+        raise GdscoreError(f"Expected `by` to name a segment for each row, but got {type(by).__name__}")
+    names, nothing = iter(by), object()
+    for part in parts:
+        own = next(names, nothing)
+        if own is nothing:
+            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended")
+        yield part, own
+    if next(names, nothing) is not nothing:
+        raise GdscoreError("Expected `by` to have segments for the parts of the stream only, but it has more")
+
+
+def segments(names: Any, rows: int) -> Iterator[tuple[Any, NDArray[Any]]]:
+    """Rows of each segment, in the order of their first appearance; a missing name is None."""
+    listed = arrays.to_numpy(names).tolist() if arrays.is_array(names) else names
+    listed = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)) else None
+    if listed is None or len(listed) != rows:
+        came = "one value" if listed is None else f"{len(listed)}"
+        raise GdscoreError(f"Expected `by` to name a segment for each of {rows} rows, but got {came}")
+    index: dict[Any, list[int]] = {}
+    try:
+        for row, name in enumerate(listed):
+            missing = name is None or type(name).__name__ in ("NAType", "NaTType") or name != name
+            index.setdefault(None if missing else name, []).append(row)
+    except (TypeError, ValueError):
+        raise GdscoreError(f"Expected `by` to name segments by strings or numbers, but got {name!r:.80}") from None
+    for name, found in index.items():
+        yield name, np.array(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,37 +17,38 @@ from gdscore._progress import progress_bar
 from gdscore._stream import stream
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError
-from gdscore.estimator import storage
+from gdscore.estimator import fitted as files
 from gdscore.estimator.checks import (
     Fingerprint,
     given_mix,
     labelled_reference,
     reference_warnings,
+    segments,
     set_rows,
     target_warnings,
+    with_segments,
 )
-from gdscore.estimator.correctness import ClassCounts, Correction, SetRows, ShiftedSetTable, sampling_error
+from gdscore.estimator.correctness import (
+    ClassCounts,
+    Correction,
+    SetSummary,
+    ShiftedSetTable,
+    sampling_error,
+)
 from gdscore.estimator.direct import ScoreLine
-from gdscore.estimator.estimate import (
-    ConfidenceHistogram,
-    Estimate,
-    EstimateWarning,
-    most_severe_first,
-)
-from gdscore.estimator.evidence import Evidence, Floats, Profile, Rows
+from gdscore.estimator.estimate import ConfidenceHistogram, Estimate, EstimateWarning, most_severe_first
+from gdscore.estimator.evidence import Floats, Profile, by_confidence
+from gdscore.estimator.fitted import CORRECTNESS, Fitted, TargetState
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
-from gdscore.scores.base import Score
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.defaults import default_shifts
-from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, parts_of, predicted, shifted_sets
+from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, predicted, shifted_sets
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["AccuracyEstimator"]
-
-CORRECTNESS = "correctness"
 
 
 class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
@@ -79,6 +80,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         Mean absolute error of those estimates; NaN without shifted sets.
     n_families_ : int
         Families of shifts, those of compositions counted one by one.
+    reference_confidence_ : ConfidenceHistogram
+        Confidences of the reference, by bins.
+    reference_rows_, n_classes_, n_features_, class_names_
+        Size of the reference; features and names of classes are None where there are none.
 
     Examples
     --------
@@ -95,6 +100,17 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     >>> e.low <= target.accuracy <= e.high
     True
     """
+
+    fitted_: Fitted
+    reference_accuracy_: float
+    reference_rows_: int
+    reference_confidence_: ConfidenceHistogram
+    shifted_sets_: ShiftedSetTable
+    left_out_error_: float
+    n_families_: int
+    n_classes_: int
+    n_features_: int | None
+    class_names_: tuple[str, ...] | None
 
     def __init__(
         self, level: float = 0.9, *, class_mix: Any = "unknown", method: str = CORRECTNESS, seed: int = 0
@@ -168,53 +184,51 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._fit(reference, sets, progress=False)
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
-        number("level", self.level, above=0, most=0.999)
-        integer("seed", self.seed, least=0)
-        if self.method != CORRECTNESS:
-            choice("method", self.method, (CORRECTNESS, *list_scores()))
-        given_mix(self.class_mix, int(reference.n_classes or 0))
-        score = None if self.method == CORRECTNESS else _fitted_score(self.method, reference)
+        self._check_params(int(reference.n_classes or 0))
+        if sets is not None and (isinstance(sets, (Outputs, str)) or not isinstance(sets, Iterable)):
+            raise GdscoreError(f"Expected `shifted_sets` to be a list of sets, but got {type(sets).__name__}")
+        choice("method", self.method, (CORRECTNESS, *list_scores()))
+        score = None if self.method == CORRECTNESS else create_score(self.method)
+        if score is not None and score.reference_inputs:
+            score.fit(reference)
         temperature = find_temperature(reference)
         profile, own = Profile.of(reference, temperature.value if temperature.determined else 1.0)
         labels = arrays.to_numpy(reference.labels)
-        kept: list[SetRows] = []
-        scores: list[float] = []
+        kept: list[SetSummary] = []
+        values: list[float] = []
         with progress_bar(0, False if sets is None else progress, "sets") as advance:
             for shifted in sets or ():
-                kept.append(set_rows(shifted, profile, reference, labels))
+                kept.append(SetSummary.of(*set_rows(shifted, profile, reference, labels), seed=self.seed))
                 if score is not None:
-                    scores.append(score.reset().update(shifted.outputs).compute())
+                    values.append(score.reset().update(shifted.outputs).compute())
                 advance(1)
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
-        correction, table = Correction.fit(profile, own, kept, self.seed)
+        correction, table = Correction.fit(profile, own, kept)
         line = None
         if score is not None:
-            line, table = ScoreLine.fit(
-                self.method, np.array(scores), [s.family for s in kept], table.accuracy, table.rows.astype(float)
-            )
-        self.correction_, self.line_, self.score_ = correction, line, None if score is None else score.reset()
-        self.shifted_sets_: ShiftedSetTable = table
-        self.farthest_ = max(
-            (float(np.abs(correction.moved(s.rows.evidence.mean(axis=0))).max()) for s in kept), default=0.0
+            line, table = ScoreLine.fit(self.method, np.array(values), table)
+        sums = by_confidence(own.confidence, np.ones(len(labels)), own.confidence, own.predicted == labels)
+        fitted = Fitted(
+            method=self.method,
+            correction=correction,
+            table=table,
+            line=line,
+            score=None if score is None else score.reset(),
+            farthest=max((float(np.abs(correction.moved(s.mean[0])).max()) for s in kept), default=0.0),
+            reference_accuracy=reference.accuracy,
+            reference_rows=len(reference),
+            n_features=reference.n_features,
+            class_names=reference.class_names,
+            fingerprint=Fingerprint.of(reference),
+            confidence=ConfidenceHistogram(*sums.tolist()),
         )
-        self.reference_accuracy_, self.reference_rows_ = reference.accuracy, len(reference)
-        self.n_classes_, self.n_features_ = len(profile.mix), reference.n_features
-        self.class_names_ = reference.class_names
-        self.fingerprint_ = Fingerprint.of(reference)
-        self.reference_confidence_ = _histogram(Evidence(self.n_classes_, own.evidence.shape[1]).add(own), own, labels)
+        return self._with(fitted)
+
+    def _with(self, fitted: Fitted) -> Self:
+        # In one step, so that other threads and an interrupt see all of a fit or nothing of it.
+        self.__dict__.update(fitted_=fitted, **fitted.attributes())
         return self
-
-    @property
-    def left_out_error_(self) -> float:
-        """Mean absolute error on shifted sets whose family was left out."""
-        errors = np.abs(self.shifted_sets_.predicted - self.shifted_sets_.accuracy)
-        return float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
-
-    @property
-    def n_families_(self) -> int:
-        """Families of shifts that the estimator was fitted on."""
-        return len(frozenset[str]().union(*map(parts_of, self.shifted_sets_.families)))
 
     # -- estimating -----------------------------------------------------------------------------------------
 
@@ -230,225 +244,140 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         outputs : Outputs or iterable of Outputs
             Outputs of the target.
         by : sequence, or iterable of sequences for a stream, optional
-            Segment of each row, such as a country or a day: one estimate for each, worst first.
+            Segment of each row, such as a country or a day: one estimate for each, worst first. Missing values are the
+            segment None.
         """
-        self._check_fitted()
+        fitted = self._fitted()
         if by is None:
-            state = self.state()
+            state = TargetState(fitted)
             for part in stream(outputs, "outputs"):
                 state.update(part)
-            return self.estimate_state(state)
+            return self._estimate(fitted, state)
         states: dict[Any, TargetState] = {}
-        parts = list(stream(outputs, "outputs")) if isinstance(outputs, Outputs) else stream(outputs, "outputs")
-        segments = [by] if isinstance(outputs, Outputs) else by
-        for part, names in _zipped(parts, segments):
-            for name, rows in _groups(names, len(part)):
-                states.setdefault(name, self.state()).update(part[rows])
-        found = {name: self.estimate_state(state) for name, state in states.items()}
+        for part, names in with_segments(stream(outputs, "outputs"), [by] if isinstance(outputs, Outputs) else by):
+            for name, rows in segments(names, len(part)):
+                states.setdefault(name, TargetState(fitted)).update(part[rows])
+        found = {name: self._estimate(fitted, state) for name, state in states.items()}
         return dict(sorted(found.items(), key=lambda item: item[1].accuracy))
 
     def state(self) -> TargetState:
         """Empty state of a target: `update` it with outputs, `merge` it with others, give it to `estimate_state`."""
-        self._check_fitted()
-        return TargetState(self)
+        return TargetState(self._fitted())
 
     def estimate_state(self, state: TargetState) -> Estimate:
         """Estimate of the rows that a state has seen."""
+        fitted = self._fitted()
+        if not isinstance(state, TargetState):
+            raise GdscoreError(f"Expected a state made by `state()`, but got {type(state).__name__}")
+        state.check_belongs_to(fitted)
         if not state.rows:
             raise GdscoreError("Expected a target with rows, but the state has seen none")
-        evidence, correction = state.evidence, self.correction_
-        counts = ClassCounts.of(correction, evidence)
-        given = given_mix(self.class_mix, self.n_classes_)
-        mix = correction.profile.mix if given is None else given
-        assumptions = {"unknown": counts.accuracy, "stable": counts.capped(correction.profile.mix).accuracy}
+        return self._estimate(fitted, state)
+
+    def _estimate(self, fitted: Fitted, state: TargetState) -> Estimate:
+        level, class_mix, given = self._check_params(fitted.n_classes)
+        evidence, correction = state.evidence, fitted.correction
         moved = correction.moved(evidence.mean())
-        shifted = float(np.abs(moved).max()) > max(SETTINGS.moved, 3 / math.sqrt(evidence.rows))
-        capped = isinstance(self.class_mix, str) and self.class_mix == "unknown"
-        used = counts if capped else counts.capped(mix)
-        warnings = self._warnings(evidence, moved, state.same_model)
-        scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
-        if self.line_ is not None and state.score is not None:
+        counts = ClassCounts.of(correction, evidence)
+        stable = counts.capped(correction.profile.mix)
+        warnings = _warnings(fitted, state, moved)
+        if fitted.line is not None and state.score is not None:
             value = state.score.compute()
-            accuracy = self.line_.accuracy(value)
-            half = self.line_.half_width(accuracy, evidence.rows, self.level)
-            low, high = max(0.0, accuracy - half), min(1.0, accuracy + half)
-            scores = {self.method: value}
+            scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
+            half = fitted.line.half_width(accuracy, evidence.rows, level)
+            used, lowest = counts.scaled(accuracy), 1.0
         else:
-            accuracy = min(max(used.accuracy, 0.0), 1.0)
+            scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
+            used = {"unknown": counts, "stable": stable}.get(class_mix) or counts.capped(given)
+            accuracy = used.accuracy
             half = math.hypot(
-                correction.expected_error(accuracy, self.level), sampling_error(accuracy, evidence.rows, self.level)
+                correction.expected_error(accuracy, level), sampling_error(accuracy, evidence.rows, level)
             )
-            low, high = max(0.0, accuracy - half), min(1.0, accuracy + half)
-            if capped and shifted and assumptions["stable"] < low:
+            within = correction.moved_within_classes(evidence)
+            shifted = float(np.abs(within).max()) > max(SETTINGS.moved, 3 / math.sqrt(evidence.rows))
+            lowest = stable.accuracy if class_mix == "unknown" and shifted else 1.0
+            if lowest < accuracy - half:
                 warnings.append(
                     EstimateWarning(
                         "class_mix",
                         "warning",
-                        f"if the target has the reference's mix of classes, accuracy is about "
-                        f"{assumptions['stable']:.0%}; the interval covers that too. class_mix='stable' assumes it",
+                        f"if the target has the reference's mix of classes, accuracy is about {lowest:.0%}; the "
+                        "interval covers that too. class_mix='stable' assumes it",
                     )
                 )
-            if capped and shifted:
-                low = min(low, assumptions["stable"])
-        per_class, f1 = used.per_class(correction, evidence, low, high, self.level, self.class_names_)
+        low, high = min(max(accuracy - half, 0.0), lowest), min(accuracy + half, 1.0)
+        per_class, f1 = used.per_class(evidence.rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
             low=low,
             high=high,
-            level=float(self.level),
+            level=level,
             n=evidence.rows,
-            reference_accuracy=self.reference_accuracy_,
-            class_mix=self.class_mix if isinstance(self.class_mix, str) else "given",
-            method=self.method,
-            assumptions=assumptions,
+            reference_accuracy=fitted.reference_accuracy,
+            class_mix=class_mix,
+            method=fitted.method,
+            assumptions={"unknown": counts.accuracy, "stable": stable.accuracy},
             per_class=per_class,
             f1=f1,
-            warnings=most_severe_first(_distinct(warnings)),
+            warnings=most_severe_first({w.code: w for w in warnings}.values()),
             scores=scores,
-            confidence=ConfidenceHistogram(evidence.confidence[0].tolist(), evidence.confidence[1].tolist()),
+            confidence=ConfidenceHistogram(*evidence.confidence.tolist()),
         )
 
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:
-        """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy."""
-        self._check_fitted()
-        if not isinstance(outputs, Outputs):
-            raise GdscoreError(f"Expected `gdscore.Outputs`, but got {type(outputs).__name__}")
-        self._check_shape(outputs)
-        rows = self.correction_.profile.rows(outputs)
-        found = self.correction_.probability(rows.calibrated, rows.evidence.mean(axis=0))
-        if isinstance(self.class_mix, str) and self.class_mix == "unknown":
+        """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy.
+
+        It is that of the default method, also where ``method`` is a score.
+        """
+        fitted = self._fitted()
+        fitted.check_outputs(outputs)
+        _, class_mix, given = self._check_params(fitted.n_classes)
+        rows = fitted.correction.profile.rows(outputs)
+        found = fitted.correction.probability(rows.calibrated, rows.evidence.mean(axis=0))
+        if class_mix == "unknown":
             return found
-        given = given_mix(self.class_mix, self.n_classes_)
-        mix = self.correction_.profile.mix if given is None else given
-        expected = np.bincount(rows.predicted, weights=found, minlength=self.n_classes_) / len(found)
+        mix = fitted.correction.profile.mix if class_mix == "stable" else given
+        expected = np.bincount(rows.predicted, weights=found, minlength=fitted.n_classes) / len(found)
         return np.asarray(found * np.minimum(1, mix / np.maximum(expected, 1e-300))[rows.predicted])
 
-    def _warnings(self, evidence: Evidence, moved: Floats, same_model: bool) -> list[EstimateWarning]:
-        return [
-            *reference_warnings(
-                self.reference_rows_, self.reference_accuracy_, self.n_classes_, len(self.shifted_sets_.families)
-            ),
-            *target_warnings(
-                rows=evidence.rows,
-                predicted=evidence.histogram.sum(axis=1) / evidence.rows,
-                reference_mix=self.correction_.profile.predicted_mix,
-                moved=moved,
-                farthest=self.farthest_,
-                same_model=same_model,
-            ),
-        ]
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "correction_"):
+    def _fitted(self) -> Fitted:
+        if not hasattr(self, "fitted_"):
             raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
+        return self.fitted_
 
-    def _check_shape(self, outputs: Outputs) -> None:
-        for what, there, here in (
-            ("classes", self.n_classes_, outputs.n_classes),
-            ("features", self.n_features_, outputs.n_features),
-        ):
-            if there is not None and here != there:
-                came = "none" if here is None else here
-                raise GdscoreError(
-                    f"Expected outputs with {there} {what} as the reference has, but they have {came}: are they of "
-                    "another model, or extracted without features?"
-                )
+    def _check_params(self, classes: int) -> tuple[float, str, Floats]:
+        """Level, assumption about the class mix, and the mix where it is given."""
+        number("seed", integer("seed", self.seed, least=0), most=2**53)
+        mix = given_mix(self.class_mix, classes)
+        level = number("level", self.level, above=0, most=0.999)
+        return level, self.class_mix if mix is None else "given", np.zeros(0) if mix is None else mix
 
     # -- files ----------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
-        self._check_fitted()
-        storage.save(self, path)
+        fitted = self._fitted()
+        self._check_params(fitted.n_classes)
+        files.save(fitted, self.get_params(), path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read an estimator that `save` wrote."""
-        estimator: Self = storage.load(cls, path)
-        return estimator
+        params, fitted = files.load(path)
+        return cls(**params)._with(fitted)
 
 
-class TargetState:
-    """What an estimate needs of a target: sums over its rows, which merge in any order.
-
-    Attributes
-    ----------
-    rows : int
-        Rows seen.
-    """
-
-    def __init__(self, estimator: AccuracyEstimator) -> None:
-        self._estimator = estimator
-        profile = estimator.correction_.profile
-        self.evidence = Evidence(len(profile.mix), len(profile.mean))
-        self.same_model = True
-        # A copy of its own, so that several states can be filled at once.
-        self.score: Score | None = None if estimator.score_ is None else _copied(estimator.score_)
-
-    @property
-    def rows(self) -> int:
-        """Rows seen."""
-        return self.evidence.rows
-
-    def update(self, outputs: Outputs) -> Self:
-        """Take in more rows."""
-        self._estimator._check_shape(outputs)
-        self.evidence.add(self._estimator.correction_.profile.rows(outputs))
-        mark = self._estimator.fingerprint_
-        if self.same_model and mark is not None:
-            self.same_model = mark.matches(outputs)
-        if self.score is not None:
-            self.score.update(outputs)
-        return self
-
-    def merge(self, other: TargetState) -> Self:
-        """Take in the rows of another state of the same estimator."""
-        self.evidence.merge(other.evidence)
-        self.same_model = self.same_model and other.same_model
-        if self.score is not None and other.score is not None:
-            self.score.merge(other.score)
-        return self
-
-
-def _fitted_score(name: str, reference: Outputs) -> Score:
-    score = create_score(name)
-    return score.fit(reference) if score.reference_inputs else score
-
-
-def _copied(score: Score) -> Score:
-    from copy import copy
-
-    return copy(score).reset()
-
-
-def _histogram(evidence: Evidence, rows: Rows, labels: NDArray[Any]) -> ConfidenceHistogram:
-    bins = evidence.confidence.shape[1]
-    level = np.minimum((rows.confidence * bins).astype(np.int64), bins - 1)
-    right = np.bincount(level, weights=rows.predicted == labels, minlength=bins)
-    return ConfidenceHistogram(evidence.confidence[0].tolist(), evidence.confidence[1].tolist(), right.tolist())
-
-
-def _zipped(parts: Iterable[Outputs], segments: Iterable[Any]) -> Iterator[tuple[Outputs, Any]]:
-    names = iter(segments)
-    for part in parts:
-        try:
-            yield part, next(names)
-        except StopIteration:
-            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended") from None
-
-
-def _groups(names: Any, rows: int) -> Iterator[tuple[Any, NDArray[Any]]]:
-    """Rows of each segment, in the order of their first appearance."""
-    listed = arrays.to_numpy(names) if arrays.is_array(names) else np.asarray(names, dtype=object)
-    if listed.shape != (rows,):
-        raise GdscoreError(f"Expected `by` to name a segment for each of {rows} rows, but its shape is {listed.shape}")
-    index: dict[Any, list[int]] = {}
-    for row, name in enumerate(listed.tolist()):
-        index.setdefault(name, []).append(row)
-    for name, found in index.items():
-        yield name, np.array(found)
-
-
-def _distinct(warnings: Iterable[EstimateWarning]) -> list[EstimateWarning]:
-    """Warnings with one of a code, the last one."""
-    return list({w.code: w for w in warnings}.values())
+def _warnings(fitted: Fitted, state: TargetState, moved: Floats) -> list[EstimateWarning]:
+    return [
+        *reference_warnings(
+            fitted.reference_rows, fitted.reference_accuracy, fitted.n_classes, len(fitted.table.families)
+        ),
+        *target_warnings(
+            rows=state.rows,
+            predicted=state.evidence.histogram.sum(axis=1) / state.rows,
+            reference_mix=fitted.correction.profile.predicted_mix,
+            moved=moved,
+            farthest=fitted.farthest,
+            same_model=state.same_model,
+        ),
+    ]

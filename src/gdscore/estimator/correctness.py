@@ -18,44 +18,65 @@ to need, with the sampling error of the rows beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from gdscore.estimator.estimate import ClassEstimate, Quantity
-from gdscore.estimator.evidence import Evidence, Floats, Profile, Rows, expit
+from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit, log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
 
-__all__ = ["ClassCounts", "Correction", "SetRows", "ShiftedSetTable", "quantile_of", "sampling_error"]
+__all__ = ["ClassCounts", "Correction", "SetSummary", "ShiftedSetTable", "quantile_of", "sampling_error"]
 
 
 @dataclass(frozen=True)
-class SetRows:
-    """Evidence of a labelled, shifted set.
+class SetSummary:
+    """What is kept of a labelled, shifted set: sums over bins of log-odds, in its own class mix and in M − 1 others.
 
     Attributes
     ----------
     family : str
         Family of shifts; parts joined by ``+`` are left out one by one.
-    rows : Rows
-        Evidence of its rows.
-    labels : integer array
-        Their classes.
+    accuracy : float
+        True accuracy.
+    rows : int
+        Number of rows.
+    mean : array of shape (M, E)
+        Mean evidence.
+    weight, right, odds : array of shape (M, B)
+        Share of the rows in each bin of calibrated log-odds, share of those predicted right, and mean log-odds.
     """
 
     family: str
-    rows: Rows
-    labels: NDArray[Any]
+    accuracy: float
+    rows: int
+    mean: Floats
+    weight: Floats
+    right: Floats
+    odds: Floats
 
-    @property
-    def right(self) -> NDArray[np.bool_]:
-        """Whether each row is predicted right."""
-        return np.asarray(self.rows.predicted == self.labels)
+    @classmethod
+    def of(cls, family: str, rows: Rows, labels: NDArray[Any], seed: int) -> SetSummary:
+        """Summary of a set; its class mixes depend on the family and the set alone, not on their order."""
+        right = np.asarray(rows.predicted == labels)
+        rng = np.random.default_rng(
+            [seed, *family.encode(errors="surrogatepass"), *np.bincount(labels), *np.bincount(rows.predicted)]
+        )
+        even = np.full(len(labels), 1 / len(labels))
+        shares = np.stack([even, *(_other_mix(labels, rng) for _ in range(SETTINGS.mixes))])
+        index = bins_of(rows.calibrated)
+
+        def sums(column: Any) -> Floats:
+            return np.array([np.bincount(index, weights=w * column, minlength=len(CENTRES)) for w in shares])
+
+        weight, correct, odds = sums(1.0), sums(right), sums(rows.calibrated)
+        odds = np.where(weight > 0, odds / np.maximum(weight, 1e-300), CENTRES)
+        return cls(family, float(right.mean()), len(labels), shares @ rows.evidence, weight, correct, odds)
 
 
 @dataclass(frozen=True)
@@ -106,54 +127,81 @@ class Correction:
     error: float
 
     @classmethod
-    def fit(
-        cls, profile: Profile, reference: Rows, sets: Iterable[SetRows], seed: int
-    ) -> tuple[Correction, ShiftedSetTable]:
+    def fit(cls, profile: Profile, reference: Rows, sets: list[SetSummary]) -> tuple[Correction, ShiftedSetTable]:
         """Learn from shifted sets; without any, confidence as calibrated on the reference is all there is."""
         kinds = reference.evidence.shape[1]
         centre, base = float(reference.calibrated.mean()), float(expit(reference.calibrated).mean())
         plain = cls(profile, np.zeros(kinds), np.zeros(kinds), centre, base, SETTINGS.outputs_only)
-        kept = list(sets)
-        accuracy = np.array([s.right.mean() for s in kept])
-        sizes = np.array([len(s.labels) for s in kept], dtype=np.int64)
-        families = [s.family for s in kept]
-        predicted = np.full(len(kept), np.nan)
-        table = ShiftedSetTable(families, accuracy, predicted, sizes)
-        if not kept:
+        table = ShiftedSetTable(
+            [s.family for s in sets],
+            np.array([s.accuracy for s in sets]),
+            np.full(len(sets), np.nan),
+            np.array([s.rows for s in sets], dtype=np.int64),
+        )
+        if not sets:
             return plain, table
-        data = _Learning.of(plain, kept, seed)
-        everything = np.ones(len(kept), dtype=bool)
-        fitted = data.solved(plain, everything)
-        parts = [parts_of(family) for family in families]
+        fitted = plain._learned(sets)
+        parts = [parts_of(s.family) for s in sets]
         for group in sorted(set(parts), key=sorted):
-            without = np.array([not (group & other) for other in parts])
-            if without.any():
-                other = data.solved(plain, without, start=fitted)
-                for i in np.flatnonzero([own == group for own in parts]):
-                    predicted[i] = other.accuracy_of(kept[i].rows)
-        return fitted._with_error(_quantile(fitted, table, parts)), table
+            others = [s for s, own in zip(sets, parts, strict=True) if not group & own]
+            if others:
+                without = plain._learned(others, start=fitted)
+                for i in (i for i, own in enumerate(parts) if own == group):
+                    p = without.probability(sets[i].odds[0], sets[i].mean[0])
+                    table.predicted[i] = p @ sets[i].weight[0]
+        q = _quantile(fitted, table, parts)
+        return fitted if q is None else replace(fitted, error=math.sqrt(q)), table
 
-    def _with_error(self, q: float | None) -> Correction:
-        error = SETTINGS.outputs_only if q is None else math.sqrt(q)
-        return Correction(self.profile, self.shift, self.slope, self.centre, self.base, error)
+    def _learned(self, sets: list[SetSummary], start: Correction | None = None) -> Correction:
+        """γ and δ by penalised maximum likelihood on the sets: Newton's method with step halving."""
+        moved = np.stack([self.moved(mean) for s in sets for mean in s.mean])[:, None, :]
+        offset = np.concatenate([s.odds for s in sets])
+        x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
+        weight = np.concatenate([s.weight / len(s.weight) for s in sets])
+        right = np.concatenate([s.right / len(s.right) for s in sets])
+        full = weight > 0
+        x, offset, weight, right = x[full], offset[full], weight[full], right[full]
+        share = weight / weight.sum()
+        mean_square = share @ np.square(x)
+        # Where a column hardly varies it is as good as constant, and its own size is its scale.
+        scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square)) + 1e-9
+        x = x / scale
+        beta = np.zeros(x.shape[1]) if start is None else np.concatenate([start.shift, start.slope]) * scale
+
+        def loss(b: Floats) -> float:
+            odds = offset + x @ b
+            return float(weight @ np.logaddexp(0, odds) - right @ odds + 0.5 * SETTINGS.penalty * b @ b)
+
+        now = loss(beta)
+        for _ in range(100):
+            p = expit(offset + x @ beta)
+            gradient = x.T @ (weight * p - right) + SETTINGS.penalty * beta
+            curvature = (x * (weight * p * (1 - p))[:, None]).T @ x + SETTINGS.penalty * np.eye(len(beta))
+            step = np.linalg.solve(curvature, gradient)
+            size = 1.0
+            while loss(beta - size * step) > now and size > 1e-6:
+                size /= 2
+            beta = beta - size * step
+            before, now = now, loss(beta)
+            if before - now < 1e-12:
+                break
+        shift, slope = np.split(beta / scale, 2)
+        return replace(self, shift=shift, slope=slope)
 
     def moved(self, mean: Floats) -> Floats:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
         return np.asarray((mean - self.profile.mean) / self.profile.scale)
 
-    def probability(self, calibrated: Floats, mean: Floats, change: float = 0.0) -> Floats:
+    def moved_within_classes(self, evidence: Evidence) -> Floats:
+        """As `moved`, from the reference's rows of the same predicted classes: another class mix alone is no move."""
+        usual = evidence.histogram.sum(axis=1) @ self.profile.class_means / evidence.rows
+        return np.asarray((evidence.mean() - usual) / self.profile.scale)
+
+    def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence."""
         moved = self.moved(mean)
         odds = calibrated + moved @ self.shift + (calibrated - self.centre) * (moved @ self.slope)
-        return np.asarray(expit(odds + change))
-
-    def accuracy_of(self, rows: Rows) -> float:
-        """Mean P(right) of rows that are a target by themselves."""
-        return float(self.probability(rows.calibrated, rows.evidence.mean(axis=0)).mean())
-
-    def bins(self, state: Evidence, change: float = 0.0) -> Floats:
-        """P(right) of each bin of a target's histogram; ``change`` is added to all log-odds."""
-        return self.probability(state.bins(), state.mean(), change)
+        return np.asarray(expit(odds))
 
     def expected_error(self, accuracy: float, level: float) -> float:
         """Half-width of an interval of the level, without the sampling error of the rows."""
@@ -166,74 +214,10 @@ def quantile_of(level: float) -> float:
     return NormalDist().inv_cdf(0.5 + min(level, 1 - 1e-9) / 2)
 
 
-def sampling_error(share: float, rows: float, level: float) -> float:
+def sampling_error(share: Any, rows: Any, level: float) -> Any:
     """Half-width of a normal interval for a share observed on so many rows; never 0, as no share is certain."""
     shrunk = (share * rows + 1) / (rows + 2)
-    return quantile_of(level) * math.sqrt(shrunk * (1 - shrunk) / max(rows, 1e-9))
-
-
-@dataclass(frozen=True)
-class _Learning:
-    """Rows of all sets, each in its own class mix and in others, as a logistic regression sees them."""
-
-    x: Floats
-    offset: Floats
-    right: Floats
-    weight: Floats
-    which: NDArray[Any]
-    scale: Floats
-
-    @classmethod
-    def of(cls, plain: Correction, sets: list[SetRows], seed: int) -> _Learning:
-        rng = np.random.default_rng(seed)
-        x, offset, right, weight, which = [], [], [], [], []
-        for number, s in enumerate(sets):
-            chosen = np.sort(rng.permutation(len(s.labels))[: SETTINGS.rows_per_set])
-            for k in range(SETTINGS.mixes + 1):
-                shares = np.full(len(s.labels), 1 / len(s.labels)) if k == 0 else _other_mix(s.labels, rng)
-                moved = plain.moved(shares @ s.rows.evidence)
-                a = s.rows.calibrated[chosen]
-                x.append(np.hstack([np.tile(moved, (len(a), 1)), (a - plain.centre)[:, None] * moved]))
-                offset.append(a)
-                right.append(s.right[chosen])
-                weight.append(shares[chosen] / shares[chosen].sum() / (SETTINGS.mixes + 1))
-                which.append(np.full(len(a), number))
-        columns = np.concatenate(x)
-        return cls(
-            columns,
-            np.concatenate(offset),
-            np.concatenate(right).astype(np.float64),
-            np.concatenate(weight),
-            np.concatenate(which),
-            columns.std(axis=0) + 1e-9,
-        )
-
-    def solved(self, plain: Correction, keep: NDArray[np.bool_], start: Correction | None = None) -> Correction:
-        """Correction by penalised maximum likelihood on the sets kept: Newton's method with step halving."""
-        rows = keep[self.which]
-        x, offset, right, weight = self.x[rows] / self.scale, self.offset[rows], self.right[rows], self.weight[rows]
-        beta = np.zeros(x.shape[1]) if start is None else np.concatenate([start.shift, start.slope]) * self.scale
-
-        def loss(b: Floats) -> float:
-            odds = offset + x @ b
-            return float(weight @ (np.logaddexp(0, odds) - right * odds) + 0.5 * SETTINGS.penalty * b @ b)
-
-        now = loss(beta)
-        for _ in range(100):
-            p = expit(offset + x @ beta)
-            gradient = x.T @ (weight * (p - right)) + SETTINGS.penalty * beta
-            curvature = (x * (weight * p * (1 - p))[:, None]).T @ x + SETTINGS.penalty * np.eye(len(beta))
-            step = np.linalg.solve(curvature, gradient)
-            size = 1.0
-            while loss(beta - size * step) > now and size > 1e-6:
-                size /= 2
-            beta = beta - size * step
-            before, now = now, loss(beta)
-            if before - now < 1e-9:
-                break
-        half = len(beta) // 2
-        found = beta / self.scale
-        return Correction(plain.profile, found[:half], found[half:], plain.centre, plain.base, plain.error)
+    return quantile_of(level) * np.sqrt(shrunk * (1 - shrunk) / rows)
 
 
 def _other_mix(labels: NDArray[Any], rng: np.random.Generator) -> Floats:
@@ -262,16 +246,18 @@ def _quantile(fitted: Correction, table: ShiftedSetTable, parts: list[frozenset[
     return float(flat[order][min(index, len(flat) - 1)])
 
 
+@dataclass(frozen=True)
 class ClassCounts:
     """Expected shares of rows by class: predicted, right, and truly of the class."""
 
-    def __init__(self, predicted: Floats, right: Floats, share: Floats) -> None:
-        self.predicted, self.right, self.share = predicted, right, share
+    predicted: Floats
+    right: Floats
+    share: Floats
 
     @classmethod
-    def of(cls, correction: Correction, evidence: Evidence, change: float = 0.0) -> ClassCounts:
+    def of(cls, correction: Correction, evidence: Evidence) -> ClassCounts:
         """Shares that the histogram of a target gives."""
-        p = correction.bins(evidence, change)
+        p = correction.probability(evidence.bins(), evidence.mean())
         right = evidence.histogram @ p / evidence.rows
         wrong = (1 - p) @ evidence.others / evidence.rows
         return cls(evidence.histogram.sum(axis=1) / evidence.rows, right, right + wrong)
@@ -279,58 +265,46 @@ class ClassCounts:
     @property
     def accuracy(self) -> float:
         """Share of rows that are right."""
-        return float(self.right.sum())
+        return min(float(self.right.sum()), 1.0)
 
     def capped(self, mix: Floats) -> ClassCounts:
         """The same where the classes have these shares: no more rows can be right for a class than there are of it."""
         return ClassCounts(self.predicted, np.minimum(self.right, mix), mix)
 
-    def measures(self) -> tuple[Floats, Floats, Floats]:
-        """Recall, precision and F1 of each class."""
-        recall = self.right / np.maximum(self.share, 1e-12)
-        precision = self.right / np.maximum(self.predicted, 1e-12)
-        f1 = 2 * self.right / np.maximum(self.share + self.predicted, 1e-12)
-        return np.clip(recall, 0, 1), np.clip(precision, 0, 1), np.clip(f1, 0, 1)
-
     def scaled(self, accuracy: float) -> ClassCounts:
         """The same with the log-odds of all classes moved until the accuracy is this one."""
-        down, up = -30.0, 30.0
-        part = self.right / np.maximum(self.predicted, 1e-12)
-        odds = np.log(np.clip(part, 1e-9, 1 - 1e-9) / (1 - np.clip(part, 1e-9, 1 - 1e-9)))
-        right = self.right
-        for _ in range(60):
-            middle = 0.5 * (down + up)
-            right = self.predicted / (1 + np.exp(-(odds + middle)))
-            down, up = (middle, up) if right.sum() < accuracy else (down, middle)
-        return ClassCounts(self.predicted, np.minimum(right, self.predicted), np.maximum(self.share, right))
+        odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9)
+
+        def missing(change: float) -> float:
+            return float((self.predicted * expit(odds + change)).sum()) - accuracy
+
+        down, up = -45.0, 45.0
+        if missing(down) >= 0 or missing(up) <= 0:
+            change = down if missing(down) >= 0 else up
+        else:
+            change = float(brentq(missing, down, up, xtol=1e-9))
+        right = self.predicted * expit(odds + change)
+        return ClassCounts(self.predicted, right, np.maximum(self.share, right))
+
+    def measures(self) -> Floats:
+        """Recall, precision and F1 of each class, shape (3, K)."""
+        sizes = np.stack([self.share, self.predicted, 0.5 * (self.share + self.predicted)])
+        return np.clip(self.right / np.maximum(sizes, 1e-12), 0, 1)
 
     def per_class(
-        self,
-        correction: Correction,
-        evidence: Evidence,
-        low: float,
-        high: float,
-        level: float,
-        names: tuple[str, ...] | None,
+        self, rows: int, low: float, high: float, level: float, names: tuple[str, ...] | None
     ) -> tuple[list[ClassEstimate], Quantity]:
         """Estimates of each class; their intervals move with the accuracy's and hold the class's sampling error."""
-        values, lows, highs = (counts.measures() for counts in (self, self.scaled(low), self.scaled(high)))
-        sizes = (
-            self.share * evidence.rows,
-            self.predicted * evidence.rows,
-            (self.share + self.predicted) * evidence.rows,
-        )
-        found = []
-        for k in range(len(self.share)):
-            quantities = []
-            for value, lower, upper, size in zip(values, lows, highs, sizes, strict=True):
-                noise = sampling_error(float(value[k]), max(float(size[k]), 1.0), level)
-                below = math.hypot(max(float(value[k] - lower[k]), 0.0), noise)
-                above = math.hypot(max(float(upper[k] - value[k]), 0.0), noise)
-                quantities.append(
-                    Quantity(float(value[k]), max(0.0, float(value[k]) - below), min(1.0, float(value[k]) + above))
-                )
-            name = str(k) if names is None else names[k]
-            found.append(ClassEstimate(k, name, float(self.share[k]), float(self.predicted[k]), *quantities))
-        macro = [float(np.mean(part[2])) for part in (values, lows, highs)]
-        return found, Quantity(macro[0], min(macro[:2]), max(macro[0], macro[2]))
+        value, lower, upper = (counts.measures() for counts in (self, self.scaled(low), self.scaled(high)))
+        sizes = np.stack([self.share, self.predicted, self.share + self.predicted]) * rows
+        noise = sampling_error(value, np.maximum(sizes, 1), level)
+        lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)
+        highest = np.minimum(value + np.hypot(np.maximum(upper - value, 0), noise), 1)
+        columns = np.stack([value, lowest, highest], axis=2).tolist()
+        shares = zip(self.share.tolist(), self.predicted.tolist(), strict=True)
+        found = [
+            ClassEstimate(k, str(k) if names is None else names[k], *both, *(Quantity(*c[k]) for c in columns))
+            for k, both in enumerate(shares)
+        ]
+        f1, below, above = (float(part[2].mean()) for part in (value, lower, upper))
+        return found, Quantity(f1, min(f1, below), max(f1, above))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,27 +107,24 @@ class ScoreLine:
     error: float
 
     @classmethod
-    def fit(
-        cls, name: str, scores: Floats, families: list[str], accuracy: Floats, rows: Floats
-    ) -> tuple[ScoreLine, ShiftedSetTable]:
+    def fit(cls, name: str, scores: Floats, table: ShiftedSetTable) -> tuple[ScoreLine, ShiftedSetTable]:
         """Fit the line, and refit it without each family."""
-        parts = [parts_of(family) for family in families]
+        parts = [parts_of(family) for family in table.families]
         predicted = np.full(len(scores), np.nan)
         for group in set(parts):
             without = np.array([not (group & other) for other in parts])
-            if without.sum() >= 2 and np.ptp(scores[without]) > 0:
-                slope, intercept = np.polyfit(scores[without], accuracy[without], 1)
+            line = _least_squares(scores[without], table.accuracy[without])
+            if line is not None:
                 own = np.array([other == group for other in parts])
-                predicted[own] = np.clip(intercept + slope * scores[own], 0, 1)
-        if len(scores) < 3 or np.ptp(scores) == 0 or np.isnan(predicted).all():
+                predicted[own] = np.clip(line[1] + line[0] * scores[own], 0, 1)
+        line = _least_squares(scores, table.accuracy)
+        if line is None or np.isnan(predicted).all():
             raise GdscoreError(
                 f"Expected shifted sets of at least two families with different values of {name!r} to fit a line to, "
                 "but there are none: give `shifted_sets`, or use the default method"
             )
-        slope, intercept = (float(v) for v in np.polyfit(scores, accuracy, 1))
-        error = float(np.nanquantile(np.abs(predicted - accuracy), 0.9))
-        table = ShiftedSetTable(families, accuracy, predicted, rows.astype(np.int64))
-        return cls(name, slope, intercept, error), table
+        error = float(np.nanquantile(np.abs(predicted - table.accuracy), 0.9))
+        return cls(name, *line, error), replace(table, predicted=predicted)
 
     def accuracy(self, score: float) -> float:
         """Accuracy at a value of the score."""
@@ -136,3 +133,14 @@ class ScoreLine:
     def half_width(self, accuracy: float, rows: int, level: float) -> float:
         """Half-width of the interval."""
         return math.hypot(self.error * quantile_of(level) / quantile_of(0.9), sampling_error(accuracy, rows, level))
+
+
+def _least_squares(x: Floats, y: Floats) -> tuple[float, float] | None:
+    """Slope and intercept; None where x does not differ, or differs too much to compute with."""
+    if len(x) < 2:
+        return None
+    with np.errstate(all="ignore"):
+        centred = x - x.mean()
+        slope = centred @ (y - y.mean()) / (centred @ centred)
+        intercept = y.mean() - slope * x.mean()
+    return (float(slope), float(intercept)) if np.isfinite([slope, intercept]).all() else None

@@ -8,7 +8,8 @@ any size, and parts merged in any order, give the same state bit for bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from gdscore.outputs import Outputs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "expit", "log_odds"]
+__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence", "expit", "log_odds"]
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +41,7 @@ def expit(x: Any) -> Any:
     return 0.5 * (1 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
 
 
-def log_odds(share: Any, edge: float = 1e-6) -> Any:
+def log_odds(share: Any, edge: float) -> Any:
     """ln(p / (1 − p)) of shares kept ``edge`` away from 0 and 1."""
     share = np.clip(share, edge, 1 - edge)
     return np.log(share / (1 - share))
@@ -65,18 +66,12 @@ class Rows:
         Log-odds of the confidence; log distance to the predicted class, where there are features.
     calibrated : array of shape (m,)
         Log-odds of being right that rows of this confidence have on the reference.
-    others : array of shape (m, K)
-        Probabilities of the other classes, given that the prediction is wrong.
     """
 
     predicted: NDArray[Any]
     confidence: Floats
     evidence: Floats
     calibrated: Floats
-    others: Floats
-
-    def __getitem__(self, rows: Any) -> Rows:
-        return Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
@@ -90,9 +85,11 @@ class Profile:
     mix, predicted_mix : array of shape (K,)
         Share of each class among the reference's labels, and among its predictions.
     knots, levels : array
-        Confidences, and the log-odds of being right at each of them: isotonic regression, linear between knots.
+        Confidences, and the share of rows that are right at each of them: isotonic regression, linear between knots.
     mean, scale : array of shape (E,)
         Mean and standard deviation of the evidence on the reference.
+    class_means : array of shape (K, E)
+        Mean evidence of the reference's rows predicted as each class; the overall mean where there are none.
     counts : array of shape (K,)
         Rows of each class.
     centres : array of shape (K, D) or None
@@ -108,6 +105,7 @@ class Profile:
     levels: Floats
     mean: Floats
     scale: Floats
+    class_means: Floats
     counts: Floats
     centres: Floats | None
     spread: float
@@ -124,24 +122,26 @@ class Profile:
         nothing, one = np.zeros(0), np.ones(1)
         predicted = np.bincount(arrays.to_numpy(reference.predictions), minlength=classes) / len(labels)
         fixed = (temperature, counts / len(labels), predicted)
-        plain = cls(*fixed, one, one, nothing, nothing, counts, centres, spread).rows(reference, labels)
+        plain = cls(*fixed, one, one, nothing, nothing, nothing, counts, centres, spread).rows(reference, labels)
         curve = IsotonicRegression(out_of_bounds="clip").fit(plain.confidence, right)
-        levels = log_odds(curve.y_thresholds_, SETTINGS.calibration_edge)
         mean, scale = plain.evidence.mean(axis=0), plain.evidence.std(axis=0) + 1e-6
-        profile = cls(*fixed, curve.X_thresholds_, levels, mean, scale, counts, centres, spread)
+        class_means = np.where(predicted[:, None] > 0, _means(plain.evidence, plain.predicted, classes), mean)
+        knots = (curve.X_thresholds_, curve.y_thresholds_)
+        profile = cls(*fixed, *knots, mean, scale, class_means, counts, centres, spread)
         return profile, profile.rows(reference, labels)
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
-        parts = [
-            self._chunk(outputs[start : start + CHUNK], None if own is None else own[start : start + CHUNK])
-            for start in range(0, len(outputs), CHUNK)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return Rows(*(np.concatenate([getattr(p, n) for p in parts]) for n in Rows.__dataclass_fields__))
+        parts = [rows for rows, _ in self.chunks(outputs, own)]
+        return Rows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Rows)))
 
-    def _chunk(self, outputs: Outputs, own: NDArray[Any] | None) -> Rows:
+    def chunks(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Iterator[tuple[Rows, Floats]]:
+        """Evidence of a few rows at a time, and the probabilities of their other classes if the prediction is wrong."""
+        for start in range(0, len(outputs), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield self._chunk(outputs[part], None if own is None else own[part])
+
+    def _chunk(self, outputs: Outputs, own: NDArray[Any] | None) -> tuple[Rows, Floats]:
         scaled = outputs.with_temperature(self.temperature)
         with arrays.full_precision(next(iter(outputs.arrays.values()))):
             others = arrays.to_numpy(arrays.wide(scaled.probabilities)).copy()
@@ -151,7 +151,10 @@ class Profile:
         others[m, predicted] = 0.0
         rest = others.sum(axis=1)
         evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
-        others /= np.maximum(rest, 1e-300)[:, None]
+        certain = rest <= 0
+        others[certain] = 1.0  # nothing is known of the other classes
+        others[m[certain], predicted[certain]] = 0.0
+        others /= np.maximum(others.sum(axis=1), 1e-300)[:, None]
         if self.centres is not None:
             evidence.append(np.log(np.maximum(self._distance(scaled, predicted, own), 1e-12)))
         found = np.clip(_rounded(np.stack(evidence, axis=1)), -LARGEST, LARGEST)
@@ -159,20 +162,27 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        return Rows(predicted, confidence, found, np.interp(confidence, self.knots, self.levels), others)
+        right = np.interp(confidence, self.knots, self.levels)
+        return Rows(predicted, confidence, found, log_odds(right, SETTINGS.calibration_edge)), others
 
     def _distance(self, outputs: Outputs, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
         x = outputs.features
         xp = arrays.namespace(x)
-        with arrays.full_precision(x), np.errstate(over="ignore", invalid="ignore"):
+        with arrays.full_precision(x), np.errstate(all="ignore"):
             gap = arrays.wide(x) - arrays.like(self.centres, arrays.wide(x[:1]))[outputs.predictions]
             distance = np.asarray(arrays.to_numpy(xp.sum(gap * gap, axis=1)), dtype=np.float64)
-        if own is not None:
-            # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
-            n = self.counts[predicted]
-            distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
-        return np.asarray(distance / self.spread)
+            if own is not None:
+                # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
+                n = self.counts[predicted]
+                distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
+            return np.asarray(distance / self.spread)
+
+
+def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
+    """Mean of each column over the rows of each group."""
+    sums = [np.bincount(groups, weights=column, minlength=count) for column in values.T]
+    return np.asarray(np.stack(sums, axis=1) / np.maximum(np.bincount(groups, minlength=count), 1)[:, None])
 
 
 def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
@@ -189,6 +199,17 @@ def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[
     if not np.isfinite(total):
         raise GdscoreError("Expected features of ordinary size, but their squares are too large to compute with")
     return centres, max(total / len(x), 1e-300)
+
+
+def bins_of(odds: Floats) -> NDArray[np.int64]:
+    """Number of the bin that each of these log-odds falls into."""
+    return np.clip(np.floor((odds + LIMIT) / WIDTH), 0, len(CENTRES) - 1).astype(np.int64)
+
+
+def by_confidence(confidence: Floats, *columns: Any) -> Floats:
+    """Sums of some columns over the rows of each of 20 bins of confidence."""
+    level = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+    return np.stack([np.bincount(level, weights=_rounded(c), minlength=CONFIDENCE_BINS) for c in columns])
 
 
 class Evidence:
@@ -221,11 +242,11 @@ class Evidence:
         self.others: Floats = np.zeros((len(CENTRES), classes))
         self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
 
-    def add(self, rows: Rows) -> Self:
-        """Take in more rows."""
+    def add(self, rows: Rows, others: Floats) -> Self:
+        """Take in more rows, with the probabilities of their other classes."""
         count = len(rows.predicted)
         classes, bins = self.histogram.shape
-        index = np.clip(np.floor((rows.calibrated + LIMIT) / WIDTH), 0, bins - 1).astype(np.int64)
+        index = bins_of(rows.calibrated)
         self.rows += count
         self.context += rows.evidence.sum(axis=0)
         flat = np.bincount(rows.predicted * bins + index, minlength=classes * bins)
@@ -234,10 +255,8 @@ class Evidence:
         present, where = np.unique(index, return_inverse=True)
         member = np.zeros((len(present), count))
         member[where, np.arange(count)] = 1.0
-        self.others[present] += member @ _rounded(rows.others)
-        level = np.minimum((rows.confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
-        self.confidence[0] += np.bincount(level, minlength=CONFIDENCE_BINS)
-        self.confidence[1] += np.bincount(level, weights=_rounded(rows.confidence), minlength=CONFIDENCE_BINS)
+        self.others[present] += member @ _rounded(others)
+        self.confidence += by_confidence(rows.confidence, np.ones(count), rows.confidence)
         return self
 
     def merge(self, other: Evidence) -> Self:

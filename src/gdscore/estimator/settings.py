@@ -15,8 +15,6 @@ class Settings:
     ----------
     calibration_edge : float
         Calibrated confidences are kept this far from 0 and 1.
-    rows_per_set : int
-        Most rows of a shifted set that the correction learns from.
     mixes : int
         Other class mixes in which it sees every set, besides the set's own.
     concentration : float
@@ -43,7 +41,6 @@ class Settings:
     """
 
     calibration_edge: float = 0.005
-    rows_per_set: int = 400
     mixes: int = 1
     concentration: float = 0.5
     penalty: float = 0.3

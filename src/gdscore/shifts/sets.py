@@ -166,6 +166,8 @@ def _takes_start(shift: Any) -> bool:
 
 def checked_shifts(shifts: Iterable[Any]) -> list[Callable[[Any], Any]]:
     """Shifts as a list, or an error."""
+    if not isinstance(shifts, Iterable):
+        raise GdscoreError(f"Expected `shifts` to be a list of callables, but got {type(shifts).__name__}")
     listed = list(shifts)
     if not listed:
         raise GdscoreError("Expected `shifts` to hold callables, but it is empty: leave it out for the default shifts")

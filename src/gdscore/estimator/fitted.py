@@ -1,0 +1,309 @@
+"""All that an estimator has learned: one object that nobody changes, and one file.
+
+The file has a JSON header and plain arrays; each of them is checked before it is used.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gdscore import files
+from gdscore._stream import kind_of
+from gdscore.errors import GdscoreError
+from gdscore.estimator.checks import Fingerprint
+from gdscore.estimator.correctness import Correction, ShiftedSetTable
+from gdscore.estimator.direct import ScoreLine
+from gdscore.estimator.estimate import ConfidenceHistogram
+from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Evidence, Profile
+from gdscore.files import ArraySpec, Number, OneOf, RecordSchema
+from gdscore.outputs import Outputs, same_class_names
+from gdscore.scores.base import Score
+from gdscore.scores.registry import restore_score
+from gdscore.shifts.sets import parts_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["CORRECTNESS", "Fitted", "TargetState", "load", "save"]
+
+CORRECTNESS = "correctness"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What `AccuracyEstimator.fit` learns.
+
+    Attributes
+    ----------
+    method : str
+        ``correctness``, or the name of a score.
+    correction : Correction
+        The probability that a row is right.
+    table : ShiftedSetTable
+        The shifted sets.
+    line, score : ScoreLine and Score, or None
+        The straight line and the fitted score, where the method is a score.
+    farthest : float
+        Largest distance of a shifted set's mean evidence from the reference's, in standard deviations of rows.
+    reference_accuracy, reference_rows : float and int
+        Of the reference.
+    n_features : int or None
+        Features of a row.
+    class_names : tuple of str or None
+        Names of the classes.
+    fingerprint : Fingerprint or None
+        Of the model's last layer.
+    confidence : ConfidenceHistogram
+        Confidences of the reference.
+    """
+
+    method: str
+    correction: Correction
+    table: ShiftedSetTable
+    line: ScoreLine | None
+    score: Score | None
+    farthest: float
+    reference_accuracy: float
+    reference_rows: int
+    n_features: int | None
+    class_names: tuple[str, ...] | None
+    fingerprint: Fingerprint | None
+    confidence: ConfidenceHistogram
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of the model."""
+        return len(self.correction.profile.mix)
+
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of a fitted estimator."""
+        errors = np.abs(self.table.predicted - self.table.accuracy)
+        known = errors[np.isfinite(errors)]
+        return {
+            "reference_accuracy_": self.reference_accuracy,
+            "reference_rows_": self.reference_rows,
+            "reference_confidence_": self.confidence,
+            "shifted_sets_": self.table,
+            "left_out_error_": float(known.mean()) if len(known) else float("nan"),
+            "n_families_": len(frozenset[str]().union(*map(parts_of, self.table.families))),
+            "n_classes_": self.n_classes,
+            "n_features_": self.n_features,
+            "class_names_": self.class_names,
+        }
+
+    def check_outputs(self, outputs: Any) -> None:
+        """Refuse what is no `Outputs`, or has other classes or features than the reference."""
+        if not isinstance(outputs, Outputs):
+            raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
+        if "logits" not in outputs.has:
+            raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
+        same_class_names(self.class_names, outputs.class_names)
+        for what, there, here in (
+            ("classes", self.n_classes, outputs.n_classes),
+            ("features", self.n_features, outputs.n_features),
+        ):
+            if there is not None and here != there:
+                raise GdscoreError(
+                    f"Expected outputs with {there} {what} as the reference has, but they have "
+                    f"{'none' if here is None else here}: are they of another model, or extracted without features?"
+                )
+
+
+class TargetState:
+    """What an estimate needs of a target: sums over its rows, which merge in any order.
+
+    Attributes
+    ----------
+    rows : int
+        Rows seen.
+    """
+
+    def __init__(self, fitted: Fitted) -> None:
+        self.fitted = fitted
+        profile = fitted.correction.profile
+        self.evidence = Evidence(len(profile.mix), len(profile.mean))
+        self.same_model = True
+        # A copy of its own, so that several states can be filled at once.
+        self.score: Score | None = None if fitted.score is None else copy(fitted.score).reset()
+
+    @property
+    def rows(self) -> int:
+        """Rows seen."""
+        return self.evidence.rows
+
+    def update(self, outputs: Outputs) -> Self:
+        """Take in more rows; where they are refused, none of them counts."""
+        self.fitted.check_outputs(outputs)
+        profile, mark = self.fitted.correction.profile, self.fitted.fingerprint
+        more = Evidence(len(profile.mix), len(profile.mean))
+        for rows, others in profile.chunks(outputs):
+            more.add(rows, others)
+        if self.score is not None:
+            self.score.update(outputs)
+        self.evidence.merge(more)
+        self.same_model = self.same_model and (mark is None or mark.matches(outputs))
+        return self
+
+    def merge(self, other: TargetState) -> Self:
+        """Take in the rows of another state of the same estimator, which stays as it is."""
+        if not isinstance(other, TargetState) or other is self:
+            came = "the same one: its rows would count twice" if other is self else kind_of(other)
+            raise GdscoreError(f"Expected another state of a target to merge, but got {came}")
+        other.check_belongs_to(self.fitted)
+        if self.score is not None and other.score is not None:
+            self.score.merge(other.score)
+        self.evidence.merge(other.evidence)
+        self.same_model = self.same_model and other.same_model
+        return self
+
+    def check_belongs_to(self, fitted: Fitted) -> None:
+        """Refuse the state of another estimator, or of one that was fitted again since."""
+        here, there = self.fitted, fitted
+        if here is there:
+            return
+        mine, theirs = ((*vars(f.correction.profile).values(), f.correction.shift) for f in (here, there))
+        # A state may come from another process, where the estimator is a copy.
+        if here.method != there.method or not all(map(np.array_equal, mine, theirs)):
+            raise GdscoreError(
+                "Expected a state of this estimator, but it was made by another one, or before the last fit: make it "
+                "again with state()"
+            )
+
+
+_SHARE = Number(least=0, most=1)
+_FINITE = float
+_K, _E, _D = ("classes",), ("kinds",), ("features",)
+SCHEMA = RecordSchema(
+    format="gdscore estimator",
+    version=5,
+    header={
+        "level": Number(above=0, most=0.999),
+        "class_mix": OneOf("unknown", "stable", [Number(least=0, most=1e12)]),
+        "method": str,
+        "seed": Number(least=0, whole=True),
+        "reference_accuracy": _SHARE,
+        "reference_rows": Number(least=1, whole=True),
+        "temperature": Number(least=1e-30, most=1e30),
+        "spread": Number(least=1e-300, most=1e300),
+        "centre": Number(least=-50, most=50),
+        "base": _SHARE,
+        "error": Number(least=0, most=1e6),
+        "farthest": Number(least=0, most=1e9),
+        "families": [str],
+        "class_names": OneOf(None, [str]),
+        "line": OneOf(None, {"slope": _FINITE, "intercept": _FINITE, "error": Number(least=0)}),
+        "fingerprint": OneOf(None, {"offset": _FINITE, "spread": Number(least=0)}),
+    },
+    arrays={
+        "mix": ArraySpec("f", _K, least=0, most=1),
+        "predicted_mix": ArraySpec("f", _K, least=0, most=1),
+        "knots": ArraySpec("f", ("knots",), least=0, most=1),
+        "levels": ArraySpec("f", ("knots",), least=0, most=1),
+        "mean": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
+        "scale": ArraySpec("f", _E, least=1e-7, most=2 * LARGEST),
+        "class_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
+        "counts": ArraySpec("f", _K, least=0),
+        "centres": ArraySpec("f", (*_K, *_D), optional=True),
+        "shift": ArraySpec("f", _E, least=-1e9, most=1e9),
+        "slope": ArraySpec("f", _E, least=-1e9, most=1e9),
+        "set_accuracy": ArraySpec("f", ("sets",), least=0, most=1),
+        # −1 where a set could not be left out: files hold finite numbers only.
+        "set_predicted": ArraySpec("f", ("sets",), least=-1, most=1),
+        "set_rows": ArraySpec("i", ("sets",), least=1),
+        "confidence": ArraySpec("f", (3, CONFIDENCE_BINS), least=0),
+        "direction": ArraySpec("f", _K, optional=True),
+        "weights": ArraySpec("f", _D, optional=True),
+        "score": ArraySpec("i", ("bytes",), least=0, most=255, optional=True),
+    },
+    least_sizes={"classes": 2, "sets": 0},
+)
+_PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "class_means", "counts")
+
+
+def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
+    """Write what was learned, and the parameters of the estimator."""
+    correction, table, mark, line = fitted.correction, fitted.table, fitted.fingerprint, fitted.line
+    profile, mix = correction.profile, params["class_mix"]
+    header = {
+        "level": float(params["level"]),
+        "class_mix": mix if isinstance(mix, str) else [float(v) for v in mix],
+        "method": fitted.method,
+        "seed": int(params["seed"]),
+        "reference_accuracy": fitted.reference_accuracy,
+        "reference_rows": fitted.reference_rows,
+        "temperature": float(profile.temperature),
+        "spread": profile.spread,
+        "centre": correction.centre,
+        "base": correction.base,
+        "error": correction.error,
+        "farthest": fitted.farthest,
+        "families": table.families,
+        "class_names": None if fitted.class_names is None else list(fitted.class_names),
+        "line": None if line is None else {n: getattr(line, n) for n in ("slope", "intercept", "error")},
+        "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
+    }
+    arrays: dict[str, Any] = {name: getattr(profile, name) for name in _PROFILE_ARRAYS}
+    arrays |= {"shift": correction.shift, "slope": correction.slope}
+    arrays |= {"set_accuracy": table.accuracy, "set_rows": table.rows}
+    arrays["set_predicted"] = np.nan_to_num(table.predicted, nan=-1.0)
+    arrays["confidence"] = np.array([getattr(fitted.confidence, f.name) for f in fields(fitted.confidence)])
+    if profile.centres is not None:
+        arrays["centres"] = profile.centres
+    if mark is not None:
+        arrays |= {"direction": mark.direction, "weights": mark.weights}
+    if fitted.score is not None:
+        arrays["score"] = np.frombuffer(files.arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
+    files.write_record(path, SCHEMA, header, arrays)
+
+
+def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
+    """Parameters and what was learned, or an error where the file does not hold them."""
+    header, arrays, sizes = files.read_record(path, SCHEMA)
+    classes, sets, mix, mark = sizes["classes"], sizes["sets"], header["class_mix"], header["fingerprint"]
+    for fits, what in (
+        (len(header["families"]) == sets and all(header["families"]), "a family for each set"),
+        (header["class_names"] is None or len(header["class_names"]) == classes, "a name for each class"),
+        (bool(np.all(np.diff(arrays["knots"]) >= 0)), "confidences in rising order"),
+        (arrays["predicted_mix"].sum() > 0, "predictions of some class"),
+        ((header["method"] == CORRECTNESS) == (header["line"] is None) == ("score" not in arrays), "one method"),
+        ((mark is not None) == ("direction" in arrays) == ("weights" in arrays), "a fingerprint with its arrays"),
+        (sizes["kinds"] == (2 if "centres" in arrays else 1), "evidence of features where there are features"),
+        (isinstance(mix, str) or (len(mix) == classes and sum(mix) > 0), "a share of each class"),
+    ):
+        if not fits:
+            raise GdscoreError(f"Expected {what} in {str(path)!r}, but it has others: the file is damaged")
+    profile = Profile(
+        temperature=float(header["temperature"]),
+        centres=arrays.get("centres"),
+        spread=float(header["spread"]),
+        **{name: arrays[name] for name in _PROFILE_ARRAYS},
+    )
+    score = None
+    if "score" in arrays:
+        score = restore_score(files.read_arrays(arrays["score"].astype(np.uint8).tobytes())).reset()
+        if score.name != header["method"]:
+            raise GdscoreError(f"Expected the score {header['method']!r} in {str(path)!r}, but it has {score.name!r}")
+    predicted = np.where(arrays["set_predicted"] < 0, np.nan, arrays["set_predicted"])
+    fitted = Fitted(
+        method=header["method"],
+        correction=Correction(
+            profile, arrays["shift"], arrays["slope"], header["centre"], header["base"], header["error"]
+        ),
+        table=ShiftedSetTable(header["families"], arrays["set_accuracy"], predicted, arrays["set_rows"]),
+        line=None if header["line"] is None else ScoreLine(header["method"], **header["line"]),
+        score=score,
+        farthest=header["farthest"],
+        reference_accuracy=header["reference_accuracy"],
+        reference_rows=header["reference_rows"],
+        n_features=sizes.get("features"),
+        class_names=None if header["class_names"] is None else tuple(header["class_names"]),
+        fingerprint=None if mark is None else Fingerprint(arrays["direction"], arrays["weights"], **mark),
+        confidence=ConfidenceHistogram(*arrays["confidence"].tolist()),
+    )
+    params = {"level": header["level"], "method": header["method"], "seed": header["seed"]}
+    return {**params, "class_mix": mix if isinstance(mix, str) else np.array(mix)}, fitted

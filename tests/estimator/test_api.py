@@ -1,0 +1,274 @@
+"""A scikit-learn estimator: parameters, fitting, refitting, threads, interrupts."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+import gdscore
+
+from .data import CLASSES, fitted, numbers, outputs, shifted
+
+TARGET = outputs(500, 1.5, seed=9)
+PARAMS = {"level": 0.8, "class_mix": np.full(CLASSES, 0.2), "method": "atc", "seed": 3}
+
+
+def test_the_constructor_only_stores():
+    odd = {"level": object(), "class_mix": object(), "method": object(), "seed": object()}
+    est = gdscore.AccuracyEstimator(**odd)
+    assert vars(est) == odd
+    assert all(est.get_params()[name] is value for name, value in odd.items())
+    with pytest.raises(gdscore.GdscoreError):
+        est.fit(outputs(300))
+
+
+def test_clone_and_params():
+    est = gdscore.AccuracyEstimator(**PARAMS)
+    copied = clone(est)
+    assert copied is not est
+    assert copied.get_params().keys() == PARAMS.keys()
+    assert (copied.level, copied.method, copied.seed) == (0.8, "atc", 3)
+    np.testing.assert_array_equal(copied.class_mix, est.class_mix)
+    assert copied.set_params(level=0.5, method="correctness") is copied
+    assert (copied.level, est.level) == (0.5, 0.8)
+    with pytest.raises(ValueError, match="nonsense"):
+        copied.set_params(nonsense=1)
+
+
+def test_repr():
+    assert repr(gdscore.AccuracyEstimator()) == "AccuracyEstimator()"
+    assert (
+        repr(gdscore.AccuracyEstimator(0.8, class_mix="stable")) == "AccuracyEstimator(class_mix='stable', level=0.8)"
+    )
+    assert "AccuracyEstimator" in repr(fitted())
+
+
+def test_clone_of_a_fitted_one_is_unfitted():
+    est = fitted()
+    check_is_fitted(est)
+    copied = clone(est)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(copied)
+    for call in (copied.estimate, copied.predict_correct, copied.save):
+        with pytest.raises(gdscore.GdscoreError, match="fitted"):
+            call(TARGET)
+    with pytest.raises(gdscore.GdscoreError, match="fitted"):
+        copied.state()
+    with pytest.raises(gdscore.GdscoreError, match="fitted"):
+        copied.estimate_state(est.state().update(TARGET))
+
+
+def test_fit_returns_itself_and_changes_no_argument():
+    est, reference, sets = gdscore.AccuracyEstimator(), outputs(400, seed=1), shifted()
+    before = copy.deepcopy([reference.arrays, [s.outputs.arrays for s in sets]])
+    params = dict(vars(est))
+    assert est.fit(reference, shifted_sets=sets, progress=False) is est
+    assert {name: vars(est)[name] for name in params} == params
+    after = [reference.arrays, [s.outputs.arrays for s in sets]]
+    for old, new in zip([before[0], *before[1]], [after[0], *after[1]], strict=True):
+        for name in old:
+            np.testing.assert_array_equal(old[name], new[name])
+    est.estimate(TARGET)
+    np.testing.assert_array_equal(np.asarray(TARGET.logits), np.asarray(outputs(500, 1.5, seed=9).logits))
+
+
+def test_a_refit_forgets():
+    est = fitted(method="entropy")
+    est.set_params(method="correctness").fit(outputs(600, seed=2, features=False))
+    fresh = gdscore.AccuracyEstimator().fit(outputs(600, seed=2, features=False))
+    target = outputs(500, 1.5, seed=9, features=False)
+    np.testing.assert_array_equal(numbers(est.estimate(target)), numbers(fresh.estimate(target)))
+    learned = {name for name in vars(fresh) if name.endswith("_")}
+    assert {name for name in vars(est) if name.endswith("_")} == learned
+    assert est.n_features_ is None
+    assert not est.shifted_sets_.families
+
+
+def test_fitted_attributes():
+    est, reference = fitted(), outputs(800, seed=1)
+    assert est.reference_accuracy_ == reference.accuracy
+    assert (est.reference_rows_, est.n_classes_, est.n_features_, est.class_names_) == (800, CLASSES, 6, None)
+    histogram = est.reference_confidence_
+    assert sum(histogram.rows) == 800
+    assert sum(histogram.correct) == pytest.approx(800 * reference.accuracy)
+    scaled = reference.with_temperature(gdscore.fit_temperature(reference))
+    assert sum(histogram.confidence) == pytest.approx(np.asarray(scaled.confidence, dtype=float).sum(), rel=1e-5)
+    np.testing.assert_array_equal(histogram.rows, np.histogram(scaled.confidence, histogram.edges)[0])
+
+
+def test_parameters_set_after_fit():
+    """Level and class mix are used when estimating; the method is the one fitted."""
+    est = fitted()
+    wide, narrow = est.set_params(level=0.99).estimate(TARGET), est.set_params(level=0.5).estimate(TARGET)
+    assert wide.high - wide.low > narrow.high - narrow.low
+    assert est.set_params(class_mix="stable").estimate(TARGET).class_mix == "stable"
+    assert est.set_params(method="gdscore").estimate(TARGET).method == "correctness"
+    for params in ({"level": 7}, {"level": float("nan")}, {"class_mix": "x"}, {"class_mix": [1, 2]}, {"seed": -1}):
+        changed = fitted().set_params(**params)
+        for call in (changed.estimate, changed.predict_correct, lambda _, c=changed: c.save("never.gdscore")):
+            with pytest.raises(gdscore.GdscoreError, match=next(iter(params))):
+                call(TARGET)
+
+
+@pytest.mark.parametrize("name", ["level", "class_mix", "method", "seed"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        -1,
+        1.5,
+        "nonsense",
+        "",
+        [],
+        [1, 2],
+        object(),
+        float("nan"),
+        {},
+        np.zeros(CLASSES),
+        pytest.param(10**400, id="huge"),
+        True,
+    ],
+)
+def test_bad_parameters(name, value):
+    with pytest.raises(gdscore.GdscoreError, match=name) as raised:
+        gdscore.AccuracyEstimator(**{name: value}).fit(outputs(300))
+    assert "\n" not in str(raised.value)
+
+
+def test_class_names_travel():
+    x = outputs(600, seed=1)
+    names = ("ant", "bee", "cat", "dog", "eel")
+    named = gdscore.Outputs(logits=x.logits, labels=x.labels, class_names=names)
+    est = gdscore.AccuracyEstimator().fit(named)
+    assert est.class_names_ == names
+    assert [c.name for c in est.estimate(named).per_class] == list(names)
+    with pytest.raises(gdscore.GdscoreError, match="class names"):
+        est.estimate(gdscore.Outputs(logits=x.logits, class_names=names[::-1]))
+    assert [c.name for c in fitted().estimate(TARGET).per_class] == list("01234")
+
+
+class InterruptError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InterruptError])
+def test_an_interrupt_leaves_the_estimator_as_before(error):
+    def sets():
+        yield from shifted()[:5]
+        raise error
+
+    fresh = gdscore.AccuracyEstimator()
+    with pytest.raises(error):
+        fresh.fit(outputs(400), shifted_sets=sets(), progress=False)
+    assert set(vars(fresh)) == {"level", "class_mix", "method", "seed"}
+    est = fitted()
+    before, expected = dict(vars(est)), numbers(est.estimate(TARGET))
+    with pytest.raises(error):
+        est.fit(outputs(400, seed=8), shifted_sets=sets(), progress=False)
+    assert vars(est) == before
+    np.testing.assert_array_equal(numbers(est.estimate(TARGET)), expected)
+
+
+def test_an_interrupt_of_a_predictor_leaves_it_as_before():
+    calls = []
+
+    def predict(x):
+        calls.append(len(x))
+        if len(calls) > 7:
+            raise KeyboardInterrupt
+        return gdscore.Outputs(logits=x)
+
+    est = gdscore.AccuracyEstimator()
+    x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
+    with pytest.raises(KeyboardInterrupt):
+        est.fit_predictor(predict, x, y, progress=False)
+    assert set(vars(est)) == {"level", "class_mix", "method", "seed"}
+
+
+def test_threads():
+    """One thread fits again and again, others estimate: every answer is that of one of the fits."""
+    references = [outputs(400, seed=1), outputs(500, 1.3, seed=2, features=True)]
+    sets = shifted(100, families=2, severities=2)
+    est = gdscore.AccuracyEstimator()
+    valid = {tuple(numbers(est.fit(r, shifted_sets=sets, progress=False).estimate(TARGET))) for r in references}
+    stop, faults, answers = threading.Event(), [], set()
+
+    def estimating():
+        try:
+            while not stop.is_set():
+                answers.add(tuple(numbers(est.estimate(TARGET))))
+                est.predict_correct(TARGET)
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=estimating) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for turn in range(8):
+        est.fit(references[turn % 2], shifted_sets=sets, progress=False)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert answers <= valid
+
+
+def test_states_of_other_fits_are_refused():
+    est, other = fitted(), fitted(count=600)
+    state = est.state().update(TARGET)
+    with pytest.raises(gdscore.GdscoreError, match="another one, or before the last fit"):
+        other.estimate_state(state)
+    with pytest.raises(gdscore.GdscoreError, match="another one"):
+        other.state().merge(state)
+    with pytest.raises(gdscore.GdscoreError, match="count twice"):
+        state.merge(state)
+    for odd in (None, 3, est, gdscore.create_score("atc")):
+        with pytest.raises(gdscore.GdscoreError):
+            state.merge(odd)
+        with pytest.raises(gdscore.GdscoreError):
+            est.estimate_state(odd)
+    with pytest.raises(gdscore.GdscoreError, match="seen none"):
+        est.estimate_state(est.state())
+    est.fit(outputs(400, seed=6))
+    with pytest.raises(gdscore.GdscoreError, match="before the last fit"):
+        est.estimate_state(state)
+
+
+def test_states_of_a_copy_are_taken():
+    """A state comes back from another process with a copy of what was learned."""
+    est = fitted(method="entropy")
+    copied = copy.deepcopy(est)
+    state = est.state().update(TARGET[:200]).merge(copied.state().update(TARGET[200:]))
+    assert est.estimate_state(state).accuracy == pytest.approx(est.estimate(TARGET).accuracy, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["correctness", "entropy"])
+def test_a_refused_part_does_not_count(method):
+    est = fitted(method=method)
+    state = est.state().update(TARGET)
+    before = numbers(est.estimate_state(state))
+    for bad in (outputs(50, features=False), gdscore.Outputs(logits=np.zeros((5, 3))), None, np.zeros((5, 5))):
+        with pytest.raises(gdscore.GdscoreError):
+            state.update(bad)
+    np.testing.assert_array_equal(numbers(est.estimate_state(state)), before)
+
+
+def test_estimates_show_themselves():
+    e = fitted().estimate(TARGET)
+    assert f"{e.accuracy:.1%}" in str(e)
+    assert f"{e.accuracy:.1%}" in e._repr_html_()
+    assert e.to_dict()["accuracy"] == e.accuracy
+
+
+def test_import_stays_light():
+    code = "import sys, gdscore; gdscore.Outputs; print('sklearn' in sys.modules, 'scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,173 @@
+"""The probability that a row is right, against independent implementations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, softmax
+from sklearn.isotonic import IsotonicRegression
+
+import gdscore
+from gdscore.estimator.settings import SETTINGS
+
+from .data import CLASSES, fitted, outputs, shifted, unlabelled
+
+
+def test_without_shifted_sets_it_is_isotonic_regression_of_confidence():
+    """CBPE: isotonic regression on the largest probability, whatever the temperature, and its mean."""
+    reference, target = outputs(3000, seed=1), outputs(2000, 1.4, seed=2)
+    est = gdscore.AccuracyEstimator().fit(reference)
+    temperature = gdscore.fit_temperature(reference)
+
+    def confidence(out):
+        return softmax(np.asarray(out.logits, dtype=np.float64) / temperature, axis=1).max(axis=1)
+
+    oracle = IsotonicRegression(out_of_bounds="clip").fit(confidence(reference), reference.correct)
+    expected = oracle.predict(confidence(target)).clip(SETTINGS.calibration_edge, 1 - SETTINGS.calibration_edge)
+    np.testing.assert_allclose(est.predict_correct(target), expected, atol=1e-4)
+    assert est.estimate(unlabelled(target)).accuracy == pytest.approx(expected.mean(), abs=1e-4)
+
+
+def test_on_the_reference_it_is_the_accuracy():
+    for sets in (False, True):
+        est, reference = fitted(sets), outputs(800, seed=1)
+        # Isotonic regression keeps the mean; the edges move it a little.
+        assert est.estimate(reference).accuracy == pytest.approx(reference.accuracy, abs=0.006)
+
+
+def logistic_regression(est, sets):
+    """γ and δ by a general optimiser on all rows of the sets, in the class mix that each set has."""
+    correction = est.fitted_.correction
+    profile = correction.profile
+    columns, offsets, right, weights = [], [], [], []
+    for s in sets:
+        rows = profile.rows(s.outputs)
+        moved = (rows.evidence.mean(axis=0) - profile.mean) / profile.scale
+        a = rows.calibrated
+        columns.append(np.hstack([np.tile(moved, (len(a), 1)), (a - correction.centre)[:, None] * moved]))
+        offsets.append(a)
+        right.append(rows.predicted == s.outputs.labels)
+        weights.append(np.full(len(a), 1 / len(a)))
+    x, a, y, w = (np.concatenate(part) for part in (columns, offsets, right, weights))
+    scale = np.sqrt(np.average(np.square(x - np.average(x, axis=0, weights=w)), axis=0, weights=w))
+    x = x / scale
+
+    def loss(beta):
+        odds = a + x @ beta
+        value = -(w @ np.where(y, log_expit(odds), log_expit(-odds))) + 0.5 * SETTINGS.penalty * beta @ beta
+        return value, x.T @ (w * (expit(odds) - y)) + SETTINGS.penalty * beta
+
+    found = minimize(loss, np.zeros(x.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-8}).x / scale
+    return np.split(found, 2)
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_the_correction_is_a_logistic_regression(monkeypatch, features):
+    """The sums over bins are off by less than a thousandth; the probabilities of a target by less than 1e-4."""
+    monkeypatch.setitem(SETTINGS.__dict__, "mixes", 0)
+    sets = shifted(500, features=features)
+    est = gdscore.AccuracyEstimator().fit(outputs(800, seed=1, features=features), shifted_sets=sets, progress=False)
+    shift, slope = logistic_regression(est, sets)
+    correction = est.fitted_.correction
+    np.testing.assert_allclose(correction.shift, shift, atol=2e-3)
+    np.testing.assert_allclose(correction.slope, slope, atol=2e-3)
+    target = outputs(2000, 1.7, seed=50, features=features)
+    rows = correction.profile.rows(target)
+    moved = (rows.evidence.mean(axis=0) - correction.profile.mean) / correction.profile.scale
+    odds = rows.calibrated + moved @ shift + (rows.calibrated - correction.centre) * (moved @ slope)
+    assert est.estimate(target).accuracy == pytest.approx(expit(odds).mean(), abs=1e-4)
+
+
+def test_shifted_sets_teach():
+    """Sets of the target's own kind bring the estimate to the truth where confidence alone does not."""
+    target = outputs(4000, 1.8, seed=70)
+    without, with_sets = (fitted(sets).estimate(unlabelled(target)) for sets in (False, True))
+    assert abs(with_sets.accuracy - target.accuracy) < 0.04
+    assert abs(with_sets.accuracy - target.accuracy) < abs(without.accuracy - target.accuracy)
+    assert with_sets.low <= target.accuracy <= with_sets.high
+
+
+@pytest.mark.parametrize("class_mix", ["unknown", "stable", (0.4, 0.3, 0.2, 0.1, 0.0)])
+@pytest.mark.parametrize("noise", [1.0, 1.8, 4.0])
+def test_the_estimate_is_the_mean_probability(class_mix, noise):
+    est = fitted(class_mix=class_mix)
+    target = outputs(3000, noise, seed=3, shares=[0.5, 0.2, 0.1, 0.1, 0.1])
+    p = est.predict_correct(target)
+    assert p.shape == (3000,)
+    assert ((p >= 0) & (p <= 1)).all()
+    assert est.estimate(target).accuracy == pytest.approx(p.mean(), abs=1e-4)
+
+
+def test_left_out_estimates_equal_refits():
+    sets = [*shifted(), gdscore.ShiftedSet(outputs(300, 1.5, 500), "family 0+family 1")]
+    reference = outputs(800, seed=1)
+    table = gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False).shifted_sets_
+    for i, s in enumerate(sets):
+        own = set(s.family.split("+"))
+        others = [other for other in sets if not own & set(other.family.split("+"))]
+        refit = gdscore.AccuracyEstimator().fit(reference, shifted_sets=others, progress=False)
+        assert table.predicted[i] == pytest.approx(refit.estimate(s.outputs).accuracy, abs=1e-6)
+        assert table.accuracy[i] == s.accuracy
+        assert table.rows[i] == len(s.outputs)
+    est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False)
+    assert est.left_out_error_ == pytest.approx(np.abs(table.predicted - table.accuracy).mean())
+    assert est.n_families_ == 3
+
+
+def test_nothing_can_be_left_out_of_one_family():
+    est = gdscore.AccuracyEstimator().fit(outputs(800, seed=1), shifted_sets=shifted(families=1), progress=False)
+    assert np.isnan(est.shifted_sets_.predicted).all()
+    assert np.isnan(est.left_out_error_)
+    assert est.fitted_.correction.error == SETTINGS.outputs_only
+
+
+@pytest.mark.parametrize("class_mix", ["unknown", "stable", (0.4, 0.3, 0.2, 0.1, 0.0)])
+@pytest.mark.parametrize("method", ["correctness", "confscore"])
+def test_classes_add_up_to_the_accuracy(class_mix, method):
+    est = fitted(class_mix=class_mix, method=method)
+    e = est.estimate(outputs(2000, 1.8, seed=4, shares=[0.5, 0.2, 0.1, 0.1, 0.1]))
+    assert sum(c.predicted for c in e.per_class) == pytest.approx(1)
+    assert sum(c.share for c in e.per_class) == pytest.approx(1, abs=2e-3)
+    assert sum(c.predicted * c.precision.value for c in e.per_class) == pytest.approx(e.accuracy, abs=1e-6)
+    assert sum(c.share * c.recall.value for c in e.per_class) == pytest.approx(e.accuracy, abs=1e-6)
+    for c in e.per_class:
+        both = c.recall.value + c.precision.value
+        harmonic = 2 * c.recall.value * c.precision.value / both if both else 0.0
+        assert c.f1.value == pytest.approx(harmonic, abs=1e-6)
+        for q in (c.recall, c.precision, c.f1):
+            assert 0 <= q.low <= q.value <= q.high <= 1
+    assert e.f1.value == pytest.approx(np.mean([c.f1.value for c in e.per_class]))
+    assert e.f1.low <= e.f1.value <= e.f1.high
+
+
+def test_shares_add_up_where_the_model_is_certain():
+    """Probabilities of the other classes underflow: what is wrong is spread over them evenly."""
+    target = gdscore.Outputs(logits=1e6 * np.eye(CLASSES, dtype=np.float32), features=outputs(CLASSES).features)
+    e = fitted().estimate(target)
+    assert sum(c.share for c in e.per_class) == pytest.approx(1, abs=1e-5)
+
+
+def test_classes_against_the_truth():
+    target = outputs(20_000, 1.6, seed=5)
+    e = fitted(count=4000).estimate(unlabelled(target))
+    predicted = np.asarray(target.predictions)
+    for c in e.per_class:
+        truly = np.asarray(target.labels) == c.label
+        right = (truly & (predicted == c.label)).sum()
+        assert c.share == pytest.approx(truly.mean(), abs=0.03)
+        assert c.predicted == pytest.approx((predicted == c.label).mean())
+        assert c.recall.value == pytest.approx(right / truly.sum(), abs=0.1)
+        assert c.precision.value == pytest.approx(right / (predicted == c.label).sum(), abs=0.1)
+
+
+def test_stable_caps_a_class_at_its_share():
+    """A model that predicts one class for all rows cannot be right more often than that class appears."""
+    x = outputs(1000, 1.0, seed=6)
+    logits = np.zeros((1000, CLASSES), dtype=np.float32)
+    logits[:, 2] = 20
+    target = gdscore.Outputs(logits=logits, features=x.features)
+    share = (np.asarray(outputs(800, seed=1).labels) == 2).mean()
+    assert fitted(class_mix="stable").estimate(target).accuracy <= share + 1e-9
+    assert fitted(class_mix=[0, 0, 1, 0, 0]).estimate(target).accuracy > share
+    assert fitted(class_mix=[1, 1, 0, 1, 1]).estimate(target).accuracy == 0

@@ -1,0 +1,168 @@
+"""`fit_predictor`: classifiers and inputs of any kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+import gdscore
+
+from .data import numbers, rows
+
+X, _, Y = rows(700, 1.2, seed=1)
+CLASSIFIER = LogisticRegression(max_iter=300).fit(*rows(400, 1.2, seed=2)[::2])
+
+
+def noise(x):
+    return x + np.random.default_rng(3).normal(size=np.shape(x))
+
+
+def offset(x):
+    return x + 1.0
+
+
+def fit(predict=CLASSIFIER, x=X, y=Y, used=(noise, offset), **options):
+    return gdscore.AccuracyEstimator().fit_predictor(predict, x, y, shifts=used, progress=False, **options)
+
+
+def target(x):
+    return gdscore.sklearn_outputs(CLASSIFIER, x)
+
+
+def test_equals_fit_on_the_same_sets():
+    est = fit()
+    sets = [
+        gdscore.ShiftedSet(gdscore.sklearn_outputs(CLASSIFIER, shift(X), Y), name, rows=np.arange(700))
+        for shift, name in ((noise, "noise"), (offset, "offset"))
+    ]
+    by_hand = gdscore.AccuracyEstimator().fit(
+        gdscore.sklearn_outputs(CLASSIFIER, X, Y), shifted_sets=sets, progress=False
+    )
+    out = target(rows(500, 1.6, seed=5)[0])
+    np.testing.assert_allclose(numbers(fit(batch_size=700).estimate(out)), numbers(by_hand.estimate(out)), atol=1e-9)
+    assert est.shifted_sets_.families == ["noise", "offset"]
+    assert est.reference_accuracy_ == pytest.approx(CLASSIFIER.score(X, Y))
+
+
+def test_predict_may_return_outputs_probabilities_or_be_a_classifier():
+    def to_outputs(x):
+        return gdscore.sklearn_outputs(CLASSIFIER, x)
+
+    plain = [fit(p, used=[offset]).reference_accuracy_ for p in (CLASSIFIER, to_outputs, CLASSIFIER.predict_proba)]
+    assert plain == [pytest.approx(CLASSIFIER.score(X, Y))] * 3
+
+
+def test_batches_change_nothing():
+    out = target(rows(300, 1.6, seed=5)[0])
+    first, second = (fit(used=[offset], batch_size=size).estimate(out) for size in (64, 1000))
+    np.testing.assert_allclose(numbers(first), numbers(second), atol=1e-6)
+
+
+def test_default_shifts_of_tables():
+    est = gdscore.AccuracyEstimator().fit_predictor(CLASSIFIER, X[:300], Y[:300], progress=False)
+    assert est.n_families_ >= 5
+    assert np.isfinite(est.left_out_error_)
+    x, _, y = rows(2000, 1.8, seed=8)
+    e = est.estimate(target(x))
+    assert e.low <= CLASSIFIER.score(x, y) <= e.high
+
+
+def test_class_labels_of_the_classifier():
+    names = np.array(["ant", "bee", "cat", "dog", "eel"])
+    named = LogisticRegression(max_iter=300).fit(X, names[Y])
+    est = fit(named, y=names[Y])
+    assert est.reference_accuracy_ == pytest.approx(named.score(X, names[Y]))
+    with pytest.raises(gdscore.GdscoreError):
+        fit(named, y=np.where(Y == 0, "fox", names[Y]))
+
+
+def test_data_frames():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    clf = LogisticRegression(max_iter=300).fit(frame, Y)
+    est = gdscore.AccuracyEstimator().fit_predictor(clf, frame, pd.Series(Y), progress=False)
+    assert est.reference_accuracy_ == pytest.approx(clf.score(frame, Y))
+    assert est.n_families_ >= 5
+
+
+def test_sparse_matrices():
+    sparse = scipy.sparse.csr_matrix(np.maximum(X, 0))
+    clf = LogisticRegression(max_iter=300).fit(sparse, Y)
+    est = gdscore.AccuracyEstimator().fit_predictor(clf, sparse, Y, progress=False)
+    assert est.reference_accuracy_ == pytest.approx(clf.score(sparse, Y))
+
+
+def test_texts():
+    rng = np.random.default_rng(0)
+    words = np.array([["good", "fine", "great"], ["bad", "poor", "awful"]])
+    y = rng.integers(0, 2, 200)
+    texts = [" ".join(rng.choice([*words[k], "book", "film", words[1 - k][0]], size=6)) for k in y]
+    clf = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, y)
+    est = gdscore.AccuracyEstimator().fit_predictor(clf, texts, y, progress=False)
+    assert est.reference_accuracy_ == pytest.approx(clf.score(texts, y))
+    assert est.n_families_ >= 4
+
+
+def test_lists_of_numbers():
+    found = fit(x=X.tolist(), used=[offset_of_lists])
+    assert found.reference_accuracy_ == pytest.approx(CLASSIFIER.score(X, Y))
+
+
+def offset_of_lists(x):
+    return (np.asarray(x) + 1).tolist()
+
+
+def test_functions_without_a_name_are_numbered():
+    assert fit(used=[lambda x: x + 1, lambda x: x * 2]).shifted_sets_.families == ["shift 1", "shift 2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"predict": 3}, "scikit-learn classifier"),
+        ({"predict": None}, "scikit-learn classifier"),
+        ({"predict": lambda x: [1, 2]}, "list"),
+        ({"predict": lambda x: None}, "NoneType"),
+        ({"predict": lambda x: np.zeros(3)}, "probabilities"),
+        ({"y": Y[:-1]}, "one label for each of 700"),
+        ({"y": np.zeros((700, 2))}, "one label"),
+        ({"y": None}, "one label"),
+        ({"y": Y + 0.5}, None),
+        ({"y": Y + 100}, None),
+        ({"used": []}, "empty"),
+        ({"used": [3]}, "callables"),
+        ({"used": 3}, "shifts"),
+        ({"used": [lambda x: x[:5]]}, None),
+        ({"used": [lambda x: None]}, None),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 1.5}, "batch_size"),
+    ],
+)
+def test_bad_arguments(options, message):
+    predict = options.get("predict", gdscore_outputs)
+    with pytest.raises(gdscore.GdscoreError, match=message):
+        fit(**{**options, "predict": predict})
+
+
+def gdscore_outputs(x):
+    if x is None:
+        raise gdscore.GdscoreError("nothing to predict")
+    return gdscore.Outputs(probabilities=CLASSIFIER.predict_proba(x))
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "text", [], np.zeros((0, 6)), np.float64(3)])
+def test_bad_inputs(inputs):
+    with pytest.raises(gdscore.GdscoreError):
+        gdscore.AccuracyEstimator().fit_predictor(CLASSIFIER, inputs, Y, progress=False)
+
+
+def test_an_error_of_the_predictor_comes_through():
+    def broken(x):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit(broken)

@@ -1,0 +1,143 @@
+"""Estimates of segments in one pass."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gdscore
+
+from .data import fitted, numbers, outputs
+
+EST = fitted()
+TARGET = outputs(900, 1.5, seed=9)
+COUNTRIES = np.array(["at", "de", "ch"])[np.random.default_rng(0).integers(0, 3, 900)]
+
+
+def assert_equal(found, expected):
+    np.testing.assert_array_equal(numbers(found), numbers(expected))
+    assert (found.n, found.warnings) == (expected.n, expected.warnings)
+
+
+@given(segments=st.lists(st.integers(0, 4), min_size=60, max_size=60), sizes=st.integers(1, 60))
+@settings(max_examples=20)
+def test_each_is_the_estimate_of_the_segment_alone(segments, sizes):
+    rows, segments = TARGET[:60], np.array(segments)
+    parts = [slice(i, i + sizes) for i in range(0, 60, sizes)]
+    whole = EST.estimate(rows, by=segments)
+    streamed = EST.estimate((rows[p] for p in parts), by=(segments[p].tolist() for p in parts))
+    assert set(whole) == set(streamed) == set(segments.tolist())
+    for name in whole:
+        alone = EST.estimate(rows[segments == name])
+        assert_equal(whole[name], alone)
+        assert_equal(streamed[name], alone)
+    assert [e.accuracy for e in whole.values()] == sorted(e.accuracy for e in whole.values())
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        COUNTRIES,
+        COUNTRIES.tolist(),
+        tuple(COUNTRIES),
+        COUNTRIES.astype(object),
+    ],
+)
+def test_names_of_any_kind_of_sequence(by):
+    found = EST.estimate(TARGET, by=by)
+    assert set(found) == {"at", "de", "ch"}
+    assert sum(e.n for e in found.values()) == 900
+
+
+def test_data_frame_columns():
+    pd = pytest.importorskip("pandas")
+    days = pd.Series(pd.date_range("2024-01-01", periods=900, freq="h")).dt.floor("D")
+    found = EST.estimate(TARGET, by=days)
+    assert len(found) == 38
+    assert pd.Timestamp("2024-01-02") in found
+    category = EST.estimate(TARGET, by=pd.Series(COUNTRIES, dtype="category"))
+    assert set(category) == {"at", "de", "ch"}
+
+
+def test_two_columns_as_pairs():
+    found = EST.estimate(TARGET, by=list(zip(COUNTRIES.tolist(), [i % 2 for i in range(900)], strict=True)))
+    assert len(found) == 6
+    assert_equal(found["at", 1], EST.estimate(TARGET[(COUNTRIES == "at") & (np.arange(900) % 2 == 1)]))
+
+
+def test_torch_segments():
+    torch = pytest.importorskip("torch")
+    assert set(EST.estimate(TARGET, by=torch.arange(900) % 3)) == {0, 1, 2}
+
+
+def test_missing_names_are_one_segment():
+    names = [None if i % 3 == 0 else float("nan") if i % 3 == 1 else 1.0 for i in range(900)]
+    found = EST.estimate(TARGET, by=names)
+    assert set(found) == {None, 1.0}
+    assert found[None].n == 600
+    pd = pytest.importorskip("pandas")
+    assert set(EST.estimate(TARGET, by=pd.array([1, None, 2] * 300, dtype="Int64"))) == {None, 1, 2}
+    assert set(EST.estimate(TARGET, by=pd.to_datetime(["2024-01-01", None, None] * 300))) == {
+        None,
+        pd.Timestamp("2024-01-01"),
+    }
+
+
+def test_small_segments_are_kept_and_told():
+    found = EST.estimate(TARGET, by=["large"] * 898 + ["small"] * 2)
+    assert "few_rows" in {w.code for w in found["small"].warnings}
+    assert "few_rows" not in {w.code for w in found["large"].warnings}
+    assert found["small"].high - found["small"].low > found["large"].high - found["large"].low
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        COUNTRIES[:-1],
+        [],
+        "at",
+        b"at",
+        5,
+        np.zeros((900, 2)),
+        [["at"]] * 900,
+        [{}] * 900,
+        [np.zeros(2)] * 900,
+        object(),
+    ],
+)
+def test_bad_segments(by):
+    with pytest.raises(gdscore.GdscoreError, match="by"):
+        EST.estimate(TARGET, by=by)
+
+
+@pytest.mark.parametrize("by", [[COUNTRIES[:450]], [COUNTRIES[:450]] * 3, COUNTRIES, 3, [], "ab"])
+def test_segments_that_do_not_fit_the_stream(by):
+    with pytest.raises(gdscore.GdscoreError, match="by"):
+        EST.estimate([TARGET[:450], TARGET[450:]], by=by)
+
+
+def test_empty_stream():
+    with pytest.raises(gdscore.GdscoreError, match="empty"):
+        EST.estimate([], by=[])
+
+
+def test_segments_of_a_score():
+    est = fitted(method="entropy")
+    found = est.estimate([TARGET[:400], TARGET[400:]], by=[COUNTRIES[:400], COUNTRIES[400:]])
+    for name, e in found.items():
+        assert e.accuracy == pytest.approx(est.estimate(TARGET[name == COUNTRIES]).accuracy, abs=1e-9)
+
+
+def test_many_segments_in_little_memory():
+    target, count = outputs(900, 1.2, seed=4), 300
+    tracemalloc.start()
+    found = EST.estimate(target, by=np.arange(900) % count)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found) == count
+    assert sum(e.n for e in found.values()) == 900
+    assert peak < count * 30_000

@@ -1,0 +1,151 @@
+"""Every warning: one target where it applies, one where it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gdscore
+from gdscore.estimator.settings import SETTINGS
+
+from .data import CLASSES, fitted, outputs, rows, shifted, unlabelled
+
+SAME = outputs(2000, seed=30)
+
+
+def codes(estimate):
+    return {w.code for w in estimate.warnings}
+
+
+def severity(estimate, code):
+    (found,) = [w.severity for w in estimate.warnings if w.code == code]
+    return found
+
+
+def test_none_where_nothing_is_wrong():
+    assert fitted().estimate(SAME).warnings == []
+
+
+def test_few_rows():
+    est = fitted()
+    assert severity(est.estimate(SAME[: SETTINGS.few_rows - 1]), "few_rows") == "warning"
+    assert "few_rows" not in codes(est.estimate(SAME[: SETTINGS.few_rows]))
+
+
+def test_small_reference():
+    assert severity(fitted(count=SETTINGS.small_reference - 1).estimate(SAME), "small_reference") == "warning"
+    assert "small_reference" not in codes(fitted(count=SETTINGS.small_reference).estimate(SAME))
+
+
+def test_easy_reference():
+    easy = outputs(1000, 0.1, seed=1)
+    assert easy.accuracy > SETTINGS.easy_reference
+    found = gdscore.AccuracyEstimator().fit(easy, shifted_sets=shifted(), progress=False).estimate(SAME)
+    assert severity(found, "easy_reference") == "info"
+    assert "easy_reference" not in codes(fitted().estimate(SAME))
+
+
+def test_below_chance():
+    """Labels in another order of classes than the outputs."""
+    x, logits, labels = rows(1000, seed=1)
+    est = gdscore.AccuracyEstimator().fit(gdscore.Outputs(logits=logits, features=x, labels=(labels + 1) % CLASSES))
+    e = est.estimate(SAME)
+    assert severity(e, "below_chance") == "critical"
+    assert e.warnings[0].code == "below_chance"
+    assert e.accuracy < 0.2
+    assert "below_chance" not in codes(fitted().estimate(SAME))
+
+
+def test_outputs_only():
+    assert severity(fitted(sets=False).estimate(SAME), "outputs_only") == "info"
+    assert "outputs_only" not in codes(fitted().estimate(SAME))
+
+
+def test_class_mix_far_from_the_reference():
+    est = fitted()
+    far = outputs(2000, seed=31, shares=[0.5, 0.3, 0.1, 0.05, 0.05])
+    assert severity(est.estimate(far), "class_mix") == "warning"
+    near = outputs(2000, seed=31, shares=[0.24, 0.22, 0.2, 0.18, 0.16])
+    assert "class_mix" not in codes(est.estimate(near))
+
+
+def test_class_mix_of_few_rows_is_noise():
+    est = fitted()
+    told = ["class_mix" in codes(est.estimate(SAME[i : i + 20])) for i in range(0, 2000, 20)]
+    assert np.mean(told) < 0.15
+
+
+def test_class_mix_where_the_assumptions_differ():
+    """Shifted rows that crowd into two classes: the interval reaches down to what a stable mix gives."""
+    x, logits, _ = rows(2000, 2.2, seed=32)
+    logits[:, :2] += 8
+    e = fitted().estimate(gdscore.Outputs(logits=logits, features=x))
+    assert "class_mix" in codes(e)
+    assert sum(w.code == "class_mix" for w in e.warnings) == 1
+    assert e.low <= e.assumptions["stable"] < e.accuracy
+    stable = fitted(class_mix="stable").estimate(gdscore.Outputs(logits=logits, features=x))
+    assert stable.accuracy == pytest.approx(e.assumptions["stable"])
+
+
+def test_collapse():
+    est = fitted()
+    one = outputs(2000, seed=33, shares=[0.96, 0.01, 0.01, 0.01, 0.01])
+    assert severity(est.estimate(one), "collapse") == "critical"
+    three = outputs(2000, seed=33, shares=[0.3, 0.3, 0.3, 0.05, 0.05])
+    assert "collapse" not in codes(est.estimate(three))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_few_rows_are_no_collapse(count):
+    assert "collapse" not in codes(fitted().estimate(SAME[:count]))
+
+
+def test_other_model():
+    est, rng = fitted(), np.random.default_rng(0)
+    x, _, _ = rows(500, seed=34)
+    other = gdscore.Outputs(logits=x @ rng.normal(size=(6, CLASSES)), features=x)
+    assert severity(est.estimate(other), "other_model") == "critical"
+    assert "other_model" in codes(est.estimate([SAME, other]))
+    states = [est.state().update(part) for part in (SAME, other)]
+    assert "other_model" in codes(est.estimate_state(states[0].merge(states[1])))
+    for same in (SAME, outputs(500, 30.0, seed=2), outputs(500, dtype=np.float16)):
+        assert "other_model" not in codes(est.estimate(same))
+
+
+def test_other_model_with_probabilities():
+    """Logarithms of probabilities are logits moved by a constant for each row."""
+    p = np.asarray(outputs(500, 3.0, seed=35).probabilities, dtype=np.float64)
+    est = fitted()
+    found = est.estimate(gdscore.Outputs(probabilities=p, features=outputs(500, 3.0, seed=35).features))
+    assert "other_model" not in codes(found)
+    wrong = gdscore.Outputs(probabilities=p[::-1].copy(), features=outputs(500, 3.0, seed=35).features)
+    assert "other_model" in codes(est.estimate(wrong))
+
+
+def test_other_model_needs_features():
+    assert "other_model" not in codes(fitted(features=False).estimate(outputs(500, features=False)))
+
+
+def test_beyond():
+    est = fitted()
+    assert severity(est.estimate(outputs(2000, 12.0, seed=36)), "beyond") == "warning"
+    assert "beyond" not in codes(est.estimate(outputs(2000, 1.8, seed=36)))
+    assert "beyond" not in codes(fitted(sets=False).estimate(outputs(2000, 12.0, seed=36)))
+
+
+def test_most_severe_first_and_once():
+    e = fitted(sets=False, count=300).estimate(outputs(50, 3.0, shares=[1, 0, 0, 0, 0]))
+    order = [("critical", "warning", "info").index(w.severity) for w in e.warnings]
+    assert order == sorted(order)
+    assert len(codes(e)) == len(e.warnings) >= 4
+    for w in e.warnings:
+        assert str(w) == w.message
+        assert "\n" not in w.message
+        assert w.message in str(e)
+
+
+def test_labels_of_the_target_are_not_used():
+    target = outputs(1000, 2.0, seed=37)
+    lying = gdscore.Outputs(logits=target.logits, features=target.features, labels=np.zeros(1000, dtype=int))
+    assert fitted().estimate(target).to_dict() == fitted().estimate(lying).to_dict()
+    assert fitted().estimate(target).to_dict() == fitted().estimate(unlabelled(target)).to_dict()
