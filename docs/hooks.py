@@ -1,7 +1,9 @@
 """Parts of the site that Markdown does not have: formulas as MathML, and the notebooks of ``examples/`` as pages.
 
-Formulas are converted when the site is built, so that pages need no script and no network. ``mkdocs.yml`` names this
-file twice: as hooks of MkDocs, and `RestMath` as an extension of mkdocstrings' reader of docstrings.
+Formulas are converted when the site is built, so that pages need no script and no network. MathML is laid out well only
+with a font made for it, which not every system has: the site brings STIX Two Math, which the package ziamath contains.
+``mkdocs.yml`` names this file twice: as hooks of MkDocs, and `RestMath` as an extension of mkdocstrings' reader of
+docstrings.
 """
 
 from __future__ import annotations
@@ -9,11 +11,14 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import griffe
 from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -44,7 +49,11 @@ def mathml(tex: str, display: str) -> str:
     for sign, command in SIGNS.items():
         tex = tex.replace(sign, command)
     tex = re.sub(r"\\mathrm\{(\w\w+)\}", r"\\operatorname{\1}", tex)
-    return convert(tex, display=display)
+    found = convert(tex, display=display)
+    # Names of functions need a space after them, slashes and bars none; infinity is a quantity, not an operator.
+    found = re.sub(r"(<mi>(?:ln|exp|max|min|log)</mi>)(?=<m(?:i|sub|sup|row)>)", r'\1<mspace width="0.17em"/>', found)
+    found = re.sub(r"<mo[^>]*>(&#x0002F;|&#x0007C;)</mo>", r'<mo lspace="0" rspace="0" stretchy="false">\1</mo>', found)
+    return found.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
 
 
 def on_page_content(text: str, **_: Any) -> str:
@@ -89,3 +98,13 @@ def output_of(output: dict[str, Any]) -> str:
     if "image/png" in data:
         return f'<img alt="Figure" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'.replace("\n", "")
     return f"```text\n{''.join(data['text/plain'])}\n```" if "text/plain" in data else ""
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Put the font of the formulas beside the style sheets."""
+    folder = Path(config["site_dir"]) / "stylesheets"
+    folder.mkdir(exist_ok=True)
+    package = find_spec("ziamath")
+    if package is None or package.origin is None:
+        raise PluginError("Expected the package ziamath, which has the font of the formulas: install the extra docs")
+    shutil.copyfile(Path(package.origin).parent / "fonts" / "STIXTwoMath-Regular.ttf", folder / "math.ttf")
