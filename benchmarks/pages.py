@@ -1,0 +1,107 @@
+"""Measured numbers of README and docs: written from ``benchmarks/results``, or checked.
+
+    python benchmarks/pages.py              # write what stands between markers
+    python benchmarks/pages.py --check      # name what is stale, and exit with 1
+
+A block of a page stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``. `PAGES` names for each page the function
+that gives its blocks, name → text. Sentences of docs/results.md with numbers in them come from ``claims.py``: they are
+only checked, as a person has to rewrite what no longer holds.
+"""
+
+import argparse
+import json
+import re
+from dataclasses import fields
+
+import gdscore
+from claims import claims
+from gdscore.estimator.settings import SETTINGS
+from tables import RESULTS, ROOT, ablation_rows, main_rows
+from tables_page import filled, markdown, page_tables
+
+__all__ = ["PAGES", "main", "stale"]
+
+# Settings that only decide whether there is a warning.
+THRESHOLDS = {"few_rows", "small_reference", "easy_reference", "collapse", "far_mix", "beyond"}
+
+
+def results_blocks():
+    """Tables of docs/results.md."""
+    cells, ablations = RESULTS / "cells", RESULTS / "ablations"
+    return page_tables(list(main_rows(cells, ablations)), list(ablation_rows(ablations)), cells, ablations)
+
+
+def readme_blocks():
+    """Cost, in README."""
+    gpu = json.loads((RESULTS / "speed_gpu.json").read_text())["ratio_to_forward"]
+    big = json.loads((RESULTS / "bigfile.json").read_text())
+    return {
+        "gpu_gdscore": f"{100 * (gpu['gdscore'] - 1):.1f} %",
+        "bigfile": f"{big['seconds']:.0f} s and {big['peak_mb']:.0f} MB",
+    }
+
+
+def estimator_blocks():
+    """Constants of the estimator, with the descriptions of their docstring."""
+    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
+    meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
+    lines = [
+        [
+            f"`{field.name}`",
+            str(getattr(SETTINGS, field.name)),
+            meaning[field.name],
+            "it changes warnings only" if field.name in THRESHOLDS else "`benchmarks/estimates.py development`",
+        ]
+        for field in fields(SETTINGS)
+    ]
+    return {"settings": markdown(("constant", "value", "what it does", "chosen by"), lines)}
+
+
+def choosing_blocks():
+    """What each score needs, in the table of docs/choosing.md, whose other columns are written by hand."""
+    text = (ROOT / "docs" / "choosing.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
+    missing = set(gdscore.list_scores()) - {name for name, *_ in rows}
+    if missing:
+        raise SystemExit(f"docs/choosing.md: no row for {', '.join(sorted(missing))}")
+    lines = [[f"`{name}`", ", ".join(sorted(gdscore.create_score(name).needs)), *rest] for name, *rest in rows]
+    return {"needs": markdown(("score", "needs", "good for", "fails when"), lines)}
+
+
+PAGES = {
+    "README.md": readme_blocks,
+    "docs/choosing.md": choosing_blocks,
+    "docs/estimator.md": estimator_blocks,
+    "docs/results.md": results_blocks,
+}
+
+
+def stale(root=ROOT):
+    """What does not agree with the results: page, and name of the block or sentence as it should be."""
+    found = []
+    for page, blocks in PAGES.items():
+        text = (root / page).read_text()
+        for name, table in blocks().items():
+            if f"<!-- {name}:begin -->" in text and filled(text, {name: table}) != text:
+                found.append((page, name))
+    text = " ".join((root / "docs/results.md").read_text().split())
+    return found + [("docs/results.md", sentence) for _, sentence in claims() if sentence not in text]
+
+
+def main(given=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a page is stale")
+    options = parser.parse_args(given)
+    if not options.check:
+        for page, blocks in PAGES.items():
+            file = ROOT / page
+            file.write_text(filled(file.read_text(), blocks()))
+    left = stale()
+    for page, what in left:
+        print(f"{page}: stale: {what}")
+    if left:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
