@@ -50,28 +50,52 @@ def estimator_blocks():
             f"`{field.name}`",
             str(getattr(SETTINGS, field.name)),
             meaning[field.name],
-            "it changes warnings only" if field.name in THRESHOLDS else "`benchmarks/estimates.py development`",
+            "it changes warnings only"
+            if field.name in THRESHOLDS
+            else "suites `development…` of `benchmarks/estimates.py`",
         ]
         for field in fields(SETTINGS)
     ]
     return {"settings": markdown(("constant", "value", "what it does", "chosen by"), lines)}
 
 
+def scores_table(page, block, computed):
+    """A table of all scores whose first cells are computed from what a score needs; the others are written by hand."""
+    text = (ROOT / page).read_text().partition(f"<!-- {block}:begin -->")[2].partition(f"<!-- {block}:end -->")[0]
+    heads, _, *rows = ([cell.strip() for cell in line.strip("| ").split("|")] for line in text.strip().splitlines())
+    written = {name.strip("`"): cells for name, *cells in rows}
+    if sorted(written) != sorted(gdscore.list_scores()):
+        odd = set(written) ^ set(gdscore.list_scores())
+        raise SystemExit(f"{page}: expected a row for every score, but these differ: {', '.join(sorted(odd))}")
+    lines = []
+    for name, cells in written.items():
+        own = computed(gdscore.create_score(name).needs)
+        lines.append([f"`{name}`", *own, *cells[len(own) :]])
+    return {block: markdown(heads, [row + [""] * (len(heads) - len(row)) for row in lines])}
+
+
 def choosing_blocks():
-    """What each score needs, in the table of docs/choosing.md, whose other columns are written by hand."""
-    text = (ROOT / "docs" / "choosing.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \| ([^|]*) \|$", text, re.MULTILINE)
-    missing = set(gdscore.list_scores()) - {name for name, *_ in rows}
-    if missing:
-        raise SystemExit(f"docs/choosing.md: no row for {', '.join(sorted(missing))}")
-    lines = [[f"`{name}`", ", ".join(sorted(gdscore.create_score(name).needs)), *rest] for name, *rest in rows]
-    return {"needs": markdown(("score", "needs", "good for", "fails when"), lines)}
+    """What each score needs, in docs/choosing.md."""
+    return scores_table("docs/choosing.md", "needs", lambda needs: [", ".join(sorted(needs))])
+
+
+def properties_blocks():
+    """The paper's four properties, in docs/properties.md."""
+
+    def properties(needs):
+        trained = bool(needs & {"network", "peer_logits", "rotation_logits"})
+        alone = not trained and "reference" not in needs
+        found = ("network" in needs, not trained, alone, not needs & {"rotation_logits", "batch_logits"})
+        return ["yes" if holds else "no" for holds in found]
+
+    return scores_table("docs/properties.md", "properties", properties)
 
 
 PAGES = {
     "README.md": readme_blocks,
     "docs/choosing.md": choosing_blocks,
     "docs/estimator.md": estimator_blocks,
+    "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,
 }
 
@@ -85,7 +109,18 @@ def stale(root=ROOT):
             if f"<!-- {name}:begin -->" in text and filled(text, {name: table}) != text:
                 found.append((page, name))
     text = " ".join((root / "docs/results.md").read_text().split())
-    return found + [("docs/results.md", sentence) for _, sentence in claims() if sentence not in text]
+    found += [("docs/results.md", sentence) for _, sentence in claims() if sentence not in text]
+    return found + [(page, f"no test is named {name}") for page, name in unknown_tests(root)]
+
+
+def unknown_tests(root):
+    """Pages that name a test for a statement, and names that no test has."""
+    sources = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"^ *def (test_\w+)", sources, re.MULTILINE))
+    for page in ("docs/methods.md", "docs/theory.md"):
+        for name in re.findall(r"(?:`|::)(test_\w+)`", (root / page).read_text()):
+            if name not in defined:
+                yield page, name
 
 
 def main(given=None):
