@@ -15,6 +15,7 @@ from dataclasses import fields
 
 import gdscore
 from claims import claims
+from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
 from tables import RESULTS, ROOT, ablation_rows, main_rows
 from tables_page import filled, markdown, page_tables
@@ -32,10 +33,16 @@ def results_blocks():
 
 
 def readme_blocks():
-    """Cost, in README."""
+    """An estimate of the demo, and cost, in README."""
     gpu = json.loads((RESULTS / "speed_gpu.json").read_text())["ratio_to_forward"]
     big = json.loads((RESULTS / "bigfile.json").read_text())
+    digits = Digits()
+    estimator = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=digits.shifted_sets(), progress=False)
+    trial = digits.trial("rotated-15", estimator)
+    e = trial.estimate
     return {
+        "example": f"about {e.accuracy:.0%} accurate, between {e.low:.0%} and {e.high:.0%}; it was "
+        f"{e.reference_accuracy:.0%} on the reference data",
         "gpu_gdscore": f"{100 * (gpu['gdscore'] - 1):.1f} %",
         "bigfile": f"{big['seconds']:.0f} s and {big['peak_mb']:.0f} MB",
     }
