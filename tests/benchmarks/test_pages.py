@@ -45,3 +45,10 @@ def test_blocks_on_lines_and_within_one():
     text = "a <!-- x:begin -->1<!-- x:end --> b\n<!-- y:begin -->\nold\n<!-- y:end -->\n"
     expected = "a <!-- x:begin -->2<!-- x:end --> b\n<!-- y:begin -->\nnew\n<!-- y:end -->\n"
     assert filled(text, {"x": "2", "y": "new", "absent": "-"}) == expected
+
+
+def test_numbers_of_models_trained_on_the_spot_may_differ_a_little():
+    assert pages.same("about 75% of 600", "about 74% of 600", "example")
+    assert not pages.same("about 75% of 600", "about 71% of 600", "example")
+    assert not pages.same("about 75%", "nearly 75%", "example")
+    assert not pages.same("about 75%", "about 74%", "settings")
