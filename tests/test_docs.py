@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -39,11 +41,12 @@ def readers_model() -> dict[str, object]:
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "example"}
+    module = ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look up the types of their fields
     if page.name == "README.md":
-        names |= readers_model()
+        vars(module).update(readers_model())
     for example in examples(page):
-        exec(compile(example, page.name, "exec"), names)
+        exec(compile(example, page.name, "exec"), vars(module))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
