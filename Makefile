@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: help demo test browser lint fuzz audit lock bench bench-small bench-memory bench-csv bench-transport bench-fit docs clean
+.PHONY: help demo test browser lint fuzz audit lock
+.PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit
+.PHONY: pages examples docs dist clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
-	@echo "make test            lint, types, room rules and all tests with coverage"
+	@echo "make test            lint, types, import rules and all tests with coverage"
 	@echo "make lint            the same without the tests"
 	@echo "make browser         Chromium (Debian package), in which tests open the report; part of make test"
 	@echo "make fuzz            hostile arrays, options and files against the public API (4 minutes; SECONDS=20 SEED=0)"
@@ -19,7 +21,10 @@ help:
 	@echo "make bench-csv       rows/s and memory of 5,000,000 rows of CSV beside Parquet (2 GB of disk)"
 	@echo "make bench-fit       fitting an estimator against the bare forward passes (a minute; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
+	@echo "make pages           measured numbers of README and docs anew, from benchmarks/results"
+	@echo "make examples        the notebooks run again and stored with their outputs"
 	@echo "make docs            HTML documentation in site/"
+	@echo "make dist            source archive and wheel in dist/, the wheel tried in a fresh environment"
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -89,8 +94,25 @@ DEVICE ?= cpu
 bench-fit: $(VENV)/.dev
 	$(BIN)/python benchmarks/fit_speed.py --device $(DEVICE)
 
+pages: $(VENV)/.dev
+	$(BIN)/python benchmarks/pages.py
+
+examples: $(VENV)/.dev
+	$(BIN)/jupyter execute --inplace examples/*.ipynb
+
 docs: $(VENV)/.dev
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: $(VENV)/.dev
+	rm -rf dist .venv-dist
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	.venv-dist/bin/gdscore --help > .venv-dist/help.txt
+	cd .venv-dist && bin/python -c "import gdscore, numpy as np; z = np.random.default_rng(0).normal(size=(600, 3)) * 3; \
+	  r = gdscore.Outputs(logits=z, labels=z.argmax(1)); print(gdscore.AccuracyEstimator().fit(r).estimate(r))"
+	rm -rf .venv-dist
+	@ls -l dist
 
 clean:
-	rm -rf $(VENV) site .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site dist .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

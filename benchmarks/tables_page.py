@@ -1,4 +1,4 @@
-"""Tables of docs/results.md as Markdown, put between their marks."""
+"""Tables of docs/results.md as Markdown, and how tables are put between the markers of a page."""
 
 import re
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from relation import preferred, read, relation_of, shifted
 
-__all__ = ["SHOWN", "fill", "markdown", "page_tables"]
+__all__ = ["SHOWN", "fill", "filled", "markdown", "page_tables"]
 
 FEW = 10
 # In the order of the paper's table, then what is beyond it; `soft` and `…@T` stay in the file.
@@ -57,13 +57,17 @@ def methods_table(rows):
     return markdown(heads, [*lines, ["no score", *errors]])
 
 
-def fill(page, tables):
-    """Put each table between its marks ``<!-- table NAME -->`` and ``<!-- end -->``."""
-    text = page.read_text()
+def filled(text, tables):
+    """Text with each table between its markers ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``, on lines or within one."""
     for name, table in tables.items():
-        marks = rf"(<!-- table {name} -->\n).*?(<!-- end -->)"
-        text = re.sub(marks, lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text, flags=re.DOTALL)
-    page.write_text(text)
+        marks = rf"(<!-- {re.escape(name)}:begin -->)(\n?).*?(<!-- {re.escape(name)}:end -->)"
+        text = re.sub(marks, lambda m, table=table: f"{m[1]}{m[2]}{table}{m[2]}{m[3]}", text, flags=re.DOTALL)
+    return text
+
+
+def fill(page, tables):
+    """Put tables between their markers in a page."""
+    page.write_text(filled(page.read_text(), tables))
 
 
 def protocols_table(rows):

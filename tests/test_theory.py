@@ -6,9 +6,7 @@ not hold is computed on a counter-example, both sides, and must be violated ther
 
 import itertools
 import math
-import re
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -475,10 +473,3 @@ def test_gradnorm_is_the_uniform_rule_row_by_row(problem):
     np.testing.assert_allclose(norms, by_rule, rtol=1e-10, atol=1e-13)
     formula = row_norms(problem.X, 1) * row_norms(problem.S - 1 / K, 1)
     np.testing.assert_allclose(norms, formula, rtol=1e-10, atol=1e-13)
-
-
-def test_every_statement_names_its_test():
-    page = Path(__file__).parents[1] / "docs" / "theory.md"
-    named = set(re.findall(r"tests/test_theory\.py::(\w+)", page.read_text(encoding="utf-8")))
-    here = {name for name in globals() if name.startswith("test_")}
-    assert named == here - {"test_every_statement_names_its_test"}

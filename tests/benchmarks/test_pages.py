@@ -1,0 +1,54 @@
+"""Pages hold what the committed results give, and the check finds what does not."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import pages
+from tables_page import filled
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_pages_are_up_to_date():
+    assert pages.stale() == [], "run python benchmarks/pages.py"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("page", "old", "new", "found"),
+    [
+        ("docs/estimator.md", "`penalty` | ", "`penalty` | 1", ("docs/estimator.md", "settings")),
+        ("docs/results.md", "in the right order", "in no order", None),
+        ("docs/theory.md", "::test_gradient_of", "::test_of", None),
+        ("README.md", "bigfile:begin -->", "bigfile:begin -->1", ("README.md", "bigfile")),
+    ],
+)
+def test_a_changed_page_is_found(copy, page, old, new, found):
+    file = copy / page
+    file.write_text(file.read_text().replace(old, new, 1))
+    (first,) = pages.stale(copy)
+    assert first == found if found else first[0] == page
+
+
+def test_blocks_on_lines_and_within_one():
+    text = "a <!-- x:begin -->1<!-- x:end --> b\n<!-- y:begin -->\nold\n<!-- y:end -->\n"
+    expected = "a <!-- x:begin -->2<!-- x:end --> b\n<!-- y:begin -->\nnew\n<!-- y:end -->\n"
+    assert filled(text, {"x": "2", "y": "new", "absent": "-"}) == expected
+
+
+def test_numbers_of_models_trained_on_the_spot_may_differ_a_little():
+    assert pages.same("about 75% of 600", "about 74% of 600", "example")
+    assert not pages.same("about 75% of 600", "about 71% of 600", "example")
+    assert not pages.same("about 75%", "nearly 75%", "example")
+    assert not pages.same("about 75%", "about 74%", "settings")
