@@ -268,6 +268,15 @@ def test_estimates_show_themselves():
     assert e.to_dict()["accuracy"] == e.accuracy
 
 
+@pytest.mark.parametrize(
+    "ends", [(0.6, 0.5, 0.7), (0.1, 0.5, 0.4), (-0.1, 0.5, 0.7), (0.1, 0.5, 1.2), (0.1, np.nan, 1)]
+)
+def test_an_estimate_outside_its_interval_cannot_be_made(ends):
+    low, accuracy, high = ends
+    with pytest.raises(gdscore.GdscoreError, match="low ≤ accuracy ≤ high"):
+        gdscore.Estimate(accuracy, low, high, 0.9, 100, 0.8)
+
+
 def test_import_stays_light():
     code = "import sys, gdscore; gdscore.Outputs; print('sklearn' in sys.modules, 'scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -126,6 +126,16 @@ def test_other_model_needs_features():
     assert "other_model" not in codes(fitted(features=False).estimate(outputs(500, features=False)))
 
 
+def test_a_head_that_features_do_not_determine_is_not_checked():
+    x, logits, labels = rows(600, seed=1)
+    doubled = np.hstack([x, x])
+    est = gdscore.AccuracyEstimator().fit(gdscore.Outputs(logits=logits, features=doubled, labels=labels))
+    other = gdscore.Outputs(logits=logits[::-1].copy(), features=doubled)
+    assert "other_model" not in codes(est.estimate(other))
+    few = gdscore.AccuracyEstimator().fit(outputs(15))
+    assert "other_model" not in codes(few.estimate(SAME))
+
+
 def test_beyond():
     est = fitted()
     assert severity(est.estimate(outputs(2000, 12.0, seed=36)), "beyond") == "warning"
