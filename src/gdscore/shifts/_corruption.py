@@ -12,22 +12,24 @@ one rounded float32 addition or product, so that even thresholds on these number
 from __future__ import annotations
 
 import math
+import numbers
 import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._arrays import Array, is_numpy, like, namespace
 from gdscore._hashing import fmix32, logical_shift
+from gdscore.errors import GdscoreError, nearest
 from gdscore.shifts._resample import constant
 
-__all__ = ["FAMILIES", "SEVERITIES", "Draws", "Family", "cores", "corruption"]
+__all__ = ["FAMILIES", "SEVERITIES", "Draws", "Family", "check_severity", "cores", "corruption", "family_of"]
 
 SEVERITIES = 8
 """Five of the benchmark and three beyond it."""
@@ -101,6 +103,21 @@ def _normal_table() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     end = 2 * NormalDist().pdf(inner[0]) * _CELLS + inner[0]
     knots = np.array([-end, *inner, end])
     return knots[:-1].astype(np.float32), np.diff(knots).astype(np.float32)
+
+
+def check_severity(severity: Any) -> int:
+    """Severity as an integer from 1 to 8."""
+    integral = isinstance(severity, numbers.Integral) and not isinstance(severity, bool)
+    if not (integral and 1 <= severity <= SEVERITIES):
+        raise GdscoreError(f"Expected `severity` to be an integer from 1 to {SEVERITIES}, but got {severity!r}")
+    return int(severity)
+
+
+def family_of(name: Any) -> Family:
+    """Registered corruption of this name."""
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise GdscoreError(f"Unknown corruption {name!r}: {nearest(str(name), FAMILIES)}")
+    return FAMILIES[name]
 
 
 def cores() -> int:

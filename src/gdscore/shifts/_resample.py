@@ -229,7 +229,6 @@ def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
         for image, result, rows, columns in zip(x, total, down.T, right.T, strict=True):
             _add_trail(image, result, rows, columns, weights)
         return total
-    xp = namespace(x)
     height, width = x.shape[-2:]
     grid = [constant(np.arange(size), x) for size in (height, width)]
     offsets = [like(np.ascontiguousarray(offset[:, :, None]), x) for offset in (down, right)]
@@ -238,7 +237,7 @@ def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
         part = pick(x, rows[:, :, None] * width + columns[:, None, :])
         part *= float(weights[k])
         total += part
-    return xp.astype(total, x.dtype, copy=False)
+    return total
 
 
 def _add_trail(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from gdscore._arrays import (
     to_numpy,
 )
 from gdscore._options import integer
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError
 from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
-from gdscore.shifts._corruption import FAMILIES, SEVERITIES, Draws, Family, cores
+from gdscore.shifts._corruption import FAMILIES, SEVERITIES, Draws, check_severity, cores, family_of
 
 __all__ = ["Composition", "Corruption", "compositions", "corruption_names", "corruptions"]
 
@@ -85,8 +84,8 @@ class Corruption:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _family_of(self.name)
-        object.__setattr__(self, "severity", _check_severity(self.severity))
+        family_of(self.name)
+        object.__setattr__(self, "severity", check_severity(self.severity))
         object.__setattr__(self, "seed", integer("seed", self.seed, least=0))
 
     @property
@@ -182,8 +181,8 @@ def compositions(
     [Composition(...), Composition(...)]
     """
     count, seed = integer("count", count, least=0), integer("seed", seed, least=0)
-    levels = [_check_severity(s) for s in severities]
-    pool = [_family_of(name).name for name in (corruption_names() if names is None else dict.fromkeys(names))]
+    levels = [check_severity(s) for s in severities]
+    pool = [family_of(name).name for name in (corruption_names() if names is None else dict.fromkeys(names))]
     sizes = [integer("lengths", length, least=1) for length in lengths]
     if not levels or not sizes or max(sizes) > len(pool):
         raise GdscoreError(
@@ -280,13 +279,16 @@ def _check_images(images: Array) -> None:
     if images.dtype != xp.uint8:
         if not xp.isdtype(images.dtype, "real floating"):
             raise GdscoreError(f"Expected images of floats in [0, 1] or of uint8, but got {images.dtype}")
-        with full_precision(images):
-            _check_range(images)
+        # Threads of torch that wait for each other cost more than they save here.
+        host = to_numpy(images) if is_torch(images) and on_host(images) else images
+        with full_precision(host):
+            _check_range(host)
 
 
 def _check_range(images: Array) -> None:
     xp = namespace(images)
-    low, high = float(xp.min(images)), float(xp.max(images))
+    # One copy to the host, for which an accelerator is waited for once.
+    low, high = (float(v) for v in to_numpy(xp.stack([xp.min(images), xp.max(images)])))
     if low != low or high != high:
         bad = xp.any(xp.reshape(images != images, (images.shape[0], -1)), axis=1)
         raise GdscoreError(
@@ -295,18 +297,3 @@ def _check_range(images: Array) -> None:
     if low < -_TOLERANCE or high > 1 + _TOLERANCE:
         hint = "undo the normalisation first, corrupt, then normalise" if low < 0 else "divide by 255 or pass uint8"
         raise GdscoreError(f"Expected values in [0, 1], but they go from {low:.4g} to {high:.4g}: {hint}")
-
-
-def _check_severity(severity: Any) -> int:
-    """Severity as an integer from 1 to 8."""
-    integral = isinstance(severity, numbers.Integral) and not isinstance(severity, bool)
-    if not (integral and 1 <= severity <= SEVERITIES):
-        raise GdscoreError(f"Expected `severity` to be an integer from 1 to {SEVERITIES}, but got {severity!r}")
-    return int(severity)
-
-
-def _family_of(name: Any) -> Family:
-    """Registered corruption of this name."""
-    if not isinstance(name, str) or name not in FAMILIES:
-        raise GdscoreError(f"Unknown corruption {name!r}: {nearest(str(name), FAMILIES)}")
-    return FAMILIES[name]
