@@ -1,0 +1,169 @@
+"""A target read pass after pass: its rows in the order of their predicted correctness, and a fingerprint of it.
+
+Memory does not grow with rows. The first pass counts rows by segment and by a fine grid of predicted correctness; in
+the second, a row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order
+in which they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore._hashing import key_as_uint64
+from gdscore._stream import stream
+from gdscore.errors import GdscoreError
+from gdscore.estimator import AccuracyEstimator
+from gdscore.outputs import Outputs
+
+__all__ = ["FingerprintSum", "Ranks", "Survey", "TargetLike", "parts_of", "segmented_parts", "survey"]
+
+TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
+"""Outputs, a list of them, or a function that opens a stream of them."""
+
+CALIBRATED_CELLS, CONFIDENCE_CELLS = 1024, 64
+CELLS = CALIBRATED_CELLS * CONFIDENCE_CELLS
+MOST_SEGMENTS = 1000
+_U64 = np.uint64
+
+
+def parts_of(outputs: TargetLike) -> Iterator[Outputs]:
+    """Outputs part by part, of a single one, a list or a function that opens a stream."""
+    if callable(outputs):
+        return stream(outputs(), "outputs")
+    if isinstance(outputs, Iterator):
+        raise GdscoreError(
+            "Expected outputs that can be read twice, but got an iterator, which ends after one pass: give `Outputs`, "
+            "a list of them, or a function that opens the stream"
+        )
+    return stream(outputs, "outputs")
+
+
+def segmented_parts(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
+    """Parts with the segment of each row as text; one empty name where there are no segments."""
+    if by is None:
+        for part in parts_of(outputs):
+            yield part, np.full(len(part), "")
+        return
+    names = iter([by] if isinstance(outputs, Outputs) else by() if callable(by) else by)
+    if names is by:
+        raise GdscoreError("Expected `by` to be read twice, but got an iterator: give a list, or a function")
+    for part in parts_of(outputs):
+        given = next(names, None)
+        if given is None:
+            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended")
+        found = np.asarray(arrays.to_numpy(given) if arrays.is_array(given) else [str(name) for name in given])
+        if found.shape != (len(part),):
+            raise GdscoreError(
+                f"Expected `by` to name a segment for each of {len(part)} rows, but its shape is {found.shape}"
+            )
+        yield part, found.astype(np.str_)
+
+
+class FingerprintSum:
+    """Hash of a target: of its ids in any order, or of its logits in their order where there are no ids."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.total = _U64(0)
+        self.with_ids: bool | None = None
+
+    def add(self, part: Outputs) -> None:
+        """Take in the next rows."""
+        has_ids = "ids" in part.has
+        if self.with_ids not in (None, has_ids):
+            raise GdscoreError("Expected all parts of the target to have ids or none, but some have and some have not")
+        self.with_ids = has_ids
+        keys = key_as_uint64(part.row_keys())
+        if not has_ids:
+            keys = keys * (np.arange(self.rows, self.rows + len(part), dtype=_U64) * _U64(2) + _U64(1))
+        with np.errstate(over="ignore"):
+            self.total = self.total + keys.sum(dtype=_U64)
+        self.rows += len(part)
+
+    @property
+    def text(self) -> str:
+        """Hexadecimal digits."""
+        return f"{int(self.total):016x}"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass finds.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the target.
+    fingerprint : str
+        See `FingerprintSum`.
+    with_ids : bool
+        Whether rows have ids.
+    segments : dict of str to array of shape (CELLS,)
+        Rows by cell of predicted correctness; segments by name.
+    evidence : array
+        Mean evidence of the rows, from which predicted correctness is computed.
+    """
+
+    n_rows: int
+    fingerprint: str
+    with_ids: bool
+    segments: dict[str, NDArray[np.int64]]
+    evidence: NDArray[np.float64]
+
+
+def survey(estimator: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
+    """First pass over a target."""
+    mark, counts = FingerprintSum(), dict[str, NDArray[np.int64]]()
+    total: Any = 0.0
+    for part, names in segmented_parts(outputs, by):
+        mark.add(part)
+        estimator._check_shape(part)
+        rows = estimator.correction_.profile.rows(part)
+        total = total + rows.evidence.sum(axis=0)
+        cells = _cells(rows.calibrated, rows.evidence)
+        for name in np.unique(names).tolist():
+            own = np.bincount(cells[names == name], minlength=CELLS)
+            counts[name] = counts[name] + own if name in counts else own
+        if len(counts) > MOST_SEGMENTS:
+            raise GdscoreError(
+                f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
+            )
+    return Survey(mark.rows, mark.text, bool(mark.with_ids), dict(sorted(counts.items())), total / mark.rows)
+
+
+class Ranks:
+    """Second pass: the rank of every row, given the counts of the first one."""
+
+    def __init__(self, found: Survey) -> None:
+        sizes = np.concatenate(list(found.segments.values()))
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(len(found.segments), CELLS)
+        self._next = dict(zip(found.segments, starts, strict=True))
+
+    def of(self, calibrated: NDArray[Any], evidence: NDArray[Any], names: NDArray[np.str_]) -> NDArray[np.int64]:
+        """Ranks of the next rows: by segment, then by predicted correctness."""
+        cells, ranks = _cells(calibrated, evidence), np.zeros(len(names), dtype=np.int64)
+        for name in np.unique(names).tolist():
+            if name not in self._next:
+                raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
+            rows = np.flatnonzero(names == name)
+            order = rows[np.argsort(cells[rows], kind="stable")]
+            in_order = cells[order]
+            first = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+            lengths = np.diff(np.append(first, len(in_order)))
+            before = np.arange(len(in_order)) - np.repeat(first, lengths)
+            ranks[order] = self._next[name][in_order] + before
+            self._next[name][in_order[first]] += lengths
+        return ranks
+
+
+def _cells(calibrated: NDArray[Any], evidence: NDArray[Any]) -> NDArray[np.int64]:
+    """Cells by calibrated log-odds of being right, then by confidence, as isotonic regression has plateaus."""
+    first = np.clip((calibrated + 6) / 12 * CALIBRATED_CELLS, 0, CALIBRATED_CELLS - 1).astype(np.int64)
+    second = np.clip((evidence[:, 0] + 15) / 30 * CONFIDENCE_CELLS, 0, CONFIDENCE_CELLS - 1).astype(np.int64)
+    return np.asarray(first * CONFIDENCE_CELLS + second)
