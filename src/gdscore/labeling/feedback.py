@@ -1,4 +1,4 @@
-"""What labels teach beyond their own target: a correction for the windows after it, and how far past estimates were off.
+"""What labels teach beyond their target: a correction for the windows after it, and how far past estimates were off.
 
 The correction is a shift of the log-odds of accuracy. It is the difference between the labelled and the label-free
 estimate, shrunk by their errors, and halves every three windows:
@@ -95,7 +95,7 @@ def recalibrate(labelled: LabelledEstimate, *, half_life: float = HALF_LIFE) -> 
     >>> seen = LabelledEstimate(0.70, 0.62, 0.77, 0.9, 2000, 0.9, labels=100, label_free=Quantity(0.8, 0.7, 0.9))
     >>> later = Estimate(0.82, 0.72, 0.92, 0.9, 2000, 0.9)
     >>> round(recalibrate(seen).apply(later).accuracy, 3)
-    0.775
+    0.776
     """
     number("half_life", half_life, above=0)
     free = _label_free(labelled)

@@ -29,6 +29,7 @@ TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 CALIBRATED_CELLS, CONFIDENCE_CELLS = 1024, 64
 CELLS = CALIBRATED_CELLS * CONFIDENCE_CELLS
 MOST_SEGMENTS = 1000
+CHUNK = 1 << 15
 _U64 = np.uint64
 
 
@@ -45,7 +46,13 @@ def parts_of(outputs: TargetLike) -> Iterator[Outputs]:
 
 
 def segmented_parts(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
-    """Parts with the segment of each row as text; one empty name where there are no segments."""
+    """Parts of at most `CHUNK` rows with the segment of each row as text; one empty name without segments."""
+    for part, names in _with_segments(outputs, by):
+        for start in range(0, len(part), CHUNK):
+            yield part[start : start + CHUNK], names[start : start + CHUNK]
+
+
+def _with_segments(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
     if by is None:
         for part in parts_of(outputs):
             yield part, np.full(len(part), "")
