@@ -3,7 +3,8 @@
 Rows are put in the order of their predicted correctness, and x in [0, 1) stands for the row of rank ⌊x N⌋. The points
 x₁, x₂, … are a van der Corput sequence with Owen's nested scrambling [1]_: each of them is uniform on [0, 1), and of
 the first 2ʲ there is exactly one in each of 2ʲ equal strata. So every row has the same probability of being among the
-first n, and more labels continue the sequence. A point whose row was drawn before is skipped.
+first n, and more labels continue the sequence. A point whose row was drawn before is skipped; as that would happen more
+often to rows on the border of two strata, all ranks are moved by the same random number, modulo N.
 
 References
 ----------
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 __all__ = ["random_ranks", "stratified_ranks"]
 
 LEVELS = 40
+LARGEST_MOVE = 64
 CHUNK = 1 << 16
 _U64 = np.uint64
 
@@ -27,13 +29,14 @@ def stratified_ranks(n_rows: int, budget: int, seeds: NDArray[np.int64]) -> NDAr
 
     Examples
     --------
-    >>> ranks = stratified_ranks(1000, 8, np.array([0]))[0]
-    >>> sorted((ranks // 125).tolist())
-    [0, 1, 2, 3, 4, 5, 6, 7]
+    >>> stratified_ranks(1000, 4, np.array([0, 1]))
+    array([[647, 418, 833, 305],
+           [133, 708, 530,   3]])
     """
     count = budget + 16
+    move = _mix(_salt(seeds)) % _U64(min(n_rows, LARGEST_MOVE))
     while True:
-        ranks = np.floor(_points(seeds, count) * n_rows).astype(np.int64)
+        ranks = (np.floor(_points(seeds, count) * n_rows).astype(np.int64) + move.astype(np.int64)) % n_rows
         repeated = _repeated(ranks)
         if (~repeated).sum(axis=1).min() >= budget:
             first = np.argsort(repeated, axis=1, kind="stable")[:, :budget]
@@ -56,7 +59,7 @@ def random_ranks(n_rows: int, budget: int, seed: int) -> NDArray[np.int64]:
 def _points(seeds: NDArray[np.int64], count: int) -> NDArray[np.float64]:
     """First points of the scrambled sequence of every seed."""
     i = np.arange(count, dtype=_U64)[None, :]
-    salt = _mix(seeds.astype(_U64)[:, None] + _U64(0x9E3779B97F4A7C15))
+    salt = _salt(seeds)
     found = np.zeros((len(seeds), count), dtype=_U64)
     for level in range(LEVELS):
         # The cell that a point is in so far decides whether its next binary digit is flipped.
@@ -64,6 +67,10 @@ def _points(seeds: NDArray[np.int64], count: int) -> NDArray[np.float64]:
         flip = _mix(salt + _mix((cell << _U64(6)) + _U64(level))) & _U64(1)
         found = (found << _U64(1)) + (((i >> _U64(level)) & _U64(1)) ^ flip)
     return np.asarray(found.astype(np.float64) / 2.0**LEVELS)
+
+
+def _salt(seeds: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return _mix(seeds.astype(_U64)[:, None] + _U64(0x9E3779B97F4A7C15))
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

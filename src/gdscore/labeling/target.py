@@ -26,7 +26,7 @@ __all__ = ["FingerprintSum", "Ranks", "Survey", "TargetLike", "parts_of", "segme
 TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 """Outputs, a list of them, or a function that opens a stream of them."""
 
-CALIBRATED_CELLS, CONFIDENCE_CELLS = 1024, 64
+CALIBRATED_CELLS, CONFIDENCE_CELLS = 256, 32
 CELLS = CALIBRATED_CELLS * CONFIDENCE_CELLS
 MOST_SEGMENTS = 1000
 CHUNK = 1 << 15
