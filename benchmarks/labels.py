@@ -1,6 +1,7 @@
 """A few labels: coverage and width of intervals on targets under natural shift, 1,000 draws each.
 
     python benchmarks/labels.py run --exports data/exports --packed data/packed    # 3 minutes on one core
+    python benchmarks/labels.py run --split development --output out               # what the interval was chosen on
     python benchmarks/labels.py run --small --output out                           # generated data, seconds
     python benchmarks/labels.py page                                               # tables and picture of docs/labeling.md
     python benchmarks/labels.py page --check                                       # exit code 1 where they are stale
@@ -59,8 +60,13 @@ BENCHMARKS = {
 # -- data -----------------------------------------------------------------------------------------------------
 
 
+def split_of(file):
+    chosen_on = file.stem.startswith(("mnist", "usps")) or "small" in file.stem or "resnet18" in file.stem
+    return "development" if chosen_on else "report"
+
+
 def export_pairs(file):
-    """Split, benchmark and targets of one export, with the fitted estimator."""
+    """Targets of one export, with the fitted estimator."""
     with np.load(file, allow_pickle=False) as data:
 
         def outputs(key):
@@ -74,14 +80,12 @@ def export_pairs(file):
         sets = [gdscore.ShiftedSet(outputs(key), key.split("/")[1]) for key in keys if key.startswith("shift/")]
         estimator = gdscore.AccuracyEstimator(LEVEL).fit(outputs("reference"), shifted_sets=sets)
         name = file.stem
-        digits = name.startswith(("mnist", "usps"))
-        chosen_on = digits or "small" in name or "resnet18" in name
-        benchmark = "digits" if digits else name.split("-")[0]
+        benchmark = "digits" if name.startswith(("mnist", "usps")) else name.split("-")[0]
         benchmark = benchmark.rstrip("0123456789") if "sub" in benchmark else benchmark
         for key in keys:
             if key.startswith("target/"):
                 yield {
-                    "split": "development" if chosen_on else "report",
+                    "split": split_of(file),
                     "benchmark": benchmark,
                     "source": name,
                     "target": key.split("/")[1],
@@ -90,11 +94,11 @@ def export_pairs(file):
                 }
 
 
-def classifier_pairs(packed):
+def classifier_pairs(split, packed):
     """The same of scikit-learn classifiers on tables and texts; their estimators are fitted on the reference alone."""
     import tabular_data
 
-    for task in tabular_data.tasks(folder=packed):
+    for task in tabular_data.tasks(split, packed):
         for model in task.models if task.kind == "table" else task.models[:1]:
             classifier = tabular_data.fitted(task, model)
             reference = gdscore.sklearn_outputs(classifier, *task.reference)
@@ -404,8 +408,8 @@ def run(options):
         pairs, draws = list(generated_pairs()), 100
     else:
         for file in sorted(options.exports.glob("*.npz")):
-            pairs += export_pairs(file)
-        pairs += classifier_pairs(options.packed)
+            pairs += export_pairs(file) if split_of(file) == options.split else ()
+        pairs += classifier_pairs(options.split, options.packed)
     rows = []
     for seed, pair in enumerate(pairs):
         rows += measured(pair, draws, seed)
@@ -432,6 +436,7 @@ def main(given=None):
     parser.add_argument("--exports", type=Path, default=ROOT / "data" / "exports")
     parser.add_argument("--packed", type=Path, default=ROOT / "data" / "packed")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--split", choices=("development", "report"), default="report")
     parser.add_argument("--small", action="store_true", help="generated data instead of files")
     parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
     options = parser.parse_args(given)
