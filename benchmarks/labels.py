@@ -375,11 +375,11 @@ def page_blocks(results=RESULTS):
 def filled(text, blocks):
     """Text with each block between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``."""
     for name, block in blocks.items():
-        begin, end = f"<!-- {name}:begin -->\n", f"\n<!-- {name}:end -->"
+        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
         if text.count(begin) != 1 or text.count(end) != 1:
             raise SystemExit(f"Expected the marks of {name!r} once in the page")
         before, _, rest = text.partition(begin)
-        text = before + begin + block + end + rest.partition(end)[2]
+        text = f"{before}{begin}{block}\n{end}{rest.partition(end)[2]}"
     return text
 
 

@@ -185,7 +185,8 @@ def status(
 
     rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, None)
     drawn, given = labeling.read_csv(table)
-    found = labeling.estimate(_load(estimator), _opener(rows_of, quiet), drawn, given)
+    fitted, opener = _load(estimator), _opener(rows_of, quiet)
+    found = labeling.estimate(fitted, opener, drawn, given)
     more = found.more_labels_for(half_width)
     show(
         f"{found.labels} of {len(drawn)} rows labelled, {found.could_not_tell} left out, {found.to_label} to go.\n"
