@@ -416,7 +416,7 @@ def run(options):
         print(f"{seed + 1}/{len(pairs)} {pair['source']} {pair['target']}", file=sys.stderr)
     write(options.output / "labels.csv", rows)
     write(options.output / "labels-windows.csv", list(window_rows(pairs)))
-    found = speed(200_000 if options.small else 1_000_000)
+    found = speed(100_000 if options.small else 1_000_000)
     (options.output / "labels-speed.json").write_text(json.dumps(found, indent=2) + "\n")
 
 

@@ -8,12 +8,18 @@ from gdscore.labeling import choose
 from tests.labeling.conftest import outputs
 
 
-def test_ranks_follow_predicted_correctness(est, target):
+def test_ranks_follow_predicted_class_and_correctness(est, target):
     rows = choose(est, target, len(target))
     assert sorted(rows.rows.tolist()) == sorted(rows.ranks.tolist()) == list(range(len(target)))
     np.testing.assert_allclose(rows.predicted_correct, est.predict_correct(target)[rows.rows], rtol=1e-12)
-    in_order = rows.predicted_correct[np.argsort(rows.ranks)]
-    assert (np.diff(in_order) > -0.02).all()  # rows of one cell of the grid keep the order in which they are read
+    row = rows.rows[np.argsort(rows.ranks)]
+    predicted, confidence = np.asarray(target.predictions)[row], est.correction_.profile.rows(target).evidence[row, 0]
+    classes = list(dict.fromkeys(predicted.tolist()))
+    assert predicted.tolist() == sorted(predicted.tolist(), key=classes.index)
+    assert (np.diff([confidence[predicted == k].mean() for k in classes]) > -0.05).all()
+    for turn, k in enumerate(classes):
+        # Rows of one cell of the grid keep the order in which they are read.
+        assert ((-1) ** turn * np.diff(confidence[predicted == k]) > -0.03).all()
     assert rows.mean_predicted_correct == pytest.approx(est.predict_correct(target).mean())
     assert rows.probability == 1
 

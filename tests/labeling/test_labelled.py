@@ -35,7 +35,7 @@ def test_it_is_the_interval_of_the_rows_in_order(est, target, rows, labels):
 @pytest.mark.parametrize("design", ["stratified", "random"])
 def test_coverage(est, target, design):
     covered = []
-    for seed in range(60):
+    for seed in range(40):
         drawn = choose(est, target, 20, design=design, seed=seed)
         found = estimate(est, target, drawn, np.asarray(target.labels)[drawn.rows])
         covered.append(found.low <= target.accuracy <= found.high)

@@ -38,13 +38,13 @@ def choose(
     Parameters
     ----------
     est : AccuracyEstimator
-        Fitted; orders the rows by their predicted correctness.
+        Fitted; orders the rows by predicted class and predicted correctness.
     outputs : Outputs, list of Outputs, or function that returns a stream of them
         The target.
     budget : int
         Rows to label.
     design : {"stratified", "random"}, default "stratified"
-        ``stratified`` spreads the rows evenly over the order of predicted correctness: narrow intervals with
+        ``stratified`` spreads the rows evenly over predicted classes and predicted correctness: narrow intervals with
         `estimate`. ``random`` draws them without regard to it: for `sequence`, to look after every label.
     by : sequence, or list of sequences for a list of outputs, optional
         Segment of each row, such as a country: with ``stratified``, each gets its share of the rows.
@@ -86,7 +86,7 @@ def choose(
         evidence = est.correction_.profile.rows(part)
         p = est.correction_.probability(evidence.calibrated, found.evidence)
         total += float(p.sum())
-        own = all_ranks.of(evidence.calibrated, evidence.evidence, segments)
+        own = all_ranks.of(evidence, segments)
         here, index = _matches(own, ascending)
         slots = order[index]
         row[slots], predicted[slots] = start + here, p[here]

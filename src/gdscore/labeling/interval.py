@@ -1,10 +1,10 @@
 """The interval of an accuracy from labelled rows: the Agresti–Coull interval for an effective number of labels.
 
-Labels of rows that are spread over the order of predicted correctness tell more than labels of random rows, by as much
-as right and wrong predictions are apart in that order. With right and wrong of the n labelled rows in order, y₁ … yₙ,
-half the mean squared successive difference estimates the variance that is left [1]_; where the order tells nothing
-it is that of random rows, and where accuracy changes along the order it errs to the wide side. Of N rows, n are
-known, which leaves the share (N − n)/(N − 1) of the variance. The effective number of labels is [2]_
+Labels of rows that are spread over the order by predicted class and predicted correctness tell more than labels of
+random rows, by as much as right and wrong predictions are apart in that order. With right and wrong of the n labelled
+rows in order, y₁ … yₙ, half the mean squared successive difference estimates the variance that is left [1]_; where the
+order tells nothing it is that of random rows, and where accuracy changes along the order it errs to the wide side. Of
+N rows, n are known, which leaves the share (N − n)/(N − 1) of the variance. The effective number of labels is [2]_
 
     n / ( ratio · (N − n)/(N − 1) ),     ratio = 1 − (1 − v/s²) n/(n + 15),
 

@@ -35,7 +35,7 @@ class LabelRows:
     ids : array of shape (n,) or None
         Names of the rows, where the target has ids.
     ranks : integer array of shape (n,)
-        Positions in the order of predicted correctness, within segments where there are any.
+        Positions in the order by segment, predicted class and predicted correctness.
     predicted_correct : array of shape (n,)
         Predicted probability that the prediction is right.
     segments : tuple of str or None
@@ -76,7 +76,7 @@ class LabelRows:
 
     @property
     def stratum(self) -> NDArray[np.int64]:
-        """Tenth of the order that each row is in: 1 has the smallest predicted correctness, 10 the largest."""
+        """Tenth of the order that each row is in, from 1 to 10."""
         return np.asarray(self.ranks * STRATA // self.n_rows + 1)
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """Which ranks are drawn: a random sequence of rows every beginning of which is spread evenly over their order.
 
-Rows are put in the order of their predicted correctness, and x in [0, 1) stands for the row of rank ⌊x N⌋. The points
+Rows are in an order in which neighbours are alike, and x in [0, 1) stands for the row of rank ⌊x N⌋. The points
 x₁, x₂, … are a van der Corput sequence with Owen's nested scrambling [1]_: each of them is uniform on [0, 1), and of
 the first 2ʲ there is exactly one in each of 2ʲ equal strata. So every row has the same probability of being among the
 first n, and more labels continue the sequence. A point whose row was drawn before is skipped; as that would happen more

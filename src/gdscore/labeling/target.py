@@ -1,8 +1,12 @@
 """A target read pass after pass: its rows in the order of their predicted correctness, and a fingerprint of it.
 
-Memory does not grow with rows. The first pass counts rows by segment and by a fine grid of predicted correctness; in
-the second, a row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order
-in which they are read.
+The order is by segment, then by predicted class, then by predicted correctness. Classes follow each other by their mean
+predicted correctness, and within them it rises and falls in turn, so that neighbours in the order are alike. Predicted
+correctness rises with confidence, so that a grid of confidence gives its order.
+
+Memory does not grow with rows. The first pass counts rows by segment, class and cell of the grid; in the second, a
+row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order in which they
+are read.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from gdscore._hashing import key_as_uint64
 from gdscore._stream import stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
+from gdscore.estimator.evidence import LARGEST, Rows
 from gdscore.outputs import Outputs
 
 __all__ = ["FingerprintSum", "Ranks", "Survey", "TargetLike", "parts_of", "segmented_parts", "survey"]
@@ -26,8 +31,7 @@ __all__ = ["FingerprintSum", "Ranks", "Survey", "TargetLike", "parts_of", "segme
 TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 """Outputs, a list of them, or a function that opens a stream of them."""
 
-CALIBRATED_CELLS, CONFIDENCE_CELLS = 256, 32
-CELLS = CALIBRATED_CELLS * CONFIDENCE_CELLS
+MOST_CELLS, CELLS_OF_SEGMENTS, CELLS_OF_CLASS = 1 << 16, 1 << 13, 1024
 MOST_SEGMENTS = 1000
 CHUNK = 1 << 15
 _U64 = np.uint64
@@ -111,8 +115,8 @@ class Survey:
         See `FingerprintSum`.
     with_ids : bool
         Whether rows have ids.
-    segments : dict of str to array of shape (CELLS,)
-        Rows by cell of predicted correctness; segments by name.
+    segments : dict of str to array of shape (K, cells)
+        Rows by predicted class and cell of confidence; segments by name.
     evidence : array
         Mean evidence of the rows, from which predicted correctness is computed.
     """
@@ -127,15 +131,17 @@ class Survey:
 def survey(estimator: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
     """First pass over a target."""
     mark, counts = FingerprintSum(), dict[str, NDArray[np.int64]]()
+    classes = estimator.n_classes_
+    cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
     total: Any = 0.0
     for part, names in segmented_parts(outputs, by):
         mark.add(part)
         estimator._check_shape(part)
         rows = estimator.correction_.profile.rows(part)
         total = total + rows.evidence.sum(axis=0)
-        cells = _cells(rows.calibrated, rows.evidence)
+        flat = rows.predicted * cells + _cells(rows, cells)
         for name in np.unique(names).tolist():
-            own = np.bincount(cells[names == name], minlength=CELLS)
+            own = np.bincount(flat[names == name], minlength=classes * cells).reshape(classes, cells)
             counts[name] = counts[name] + own if name in counts else own
         if len(counts) > MOST_SEGMENTS:
             raise GdscoreError(
@@ -148,13 +154,20 @@ class Ranks:
     """Second pass: the rank of every row, given the counts of the first one."""
 
     def __init__(self, found: Survey) -> None:
-        sizes = np.concatenate(list(found.segments.values()))
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(len(found.segments), CELLS)
+        total = np.sum(list(found.segments.values()), axis=0)
+        classes, self._cells = total.shape
+        mean = total @ np.arange(self._cells) / np.maximum(total.sum(axis=1), 1)
+        order = np.arange(classes * self._cells).reshape(total.shape)[np.argsort(mean, kind="stable")]
+        order[1::2] = order[1::2, ::-1]
+        sizes = np.stack([counts.ravel()[order.ravel()] for counts in found.segments.values()])
+        starts = np.zeros_like(sizes)
+        starts[:, order.ravel()] = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(sizes.shape)
         self._next = dict(zip(found.segments, starts, strict=True))
 
-    def of(self, calibrated: NDArray[Any], evidence: NDArray[Any], names: NDArray[np.str_]) -> NDArray[np.int64]:
-        """Ranks of the next rows: by segment, then by predicted correctness."""
-        cells, ranks = _cells(calibrated, evidence), np.zeros(len(names), dtype=np.int64)
+    def of(self, evidence: Rows, names: NDArray[np.str_]) -> NDArray[np.int64]:
+        """Ranks of the next rows."""
+        cells = evidence.predicted * self._cells + _cells(evidence, self._cells)
+        ranks = np.zeros(len(names), dtype=np.int64)
         for name in np.unique(names).tolist():
             if name not in self._next:
                 raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
@@ -169,8 +182,6 @@ class Ranks:
         return ranks
 
 
-def _cells(calibrated: NDArray[Any], evidence: NDArray[Any]) -> NDArray[np.int64]:
-    """Cells by calibrated log-odds of being right, then by confidence, as isotonic regression has plateaus."""
-    first = np.clip((calibrated + 6) / 12 * CALIBRATED_CELLS, 0, CALIBRATED_CELLS - 1).astype(np.int64)
-    second = np.clip((evidence[:, 0] + 15) / 30 * CONFIDENCE_CELLS, 0, CONFIDENCE_CELLS - 1).astype(np.int64)
-    return np.asarray(first * CONFIDENCE_CELLS + second)
+def _cells(rows: Rows, cells: int) -> NDArray[np.int64]:
+    """Cells of equal width of the log-odds of confidence."""
+    return np.asarray(np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64))
