@@ -44,7 +44,7 @@ METHODS = {
     "wilson": "random rows, Wilson",
     "clopper": "random rows, Clopper–Pearson",
     "ppi": "random rows, PPI++",
-    "strata": "five strata, normal interval",
+    "strata": "five strata of the same order, normal interval",
     "gdscore": "`labeling.estimate`",
     "sequence": "`labeling.sequence`",
 }
