@@ -389,7 +389,11 @@ def draw(rows, file):
 
     with plain():
         figure, axes = panels(1, 1, width=5, height=3)
-        shown = {"wilson": "random rows, Wilson", "strata": "five strata, normal", "gdscore": "labeling.estimate"}
+        shown = {
+            "wilson": "random rows, Wilson",
+            "strata": "five strata, normal (covers too little)",
+            "gdscore": "labeling.estimate",
+        }
         shown["sequence"] = "labeling.sequence, valid at all times"
         for colour, (method, title) in zip(COLOURS, shown.items(), strict=False):
             widths = [100 * np.mean([r[f"width_{method}"] for r in rows if r["labels"] == n]) for n in LABELS]

@@ -30,6 +30,7 @@ def test_it_is_the_interval_of_the_rows_in_order(est, target, rows, labels):
     assert (found.label_free.value, found.label_free.low) == (free.accuracy, free.low)
     assert found.to_dict()["labels"] == 50
     assert found.method == "labels"
+    assert "50 rows are labelled" in str(found)
 
 
 @pytest.mark.parametrize("design", ["stratified", "random"])

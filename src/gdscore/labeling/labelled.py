@@ -54,6 +54,10 @@ class LabelledEstimate(Estimate):
     label_free: Quantity | None = None
     variance_ratio: float = 1.0
 
+    def __str__(self) -> str:
+        first, *warnings = super().__str__().split("\n")
+        return "\n".join([f"{first}; {self.labels} rows are labelled", *warnings])
+
     def more_labels_for(self, half_width: float) -> int:
         """Forecast how many more labels the interval needs to be ± ``half_width`` wide; 0 where it is.
 
