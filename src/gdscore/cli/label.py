@@ -1,0 +1,263 @@
+"""``gdscore label``: which rows to label, and the accuracy with a few labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gdscore._format import percent
+from gdscore._paths import check_readable
+from gdscore.cli.console import Debug, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
+from gdscore.cli.files import (
+    ClassNames,
+    Features,
+    Logits,
+    Probabilities,
+    TargetFiles,
+    check_writable,
+    columns_of,
+    one_set,
+    write_json,
+)
+from gdscore.errors import GdscoreError
+
+if TYPE_CHECKING:
+    from gdscore.estimator import AccuracyEstimator
+    from gdscore.labeling import LabelledEstimate, LabelRows
+    from gdscore.outputs import Outputs
+
+__all__ = ["label"]
+
+EstimatorFile = Annotated[str, typer.Argument(metavar="ESTIMATOR", help="File that `gdscore fit` wrote.")]
+TargetFile = Annotated[
+    str, typer.Argument(metavar="TARGET", help="Outputs: .npz, .parquet, .csv, or a folder that is one target.")
+]
+TableFile = Annotated[
+    Path, typer.Argument(metavar="TABLE", help="Table that `gdscore label choose` wrote, with labels filled in.")
+]
+IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column that names the rows.")]
+
+
+class Design(str, Enum):
+    """How rows are drawn."""
+
+    STRATIFIED = "stratified"
+    RANDOM = "random"
+
+
+label = typer.Typer(
+    name="label",
+    help="Which rows to label, and the accuracy with a few labels.",
+    no_args_is_help=True,
+    epilog=examples(
+        "gdscore label choose m.gdscore new.parquet --budget 50 -o todo.csv",
+        "gdscore label estimate m.gdscore new.parquet todo.csv",
+    ),
+)
+
+
+def choose(
+    estimator: EstimatorFile,
+    target: TargetFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Table to write: todo.csv.")],
+    budget: Annotated[int, typer.Option(help="Rows to label.")] = 50,
+    design: Annotated[
+        Design, typer.Option(help="`random` for an interval that may be looked at after every label.")
+    ] = Design.STRATIFIED,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of segments, each of which gets its share.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Earlier table of the same target: its labels are kept.")
+    ] = None,
+    id_column: IdColumn = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    class_names: ClassNames = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Draw the rows that are worth labelling into a table for a spreadsheet.
+
+    Fill in the column `label` in the order of the column `order`, by number or name of the class; `?` where
+    nobody can tell. A larger budget with the same seed begins with the same rows.
+    """
+    from gdscore import labeling
+    from gdscore.io import read_batches
+
+    rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, by)
+    inputs = [*rows_of.paths, Path(estimator)]
+    check_writable(output, inputs=inputs, suffixes=(".csv",))
+    earlier = None if labels is None else labeling.read_csv(labels)
+    fitted = _load(estimator)
+
+    def segments() -> Iterator[Any]:
+        return (batch.by[str(by)] for batch in read_batches(rows_of.paths, columns=rows_of.columns, progress=False))
+
+    drawn = labeling.choose(
+        fitted,
+        _opener(rows_of, quiet),
+        budget,
+        design=design.value,
+        by=None if by is None else segments,
+        seed=seed,
+    )
+    drawn.to_csv(output, None if earlier is None else _kept(drawn, *earlier))
+    if not quiet:
+        show(
+            f"{len(drawn)} of {drawn.n_rows:,} rows, each drawn with probability {drawn.probability:.2g}.\n"
+            f"Written: {output}\nNext:    fill in the column `label`, then "
+            f"gdscore label estimate {estimator} {target} {output}"
+        )
+
+
+def estimate(
+    estimator: EstimatorFile,
+    target: TargetFile,
+    table: TableFile,
+    id_column: IdColumn = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    class_names: ClassNames = None,
+    json: JsonPath = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Estimate the accuracy on a target from labels of some of its rows.
+
+    The interval is valid because the rows were drawn at random, whatever has shifted. Of rows drawn with
+    `--design random` it may be looked at after every label.
+    """
+    from gdscore import labeling
+
+    columns = columns_of(probabilities, logits, features, None, class_names)
+    rows_of = _target(target, columns, id_column, None)
+    check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
+    drawn, given = labeling.read_csv(table)
+    fitted, opener = _load(estimator), _opener(rows_of, quiet)
+    found = labeling.estimate(fitted, opener, drawn, given)
+    by_segment = {} if drawn.segments is None else labeling.estimate_segments(fitted, opener, drawn, given)
+    sequence = labeling.sequence(fitted, opener, drawn, given) if drawn.design == "random" else None
+    if json is not None:
+        facts = found.to_dict() | {"segments": {name: e.to_dict() for name, e in by_segment.items()}}
+        if sequence is not None:
+            facts |= {"sequence": {"low": sequence.low.tolist(), "high": sequence.high.tolist()}}
+        write_json(json, facts)
+    if json == "-" or quiet:
+        return
+    lines = [("all rows", found), *by_segment.items()]
+    interval = f"{percent(found.level, short=True)} interval"
+    show_table(["target", "rows", "labels", "accuracy", interval, "without labels"], [_cells(*line) for line in lines])
+    show(f"accuracy on the reference: {percent(found.reference_accuracy)}")
+    if sequence is not None:
+        show(f"valid at all times: {percent(sequence.low[-1])} to {percent(sequence.high[-1])}")
+    for warning in found.warnings:
+        noted = warning.severity == "info"
+        show(f"{'note' if noted else 'warning'}: {warning.message}", style="dim" if noted else "yellow")
+
+
+def status(
+    estimator: EstimatorFile,
+    target: TargetFile,
+    table: TableFile,
+    half_width: Annotated[
+        float, typer.Option(metavar="SHARE", help="Half of the width that is wanted: 0.05 is ± 5 points.")
+    ] = 0.05,
+    id_column: IdColumn = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    class_names: ClassNames = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Show how wide the interval is now and how many labels are to go."""
+    from gdscore import labeling
+
+    rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, None)
+    drawn, given = labeling.read_csv(table)
+    fitted, opener = _load(estimator), _opener(rows_of, quiet)
+    found = labeling.estimate(fitted, opener, drawn, given)
+    more = found.more_labels_for(half_width)
+    show(
+        f"{found.labels} of {len(drawn)} rows labelled, {found.could_not_tell} left out, {found.to_label} to go.\n"
+        f"Accuracy {percent(found.accuracy)}, {percent(found.low)} to {percent(found.high)}: "
+        f"± {50 * (found.high - found.low):.1f} points."
+    )
+    wanted = f"± {100 * half_width:g} points"
+    if not more:
+        show(f"The interval is {wanted} wide or narrower: enough.")
+        return
+    show(f"Label about {_rounded(more)} more for {wanted}.")
+    if more > found.to_label:
+        budget = math.ceil((len(drawn) + more - found.to_label) / 10) * 10
+        show(
+            f"The table has {found.to_label} rows left: gdscore label choose {estimator} {target} "
+            f"--budget {min(budget, drawn.n_rows)} --seed {drawn.seed} --design {drawn.design} "
+            f"--labels {table} -o MORE.csv"
+        )
+
+
+_COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
+    choose: (
+        "gdscore label choose m.gdscore new.parquet --budget 50 -o todo.csv",
+        "gdscore label choose m.gdscore new.parquet --budget 90 --labels todo.csv -o more.csv",
+    ),
+    estimate: ("gdscore label estimate m.gdscore new.parquet todo.csv",),
+    status: ("gdscore label status m.gdscore new.parquet todo.csv --half-width 0.05",),
+}
+for _command, _examples in _COMMANDS.items():
+    label.command(help=one_line_paragraphs(_command.__doc__ or ""), epilog=examples(*_examples))(_command)
+
+
+def _load(name: str) -> AccuracyEstimator:
+    from gdscore.estimator import AccuracyEstimator
+
+    check_readable(name)
+    return AccuracyEstimator.load(name)
+
+
+def _target(given: str, columns: Any, id_column: str | None, by: str | None) -> TargetFiles:
+    return one_set(given, replace(columns, id=id_column, by=by))
+
+
+def _opener(target: TargetFiles, quiet: bool) -> Callable[[], Iterator[Outputs]]:
+    """Function that opens the target without its labels, which are never used."""
+
+    def opened() -> Iterator[Outputs]:
+        return (batch.only(batch.has - {"labels"}) for batch in target.stream(quiet))
+
+    return opened
+
+
+def _kept(drawn: LabelRows, earlier: LabelRows, labels: list[str]) -> list[str]:
+    """Labels of an earlier table for the rows that are drawn again."""
+    if earlier.fingerprint != drawn.fingerprint:
+        raise GdscoreError("Expected an earlier table of the same target, but it is of another one")
+    known = dict(zip(earlier.rows.tolist(), labels, strict=True))
+    lost = [row for row, text in known.items() if text and row not in set(drawn.rows.tolist())]
+    if lost:
+        raise GdscoreError(
+            f"Expected the earlier table's rows to be drawn again, but {len(lost)} labelled ones are not: use its "
+            f"--seed {earlier.seed}, --design {earlier.design}, its segments, and at least its --budget {len(earlier)}"
+        )
+    return [known.get(row, "") for row in drawn.rows.tolist()]
+
+
+def _cells(name: str, e: LabelledEstimate) -> list[str]:
+    free = "" if e.label_free is None else percent(e.label_free.value)
+    return [name, f"{e.n:,}", str(e.labels), percent(e.accuracy), f"{percent(e.low)} to {percent(e.high)}", free]
+
+
+def _rounded(count: int) -> int:
+    """Number of labels as a forecast is given: in tens beyond 20."""
+    return count if count <= 20 else math.ceil(count / 10) * 10

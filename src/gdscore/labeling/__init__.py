@@ -1,0 +1,22 @@
+"""A few labels of a target: which rows to label, and an accuracy whose interval is valid whatever the shift."""
+
+from gdscore.labeling.betting import LabelSequence, sequence
+from gdscore.labeling.choice import choose
+from gdscore.labeling.feedback import PastErrors, Recalibration, past_errors, recalibrate
+from gdscore.labeling.labelled import LabelledEstimate, estimate, estimate_segments
+from gdscore.labeling.rows import LabelRows, read_csv
+
+__all__ = [
+    "LabelRows",
+    "LabelSequence",
+    "LabelledEstimate",
+    "PastErrors",
+    "Recalibration",
+    "choose",
+    "estimate",
+    "estimate_segments",
+    "past_errors",
+    "read_csv",
+    "recalibrate",
+    "sequence",
+]

@@ -1,0 +1,234 @@
+"""`LabelRows`: the rows to label, as a table that survives a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._atomic import atomic
+from gdscore._paths import PathLike, check_readable, path_errors
+from gdscore.errors import GdscoreError, shown
+
+__all__ = ["LabelRows", "read_csv"]
+
+STRATA = 10
+_REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
+_FORMULA = ("=", "+", "-", "@", "'")
+_LARGEST_FILE = 64 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class LabelRows:
+    """Rows of a target that were drawn to be labelled, in the order in which they are to be labelled.
+
+    Attributes
+    ----------
+    rows : integer array of shape (n,)
+        Positions in the target, counted from 0.
+    ids : array of shape (n,) or None
+        Names of the rows, where the target has ids.
+    ranks : integer array of shape (n,)
+        Positions in the order by segment, predicted class and predicted correctness.
+    predicted_correct : array of shape (n,)
+        Predicted probability that the prediction is right.
+    segments : tuple of str or None
+        Segment of each row.
+    segment_rows : dict of str to int
+        Rows of the target in each segment.
+    n_rows : int
+        Rows of the target.
+    design : {"stratified", "random"}
+        How the rows were drawn.
+    seed : int
+        Of the draw.
+    mean_predicted_correct : float
+        Mean over all rows of the target.
+    fingerprint : str
+        Hash of the target, by which rows of another one are refused.
+    """
+
+    rows: NDArray[np.int64]
+    ids: NDArray[Any] | None
+    ranks: NDArray[np.int64]
+    predicted_correct: NDArray[np.float64]
+    segments: tuple[str, ...] | None
+    n_rows: int
+    design: str
+    seed: int
+    mean_predicted_correct: float
+    fingerprint: str
+    segment_rows: dict[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def probability(self) -> float:
+        """Probability of being drawn, the same for every row of the target."""
+        return len(self) / self.n_rows
+
+    @property
+    def stratum(self) -> NDArray[np.int64]:
+        """Tenth of the order that each row is in, from 1 to 10."""
+        return np.asarray(self.ranks * STRATA // self.n_rows + 1)
+
+    def __repr__(self) -> str:
+        return f"LabelRows({len(self)} of {self.n_rows:,} rows, design={self.design!r}, seed={self.seed})"
+
+    def to_csv(self, path: PathLike, labels: Sequence[str] | None = None) -> None:
+        """Write a table that opens in a spreadsheet; the column ``label`` is to be filled in.
+
+        Parameters
+        ----------
+        path : path
+            A file to write, all or nothing.
+        labels : sequence of str, optional
+            Labels that are known already, one for each row; empty where there is none.
+        """
+        known = ["" for _ in range(len(self))] if labels is None else list(labels)
+        if len(known) != len(self):
+            raise GdscoreError(f"Expected a label for each of {len(self)} rows, but got {len(known)}")
+        mean = float(self.mean_predicted_correct).hex()
+        sample = ":".join((self.design, str(self.seed), str(self.n_rows), str(len(self)), mean, self.fingerprint))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\r\n")
+        more = [] if self.ids is None else ["id"]
+        more += [] if self.segments is None else ["segment", "segment_rows"]
+        head = ["order", "row", *more, "label", "stratum", "rank", "predicted_correct", "probability", "sample"]
+        writer.writerow(head)
+        for i in range(len(self)):
+            named: list[Any] = [] if self.ids is None else [_guarded(str(self.ids[i]))]
+            if self.segments is not None:
+                named += [_guarded(self.segments[i]), self.segment_rows[self.segments[i]]]
+            numbers = [self.stratum[i], self.ranks[i], repr(float(self.predicted_correct[i])), repr(self.probability)]
+            writer.writerow([i + 1, self.rows[i], *named, _guarded(known[i]), *numbers, sample])
+        with atomic(path, "wb") as file:
+            # The mark tells spreadsheets that the file is UTF-8.
+            file.write(b"\xef\xbb\xbf" + text.getvalue().encode())
+
+
+def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
+    """Read what `LabelRows.to_csv` wrote, after a spreadsheet: the rows, and their labels as text in the same order.
+
+    Lines and columns may be in any order, and there may be more columns; commas, semicolons and tabs are understood.
+    """
+    lines = _lines(path)
+    where = str(path)
+    parts = {line["sample"] for line in lines}
+    if len(parts) != 1:
+        raise GdscoreError(
+            f"Expected the rows of one sample in {where!r}, but there are {len(parts)}: keep one file for each"
+        )
+    sample = parts.pop().split(":")
+    if len(sample) != 6:
+        raise GdscoreError(f"Expected the column `sample` of {where!r} as it was written, but got {shown(sample)}")
+    design, seed, n_rows, count, mean, fingerprint = sample
+    total, budget = _whole(n_rows, "sample", where), _whole(count, "sample", where)
+    by_order: dict[int, dict[str, str]] = {}
+    for line in lines:
+        order = _whole(line["order"], "order", where)
+        if order in by_order:
+            raise GdscoreError(f"Expected every row once in {where!r}, but order {order} is there twice: remove one")
+        by_order[order] = line
+    missing = sorted(set(range(1, budget + 1)) - set(by_order))
+    if missing or len(by_order) != budget:
+        raise GdscoreError(
+            f"Expected the {budget} rows that were drawn in {where!r}, but {len(by_order)} are there"
+            + (f", without order {missing[0]}" if missing else "")
+            + ": keep rows that have no label"
+        )
+    ordered = [by_order[k] for k in range(1, budget + 1)]
+    with_segments = "segment" in lines[0] and "segment_rows" in lines[0]
+    segments = tuple(_unguarded(line["segment"]) for line in ordered) if with_segments else None
+    rows = LabelRows(
+        rows=np.array([_whole(line["row"], "row", where) for line in ordered], dtype=np.int64),
+        ids=np.array([_unguarded(line["id"]) for line in ordered]) if "id" in lines[0] else None,
+        ranks=np.array([_whole(line["rank"], "rank", where) for line in ordered], dtype=np.int64),
+        predicted_correct=np.array([_real(line["predicted_correct"], where) for line in ordered]),
+        segments=segments,
+        n_rows=total,
+        design=design,
+        seed=_whole(seed, "sample", where),
+        mean_predicted_correct=_from_hex(mean, where),
+        fingerprint=fingerprint,
+        segment_rows={}
+        if segments is None
+        else {s: _whole(o["segment_rows"], "segment_rows", where) for s, o in zip(segments, ordered, strict=True)},
+    )
+    if len(set(rows.rows.tolist())) != budget or rows.rows.max() >= total or rows.ranks.max() >= total:
+        raise GdscoreError(f"Expected {budget} different rows below {total} in {where!r}, but the columns were changed")
+    return rows, [_unguarded(line["label"]) for line in ordered]
+
+
+def _lines(path: PathLike) -> list[dict[str, str]]:
+    checked = check_readable(path)
+    with path_errors(path):
+        if checked.stat().st_size > _LARGEST_FILE:
+            raise GdscoreError(f"Expected a table of rows to label in {str(path)!r}, but the file is too large for one")
+        raw = checked.read_bytes()
+    try:
+        text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", errors="replace")  # as spreadsheets on Windows write
+    head = text.split("\n", 1)[0]
+    delimiter = max(",;\t", key=head.count)
+    try:
+        table = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise GdscoreError(f"Expected a table in {str(path)!r}, but it cannot be read as CSV: {error}") from error
+    filled = [line for line in table if any(cell.strip() for cell in line)]
+    names = [name.strip().strip('"').lower() for name in filled[0]] if filled else []
+    if absent := [name for name in _REQUIRED if name not in names]:
+        raise GdscoreError(
+            f"Expected a table that `choose` wrote with the columns {', '.join(_REQUIRED)}, but {str(path)!r} has no "
+            f"{' and no '.join(absent)}"
+        )
+    if len(filled) < 2:
+        raise GdscoreError(f"Expected rows in {str(path)!r}, but it has only the names of the columns")
+    padded = ([*line, *[""] * (len(names) - len(line))] for line in filled[1:])
+    return [{name: cell.strip() for name, cell in zip(names, line, strict=False)} for line in padded]
+
+
+def _guarded(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _unguarded(text: str) -> str:
+    return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
+
+
+def _whole(text: str, column: str, where: str) -> int:
+    try:
+        value = float(text.replace(",", "."))
+        if not value.is_integer() or value < 0:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise GdscoreError(
+            f"Expected a whole number in the column `{column}` of {where!r}, but got {shown(text)}"
+        ) from None
+    return int(value)
+
+
+def _real(text: str, where: str) -> float:
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise GdscoreError(f"Expected `predicted_correct` of {where!r} between 0 and 1, but got {shown(text)}")
+    return value
+
+
+def _from_hex(text: str, where: str) -> float:
+    try:
+        return float.fromhex(text)
+    except (ValueError, OverflowError):
+        raise GdscoreError(f"Expected the column `sample` of {where!r} as it was written, but got {text!r}") from None

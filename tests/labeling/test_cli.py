@@ -1,0 +1,119 @@
+"""``gdscore label``: the round trip of a table, more rows with labels kept, and what is refused."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import gdscore
+from gdscore.cli import app
+from tests.labeling.conftest import outputs
+
+NAMES = ["cat", "dog", "owl", "fox"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, est):
+    est.save(tmp_path / "m.gdscore")
+    target = outputs(400, 2.0, seed=2, names=NAMES)
+    gdscore.io.write_outputs(tmp_path / "new.npz", gdscore.Outputs(logits=target.arrays["logits"], class_names=NAMES))
+    gdscore.io.write_outputs(tmp_path / "other.npz", outputs(400, 2.0, seed=3))
+    monkeypatch.chdir(tmp_path)
+    return target
+
+
+@pytest.fixture
+def gd():
+    return lambda *args: CliRunner().invoke(app, ["label", *map(str, args)], prog_name="gdscore")
+
+
+def fill(path, target, count=10**9, unsure=()):
+    head, *lines = csv.reader(io.StringIO(Path(path).read_text(encoding="utf-8-sig")))
+    for line in lines:
+        row, order = int(line[head.index("row")]), int(line[head.index("order")])
+        if order <= count:
+            line[head.index("label")] = "?" if order in unsure else NAMES[target.labels[row]]
+    with Path(path).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([head, *lines[::-1]])
+
+
+def test_round_trip(folder, gd, est):
+    made = gd("choose", "m.gdscore", "new.npz", "--budget", 50, "-o", "todo.csv")
+    assert made.exit_code == 0, made.output
+    assert "50 of 400 rows" in made.stdout
+    fill("todo.csv", folder, unsure=(3,))
+    found = gd("estimate", "m.gdscore", "new.npz", "todo.csv", "--json", "out.json")
+    assert found.exit_code == 0, found.output
+    assert "warning: 1 rows" in found.stdout
+    facts = json.loads(Path("out.json").read_text())
+    rows, labels = gdscore.labeling.read_csv("todo.csv")
+    expected = gdscore.labeling.estimate(est, folder, rows, labels)
+    assert (facts["low"], facts["high"], facts["labels"]) == (expected.low, expected.high, 49)
+
+
+def test_status_and_more_rows(folder, gd):
+    gd("choose", "m.gdscore", "new.npz", "--budget", 30, "-o", "todo.csv")
+    fill("todo.csv", folder, 20)
+    found = gd("status", "m.gdscore", "new.npz", "todo.csv", "--half-width", 0.05)
+    assert found.exit_code == 0, found.output
+    assert "20 of 30 rows labelled, 0 left out, 10 to go" in found.stdout
+    assert "--labels todo.csv" in found.stdout
+    more = gd("choose", "m.gdscore", "new.npz", "--budget", 60, "--labels", "todo.csv", "-o", "more.csv")
+    assert more.exit_code == 0, more.output
+    _, labels = gdscore.labeling.read_csv("more.csv")
+    assert sum(map(bool, labels)) == 20
+    assert all(labels[:20])
+    assert "enough" in gd("status", "m.gdscore", "new.npz", "more.csv", "--half-width", 0.4).stdout
+    lost = gd("choose", "m.gdscore", "new.npz", "--seed", 9, "--labels", "todo.csv", "-o", "x.csv")
+    assert lost.exit_code == 2
+    assert "--seed 0" in lost.stderr
+
+
+def test_random_rows_show_the_sequence(folder, gd):
+    gd("choose", "m.gdscore", "new.npz", "--design", "random", "-o", "todo.csv")
+    fill("todo.csv", folder)
+    found = gd("estimate", "m.gdscore", "new.npz", "todo.csv", "--json", "-")
+    assert len(json.loads(found.stdout)["sequence"]["low"]) == 50
+    assert "valid at all times" in gd("estimate", "m.gdscore", "new.npz", "todo.csv").stdout
+
+
+def test_segments_of_a_table(folder, gd):
+    pytest.importorskip("pyarrow")
+    probabilities = np.asarray(folder.probabilities)
+    lines = [[f"r{i}", "north" if i % 2 else "south", *map(repr, row.tolist())] for i, row in enumerate(probabilities)]
+    with Path("new.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["name", "region", "p_0", "p_1", "p_2", "p_3"], *lines])
+    options = ("--probabilities", "p_*", "--id", "name")
+    made = gd("choose", "m.gdscore", "new.csv", *options, "--by", "region", "--budget", 40, "-o", "todo.csv")
+    assert made.exit_code == 0, made.output
+    rows, _ = gdscore.labeling.read_csv("todo.csv")
+    assert {name: rows.segments.count(name) > 15 for name in ("north", "south")} == {"north": True, "south": True}
+    rows.to_csv("todo.csv", [str(y) for y in folder.labels[rows.rows]])
+    found = gd("estimate", "m.gdscore", "new.csv", "todo.csv", *options)
+    assert found.exit_code == 0, found.output
+    assert "north" in found.stdout
+    assert "south" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("estimate", "m.gdscore", "other.npz", "todo.csv"), "another one"),
+        (("estimate", "m.gdscore", "new.npz", "todo.csv"), "at least one label"),
+        (("estimate", "m.gdscore", "new.npz", "absent.csv"), "absent.csv"),
+        (("choose", "m.gdscore", "new.npz", "--budget", 0, "-o", "x.csv"), "budget"),
+        (("choose", "m.gdscore", "new.npz", "--budget", 401, "-o", "x.csv"), "at most 400"),
+        (("choose", "m.gdscore", "new.npz", "-o", "x.txt"), ".csv"),
+        (("status", "m.gdscore", "new.npz", "todo.csv"), "at least one label"),
+    ],
+)
+def test_refused(folder, gd, args, message):
+    gd("choose", "m.gdscore", "new.npz", "--budget", 20, "-o", "todo.csv")
+    result = gd(*args)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

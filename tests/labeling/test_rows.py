@@ -1,0 +1,104 @@
+"""The table: through CSV, and through what spreadsheets do to it."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+import gdscore
+from gdscore.labeling import choose, estimate, read_csv
+
+
+@pytest.fixture(scope="module")
+def rows(est, named_target):
+    by = np.array(["+north", "so,uth", 'w"est'])[np.arange(900) % 3]
+    return choose(est, named_target, 30, by=by, seed=3)
+
+
+def table(path):
+    return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
+
+
+def save(path, lines, delimiter=",", encoding="utf-8"):
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows(lines)
+    path.write_bytes(text.getvalue().encode(encoding))
+
+
+def same(a, b):
+    for name in ("rows", "ids", "ranks", "predicted_correct"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    fields = ("segments", "n_rows", "design", "seed", "mean_predicted_correct", "fingerprint")
+    assert all(getattr(a, name) == getattr(b, name) for name in fields)
+    assert {s: b.segment_rows[s] for s in a.segments or ()} == {s: a.segment_rows[s] for s in a.segments or ()}
+
+
+def test_round_trip(tmp_path, rows):
+    path = tmp_path / "todo.csv"
+    rows.to_csv(path)
+    back, labels = read_csv(path)
+    same(rows, back)
+    assert labels == [""] * 30
+    assert back.probability == rows.probability == 30 / 900
+    rows.to_csv(path, labels=["=owl", *[""] * 29])
+    assert read_csv(path)[1][0] == "=owl"
+    assert not any(cell.startswith(("=", "+", "-", "@")) for line in table(path) for cell in line)
+
+
+@pytest.mark.parametrize(("delimiter", "encoding"), [(";", "utf-8"), ("\t", "utf-16"), (",", "utf-8-sig")])
+def test_through_a_spreadsheet(tmp_path, est, named_target, rows, delimiter, encoding):
+    path = tmp_path / "todo.csv"
+    rows.to_csv(path)
+    head, *lines = table(path)
+    label, order = head.index("label"), head.index("order")
+    for line in lines:
+        k = int(line[order]) - 1
+        line[label] = named_target.class_names[named_target.labels[rows.rows[k]]]
+        if delimiter == ";":
+            line[head.index("predicted_correct")] = line[head.index("predicted_correct")].replace(".", ",")
+            line[order] = f"{line[order]}.0"
+    lines[4][label] = "?"
+    np.random.default_rng(0).shuffle(lines)
+    columns = np.random.default_rng(1).permutation(len(head))
+    shown = [[*(line[c] for c in columns), "a note, with\na line break"] for line in [head, *lines]]
+    shown[0][-1] = "notes"
+    save(path, [*shown, [""] * 3], delimiter, encoding)
+    back, labels = read_csv(path)
+    same(rows, back)
+    found = estimate(est, named_target, back, labels)
+    assert (found.labels, found.could_not_tell) == (29, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda head, lines: ([h for h in head if h != "label"], [line[:-1] for line in lines]), "no label"),
+        (lambda head, lines: (head, []), "only the names"),
+        (lambda head, lines: (head, [*lines, lines[0]]), "twice"),
+        (lambda head, lines: (head, lines[1:]), "without order 1"),
+        (lambda head, lines: (head, [[*line[:-1], "x"] for line in lines]), "as it was written"),
+        (lambda head, lines: (head, [[*lines[0][:-1], "x"], *lines[1:]]), "one sample"),
+        (lambda head, lines: (head, [["first", *lines[0][1:]], *lines[1:]]), "whole number"),
+        (lambda head, lines: (head, [[lines[0][0], lines[1][1], *lines[0][2:]], *lines[1:]]), "were changed"),
+    ],
+)
+def test_damaged_tables(tmp_path, rows, change, message):
+    path = tmp_path / "todo.csv"
+    rows.to_csv(path)
+    head, *lines = table(path)
+    head, lines = change(head, lines)
+    save(path, [head, *lines])
+    with pytest.raises(gdscore.GdscoreError, match=message):
+        read_csv(path)
+
+
+def test_other_files(tmp_path, rows):
+    for content in (b"", b"\0\1\2", b"a,b\n1,2\n"):
+        (tmp_path / "x.csv").write_bytes(content)
+        with pytest.raises(gdscore.GdscoreError, match="table"):
+            read_csv(tmp_path / "x.csv")
+    with pytest.raises(gdscore.GdscoreError):
+        read_csv(tmp_path / "absent.csv")
+    with pytest.raises(gdscore.GdscoreError, match="each of 30 rows"):
+        rows.to_csv(tmp_path / "x.csv", labels=["a"])
