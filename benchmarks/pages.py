@@ -18,6 +18,7 @@ from functools import cache
 
 import gdscore
 from claims import claims
+from estimates_summary import blocks as estimate_blocks
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
 from tables import RESULTS, ROOT, ablation_rows, main_rows
@@ -48,6 +49,7 @@ def readme_blocks():
     return {
         "example": f"about {e.accuracy:.0%} accurate, between {e.low:.0%} and {e.high:.0%}; it was "
         f"{e.reference_accuracy:.0%} on the reference data",
+        "estimates": estimate_blocks()["estimates"],
         "gpu_gdscore": f"{100 * (gpu['gdscore'] - 1):.1f} %",
         "bigfile": f"{big['seconds']:.0f} s and {big['peak_mb']:.0f} MB",
     }
@@ -76,7 +78,10 @@ def estimator_blocks():
         ]
         for field in fields(SETTINGS)
     ]
-    return {"settings": markdown(("constant", "value", "what it does", "chosen by"), lines)}
+    return {
+        "settings": markdown(("constant", "value", "what it does", "chosen by"), lines),
+        "results": estimate_blocks()["results"],
+    }
 
 
 def scores_table(page, block, computed):
@@ -96,7 +101,8 @@ def scores_table(page, block, computed):
 
 def choosing_blocks():
     """What each score needs, in docs/choosing.md."""
-    return scores_table("docs/choosing.md", "needs", lambda needs: [", ".join(sorted(needs))])
+    found = scores_table("docs/choosing.md", "needs", lambda needs: [", ".join(sorted(needs))])
+    return found | {"direct": estimate_blocks()["estimates"]}
 
 
 def properties_blocks():
