@@ -63,7 +63,7 @@ def choose(
     """
     if not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
-    est._check_fitted()
+    correction = est._fitted().correction
     integer("budget", budget, least=1)
     integer("seed", seed, least=0)
     choice("design", design, DESIGNS)
@@ -83,8 +83,8 @@ def choose(
     names: list[str] = [""] * budget
     all_ranks, start, total = Ranks(found), 0, 0.0
     for part, segments in segmented_parts(outputs, by):
-        evidence = est.correction_.profile.rows(part)
-        p = est.correction_.probability(evidence.calibrated, found.evidence)
+        evidence = correction.profile.rows(part)
+        p = correction.probability(evidence.calibrated, found.evidence)
         total += float(p.sum())
         own = all_ranks.of(evidence, segments)
         here, index = _matches(own, ascending)

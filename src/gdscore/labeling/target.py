@@ -131,13 +131,14 @@ class Survey:
 def survey(estimator: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
     """First pass over a target."""
     mark, counts = FingerprintSum(), dict[str, NDArray[np.int64]]()
-    classes = estimator.n_classes_
+    fitted = estimator._fitted()
+    classes = fitted.n_classes
     cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
     total: Any = 0.0
     for part, names in segmented_parts(outputs, by):
         mark.add(part)
-        estimator._check_shape(part)
-        rows = estimator.correction_.profile.rows(part)
+        fitted.check_outputs(part)
+        rows = fitted.correction.profile.rows(part)
         total = total + rows.evidence.sum(axis=0)
         flat = rows.predicted * cells + _cells(rows, cells)
         for name in np.unique(names).tolist():
