@@ -77,18 +77,26 @@ def run_all(
             try:
                 report = ray.get(done)
             except ray.exceptions.RayTaskError as error:
-                raise GdscoreError(f"Expected {name} to be worked on, but it failed: {error.cause!r}") from error
+                known = isinstance(error.cause, GdscoreError)
+                why = f"{error.cause} (in {name})" if known else f"Expected no error in {name}, but got {error.cause!r}"
+                raise GdscoreError(why) from error
             except ray.exceptions.RayError as error:
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-                raise GdscoreError(
-                    f"Expected a worker for {name}, but workers died {RETRIES + 1} times, the last with: {reason} "
-                    "(often memory: give workers more of it, or write smaller files)"
-                ) from error
+                raise GdscoreError(_death(name, str(error).strip().splitlines() or [type(error).__name__])) from error
             yield number, name, passed_on, report
     finally:
         for report in running:
             # Actors' calls cannot be ended by force; their actor ends with its last handle.
             ray.cancel(report, force=False)
+
+
+def _death(name: str, lines: list[str]) -> str:
+    """Word why there is no worker for an input."""
+    if "creation task" in lines[0]:
+        return f"Expected a worker for {name}, but none could be made ready: {lines[-1]}"
+    return (
+        f"Expected a worker for {name}, but workers died {RETRIES + 1} times, the last with: {lines[0]} (often memory: "
+        "give workers more of it, or write smaller files)"
+    )
 
 
 class Actors:

@@ -84,7 +84,8 @@ class Extracting:
         self.digest = hashlib.sha256(repr((sorted(options.extract.items(), key=str), options.batch_size)).encode())
         self.digest.update(repr((self.columns.arrays, self.columns.shape)).encode())
         for name, tensor in sorted(model.state_dict().items()):
-            self.digest.update(name.encode() + tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+            self.digest.update(name.encode())
+            self.digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
 
     def write(self, number: int, source: Any, where: str, output: str) -> tuple[None, tuple[int, bool, str]]:
         """Write a part; gives its rows, whether it was there already, and what is wrong."""
