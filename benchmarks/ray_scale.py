@@ -54,7 +54,7 @@ def run(rows: int, workers: int, est: gdscore.AccuracyEstimator, folder: str) ->
     try:
         work, shared = ray.remote(part_state), ray.put(est)
         sizes = [min(PART_ROWS, rows - at) for at in range(0, rows, PART_ROWS)]
-        ray.get([work.remote(shared, folder, -1 - w, 1000) for w in range(workers)])  # imports are not measured
+        ray.get([work.remote(shared, folder, 10**6 + w, 1000) for w in range(workers)])  # imports are not measured
         start = time.perf_counter()
         waiting, states, reports = [], [], []
         for number, size in enumerate(sizes):
