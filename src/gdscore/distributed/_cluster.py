@@ -9,7 +9,7 @@ Requirements met here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from gdscore._options import integer, number
@@ -45,7 +45,7 @@ def processors(ray: Any) -> int:
 
 def run_all(
     ray: Any, calls: Iterable[tuple[str, Callable[[], tuple[Any, Any]]]], waiting: int
-) -> Iterator[tuple[int, str, Any, Any]]:
+) -> Generator[tuple[int, str, Any, Any], None, None]:
     """Start calls, a few at a time, and yield them as they end.
 
     Parameters
@@ -56,6 +56,8 @@ def run_all(
         passed on, and to a small report that is fetched here.
     waiting : int
         Calls that run or wait at a time.
+
+    Close it where not all are taken: calls that still run are then cancelled.
 
     Yields
     ------

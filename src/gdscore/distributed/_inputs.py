@@ -15,6 +15,7 @@ from gdscore._cells import Batch, make_batch
 from gdscore._columns import Columns, check_types, choose_columns
 from gdscore._limits import DEFAULT_LIMITS
 from gdscore._options import choice
+from gdscore._windows import parse_every, window_starts
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, class_names_of, column_type
 from gdscore.io.find import find_files
@@ -29,7 +30,6 @@ __all__ = [
     "window_names",
 ]
 
-WINDOWS = {"hour": "h", "day": "D", "week": "W", "month": "M"}
 _BLOCK_ROWS = 4096
 
 
@@ -55,43 +55,38 @@ def check_on_error(on_error: str) -> None:
     choice("on_error", on_error, ("raise", "skip"))
 
 
-def check_by(by: str | None, window: str | None) -> None:
-    """Refuse a column that is no name, and other windows."""
+def check_by(by: str | None, every: str | None) -> None:
+    """Refuse a column that is no name, and lengths of windows that cannot be read."""
     if by is not None and not isinstance(by, str):
         raise GdscoreError(f"Expected `by` to be the name of a column, but got {by!r}")
-    if window is not None:
-        choice("window", window, tuple(WINDOWS))
+    if every is not None:
+        parse_every(every)
         if by is None:
-            raise GdscoreError("Expected `by` to name the column of times for `window`, but it is not given")
+            raise GdscoreError("Expected `by` to name the column of times for `every`, but it is not given")
 
 
-def segment_columns(columns: Columns | None, by: str | None, window: str | None) -> Columns:
+def segment_columns(columns: Columns | None, by: str | None, every: str | None) -> Columns:
     """Columns of the outputs, and that of the segments or times."""
     if columns is not None and not isinstance(columns, Columns):
         raise GdscoreError(f"Expected `columns` to be a gdscore.io.Columns, but got {type(columns).__name__}")
-    check_by(by, window)
+    check_by(by, every)
     chosen = columns or Columns()
     if by is None:
         return chosen
-    return replace(chosen, time=by) if window else replace(chosen, by=by)
+    return replace(chosen, time=by) if every else replace(chosen, by=by)
 
 
-def segment_names(batch: Batch, by: str, window: str | None) -> NDArray[np.str_]:
-    """Segment of each row: the column as text, or the beginning of the window that a time lies in."""
-    return np.asarray(batch.by[by], dtype=np.str_) if window is None else window_names(batch.time, window)
+def segment_names(batch: Batch, by: str, every: str | None) -> NDArray[np.str_]:
+    """Segment of each row: the column as text, or the start of the window that its time lies in."""
+    return np.asarray(batch.by[by], dtype=np.str_) if every is None else window_names(batch.time, every)
 
 
-def window_names(time: Any, window: str) -> NDArray[np.str_]:
-    """Beginnings of the windows that times lie in, as in ISO 8601; weeks begin on Monday."""
+def window_names(time: Any, every: str) -> NDArray[np.str_]:
+    """Starts of the windows that times lie in, as in ISO 8601, in UTC."""
     times = np.asarray(time)
     if times.dtype.kind != "M":
-        raise GdscoreError(f"Expected times for `window`, but got values of type {times.dtype}")
-    # NumPy's weeks begin on Thursday, as 1970 did.
-    moved = np.timedelta64(3 if window == "week" else 0, "D")
-    begins = (times + moved).astype(f"datetime64[{WINDOWS[window]}]")
-    if window == "week":
-        begins = begins.astype("datetime64[D]") - moved
-    return np.asarray(np.datetime_as_string(begins), dtype=np.str_)
+        raise GdscoreError(f"Expected a column of times for `every`, but its values are of type {times.dtype}")
+    return np.asarray(np.datetime_as_string(window_starts(times, parse_every(every)), unit="s"), dtype=np.str_)
 
 
 def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:

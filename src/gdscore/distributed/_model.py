@@ -114,7 +114,7 @@ class Extracting:
             return None, (0, False, _named(error, where))
         return None, (rows, False, "")
 
-    def state(self, est: Any, source: Any, where: str, by: str | None, window: str | None) -> tuple[bytes, Any]:
+    def state(self, est: Any, source: Any, where: str, by: str | None, every: str | None) -> tuple[bytes, Any]:
         """State of the outputs, without storing rows; the report is as that of `write`."""
         names: deque[NDArray[Any]] = deque()
         rows = 0
@@ -124,7 +124,7 @@ class Extracting:
             for found, kept in self._outputs(source, where):
                 rows += len(found)
                 if by is not None:
-                    names.append(kept[by].astype(np.str_) if window is None else window_names(kept[by], window))
+                    names.append(kept[by].astype(np.str_) if every is None else window_names(kept[by], every))
                 yield found
 
         def segments() -> Iterator[NDArray[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,7 +34,7 @@ def estimate(
     dataset: Any,
     *,
     by: str | None = None,
-    window: str | None = None,
+    every: str | None = None,
     columns: Columns | None = None,
     on_error: str = "raise",
     address: str | None = None,
@@ -52,8 +53,9 @@ def estimate(
         file is read by one worker. Addresses such as ``s3://…`` are read as Parquet by Ray Data.
     by : str, optional
         Column that names the segment of each row: one estimate for each segment.
-    window : {"hour", "day", "week", "month"}, optional
-        Where ``by`` is a column of times: one estimate for each window, named by its beginning.
+    every : str, optional
+        Length of windows such as ``"6h"``, ``"1d"`` or ``"1w"``, where ``by`` is a column of times: one estimate for
+        each window, named by its start such as ``2026-01-31T00:00:00``, in UTC.
     columns : gdscore.io.Columns, optional
         Which columns hold what.
     on_error : {"raise", "skip"}
@@ -69,7 +71,7 @@ def estimate(
     """
     if not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected an AccuracyEstimator, but got {type(est).__name__}")
-    state = _state(est, dataset, by, window, columns, on_error, address, progress)
+    state = _state(est, dataset, by, every, columns, on_error, address, progress)
     found = finish_state(est, state)
     if by is not None and not found:
         raise NoRowsError("Expected a target with rows, but the dataset has none")
@@ -111,16 +113,16 @@ def _state(
     target: AccuracyEstimator | FittedScores,
     dataset: Any,
     by: str | None,
-    window: str | None,
+    every: str | None,
     columns: Columns | None,
     on_error: str,
     address: str | None,
     progress: bool | None,
 ) -> bytes:
     _inputs.check_on_error(on_error)
-    chosen = _inputs.segment_columns(columns, by, window)
+    chosen = _inputs.segment_columns(columns, by, every)
     ray = _cluster.connect(address)
-    work = partial(_batches_state, by=by, window=window)
+    work = partial(_batches_state, by=by, every=every)
     source = _inputs.files_or_dataset(ray, dataset)
     over = _over_files if isinstance(source, list) else _over_blocks
     state, failed = over(ray, target, source, chosen, work, on_error, progress)
@@ -134,7 +136,7 @@ def _state(
     return state
 
 
-def _batches_state(target: Any, batches: Iterable[Batch], by: str | None, window: str | None) -> tuple[bytes, int]:
+def _batches_state(target: Any, batches: Iterable[Batch], by: str | None, every: str | None) -> tuple[bytes, int]:
     """State of batches, and how many rows they have."""
     rows, segments = 0, []
 
@@ -143,7 +145,7 @@ def _batches_state(target: Any, batches: Iterable[Batch], by: str | None, window
         for batch in batches:
             rows += len(batch.outputs)
             if by is not None:
-                segments.append(_inputs.segment_names(batch, by, window))
+                segments.append(_inputs.segment_names(batch, by, every))
             yield batch.outputs
 
     def names() -> Iterator[Any]:
@@ -171,8 +173,9 @@ def _over_files(
     calls = ((repr(os.fspath(p)), partial(read.remote, shared, os.fspath(p), columns, work)) for p in paths)
     states: dict[int, Any] = {}
     failed: dict[str, str] = {}
-    with progress_bar(len(paths), progress, "files") as advance:
-        for number, name, state, (_, wrong) in _cluster.run_all(ray, calls, 2 * _cluster.processors(ray)):
+    running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
+    with closing(running), progress_bar(len(paths), progress, "files") as advance:
+        for number, name, state, (_, wrong) in running:
             if wrong and on_error == "raise":
                 raise GdscoreError(wrong)
             if wrong:
@@ -223,10 +226,10 @@ def _over_blocks(
     failed: dict[str, str] = {}
     with progress_bar(None, progress) as advance:
         for row in merged.iter_rows():
-            for number, wrong in enumerate(row["wrong"]):
+            for wrong in row["wrong"]:
                 if on_error == "raise":
                     raise GdscoreError(wrong)
-                failed[f"block {len(failed) + number}"] = wrong
+                failed[f"bad block {len(failed) + 1}"] = wrong
             states.append(row["state"])
             advance(row["rows"])
             if len(states) == _STATES_AT_ONCE:

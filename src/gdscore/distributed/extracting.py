@@ -117,8 +117,9 @@ def extract(
         calls = (
             (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
         )
-        with progress_bar(sources.count, progress, "files") as advance:
-            for number, name, _, (found, there, wrong) in _cluster.run_all(ray, calls, 2 * len(pool)):
+        running = _cluster.run_all(ray, calls, 2 * len(pool))
+        with contextlib.closing(running), progress_bar(sources.count, progress, "files") as advance:
+            for number, name, _, (found, there, wrong) in running:
                 if wrong:
                     _refuse(wrong, on_error)
                     skipped[name] = wrong
@@ -141,7 +142,7 @@ def extract_estimate(
     dataset: Any,
     *,
     by: str | None = None,
-    window: str | None = None,
+    every: str | None = None,
     inputs: str = "image",
     shape: Sequence[int] | None = None,
     preprocess: Callable[[Any], Any] | None = None,
@@ -158,12 +159,12 @@ def extract_estimate(
 
     Parameters
     ----------
-    est, by, window
+    est, by, every
         As in `estimate`.
     model, dataset, inputs, shape, preprocess, batch_size, num_actors, num_cpus, num_gpus, on_error, address, progress
         As in `extract`, and so are ``options``.
     """
-    _inputs.check_by(by, window)
+    _inputs.check_by(by, every)
     columns = InputColumns(inputs, None if shape is None else tuple(shape), None, (by,) if by else (), preprocess)
     with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
         ray, pool = actors
@@ -171,9 +172,10 @@ def extract_estimate(
         states: dict[int, Any] = {}
         skipped: dict[str, str] = {}
         sources = _Sources(ray, dataset)
-        calls = ((where, partial(pool.start, "state", shared, s, where, by, window)) for where, s in sources)
-        with progress_bar(sources.count, progress, "files") as advance:
-            for number, name, state, (_, _, wrong) in _cluster.run_all(ray, calls, 2 * len(pool)):
+        calls = ((where, partial(pool.start, "state", shared, s, where, by, every)) for where, s in sources)
+        running = _cluster.run_all(ray, calls, 2 * len(pool))
+        with contextlib.closing(running), progress_bar(sources.count, progress, "files") as advance:
+            for number, name, state, (_, _, wrong) in running:
                 if wrong:
                     _refuse(wrong, on_error)
                     skipped[name] = wrong
@@ -201,10 +203,14 @@ class _Sources:
             yield from ((repr(os.fspath(path)), os.fspath(path)) for path in self._found)
             return
         # Without the order kept, a part would not be the same block in the next run.
-        self._found.context.execution_options.preserve_order = True
-        blocks = (ref for bundle in self._found.iter_internal_ref_bundles() for ref in bundle.block_refs)
-        for number, ref in enumerate(blocks):
-            yield f"block {number} of the dataset", ref
+        options = self._found.context.execution_options
+        before, options.preserve_order = options.preserve_order, True
+        try:
+            blocks = (ref for bundle in self._found.iter_internal_ref_bundles() for ref in bundle.block_refs)
+            for number, ref in enumerate(blocks):
+                yield f"block {number} of the dataset", ref
+        finally:
+            options.preserve_order = before
 
 
 @contextlib.contextmanager

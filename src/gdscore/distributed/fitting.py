@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +82,11 @@ def estimator(
             for number, family in enumerate(families)
         ]
         early: dict[int, Any] = {}
-        with progress_bar(len(calls), progress, "sets") as advance:
+        running = _cluster.run_all(ray, calls, 2 * len(actors))
+        with closing(running), progress_bar(len(calls), progress, "sets") as advance:
             # Sets are given to the fit in the order of the shifts, whichever ends first.
             following = 0
-            for number, _, found, _ in _cluster.run_all(ray, calls, 2 * len(actors)):
+            for number, _, found, _ in running:
                 early[number] = found
                 while following in early:
                     rows, arrays = ray.get(early.pop(following))
