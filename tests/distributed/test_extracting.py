@@ -12,6 +12,7 @@ import pytest
 
 import gdscore
 from gdscore import distributed, models
+from gdscore.distributed._model import Extracting, InputColumns, ModelOptions
 from gdscore.io import read_outputs
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'gdscore[ray]'")
@@ -101,14 +102,25 @@ def test_a_run_goes_on_where_another_ended(model, inputs, one_run, tmp_path):
     assert parts_of(output) == parts_of(one_run)
 
 
-def test_parts_of_another_model_or_other_inputs_are_made_anew(inputs, one_run, tmp_path):
-    output = tmp_path / "out"
-    shutil.copytree(one_run, output)
+def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table, inputs, tmp_path):
+    """The actor's work without a cluster: its reports are (rows, whether the part was there, what is wrong)."""
+    (tmp_path / "_parts").mkdir()
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
-    done = distributed.extract(other, sorted(inputs.glob("*.parquet"))[1:], output, **OPTIONS)
-    assert (done.rows, done.reused) == (250, 0)
-    assert len(outputs_of(output)) == 250
-    assert set(parts_of(output)) == {"part-000000.parquet", "part-000002.parquet"}
+    columns = InputColumns("image", (3, 8, 8), "y", ("country",))
+
+    def report(source=str(inputs / "0.parquet"), model=model, batch_size=32, columns=columns):
+        return Extracting(ModelOptions(model, columns, batch_size), 0).write(0, source, "it", str(tmp_path))[1]
+
+    assert report() == (150, False, "")
+    assert report() == (150, True, "")
+    for changed in ({"model": other}, {"batch_size": 16}, {"source": str(inputs / "1.parquet")}, {"source": table}):
+        assert report(**changed)[1:] == (False, "")
+        assert report(**changed)[1:] == (True, "")
+        assert len(outputs_of(tmp_path)) == report(**changed)[0]
+    assert report(source=table.slice(0, 0)) == (0, False, "")
+    assert not parts_of(tmp_path)
+    assert "'photo'" in report(columns=InputColumns("photo"))[2]
+    assert not parts_of(tmp_path)
 
 
 def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
@@ -126,15 +138,17 @@ def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
     assert parts_of(tmp_path / "out") == parts_of(one_run)
 
 
-def test_a_ray_dataset(cluster, model, images, table, tmp_path):
+def test_a_ray_dataset(one_run, model, images, table, tmp_path):
     import ray
 
     dataset = ray.data.from_arrow([table.slice(0, 100), table.slice(100)])
     output = tmp_path / "out"
-    assert distributed.extract(model, dataset, output, **OPTIONS).rows == 400
+    shutil.copytree(one_run, output)
+    done = distributed.extract(model, dataset, output, **OPTIONS)
+    assert (done.rows, done.reused) == (400, 0)
+    assert set(parts_of(output)) == {"part-000000.parquet", "part-000001.parquet"}
     with torch.no_grad():
         np.testing.assert_allclose(outputs_of(output).logits, model(images), atol=1e-6)
-    assert distributed.extract(model, dataset, output, **OPTIONS).reused == 2
 
 
 def test_straight_into_an_estimate(cluster, model, images, labels, inputs):
@@ -161,7 +175,5 @@ def test_the_estimator_is_that_of_one_machine(cluster, model, images, labels, tm
 def test_wrong_arguments(cluster, model, inputs, tmp_path):
     with pytest.raises(gdscore.GdscoreError, match="GPUs"):
         distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, num_gpus=64)
-    with pytest.raises(gdscore.GdscoreError, match="'photo'"):
-        distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, inputs="photo")
     with pytest.raises(gdscore.GdscoreError, match="batch_size"):
         distributed.extract(model, inputs, tmp_path / "out", batch_size=0)

@@ -61,70 +61,65 @@ def estimator(
     AccuracyEstimator
     """
     from gdscore.models._batches import check_loader
-    from gdscore.models.estimator import collected_images
-    from gdscore.shifts import default_shifts
-    from gdscore.shifts.sets import checked_shifts, named_families
+    from gdscore.shifts.sets import checked_shifts
 
-    integer("batch_size", batch_size, least=1)
     check_loader(val_loader, "val_loader")
-    ray = _cluster.connect(address)
-    images, labels = collected_images(val_loader, normalize)
     made = AccuracyEstimator(**options)
-    chosen = list(default_shifts(images, seed=made.seed)) if shifts is None else checked_shifts(shifts)
-    families = named_families(chosen)
-    network = {"head": head, "logits": logits, "outputs": outputs, "autocast": autocast}
-    shared = ray.put((model, images, labels, chosen, normalize, network, batch_size))
+    passes = {
+        "normalize": normalize,
+        "shifts": None if shifts is None else checked_shifts(shifts),
+        "batch_size": integer("batch_size", batch_size, least=1),
+        "seed": made.seed,
+        "head": head,
+        "logits": logits,
+        "outputs": outputs,
+        "autocast": autocast,
+    }
+    ray = _cluster.connect(address)
+    shared = ray.put((model, list(val_loader), passes))
     actors = _cluster.Actors(ray, _Shifting, (shared,), num_actors, num_cpus, num_gpus)
 
-    def sets() -> Iterator[ShiftedSet]:
-        calls = [
-            (f"the shifted set of {family!r}", partial(actors.start, "shifted", number))
-            for number, family in enumerate(families)
-        ]
-        early: dict[int, Any] = {}
+    def sets(count: int) -> Iterator[ShiftedSet]:
+        calls = [(f"shift {number}", partial(actors.start, "shifted", number)) for number in range(count)]
         running = _cluster.run_all(ray, calls, 2 * len(actors))
-        with closing(running), progress_bar(len(calls), progress, "sets") as advance:
-            # Sets are given to the fit in the order of the shifts, whichever ends first.
-            following = 0
+        early: dict[int, Any] = {}
+        following = 0
+        with closing(running), progress_bar(count, progress, "sets") as advance:
             for number, _, found, _ in running:
                 early[number] = found
+                # Sets are given to the fit in the order of the shifts, whichever ends first.
                 while following in early:
-                    rows, arrays = ray.get(early.pop(following))
-                    yield ShiftedSet(Outputs(**arrays), families[following], rows)
+                    family, rows, arrays = ray.get(early.pop(following))
+                    yield ShiftedSet(Outputs(**arrays), family, rows)
                     following += 1
                     advance(1)
 
     try:
-        reference = ray.get(actors.start("reference")[0])
-        return made.fit(Outputs(**reference), shifted_sets=sets(), progress=False)
+        calls = [("the reference", partial(actors.start, "reference"))]
+        ((_, _, found, count),) = _cluster.run_all(ray, calls, 1)
+        return made.fit(Outputs(**ray.get(found)), shifted_sets=sets(count), progress=False)
     finally:
         actors.end()
 
 
 class _Shifting:
-    """Actor that runs the model on the images under one shift after the other."""
+    """Actor that runs the model on the inputs under one shift after the other."""
 
     def __init__(self, shared: Any, num_gpus: float) -> None:
-        from gdscore.models.estimator import images_predictor
+        from gdscore.models.estimator import ShiftPasses
 
-        model, images, labels, self.shifts, normalize, network, self.batch_size = shared
+        model, batches, options = shared
         device = "cuda" if num_gpus else "cpu"
-        self.predict, self.images = images_predictor(model.to(device), images, normalize, device=device, **network)
-        self.labels = labels.numpy()
+        self.passes = ShiftPasses(model.to(device), batches, device=device, **options)
 
-    def reference(self) -> tuple[dict[str, Any], None]:
-        from gdscore.shifts.sets import predicted
-
-        return _on_host(predicted(self.predict, self.images, self.labels, None, self.batch_size)), None
+    def reference(self) -> tuple[dict[str, Any], int]:
+        """Outputs of the reference, and how many shifts there are."""
+        return _on_host(self.passes.reference()), len(self.passes.shifts)
 
     def shifted(self, number: int) -> tuple[Any, None]:
-        from gdscore.shifts import shifted_sets
-
-        shift = [self.shifts[number]]
-        (found,) = shifted_sets(
-            self.predict, self.images, self.labels, shift, batch_size=self.batch_size, progress=False
-        )
-        return (found.rows, _on_host(found.outputs)), None
+        """Family, rows and outputs of a shifted set."""
+        (found,) = self.passes.shifted_sets(lambda rows: None, slice(number, number + 1))
+        return (found.family, found.rows, _on_host(found.outputs)), None
 
 
 def _on_host(outputs: Outputs) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gdscore import files
 from gdscore._stream import kind_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.estimator.fitted import Fitted
 from gdscore.outputs import Outputs
 from gdscore.partial import scores as score_states
 from gdscore.partial.scores import FittedScores
@@ -25,7 +26,6 @@ from gdscore.scores.registry import restore_score
 
 __all__ = ["finish_state", "merge_states", "partial_state"]
 
-_CHUNK = 4096
 _FAN_IN = 64
 """States that are merged at once: one sort for all of them."""
 _HELD_CELLS = 1 << 20
@@ -118,7 +118,7 @@ def finish_state(target: AccuracyEstimator | FittedScores, state: bytes) -> Esti
     if isinstance(target, FittedScores):
         return score_states.score_table(state)
     cells, digest, saved = TargetCells.from_bytes(state)
-    if digest != _digest(target):
+    if digest != _digest(target._fitted()):
         raise GdscoreError(
             "Expected a state that this estimator made, but it is of another estimator: use the file that the workers "
             "used"
@@ -140,28 +140,29 @@ def finish_state(target: AccuracyEstimator | FittedScores, state: bytes) -> Esti
 
 
 def _target_state(est: AccuracyEstimator, parts: Iterable[Outputs], segments: Iterator[Any] | None) -> bytes:
-    digest = _digest(est)
-    profile, mark = est.correction_.profile, est.fingerprint_
+    fitted = est._fitted()
+    profile, mark = fitted.correction.profile, fitted.fingerprint
     layout = CellLayout(len(profile.mix), len(profile.mean))
     held = [TargetCells.empty(layout, segments is not None)]
     scores: dict[str, Score] = {}
     for part in parts:
-        est._check_shape(part)
+        fitted.check_outputs(part)
         names = None if segments is None else _segment_names(next(segments, None), len(part))
         same_model = mark is None or mark.matches(part)
-        for start in range(0, len(part), _CHUNK):
-            piece = slice(start, start + _CHUNK)
-            own = None if names is None else names[piece]
-            held.append(TargetCells.of(layout, profile.rows(part[piece]), same_model, own))
-        if est.score_ is not None:
+        start = 0
+        for rows, others in profile.chunks(part):
+            own = None if names is None else names[start : start + len(others)]
+            held.append(TargetCells.of(layout, rows, others, same_model, own))
+            start += len(others)
+        if fitted.score is not None:
             for name in [""] if names is None else np.unique(names).tolist():
-                score = scores.setdefault(name, score_states.compact(est.score_))
+                score = scores.setdefault(name, score_states.compact(fitted.score))
                 score.update(part if names is None else part[np.flatnonzero(names == name)])
         if sum(len(cells.at) for cells in held) > _HELD_CELLS:
             held = [TargetCells.merged(held)]
     merged = TargetCells.merged(held)
     saved = [score_states.score_bytes(score_states.compact(scores[name])) for name in sorted(scores)]
-    return merged.to_bytes(digest, None if est.score_ is None else saved)
+    return merged.to_bytes(_digest(fitted), None if fitted.score is None else saved)
 
 
 def _merge_targets(states: list[bytes]) -> bytes:
@@ -182,16 +183,15 @@ def _merge_targets(states: list[bytes]) -> bytes:
     return merged.to_bytes(digest, [score_states.score_bytes(scores[name]) for name in sorted(scores)])
 
 
-def _digest(est: AccuracyEstimator) -> str:
-    """Digest of all that a row is compared with; equal for equal fits, whatever ``level`` and ``class_mix`` are."""
-    est._check_fitted()
-    profile, mark = est.correction_.profile, est.fingerprint_
-    learned: dict[str, Any] = {"method": est.method}
+def _digest(fitted: Fitted) -> str:
+    """Digest of what was learned that a state depends on; equal for equal fits, whatever ``level`` is."""
+    profile, mark = fitted.correction.profile, fitted.fingerprint
+    learned: dict[str, Any] = {"method": fitted.method, "shift": fitted.correction.shift}
     for part, owner in (("profile", profile), ("fingerprint", mark)):
         values: Mapping[str, Any] = {} if owner is None else {f.name: getattr(owner, f.name) for f in fields(owner)}
         learned |= {f"{part}.{name}": value for name, value in values.items() if value is not None}
-    if est.score_ is not None:
-        learned |= {f"score.{name}": value for name, value in est.score_.state_dict().items()}
+    if fitted.score is not None:
+        learned |= {f"score.{name}": value for name, value in fitted.score.state_dict().items()}
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in learned.items()}
     return hashlib.sha256(files.arrays_to_bytes(plain)).hexdigest()
 

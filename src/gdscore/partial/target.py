@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
-from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, LIMIT, WIDTH, Evidence, Rows
+from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of
 from gdscore.files import ArraySpec, Number, RecordSchema
 from gdscore.partial._frame import pack, unpack
 
@@ -108,13 +108,15 @@ class TargetCells:
         return cls(layout, np.zeros(0, dtype="<U1") if segmented else None, nothing, nothing)
 
     @classmethod
-    def of(cls, layout: CellLayout, rows: Rows, same_model: bool, by: NDArray[np.str_] | None) -> Self:
-        """State of some rows; ``by`` names the segment of each."""
+    def of(
+        cls, layout: CellLayout, rows: Rows, others: NDArray[Any], same_model: bool, by: NDArray[np.str_] | None
+    ) -> Self:
+        """State of some rows, given as in `Evidence.add`; ``by`` names the segment of each."""
         count, bins, starts = len(rows.predicted), len(CENTRES), layout.starts
         segments, own = (None, np.zeros(count, np.int64)) if by is None else np.unique(by, return_inverse=True)
         base = own * layout.width
         level = np.minimum((rows.confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
-        index = np.clip(np.floor((rows.calibrated + LIMIT) / WIDTH), 0, bins - 1).astype(np.int64)
+        index = bins_of(rows.calibrated)
         one = np.ones(count, dtype=np.int64)
         parts = [
             (base, one),
@@ -131,7 +133,7 @@ class TargetCells:
         where = own * bins + index
         order = np.argsort(where, kind="stable")
         begins = np.flatnonzero(np.diff(where[order], prepend=-1))
-        sums = np.add.reduceat(_on_grid(rows.others)[order], begins, axis=0)
+        sums = np.add.reduceat(_on_grid(others)[order], begins, axis=0)
         present = where[order][begins]
         at = (present // bins) * layout.width + starts["others"] + (present % bins) * layout.classes
         parts.append((at[:, None] + np.arange(layout.classes), sums))
