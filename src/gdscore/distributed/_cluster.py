@@ -96,7 +96,7 @@ def _death(name: str, lines: list[str]) -> str:
     if "creation task" in lines[0]:
         return f"Expected a worker for {name}, but none could be made ready: {lines[-1]}"
     return (
-        f"Expected a worker for {name}, but workers died {RETRIES + 1} times, the last with: {lines[0]} (often memory: "
+        f"Expected a worker for {name}, but {RETRIES + 1} workers died of it, the last with: {lines[0]} (often memory: "
         "give workers more of it, or write smaller files)"
     )
 
