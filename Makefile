@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
-.PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit
+.PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit bench-ray
 .PHONY: pages examples docs dist clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-csv       rows/s and memory of 5,000,000 rows of CSV beside Parquet (2 GB of disk)"
 	@echo "make bench-fit       fitting an estimator against the bare forward passes (a minute; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
+	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (ROWS=5000000 for less)"
 	@echo "make pages           measured numbers of README and docs anew, from benchmarks/results"
 	@echo "make examples        the notebooks run again and stored with their outputs"
 	@echo "make docs            HTML documentation in site/"
@@ -45,7 +46,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint browser
-	$(BIN)/pytest -n 2 --cov
+	$(BIN)/pytest -n 2 --dist loadgroup --cov
 
 # Tests open the report in Chromium and are skipped without it, so a machine that cannot have it is no failure.
 browser:
@@ -93,6 +94,10 @@ bench-transport: $(VENV)/.dev
 DEVICE ?= cpu
 bench-fit: $(VENV)/.dev
 	$(BIN)/python benchmarks/fit_speed.py --device $(DEVICE)
+
+ROWS ?= 100000000
+bench-ray: $(VENV)/.dev
+	$(BIN)/python benchmarks/ray_scale.py --rows $(ROWS)
 
 pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/pages.py

@@ -24,7 +24,7 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import estimator, files, io, labeling, models, report, scores, shifts
+    from gdscore import distributed, estimator, files, io, labeling, models, partial, report, scores, shifts
     from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, EstimateWarning, direct_estimate
     from gdscore.frames import from_frame, to_frame
@@ -49,7 +49,7 @@ _LAZY = {
     "sklearn_head": "gdscore.sklearn",
     "sklearn_outputs": "gdscore.sklearn",
 }
-_MODULES = ("estimator", "files", "io", "labeling", "models", "report", "scores", "shifts")
+_MODULES = ("distributed", "estimator", "files", "io", "labeling", "models", "partial", "report", "scores", "shifts")
 
 __all__ = [
     "AccuracyEstimator",
@@ -66,6 +66,7 @@ __all__ = [
     "calibration_error",
     "create_score",
     "direct_estimate",
+    "distributed",
     "estimator",
     "files",
     "find_temperature",
@@ -75,6 +76,7 @@ __all__ = [
     "labeling",
     "list_scores",
     "models",
+    "partial",
     "register_score",
     "reliability",
     "report",

@@ -6,13 +6,17 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["GdscoreError", "GdscoreWarning", "nearest", "shown"]
+__all__ = ["GdscoreError", "GdscoreWarning", "NoRowsError", "nearest", "shown"]
 
 _LONGEST = 120
 
 
 class GdscoreError(ValueError):
     """Something the caller gave cannot be used; the message has what was expected and what came."""
+
+
+class NoRowsError(GdscoreError):
+    """Files that hold no rows: an error for one who reads them all, an empty part for one who reads one of many."""
 
 
 class GdscoreWarning(UserWarning):

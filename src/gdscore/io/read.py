@@ -22,7 +22,7 @@ from gdscore._limits import DEFAULT_LIMITS, Limits
 from gdscore._options import integer
 from gdscore._paths import PathLike
 from gdscore._progress import progress_bar
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.io.arrow import open_arrow
 from gdscore.io.csv import open_csv
 from gdscore.io.find import find_files, kind_of
@@ -218,6 +218,6 @@ def _worded(contents: dict[str, str]) -> str:
     return ", ".join(f"`{name}` {what}".rstrip() for name, what in sorted(contents.items()))
 
 
-def _empty(paths: list[Path]) -> GdscoreError:
+def _empty(paths: list[Path]) -> NoRowsError:
     more = f" and {len(paths) - 1} more files" if len(paths) > 1 else ""
-    return GdscoreError(f"Expected at least one row in {os.fspath(paths[0])!r}{more}, but there is none")
+    return NoRowsError(f"Expected at least one row in {os.fspath(paths[0])!r}{more}, but there is none")

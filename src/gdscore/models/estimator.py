@@ -21,7 +21,7 @@ from gdscore.outputs import Outputs
 from gdscore.shifts import Composition, Corruption, default_shifts
 from gdscore.shifts.sets import ShiftedSet, apply_shift, checked_shifts, named_families
 
-__all__ = ["estimator"]
+__all__ = ["ShiftPasses", "estimator"]
 
 
 def estimator(
@@ -93,22 +93,22 @@ def estimator(
     >>> e.low < e.reference_accuracy < e.high
     True
     """
-    integer("batch_size", batch_size, least=1)
     fitted = AccuracyEstimator(**options)
-    network = Network(model, device=device, head=head, logits=logits, outputs=outputs, autocast=autocast)
-    chosen = None if shifts is None else _checked(shifts)
-    as_images = chosen is None or normalize is not None or any(isinstance(s, _CORRUPTIONS) for s in chosen)
-    form = ImageForm(normalize, network.device) if as_images else TensorForm(network.device)
-    inputs = LabelledInputs(val_loader, form)
-    if chosen is None:
-        chosen = default_shifts(next(inputs.batches(1))[1], seed=fitted.seed)
-    predict = _Predictor(network, form, _memory_format(model))
-    reference = Outputs.concatenate(
-        [predict(x, inputs.labels[start : start + batch_size]) for start, x in inputs.batches(batch_size)]
+    passes = ShiftPasses(
+        model,
+        val_loader,
+        normalize=normalize,
+        shifts=shifts,
+        batch_size=batch_size,
+        seed=fitted.seed,
+        device=device,
+        head=head,
+        logits=logits,
+        outputs=outputs,
+        autocast=autocast,
     )
-    with progress_bar(len(chosen) * len(inputs), progress) as advance:
-        sets = _shifted_sets(predict, inputs, chosen, batch_size, advance)
-        return fitted.fit(reference, shifted_sets=sets, progress=False)
+    with progress_bar(len(passes.shifts) * len(passes.inputs), progress) as advance:
+        return fitted.fit(passes.reference(), shifted_sets=passes.shifted_sets(advance), progress=False)
 
 
 _CORRUPTIONS = (Corruption, Composition)
@@ -149,6 +149,50 @@ class _Predictor:
         return Outputs(**given, labels=labels)
 
 
+class ShiftPasses:
+    """The passes of a model over labelled inputs that an estimator is fitted on; parameters are those of `estimator`.
+
+    Attributes
+    ----------
+    shifts : list of callables
+    inputs : LabelledInputs
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        val_loader: Iterable[Any],
+        *,
+        normalize: Any,
+        shifts: Iterable[Callable[[Tensor], Tensor]] | None,
+        batch_size: int,
+        seed: int,
+        **options: Any,
+    ) -> None:
+        self._size = integer("batch_size", batch_size, least=1)
+        network = Network(model, **options)
+        chosen = None if shifts is None else _checked(shifts)
+        as_images = chosen is None or normalize is not None or any(isinstance(s, _CORRUPTIONS) for s in chosen)
+        form = ImageForm(normalize, network.device) if as_images else TensorForm(network.device)
+        self.inputs = LabelledInputs(val_loader, form)
+        if chosen is None:
+            chosen = default_shifts(next(self.inputs.batches(1))[1], seed=seed)
+        self.shifts: list[Any] = list(chosen)
+        self._predict = _Predictor(network, form, _memory_format(model))
+
+    def reference(self) -> Outputs:
+        """Labelled outputs of the inputs as they are."""
+        size, labels = self._size, self.inputs.labels
+        return Outputs.concatenate(
+            [self._predict(x, labels[start : start + size]) for start, x in self.inputs.batches(size)]
+        )
+
+    def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
+        """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
+        families = named_families(self.shifts)[only]
+        return _shifted_sets(self._predict, self.inputs, self.shifts[only], families, self._size, advance)
+
+
 def _memory_format(model: nn.Module) -> torch.memory_format | None:
     """Layout of the model's convolutions where it is not the usual one."""
     for weight in model.parameters():
@@ -158,17 +202,22 @@ def _memory_format(model: nn.Module) -> torch.memory_format | None:
 
 
 def _shifted_sets(
-    predict: _Predictor, inputs: LabelledInputs, shifts: Sequence[Any], size: int, advance: Callable[[int], None]
+    predict: _Predictor,
+    inputs: LabelledInputs,
+    shifts: Sequence[Any],
+    families: Sequence[str],
+    size: int,
+    advance: Callable[[int], None],
 ) -> Iterator[ShiftedSet]:
     parts: list[Outputs] = []
-    families = iter(named_families(shifts))
+    following = iter(families)
     rows = 0
     for start, x in _shifted_batches(inputs, shifts, size):
         parts.append(predict(x, inputs.labels[start : start + size]))
         advance(len(x))
         rows += len(x)
         if rows == len(inputs):
-            yield ShiftedSet(Outputs.concatenate(parts), next(families), np.arange(rows))
+            yield ShiftedSet(Outputs.concatenate(parts), next(following), np.arange(rows))
             parts, rows = [], 0
 
 

@@ -13,7 +13,7 @@ from gdscore.scores.base import Score
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.scores.together import fit_together, run_together
 
-__all__ = ["ScoreTable", "score", "score_all"]
+__all__ = ["ScoreTable", "chosen_scores", "missing_inputs", "peek", "score", "score_all"]
 
 
 def score(
@@ -91,12 +91,12 @@ def score_all(
     >>> table.skipped["gdscore"]
     'needs features'
     """
-    made = {name: create_score(name, **chosen) for name, chosen in _chosen(scores).items()}
-    target, has = _peek(outputs, "outputs")
+    made = {name: create_score(name, **chosen) for name, chosen in chosen_scores(scores).items()}
+    target, has = peek(outputs, "outputs")
     reference_has: frozenset[str] | None = None
     if reference is not None:
-        reference, reference_has = _peek(reference, "reference")
-    skipped = {name: why for name, s in made.items() if (why := _missing(s, has, reference_has))}
+        reference, reference_has = peek(reference, "reference")
+    skipped = {name: why for name, s in made.items() if (why := missing_inputs(s, has, reference_has))}
     running = {name: s for name, s in made.items() if name not in skipped}
     skipped |= fit_together(running.values(), reference)
     running = {name: s for name, s in running.items() if name not in skipped}
@@ -110,7 +110,7 @@ def score_all(
     return ScoreTable(values, skipped)
 
 
-def _chosen(scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
+def chosen_scores(scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
     """Options by name of what was asked for; all scores by default."""
     expected = "Expected `scores` to be names, or a mapping of names to options"
     wanted = list_scores() if scores is None else [scores] if isinstance(scores, str) else scores
@@ -127,13 +127,15 @@ def _chosen(scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None) -> d
     return {name: options or {} for name, options in pairs}
 
 
-def _peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Outputs], frozenset[str]]:
+def peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Outputs], frozenset[str]]:
+    """Stream as it was, and the arrays that its first part has."""
     parts = stream(data, what)
     first = next(parts)
     return itertools.chain([first], parts), first.has
 
 
-def _missing(score: Score, has: frozenset[str], reference_has: frozenset[str] | None) -> str:
+def missing_inputs(score: Score, has: frozenset[str], reference_has: frozenset[str] | None) -> str:
+    """Word what a score needs beyond the arrays of target and reference; empty where it has all."""
     absent = sorted(score.inputs - has)
     if "network" in absent:
         return f"needs the network: gdscore.models.{score.name}"

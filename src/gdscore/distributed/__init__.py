@@ -1,0 +1,11 @@
+"""Extraction, scores and estimates over a Ray cluster; needs the extra ``ray``.
+
+Rows stay where they are: each file or block becomes a state of some kilobytes (`gdscore.partial`), and states are
+merged in a tree.
+"""
+
+from gdscore.distributed.estimating import estimate, score_all
+from gdscore.distributed.extracting import Extraction, extract, extract_estimate
+from gdscore.distributed.fitting import estimator
+
+__all__ = ["Extraction", "estimate", "estimator", "extract", "extract_estimate", "score_all"]

@@ -1,0 +1,248 @@
+"""`extract`: a model on many workers, from inputs to Parquet files of outputs, or straight to an estimate."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gdscore import files
+from gdscore._options import integer
+from gdscore._paths import PathLike, check_path, path_errors
+from gdscore._progress import progress_bar
+from gdscore.distributed import _cluster, _inputs
+from gdscore.distributed._model import NOTES, Extracting, InputColumns, ModelOptions, note_of, part_of
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.partial import finish_state
+from gdscore.scores.compute import ScoreTable
+
+__all__ = ["Extraction", "extract", "extract_estimate"]
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What `extract` has done.
+
+    Attributes
+    ----------
+    rows, parts : int
+        Rows and files of outputs that are there now.
+    reused : int
+        Files among them that an earlier run had written.
+    skipped : dict of str
+        Inputs that could not be read, with the reason.
+    """
+
+    rows: int
+    parts: int
+    reused: int
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def extract(
+    model: Any,
+    dataset: Any,
+    output: PathLike,
+    *,
+    inputs: str = "image",
+    shape: Sequence[int] | None = None,
+    label: str | None = None,
+    keep: Sequence[str] = (),
+    preprocess: Callable[[Any], Any] | None = None,
+    batch_size: int = 256,
+    num_actors: int | None = None,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    on_error: str = "raise",
+    address: str | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Extraction:
+    """Run a model over inputs on a cluster and write its outputs as Parquet.
+
+    Each input file, or block of a Ray Dataset, becomes one file ``part-000000.parquet`` in ``output``, written
+    completely or not at all. Called again after it was killed, it goes on: parts of the same inputs, model and options
+    stay, all others are made anew.
+
+    Parameters
+    ----------
+    model : nn.Module, or function that returns one
+        A function is called once in each actor, so that weights are read there and do not travel.
+    dataset : Ray Dataset, path, or list of paths
+        Parquet files, which every worker must be able to read, or a Ray Dataset.
+    output : path
+        A folder that every worker can write into.
+    inputs : str
+        Column of the inputs, lists or tensors of numbers.
+    shape : sequence of int, optional
+        Shape of one input, where the column holds flat lists.
+    label : str, optional
+        Column of true classes, as integers.
+    keep : sequence of str, optional
+        Columns that are copied to the outputs, such as a time or a country.
+    preprocess : callable, optional
+        From a record batch of Arrow to what the model is called with, in place of ``inputs``.
+    batch_size : int
+        Inputs given to the model at once.
+    num_actors : int, optional
+        Actors, each with a copy of the model; by default as many as the cluster has processors (or GPUs) for.
+    num_cpus, num_gpus : float
+        What each actor takes of its node. With a GPU the model runs there.
+    on_error : {"raise", "skip"}
+        What to do with an input that cannot be read: stop with its name, or leave it out with a warning.
+    address, progress
+        As in `estimate`.
+    **options
+        Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``.
+
+    Returns
+    -------
+    Extraction
+    """
+    columns = InputColumns(inputs, None if shape is None else tuple(shape), label, tuple(keep), preprocess)
+    folder = check_path(output).resolve()
+    with path_errors(output):
+        (folder / NOTES).mkdir(parents=True, exist_ok=True)
+        (folder / NOTES / "done.json").unlink(missing_ok=True)
+    with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
+        rows = parts = reused = count = 0
+        skipped: dict[str, str] = {}
+        ray, pool = actors
+        sources = _Sources(ray, dataset)
+        calls = (
+            (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
+        )
+        running = _cluster.run_all(ray, calls, 2 * len(pool))
+        with contextlib.closing(running), progress_bar(sources.count, progress, "files") as advance:
+            for number, name, _, (found, there, wrong) in running:
+                if wrong:
+                    _refuse(wrong, on_error)
+                    skipped[name] = wrong
+                rows, parts, reused = rows + found, parts + bool(found), reused + there
+                count = max(count, number + 1)
+                advance(1)
+    for old in sorted((folder / NOTES).glob("part-*.json")):
+        number = int(old.stem.removeprefix("part-"))
+        if number >= count:
+            part_of(str(folder), number).unlink(missing_ok=True)
+            note_of(str(folder), number).unlink(missing_ok=True)
+    _warn(skipped)
+    files.write_json(folder / NOTES / "done.json", {"parts": parts, "rows": rows, "skipped": skipped})
+    return Extraction(rows, parts, reused, skipped)
+
+
+def extract_estimate(
+    est: AccuracyEstimator,
+    model: Any,
+    dataset: Any,
+    *,
+    by: str | None = None,
+    every: str | None = None,
+    inputs: str = "image",
+    shape: Sequence[int] | None = None,
+    preprocess: Callable[[Any], Any] | None = None,
+    batch_size: int = 256,
+    num_actors: int | None = None,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    on_error: str = "raise",
+    address: str | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Estimate | dict[str, Estimate]:
+    """Run a model over inputs on a cluster and estimate its accuracy there, without storing outputs.
+
+    Parameters
+    ----------
+    est, by, every
+        As in `estimate`.
+    model, dataset, inputs, shape, preprocess, batch_size, num_actors, num_cpus, num_gpus, on_error, address, progress
+        As in `extract`, and so are ``options``.
+    """
+    _inputs.check_by(by, every)
+    columns = InputColumns(inputs, None if shape is None else tuple(shape), None, (by,) if by else (), preprocess)
+    with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
+        ray, pool = actors
+        shared = ray.put(est)
+        states: dict[int, Any] = {}
+        skipped: dict[str, str] = {}
+        sources = _Sources(ray, dataset)
+        calls = ((where, partial(pool.start, "state", shared, s, where, by, every)) for where, s in sources)
+        running = _cluster.run_all(ray, calls, 2 * len(pool))
+        with contextlib.closing(running), progress_bar(sources.count, progress, "files") as advance:
+            for number, name, state, (_, _, wrong) in running:
+                if wrong:
+                    _refuse(wrong, on_error)
+                    skipped[name] = wrong
+                else:
+                    states[number] = state
+                advance(1)
+        if not states:
+            raise GdscoreError("Expected a target with rows, but there is no input that can be read")
+        merged = _cluster.merge_refs(ray, [states[number] for number in sorted(states)])
+    _warn(skipped)
+    found = finish_state(est, merged)
+    assert not isinstance(found, ScoreTable)
+    return found
+
+
+class _Sources:
+    """Inputs in a fixed order: files by name, or references to the blocks of a Ray Dataset as they are made."""
+
+    def __init__(self, ray: Any, dataset: Any) -> None:
+        self._found = _inputs.files_or_dataset(ray, dataset)
+        self.count = len(self._found) if isinstance(self._found, list) else None
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        if isinstance(self._found, list):
+            yield from ((repr(os.fspath(path)), os.fspath(path)) for path in self._found)
+            return
+        # Without the order kept, a part would not be the same block in the next run.
+        options = self._found.context.execution_options
+        before, options.preserve_order = options.preserve_order, True
+        try:
+            blocks = (ref for bundle in self._found.iter_internal_ref_bundles() for ref in bundle.block_refs)
+            for number, ref in enumerate(blocks):
+                yield f"block {number} of the dataset", ref
+        finally:
+            options.preserve_order = before
+
+
+@contextlib.contextmanager
+def _actors(
+    model: Any,
+    columns: InputColumns,
+    batch_size: int,
+    options: dict[str, Any],
+    num_actors: int | None,
+    num_cpus: float,
+    num_gpus: float,
+    on_error: str,
+    address: str | None,
+) -> Iterator[tuple[Any, _cluster.Actors]]:
+    integer("batch_size", batch_size, least=1)
+    _inputs.check_on_error(on_error)
+    ray = _cluster.connect(address)
+    shared = ray.put(ModelOptions(model, columns, batch_size, options))
+    pool = _cluster.Actors(ray, Extracting, (shared,), num_actors, num_cpus, num_gpus)
+    try:
+        yield ray, pool
+    finally:
+        pool.end()
+
+
+def _refuse(wrong: str, on_error: str) -> None:
+    if on_error == "raise":
+        raise GdscoreError(wrong)
+
+
+def _warn(skipped: dict[str, str]) -> None:
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} inputs were left out: {next(iter(skipped.values()))}", GdscoreWarning, stacklevel=3
+        )

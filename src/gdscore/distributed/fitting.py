@@ -1,0 +1,126 @@
+"""`estimator`: shifted sets of labelled images, made on many workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gdscore._options import integer
+from gdscore._progress import progress_bar
+from gdscore.distributed import _cluster
+from gdscore.estimator import AccuracyEstimator
+from gdscore.outputs import Outputs
+from gdscore.shifts import ShiftedSet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["estimator"]
+
+
+def estimator(
+    model: nn.Module,
+    val_loader: Iterable[Any],
+    *,
+    shifts: Iterable[Callable[[Any], Any]] | None = None,
+    batch_size: int = 500,
+    normalize: Any = None,
+    num_actors: int | None = None,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    head: Any = None,
+    logits: Any = None,
+    outputs: str = "auto",
+    autocast: Any = None,
+    address: str | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> AccuracyEstimator:
+    """Fit an estimator as `gdscore.models.estimator` does, with the shifted sets spread over actors.
+
+    On processors of one kind the estimator is the same bit for bit. Outputs of GPUs are brought to the host before the
+    fit, so that it agrees to rounding with one that was fitted on a GPU.
+
+    Parameters
+    ----------
+    model, val_loader, shifts, batch_size, normalize, head, logits, outputs, autocast
+        As in `gdscore.models.estimator`. The loader is read by the caller, once.
+    num_actors : int, optional
+        Actors, each with a copy of the model; by default as many as the cluster has processors (or GPUs) for.
+    num_cpus, num_gpus : float
+        What each actor takes of its node.
+    address, progress
+        As in `gdscore.distributed.estimate`.
+    **options
+        Of `AccuracyEstimator`: ``level``, ``class_mix``, ``method``, ``seed``.
+
+    Returns
+    -------
+    AccuracyEstimator
+    """
+    from gdscore.models._batches import check_loader
+    from gdscore.shifts.sets import checked_shifts
+
+    check_loader(val_loader, "val_loader")
+    made = AccuracyEstimator(**options)
+    passes = {
+        "normalize": normalize,
+        "shifts": None if shifts is None else checked_shifts(shifts),
+        "batch_size": integer("batch_size", batch_size, least=1),
+        "seed": made.seed,
+        "head": head,
+        "logits": logits,
+        "outputs": outputs,
+        "autocast": autocast,
+    }
+    ray = _cluster.connect(address)
+    shared = ray.put((model, list(val_loader), passes))
+    actors = _cluster.Actors(ray, _Shifting, (shared,), num_actors, num_cpus, num_gpus)
+
+    def sets(count: int) -> Iterator[ShiftedSet]:
+        calls = [(f"shift {number}", partial(actors.start, "shifted", number)) for number in range(count)]
+        running = _cluster.run_all(ray, calls, 2 * len(actors))
+        early: dict[int, Any] = {}
+        following = 0
+        with closing(running), progress_bar(count, progress, "sets") as advance:
+            for number, _, found, _ in running:
+                early[number] = found
+                # Sets are given to the fit in the order of the shifts, whichever ends first.
+                while following in early:
+                    family, rows, arrays = ray.get(early.pop(following))
+                    yield ShiftedSet(Outputs(**arrays), family, rows)
+                    following += 1
+                    advance(1)
+
+    try:
+        calls = [("the reference", partial(actors.start, "reference"))]
+        ((_, _, found, count),) = _cluster.run_all(ray, calls, 1)
+        return made.fit(Outputs(**ray.get(found)), shifted_sets=sets(count), progress=False)
+    finally:
+        actors.end()
+
+
+class _Shifting:
+    """Actor that runs the model on the inputs under one shift after the other."""
+
+    def __init__(self, shared: Any, num_gpus: float) -> None:
+        from gdscore.models.estimator import ShiftPasses
+
+        model, batches, options = shared
+        device = "cuda" if num_gpus else "cpu"
+        self.passes = ShiftPasses(model.to(device), batches, device=device, **options)
+
+    def reference(self) -> tuple[dict[str, Any], int]:
+        """Outputs of the reference, and how many shifts there are."""
+        return _on_host(self.passes.reference()), len(self.passes.shifts)
+
+    def shifted(self, number: int) -> tuple[Any, None]:
+        """Family, rows and outputs of a shifted set."""
+        (found,) = self.passes.shifted_sets(lambda rows: None, slice(number, number + 1))
+        return (found.family, found.rows, _on_host(found.outputs)), None
+
+
+def _on_host(outputs: Outputs) -> dict[str, Any]:
+    return {name: array.cpu() if hasattr(array, "cpu") else array for name, array in outputs.arrays.items()}

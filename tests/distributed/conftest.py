@@ -1,0 +1,49 @@
+"""A cluster of three nodes on this machine, started once for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Read by Ray's processes when they start.
+os.environ |= {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_enable_metrics_collection": "0",
+}
+
+STORE = 80 << 20
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    import warnings
+
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nodes = Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
+        )
+        for _ in range(2):
+            nodes.add_node(num_cpus=1, object_store_memory=STORE)
+        ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def pytest_collection_modifyitems(items):
+    """Ray warns about its own settings, and about sockets that it leaves to the garbage collector.
+
+    With `pytest -n` all tests of the cluster run in one process, so that there is one cluster.
+    """
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+            for filtered in ("ignore::DeprecationWarning:ray", "ignore::FutureWarning:ray", "ignore::ResourceWarning"):
+                item.add_marker(pytest.mark.filterwarnings(filtered))

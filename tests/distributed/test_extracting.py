@@ -1,0 +1,179 @@
+"""Models on a cluster: parts that are complete and go on where a run was killed, and estimates without rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import gdscore
+from gdscore import distributed, models
+from gdscore.distributed._model import Extracting, InputColumns, ModelOptions
+from gdscore.io import read_outputs
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'gdscore[ray]'")
+torch = pytest.importorskip("torch")
+
+ROWS = (150, 40, 0, 210)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    layers = torch.nn.Flatten(), torch.nn.Linear(192, 12), torch.nn.ReLU(), torch.nn.Linear(12, 4)
+    return torch.nn.Sequential(*layers).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.rand(sum(ROWS), 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def labels(model, images):
+    with torch.no_grad():
+        return model(images + 0.3 * torch.randn(images.shape, generator=torch.Generator().manual_seed(2))).argmax(1)
+
+
+@pytest.fixture(scope="module")
+def table(images, labels):
+    import pyarrow as pa
+
+    country = np.array(["fr", "de"])[np.arange(len(images)) % 2]
+    return pa.table({"image": list(images.flatten(1).numpy()), "y": labels.numpy(), "country": country.tolist()})
+
+
+@pytest.fixture(scope="module")
+def inputs(table, tmp_path_factory):
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("inputs")
+    for number, (a, b) in enumerate(pairwise(np.cumsum([0, *ROWS]))):
+        pq.write_table(table.slice(a, b - a), folder / f"{number}.parquet")
+    return folder
+
+
+OPTIONS = {"shape": (3, 8, 8), "label": "y", "keep": ["country"], "batch_size": 32, "num_actors": 1}
+
+
+@pytest.fixture(scope="module")
+def one_run(cluster, model, inputs, tmp_path_factory):
+    """Outputs of a run that nothing has disturbed."""
+    output = tmp_path_factory.mktemp("extracted") / "new"
+    done = distributed.extract(model, inputs, output, **OPTIONS | {"num_actors": 2})
+    assert (done.rows, done.parts, done.reused, done.skipped) == (400, 3, 0, {})
+    return output
+
+
+def outputs_of(folder):
+    return gdscore.Outputs.concatenate(list(read_outputs(folder)))
+
+
+def parts_of(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+def test_outputs_are_those_of_one_machine(model, images, labels, one_run):
+    found, one = outputs_of(one_run), next(models.extract(model, [(images, labels)]))
+    np.testing.assert_allclose(found.logits, one.logits, atol=1e-6)
+    np.testing.assert_allclose(found.features, one.features, atol=1e-6)
+    assert found.labels.tolist() == labels.tolist()
+    est = gdscore.AccuracyEstimator().fit(one)
+    assert set(distributed.estimate(est, one_run, by="country")) == {"fr", "de"}
+
+
+def test_a_run_goes_on_where_another_ended(model, inputs, one_run, tmp_path):
+    """The first run cannot read one input; a second one was killed within a part, before the note about it."""
+    output, copied = tmp_path / "out", tmp_path / "inputs"
+    shutil.copytree(inputs, copied)
+    (copied / "3.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.warns(gdscore.GdscoreWarning, match=r"3\.parquet"):
+        done = distributed.extract(model, copied, output, **OPTIONS, on_error="skip")
+    assert (done.rows, list(done.skipped)) == (190, [repr(str(copied / "3.parquet"))])
+    shutil.copy(inputs / "3.parquet", copied)
+    (output / "part-000001.parquet").write_bytes(b"PAR1 of a killed process")
+    (output / "_parts" / "part-000001.json").unlink()
+    done = distributed.extract(model, copied, output, **OPTIONS)
+    assert (done.rows, done.reused) == (400, 2)
+    assert parts_of(output) == parts_of(one_run)
+
+
+def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table, inputs, tmp_path):
+    """The actor's work without a cluster: its reports are (rows, whether the part was there, what is wrong)."""
+    (tmp_path / "_parts").mkdir()
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
+    columns = InputColumns("image", (3, 8, 8), "y", ("country",))
+
+    def report(source=str(inputs / "0.parquet"), model=model, batch_size=32, columns=columns):
+        return Extracting(ModelOptions(model, columns, batch_size), 0).write(0, source, "it", str(tmp_path))[1]
+
+    assert report() == (150, False, "")
+    assert report() == (150, True, "")
+    for changed in ({"model": other}, {"batch_size": 16}, {"source": str(inputs / "1.parquet")}, {"source": table}):
+        assert report(**changed)[1:] == (False, "")
+        assert report(**changed)[1:] == (True, "")
+        assert len(outputs_of(tmp_path)) == report(**changed)[0]
+    assert report(source=table.slice(0, 0)) == (0, False, "")
+    assert not parts_of(tmp_path)
+    assert "'photo'" in report(columns=InputColumns("photo"))[2]
+    assert not parts_of(tmp_path)
+
+
+def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
+    marker = tmp_path / "killed"
+
+    def killed_once(batch):
+        if batch.num_rows < 32 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.tensor(batch.column("image").to_pylist()).reshape(-1, 3, 8, 8)
+
+    done = distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, preprocess=killed_once)
+    assert marker.exists()
+    assert done.rows == 400
+    assert parts_of(tmp_path / "out") == parts_of(one_run)
+
+
+def test_a_ray_dataset(one_run, model, images, table, tmp_path):
+    import ray
+
+    dataset = ray.data.from_arrow([table.slice(0, 100), table.slice(100)])
+    output = tmp_path / "out"
+    shutil.copytree(one_run, output)
+    done = distributed.extract(model, dataset, output, **OPTIONS)
+    assert (done.rows, done.reused) == (400, 0)
+    assert set(parts_of(output)) == {"part-000000.parquet", "part-000001.parquet"}
+    with torch.no_grad():
+        np.testing.assert_allclose(outputs_of(output).logits, model(images), atol=1e-6)
+
+
+def test_straight_into_an_estimate(cluster, model, images, labels, inputs):
+    one = next(models.extract(model, [(images, labels)]))
+    est = gdscore.AccuracyEstimator().fit(one)
+    options = {"shape": (3, 8, 8), "num_actors": 1, "batch_size": 32}
+    by = (np.array(["fr", "de"])[np.arange(400) % 2]).tolist()
+    found = distributed.extract_estimate(est, lambda: model, inputs, by="country", **options)
+    for name, estimate in est.estimate(one, by=by).items():
+        assert found[name].accuracy == pytest.approx(estimate.accuracy, abs=1e-6)
+
+
+def test_the_estimator_is_that_of_one_machine(cluster, model, images, labels, tmp_path):
+    from gdscore import shifts
+
+    chosen = shifts.corruptions((2, 5))[:6]
+    loader = [(images[:200], labels[:200]), (images[200:], labels[200:])]
+    options = {"shifts": chosen, "batch_size": 100, "level": 0.8}
+    distributed.estimator(model, loader, num_actors=2, **options).save(tmp_path / "cluster")
+    models.estimator(model, loader, **options).save(tmp_path / "one")
+    assert (tmp_path / "cluster").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_wrong_arguments(cluster, model, inputs, tmp_path):
+    with pytest.raises(gdscore.GdscoreError, match="GPUs"):
+        distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, num_gpus=64)
+    with pytest.raises(gdscore.GdscoreError, match="batch_size"):
+        distributed.extract(model, inputs, tmp_path / "out", batch_size=0)
