@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
 .PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit bench-ray
-.PHONY: pages examples docs dist clean
+.PHONY: monitor postgres pages examples docs dist clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
@@ -24,6 +24,8 @@ help:
 	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (ROWS=5000000 for less)"
 	@echo "make pages           measured numbers of README and docs anew, from benchmarks/results"
 	@echo "make examples        the notebooks run again and stored with their outputs"
+	@echo "make monitor         the monitor on sixty days of digits, at http://127.0.0.1:8600"
+	@echo "make postgres        tests of the monitor on PostgreSQL too: installs it if need be, starts it in a temporary folder"
 	@echo "make docs            HTML documentation in site/"
 	@echo "make dist            source archive and wheel in dist/, the wheel tried in a fresh environment"
 
@@ -104,6 +106,14 @@ pages: $(VENV)/.dev
 
 examples: $(VENV)/.dev
 	$(BIN)/jupyter execute --inplace examples/*.ipynb
+
+monitor: $(VENV)/.dev
+	mkdir -p out
+	$(BIN)/gdscore monitor demo --file out/monitor-demo.db
+
+postgres: $(VENV)/.dev
+	@started=$$(deploy/postgres.sh start) && url=$${started% *} && folder=$${started##* } && \
+	trap "deploy/postgres.sh stop $$folder" EXIT && GDSCORE_TEST_POSTGRES="$$url" $(BIN)/pytest tests/monitor
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

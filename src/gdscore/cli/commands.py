@@ -24,6 +24,7 @@ from gdscore.cli.estimate import estimate
 from gdscore.cli.extract import extract
 from gdscore.cli.fit import fit
 from gdscore.cli.label import label
+from gdscore.cli.monitor import monitor
 from gdscore.cli.methods import methods
 from gdscore.cli.score import score
 
@@ -159,3 +160,4 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
 for _command, _examples in _COMMANDS.items():
     app.command(help=one_line_paragraphs(_command.__doc__ or ""), epilog=examples(*_examples))(_command)
 app.add_typer(label)
+app.add_typer(monitor, name="monitor")

@@ -1,0 +1,270 @@
+"""``gdscore monitor``: accuracy over time, with a history, alarms and pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from gdscore._format import percent
+from gdscore.cli.console import Debug, ExitCode, JsonPath, show, show_table
+from gdscore.cli.files import (
+    ClassNames,
+    Features,
+    Label,
+    Logits,
+    Probabilities,
+    check_writable,
+    columns_of,
+    find_targets,
+    write_json,
+)
+from gdscore.errors import GdscoreError
+
+if TYPE_CHECKING:
+    from gdscore.monitor import Monitor
+
+__all__ = ["monitor"]
+
+monitor = typer.Typer(
+    no_args_is_help=True, help="Watch the accuracy of models over time: history, alarms, pages.", rich_markup_mode=None
+)
+Database: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--database", metavar="URL", envvar="GDSCORE_MONITOR", help="sqlite:///history.db or postgresql://host/name."
+    ),
+]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+Segment: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only this segment; '' is all rows.")]
+Webhook: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="URL", envvar="GDSCORE_WEBHOOK", show_envvar=True, help="Post alarms there, begin and end."),
+]
+DEFAULT = "sqlite:///gdscore-history.db"
+
+
+def _open(database: str, webhook: str | None = None) -> Monitor:
+    import os
+
+    try:
+        from gdscore import monitor as module
+    except ModuleNotFoundError as error:
+        raise GdscoreError(f"Expected {error.name} to be installed: pip install 'gdscore[monitor]'") from error
+    secret = os.environ.get("GDSCORE_WEBHOOK_SECRET")  # not an option, as others see the options of a process
+    return module.Monitor(database, notify=[module.Webhook(webhook, secret)] if webhook else [])
+
+
+@monitor.command()
+def register(
+    model: Name,
+    estimator: Annotated[Path | None, typer.Argument(metavar="ESTIMATOR", help="File of `gdscore fit`.")] = None,
+    version: Annotated[str, typer.Option(help="Version of the model.")] = "1",
+    every: Annotated[str, typer.Option(metavar="LENGTH", help="Length of a window: 1d, 6h, 15min.")] = "1d",
+    false_alarms_per_year: Annotated[float, typer.Option(help="Of the test over all windows.")] = 0.1,
+    min_accuracy: Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm below this, each window.")] = None,
+    max_drop: Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm this far below the reference.")] = None,
+    min_rows: Annotated[int | None, typer.Option(help="Alarm where a window has fewer rows.")] = None,
+    missing_after: Annotated[float | None, typer.Option(help="Alarm after so many window lengths of silence.")] = None,
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Register a model with its estimator and its rules, or change the rules."""
+    from gdscore.monitor import Rules
+
+    rules = Rules(
+        false_alarms_per_year=false_alarms_per_year,
+        min_accuracy=min_accuracy,
+        max_drop=max_drop,
+        min_rows=min_rows,
+        missing_after=missing_after,
+    )
+    _open(database).register(model, estimator, version=version, every=every, rules=rules)
+    show(f"Registered: {model} version {version}")
+
+
+@monitor.command()
+def add(
+    model: Name,
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="Outputs: files or folders.")],
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Start of the window; else the date in the name, or --time.")
+    ] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the times of rows.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Of segments: a,b.")] = None,
+    probabilities: Probabilities = None,
+    logits: Logits = None,
+    features: Features = None,
+    label: Label = None,
+    class_names: ClassNames = None,
+    replace: Annotated[bool, typer.Option(help="Replace windows that are there with other numbers.")] = False,
+    webhook: Webhook = None,
+    database: Database = DEFAULT,
+    json: JsonPath = None,
+    debug: Debug = False,
+) -> None:
+    """Estimate the accuracy of windows and keep it; ends with code 3 where the model has an open alarm."""
+    from dataclasses import replace as changed
+
+    check_writable(json)
+    history = _open(database, webhook)
+    columns = changed(
+        columns_of(probabilities, logits, features, label, class_names),
+        time=time,
+        by=by.split(",") if by else None,
+    )
+    added: list[dict[str, Any]] = []
+    for target in find_targets(targets, columns):
+        when = None if time else at or target.when
+        if when is None and time is None:
+            raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
+        added += history.add(model, target.batches(quiet=False), when, replace=replace)
+    _show_windows(added, json)
+    if len(history.alarms(model, open_only=True)):
+        raise typer.Exit(ExitCode.ALARM)
+
+
+@monitor.command()
+def labels(
+    model: Name,
+    at: Annotated[str, typer.Argument(metavar="TIME", help="Start of the window.")],
+    correct: Annotated[int, typer.Argument(help="Rows that were predicted right.")],
+    rows: Annotated[int, typer.Argument(help="Rows whose labels are known.")],
+    segment: Annotated[str, typer.Option(metavar="NAME", help="Segment of the window.")] = "",
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Add the labels of a window that came later, as counts."""
+    _open(database).add_labels(model, at, correct=correct, rows=rows, segment=segment)
+
+
+@monitor.command()
+def windows(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
+    segment: Segment = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on.")] = None,
+    database: Database = DEFAULT,
+    json: JsonPath = None,
+    debug: Debug = False,
+) -> None:
+    """List windows with their estimates."""
+    from gdscore.monitor.reading import list_windows
+
+    check_writable(json)
+    with _open(database).reading() as session:
+        _show_windows(list_windows(session, model, segment, since=since, limit=None), json)
+
+
+@monitor.command()
+def alarms(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also alarms that are over.")] = False,
+    webhook: Webhook = None,
+    database: Database = DEFAULT,
+    json: JsonPath = None,
+    debug: Debug = False,
+) -> None:
+    """Look for missing windows and list alarms; ends with code 3 where one is open."""
+    from gdscore.monitor.reading import list_alarms
+
+    check_writable(json)
+    history = _open(database, webhook)
+    history.check()
+    with history.reading() as session:
+        found = list_alarms(session, model, open_only=not everything, limit=None)
+    if json is not None:
+        write_json(json, found)
+    if json != "-":
+        show_table(
+            ("model", "segment", "began", "ended", "what"),
+            [(a["model"], a["segment"], a["began"][:16], (a["ended"] or "open")[:16], a["message"]) for a in found],
+            left=(0, 1, 4),
+        )
+    if any(a["ended"] is None for a in found):
+        raise typer.Exit(ExitCode.ALARM)
+
+
+@monitor.command()
+def token(
+    name: Annotated[str, typer.Argument(help="Who or what will use it.")],
+    role: Annotated[str, typer.Option(help="read or write.")] = "read",
+    revoke: Annotated[bool, typer.Option("--revoke", help="Make the token of this name useless.")] = False,
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Make a token of the service and print it: it is not shown again."""
+    from gdscore.monitor.tokens import create_token, revoke_token
+
+    history = _open(database)
+    if revoke:
+        revoke_token(history, name)
+    else:
+        show(create_token(history, name, role))
+
+
+@monitor.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8600,
+    require_token: Annotated[bool, typer.Option(help="Ask for a token on this machine too.")] = False,
+    keep: Annotated[str | None, typer.Option(metavar="LENGTH", help="Delete windows older than this: 400d.")] = None,
+    webhook: Webhook = None,
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Serve the pages, the JSON API and the metrics for Prometheus."""
+    _serve(_open(database, webhook), host, port, require_token, keep)
+
+
+@monitor.command()
+def demo(
+    file: Annotated[Path, typer.Option(metavar="PATH", help="Database file.")] = Path("gdscore-demo.db"),
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8600,
+    only_fill: Annotated[bool, typer.Option("--only-fill", help="Fill the database and end.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Serve sixty days of digits: a slow shift, a sudden one, another class mix, labels two weeks late."""
+    there = file.exists()
+    history = _open(f"sqlite:///{file}")
+    if not there:
+        from gdscore.monitor.demo import fill_demo
+
+        show(f"Filling {file} …")
+        fill_demo(history)
+    if not only_fill:
+        _serve(history, "127.0.0.1", port, False, None)
+
+
+def _serve(history: Monitor, host: str, port: int, require_token: bool, keep: str | None) -> None:
+    import uvicorn
+
+    from gdscore.monitor.access import Settings
+    from gdscore.monitor.app import create_app
+
+    show(f"Serving at http://{host}:{port}")
+    app = create_app(history, Settings(require_token=require_token, keep=keep))
+    # Forwarded addresses are not believed, as a request from a proxy must not count as one of this machine.
+    uvicorn.run(app, host=host, port=port, log_level="warning", proxy_headers=False, server_header=False)
+
+
+def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
+    if json is not None:
+        write_json(json, found)
+    if json != "-":
+        show_table(
+            ("model", "segment", "start", "estimate", "interval", "labels", "rows"),
+            [
+                (
+                    w["model"],
+                    w["segment"],
+                    w["start"][:16],
+                    percent(w["accuracy"]),
+                    f"{percent(w['low'])} to {percent(w['high'])}",
+                    "" if w["truth"] is None else percent(w["truth"]),
+                    f"{w['rows']:,}",
+                )
+                for w in found
+            ],
+            left=(0, 1),
+        )

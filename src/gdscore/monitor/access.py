@@ -1,0 +1,160 @@
+"""Who may do what, and how large a request may be.
+
+Requirements met here:
+
+- without a token only requests of this machine are served, and none at all where tokens are asked for;
+- a request that a proxy passed on is not of this machine, nor is one for another host name (DNS rebinding);
+- pages of other sites cannot change anything: a foreign ``Origin`` is refused, and there are no CORS headers;
+- a body is refused by its announced length before it is read, or at the byte that is one too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import HTTPException, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gdscore.monitor.history import Monitor
+from gdscore.monitor.tokens import Role, find_token
+
+__all__ = ["COOKIE", "Guard", "Settings", "Visitor", "require"]
+
+COOKIE = "gdscore_token"
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+_FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
+_SMALL_BODY = 1 << 20
+_HEADERS = {
+    "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",  # with "no-referrer" browsers hide the origin of our own forms
+    "x-frame-options": "DENY",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the service.
+
+    Attributes
+    ----------
+    require_token : bool
+        Whether requests of this machine need a token too.
+    max_body : int
+        Largest body with outputs or an estimator, in bytes.
+    max_rows : int
+        Most rows of a window that is posted, so that a small file cannot keep the server busy for hours.
+    keep : str, optional
+        How long windows are kept, such as ``400d``; for ever by default.
+    check_seconds : float
+        Pause between two looks for missing windows and undelivered notices.
+    """
+
+    require_token: bool = False
+    max_body: int = 256 << 20
+    max_rows: int = 5_000_000
+    keep: str | None = None
+    check_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who sent a request."""
+
+    name: str
+    role: Role
+
+
+def require(role: Role) -> Callable[[Request], Visitor]:
+    """Dependency of a route: the visitor, where the role is enough."""
+
+    def check(request: Request) -> Visitor:
+        visitor = _visitor(request)
+        if visitor is None:
+            raise HTTPException(401, "Expected a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
+        if role == "write" and visitor.role != "write":
+            raise HTTPException(403, "Expected a token with the role write, but it has the role read")
+        return visitor
+
+    return check
+
+
+def _visitor(request: Request) -> Visitor | None:
+    monitor: Monitor = request.app.state.monitor
+    settings: Settings = request.app.state.settings
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    token = token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
+    if token:
+        found = find_token(monitor, token)
+        return None if found is None else Visitor(*found)
+    if settings.require_token or request.client is None or request.client.host not in _LOCAL:
+        return None
+    if any(name in request.headers for name in _FORWARDED) or request.url.hostname not in _LOCAL:
+        return None
+    return Visitor("localhost", "write")
+
+
+class Guard:
+    """Middleware: size of bodies, origin of requests, headers of answers."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app = app
+        self.settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope)
+        large = request.url.path.endswith(("/windows", "/estimator"))
+        limit = self.settings.max_body if large else _SMALL_BODY
+        problem = _refusal(request, limit)
+        if problem is not None:
+            await _answer(send, *problem)
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > limit:
+                raise HTTPException(413, f"Expected a body of at most {limit:,} bytes, but it is larger")
+            return message
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in present]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        await self.app(scope, counted, with_headers)
+
+
+def _refusal(request: Request, limit: int) -> tuple[int, str] | None:
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 18:
+        return 400, "Expected Content-Length to be a number"
+    if int(length) > limit:
+        return 413, f"Expected a body of at most {limit:,} bytes, but it is larger"
+    origin = request.headers.get("origin")
+    if request.method not in ("GET", "HEAD", "OPTIONS") and origin is not None:
+        if urlsplit(origin).netloc != request.headers.get("host"):
+            return 403, "Expected a request from a page of this service"
+        return None
+    return None
+
+
+async def _answer(send: Send, status: int, error: str) -> None:
+    import json
+
+    body = json.dumps({"error": error}).encode()
+    headers: list[Any] = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

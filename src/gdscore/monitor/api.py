@@ -1,0 +1,251 @@
+"""JSON API, version 1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, BackgroundTasks, Depends, HTTPException, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from gdscore._limits import Limits
+from gdscore.estimator import Estimate, EstimateWarning
+from gdscore.io import Columns
+from gdscore.monitor import reading
+from gdscore.monitor.access import Settings, Visitor, require
+from gdscore.monitor.bodies import body_file, read_body
+from gdscore.monitor.history import Monitor
+from gdscore.monitor.rules import Rules
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/api/v1")
+Reader = Annotated[Visitor, Depends(require("read"))]
+Writer = Annotated[Visitor, Depends(require("write"))]
+MOST_ITEMS = 1000
+LIMITS = Limits(memory=256 << 20, row=1 << 20)
+
+
+def _monitor(request: Request) -> Monitor:
+    monitor: Monitor = request.app.state.monitor
+    return monitor
+
+
+History = Annotated[Monitor, Depends(_monitor)]
+Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+After = Annotated[int, Query(ge=0, le=100_000_000)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class NewModel(_Strict):
+    """A model to register."""
+
+    name: str
+    version: str = "1"
+    every: str = "1d"
+    rules: dict[str, Any] = Field(default_factory=dict)
+
+
+class NewWarning(_Strict):
+    """A warning of an estimate."""
+
+    code: str = Field(max_length=40)
+    severity: str = Field(pattern="^(info|warning|critical)$")
+    message: str = Field(max_length=2000)
+
+
+class NewEstimate(_Strict):
+    """An estimate that was made elsewhere."""
+
+    time: str
+    end: str | None = None
+    segment: str = ""
+    version: str | None = None
+    replace: bool = False
+    accuracy: float
+    low: float
+    high: float
+    level: float = Field(0.9, gt=0, lt=1)
+    n: int = Field(ge=1, le=2**53)
+    reference_accuracy: float = Field(ge=0, le=1)
+    warnings: list[NewWarning] = Field(default_factory=list, max_length=50)
+    scores: dict[str, float] = Field(default_factory=dict, max_length=100)
+
+
+class NewLabels(_Strict):
+    """The truth of a window."""
+
+    time: str
+    end: str | None = None
+    segment: str = ""
+    version: str | None = None
+    rows: int = Field(ge=1, le=2**53)
+    correct: int | None = None
+    accuracy: float | None = None
+
+
+def _bounds(time: str, end: str | None) -> Any:
+    return time if end is None else (time, end)
+
+
+@router.get("/models")
+def list_models(history: History, visitor: Reader, limit: Limit = 100, after: After = 0) -> list[dict[str, Any]]:
+    """Newest version of every model with its last window, those with open alarms first."""
+    with history.reading() as session:
+        return reading.overview(session, limit=limit, after=after)
+
+
+@router.post("/models", status_code=201)
+def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str, str]:
+    """Register a model, or change its window length and rules."""
+    history.register(new.name, version=new.version, every=new.every, rules=Rules.from_dict(new.rules))
+    return {"name": new.name, "version": new.version}
+
+
+@router.put("/models/{name}/estimator", status_code=204)
+async def put_estimator(name: str, request: Request, history: History, visitor: Writer, version: str = "1") -> None:
+    """Give a registered model its estimator: the bytes of a file that `AccuracyEstimator.save` wrote."""
+    content = await request.body()
+    await run_in_threadpool(history.set_estimator, name, content, version=version)
+
+
+@router.post("/models/{name}/windows", status_code=201)
+async def add_windows(
+    name: str,
+    request: Request,
+    history: History,
+    visitor: Writer,
+    background: BackgroundTasks,
+    time: str | None = None,
+    end: str | None = None,
+    version: str | None = None,
+    replace: bool = False,
+    time_column: str | None = None,
+    by: Annotated[list[str] | None, Query(max_length=10)] = None,
+    probabilities: str | None = None,
+    logits: str | None = None,
+    features: str | None = None,
+    label: str | None = None,
+) -> list[dict[str, Any]]:
+    """Post the outputs of one or more windows as Parquet, Arrow, CSV, npz or JSON.
+
+    ``time`` (and ``end``) is the window; or ``time_column`` holds the time of each row. ``by`` names columns of
+    segments. ``probabilities``, ``logits``, ``features`` and ``label`` name columns as `gdscore.io.Columns` does.
+    """
+    settings: Settings = request.app.state.settings
+    names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label}
+    given: dict[str, Any] = {key: value for key, value in names.items() if value is not None}
+    columns = Columns(**given, time=time_column, by=by or None)
+
+    def add(path: Any) -> list[dict[str, Any]]:
+        when = None if time is None else _bounds(time, end)
+        return history.add(
+            name, read_body(path, columns, LIMITS, settings.max_rows), when, version=version, replace=replace
+        )
+
+    async with body_file(request) as path:
+        added = await run_in_threadpool(add, path)
+    background.add_task(history.deliver)
+    return added
+
+
+@router.post("/models/{name}/estimates", status_code=201)
+def add_estimate(
+    name: str, new: NewEstimate, history: History, visitor: Writer, background: BackgroundTasks
+) -> dict[str, Any]:
+    """Post an estimate that was made elsewhere."""
+    estimate = Estimate(
+        new.accuracy,
+        new.low,
+        new.high,
+        level=new.level,
+        n=new.n,
+        reference_accuracy=new.reference_accuracy,
+        warnings=[EstimateWarning(w.code, w.severity, w.message) for w in new.warnings],  # type: ignore[arg-type]
+        scores=new.scores,
+    )
+    added = history.add_estimate(
+        name, estimate, _bounds(new.time, new.end), new.segment, version=new.version, replace=new.replace
+    )
+    background.add_task(history.deliver)
+    return added
+
+
+@router.post("/models/{name}/labels", status_code=204)
+def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> None:
+    """Post the truth of a window, as counts."""
+    history.add_labels(
+        name,
+        _bounds(new.time, new.end),
+        correct=new.correct,
+        rows=new.rows,
+        accuracy=new.accuracy,
+        segment=new.segment,
+        version=new.version,
+    )
+
+
+@router.get("/models/{name}/windows")
+def list_windows(
+    name: str,
+    history: History,
+    visitor: Reader,
+    segment: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    limit: Limit = 100,
+    after: After = 0,
+) -> dict[str, Any]:
+    """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
+    with history.reading() as session:
+        found = reading.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
+    return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
+
+
+@router.get("/models/{name}/series")
+def get_series(
+    name: str,
+    history: History,
+    visitor: Reader,
+    segment: str = "",
+    since: str | None = None,
+    until: str | None = None,
+    points: Annotated[int, Query(ge=2, le=5000)] = 500,
+) -> dict[str, Any]:
+    """At most ``points`` points of a series, with the alarms of the same time."""
+    with history.reading() as session:
+        found = reading.series_points(session, name, segment, since=since, until=until, points=points)
+        alarms = [a for a in reading.list_alarms(session, name, limit=200) if a["segment"] in ("", segment)]
+    return {"points": found, "alarms": alarms}
+
+
+@router.get("/models/{name}/past-estimates")
+def get_past_estimates(name: str, history: History, visitor: Reader, segment: str = "") -> dict[str, Any]:
+    """How good estimates were where labels came."""
+    with history.reading() as session:
+        return reading.past_estimates(session, name, segment)
+
+
+@router.get("/alarms")
+def list_alarms(
+    history: History,
+    visitor: Reader,
+    model: str | None = None,
+    open_only: bool = False,
+    limit: Limit = 100,
+    after: After = 0,
+) -> list[dict[str, Any]]:
+    """Alarms, open ones first."""
+    with history.reading() as session:
+        return reading.list_alarms(session, model, open_only=open_only, limit=limit, after=after)
+
+
+@router.post("/alarms/{alarm}/acknowledge")
+def acknowledge(alarm: int, history: History, visitor: Writer) -> dict[str, Any]:
+    """Note that the owner of the token has seen an alarm."""
+    if not 0 < alarm < 2**62:
+        raise HTTPException(404, f"Expected the number of an alarm, but got {alarm}")
+    return history.acknowledge(alarm, visitor.name)

@@ -1,0 +1,97 @@
+"""The HTTP service: `create_app` puts the API, the pages and the metrics together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from sqlalchemy import text
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+
+import gdscore
+from gdscore.errors import GdscoreError
+from gdscore.monitor import api, pages
+from gdscore.monitor.access import Guard, Settings, require
+from gdscore.monitor.history import ConflictError, Monitor, NotFoundError
+from gdscore.monitor.metrics import render_metrics
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger("gdscore.monitor")
+
+
+def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
+    """Application of a history, to be run by uvicorn or another ASGI server.
+
+    Parameters
+    ----------
+    monitor : Monitor
+        The history.
+    settings : Settings, optional
+        Tokens, limits, retention.
+    """
+    settings = settings or Settings()
+    monitor.notify_on_add = False  # the service delivers after it has answered
+    # The pages of FastAPI's documentation load scripts from elsewhere, so that only the schema is served.
+    app = FastAPI(
+        title="gdscore monitor", version=gdscore.__version__, docs_url=None, redoc_url=None, lifespan=_look_regularly
+    )
+    app.state.monitor, app.state.settings = monitor, settings
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.add_middleware(Guard, settings=settings)
+    app.add_exception_handler(GdscoreError, _explain)
+    app.add_exception_handler(HTTPException, _refuse)
+
+    @app.get("/healthz", include_in_schema=False)
+    def healthz() -> Response:
+        with monitor.reading() as session:
+            session.execute(text("SELECT 1"))
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics", include_in_schema=False, dependencies=[Depends(require("read"))])
+    def metrics() -> Response:
+        return Response(render_metrics(monitor), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
+    monitor: Monitor = app.state.monitor
+    settings: Settings = app.state.settings
+
+    async def loop() -> None:
+        while True:
+            try:
+                await run_in_threadpool(monitor.check)
+                if settings.keep is not None:
+                    await run_in_threadpool(monitor.prune, settings.keep)
+            except Exception as error:  # the next look may succeed
+                _log.warning("the regular look failed: %s", type(error).__name__)
+            await asyncio.sleep(settings.check_seconds)
+
+    task = asyncio.create_task(loop())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _explain(request: Request, error: Exception) -> Response:
+    status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, ConflictError) else 422
+    return JSONResponse({"error": str(error)}, status)
+
+
+def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 401 and "text/html" in request.headers.get("accept", "") and request.method == "GET":
+        return RedirectResponse("/login", 303)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)

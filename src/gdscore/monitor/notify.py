@@ -1,0 +1,144 @@
+"""Notices of alarms: a webhook, a command, an e-mail.
+
+Requirements met here:
+
+- `send` never raises: it returns why it failed, so that the alarm stays pending and is sent again;
+- addresses, passwords and secrets never appear in that reason;
+- a command gets the notice on standard input and is run without a shell.
+"""
+
+from __future__ import annotations
+
+import json
+import smtplib
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from typing import Any, Protocol
+
+from gdscore._webhook import check_address, post_json
+from gdscore.errors import GdscoreError
+
+__all__ = ["Command", "Email", "Notifier", "Webhook", "notice"]
+
+TIMEOUT_S = 30.0
+
+
+class Notifier(Protocol):
+    """What can be told of an alarm."""
+
+    def send(self, body: dict[str, Any]) -> str | None:
+        """Send a notice; returns why it failed, or None."""
+        ...
+
+
+def notice(alarm: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Body of a notice: the alarm, whether it begins or ends, and one line for people."""
+    text = alarm["message"] if kind == "begin" else f"over: {alarm['message']}"
+    return {"event": f"alarm.{kind}", "text": text, "alarm": alarm}
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """Post of the notice as JSON.
+
+    Attributes
+    ----------
+    url : str
+        Address with http or https; redirects are not followed.
+    secret : str, optional
+        Signs the body: the header ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
+    attempts : int
+        How often it is tried, with 1, 2, 4 … seconds between.
+    """
+
+    url: str = field(repr=False)
+    secret: str | None = field(default=None, repr=False)
+    attempts: int = 3
+    pause: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_address(self.url)
+
+    def send(self, body: dict[str, Any]) -> str | None:
+        """Post, and again where that failed."""
+        reason = None
+        for attempt in range(self.attempts):
+            if attempt:
+                time.sleep(self.pause * 2 ** (attempt - 1))
+            try:
+                post_json(self.url, body, secret=self.secret)
+            except GdscoreError as error:
+                reason = str(error)
+            else:
+                return None
+        return reason
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that is run with the notice as JSON on its standard input."""
+
+    args: Sequence[str]
+
+    def send(self, body: dict[str, Any]) -> str | None:
+        """Run the command and wait for its end."""
+        try:
+            done = subprocess.run(
+                list(self.args), input=json.dumps(body).encode(), timeout=TIMEOUT_S, capture_output=True, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"Expected to run {self.args[0]!r}, but it failed: {type(error).__name__}"
+        return (
+            None
+            if done.returncode == 0
+            else f"Expected {self.args[0]!r} to succeed, but it ended with {done.returncode}"
+        )
+
+
+@dataclass(frozen=True)
+class Email:
+    """An e-mail by SMTP.
+
+    Attributes
+    ----------
+    host, port : str, int
+        Server.
+    sender, to : str, sequence of str
+        Addresses.
+    user, password : str, optional
+        Where the server asks for them; only with ``tls``.
+    tls : bool
+        Whether the connection is encrypted with STARTTLS.
+    """
+
+    host: str
+    sender: str
+    to: Sequence[str]
+    port: int = 587
+    user: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    tls: bool = True
+
+    def __post_init__(self) -> None:
+        if self.password is not None and not self.tls:
+            raise GdscoreError("Expected tls=True with a password, as it would be sent in the clear")
+
+    def send(self, body: dict[str, Any]) -> str | None:
+        """Send one message to all addresses."""
+        message = EmailMessage()
+        message["Subject"] = " ".join(f"[gdscore] {body['text']}".split())[:180]
+        message["From"], message["To"] = self.sender, ", ".join(self.to)
+        message.set_content(f"{body['text']}\n\n{json.dumps(body['alarm'], indent=2)}\n")
+        try:
+            with smtplib.SMTP(self.host, self.port, timeout=TIMEOUT_S) as server:
+                if self.tls:
+                    server.starttls()
+                if self.user is not None:
+                    server.login(self.user, self.password or "")
+                server.send_message(message)
+        except (OSError, smtplib.SMTPException) as error:
+            return f"Expected {self.host} to take the message, but it failed: {type(error).__name__}"
+        return None

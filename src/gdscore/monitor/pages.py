@@ -1,0 +1,235 @@
+"""Pages for people: an overview, a page of each model, alarms, the report of a window.
+
+Requirements met here:
+
+- whatever models, segments and classes are called, their names are text and never markup or addresses;
+- everything is served from here: no request leaves the machine; without script all but the large chart works.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qs, quote
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from sqlalchemy import select
+
+from gdscore._format import percent
+from gdscore.monitor import reading
+from gdscore.monitor.access import COOKIE, Visitor, require
+from gdscore.monitor.api import After, History, Reader
+from gdscore.monitor.schema import Model, Window
+from gdscore.monitor.times import as_micros, now_micros, shown_time, to_datetime
+from gdscore.monitor.tokens import find_token
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+Writer = Annotated[Visitor, Depends(require("write"))]
+PAGE = 25
+MODELS = 50
+_STATIC = {"monitor.css": "text/css", "chart.js": "text/javascript", "plotly.min.js": "text/javascript"}
+
+
+@router.get("/")
+def overview(history: History, visitor: Reader, after: After = 0) -> str:
+    """All models, those with alarms first."""
+    with history.reading() as session:
+        models = reading.overview(session, limit=MODELS + 1, after=after)
+    return _render("overview.html", visitor, models=models[:MODELS], **_neighbours(after, MODELS, len(models)))
+
+
+@router.get("/models/{name}")
+def model_page(
+    name: str,
+    history: History,
+    visitor: Reader,
+    segment: str = "",
+    days: Annotated[int, Query(ge=0, le=100_000)] = 0,
+    after: After = 0,
+) -> str:
+    """One model: chart, warnings, alarms, how good estimates were, windows."""
+    with history.reading() as session:
+        segments = reading.segments_of(session, name)
+        if session.scalars(select(Model.id).where(Model.name == name)).first() is None:
+            raise HTTPException(404, f"Unknown model {name[:60]!r}")
+        last = next((s for s in segments if s["segment"] == segment), None)
+        since = None
+        if days and last is not None:
+            since = to_datetime(as_micros(last["start"]) - days * 86_400_000_000).isoformat()
+        windows = reading.list_windows(
+            session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True
+        )
+        alarms = [a for a in reading.list_alarms(session, name, limit=50) if a["segment"] in ("", segment)]
+        past = reading.past_estimates(session, name, segment)
+    address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
+    return _render(
+        "model.html",
+        visitor,
+        name=name,
+        segment=segment,
+        segments=segments,
+        last=last,
+        windows=windows[:PAGE],
+        **_neighbours(after, PAGE, len(windows)),
+        alarms=alarms,
+        past=past,
+        days=days,
+        series_address=address + (f"&since={quote(since, safe='')}" if since else ""),
+    )
+
+
+@router.get("/alarms")
+def alarms_page(history: History, visitor: Reader, show: str = "open") -> str:
+    """Alarms, with a button to acknowledge each."""
+    with history.reading() as session:
+        alarms = reading.list_alarms(session, open_only=show != "all")
+    return _render("alarms.html", visitor, alarms=alarms, show=show)
+
+
+@router.post("/alarms/{alarm}/acknowledge")
+async def acknowledge(alarm: int, request: Request, history: History, visitor: Writer) -> Response:
+    """Note who has seen an alarm."""
+    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+    history.acknowledge(min(max(alarm, 0), 2**62), fields.get("by", [visitor.name])[0].strip() or visitor.name)
+    return RedirectResponse("/alarms?show=all" if fields.get("show") == ["all"] else "/alarms", 303)
+
+
+@router.get("/windows/{window}/report")
+def window_report(window: int, history: History, visitor: Reader) -> Response:
+    """Report of one window, as `gdscore.report` writes it."""
+    from gdscore.report import Target, write_report
+
+    with history.reading() as session:
+        found = session.execute(
+            select(Window, Model, Window.estimate)
+            .join(Model, Model.id == Window.model_id)
+            .where(Window.id == min(max(window, 0), 2**62))
+        ).first()
+        if found is None:
+            raise HTTPException(404, f"Expected the number of a window, but there is no window {window}")
+        row, model, facts = found
+        title = f"{row.segment or 'all rows'}, {shown_time(row.start)}"
+        name, version, when = model.name, model.version, to_datetime(row.start)
+        truth = None if not row.labelled else (row.correct or 0) / row.labelled
+    target = Target(title, reading.estimate_from_dict(facts), when=when, truth=truth)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        write_report(path, history.estimator(name, version), [target], model_name=name)
+        content = path.read_bytes()
+    # The report has a policy of its own in its head, which forbids scripts; its styles are in it.
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+    return HTMLResponse(content, headers={"content-security-policy": policy})
+
+
+@router.get("/login")
+def login_page() -> str:
+    """Form for a token."""
+    return _render("login.html", None, failed=False)
+
+
+@router.post("/login")
+async def login(request: Request, history: History) -> Response:
+    """Keep a valid token in a cookie that scripts cannot read and other sites cannot send."""
+    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+    token = fields.get("token", [""])[0].strip()
+    if not token or find_token(history, token) is None:
+        return HTMLResponse(_render("login.html", None, failed=True), 401)
+    answer = RedirectResponse("/", 303)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
+    return answer
+
+
+@router.post("/logout")
+def logout() -> Response:
+    """Forget the token."""
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE)
+    return answer
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    """One of our files, or the script of Plotly that its Python package brings."""
+    if name not in _STATIC:
+        raise HTTPException(404, "There is no such file")
+    headers = {"content-encoding": "gzip", "cache-control": "max-age=86400", "vary": "accept-encoding"}
+    return Response(_compressed(name), media_type=_STATIC[name], headers=headers)
+
+
+@cache
+def _compressed(name: str) -> bytes:
+    package = "plotly.package_data" if name == "plotly.min.js" else "gdscore.monitor.static"
+    parent, _, folder = package.rpartition(".")
+    return gzip.compress((resources.files(parent) / folder / name).read_bytes(), 6)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gdscore.monitor"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": percent,
+        "thousands": lambda value: f"{value:,.0f}",
+        "in_path": lambda value: quote(value, safe=""),
+        "clock": lambda value: "" if value is None else shown_time(as_micros(value)),
+        "age": lambda value: _age(now_micros() - as_micros(value)),
+    }
+    environment.globals |= {"sparkline": _sparkline}
+    return environment
+
+
+def _neighbours(after: int, size: int, found: int) -> dict[str, int | None]:
+    """Where the pages before and after this one start."""
+    return {"before": max(0, after - size) if after else None, "following": after + size if found > size else None}
+
+
+def _render(template: str, visitor: Visitor | None, **values: Any) -> str:
+    return _environment().get_template(template).render(visitor=visitor, **values)
+
+
+def _age(micros: int) -> str:
+    """Length of time in words.
+
+    Examples
+    --------
+    >>> _age(90_000_000), _age(3 * 86_400_000_000)
+    ('1 min', '3 days')
+    """
+    seconds = max(micros, 0) / 1e6
+    for unit, length in (("days", 86400.0), ("h", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds // 60:.0f} min"
+
+
+def _sparkline(values: Sequence[float], reference: float | None) -> dict[str, Any]:
+    """Points of a line in a box of 120 by 32, and the height of the reference."""
+    shown = [*values, *([] if reference is None else [reference])]
+    low, high = min(shown), max(shown)
+    low, high = (low - 0.02, high + 0.02) if high - low < 0.04 else (low, high)
+
+    def height(value: float) -> float:
+        return round(30 - 28 * (value - low) / (high - low), 1)
+
+    step = 116 / max(len(values) - 1, 1)
+    points = " ".join(f"{2 + i * step:.1f},{height(v)}" for i, v in enumerate(values))
+    return {
+        "points": points,
+        "reference": None if reference is None else height(reference),
+        "end": (2 + (len(values) - 1) * step, height(values[-1])),
+    }

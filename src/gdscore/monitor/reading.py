@@ -1,0 +1,278 @@
+"""Questions to the history: windows, series of at most so many points, the overview, how good estimates were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Float, Select, case, cast, func, select
+from sqlalchemy.orm import Session
+
+from gdscore.estimator import Estimate
+from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, EstimateWarning, Quantity
+from gdscore.monitor.schema import Alarm, Model, Series, Window
+from gdscore.monitor.times import as_micros, to_datetime
+
+__all__ = [
+    "alarm_dict",
+    "current_models",
+    "estimate_from_dict",
+    "list_alarms",
+    "list_windows",
+    "overview",
+    "past_estimates",
+    "segments_of",
+    "series_points",
+    "window_dict",
+]
+
+
+def _iso(micros: int | None) -> str | None:
+    return None if micros is None else to_datetime(micros).isoformat()
+
+
+def window_dict(window: Window, model: Model) -> dict[str, Any]:
+    """A window as plain data."""
+    return {
+        "id": window.id,
+        "model": model.name,
+        "version": model.version,
+        "segment": window.segment,
+        "start": _iso(window.start),
+        "end": _iso(window.end),
+        "rows": window.rows,
+        "accuracy": window.accuracy,
+        "low": window.low,
+        "high": window.high,
+        "level": window.level,
+        "reference_accuracy": window.reference_accuracy,
+        "warnings": window.warnings,
+        "scores": window.scores,
+        "created_at": _iso(window.created_at),
+        "labelled": window.labelled,
+        "truth": None if not window.labelled else (window.correct or 0) / window.labelled,
+        "labels_at": _iso(window.labels_at),
+    }
+
+
+def alarm_dict(alarm: Alarm, model: Model) -> dict[str, Any]:
+    """An alarm as plain data."""
+    return {
+        "id": alarm.id,
+        "model": model.name,
+        "version": model.version,
+        "segment": alarm.segment,
+        "rule": alarm.rule,
+        "message": alarm.message,
+        "began": _iso(alarm.began),
+        "opened_at": _iso(alarm.opened_at),
+        "ended": _iso(alarm.ended),
+        "acknowledged_by": alarm.acknowledged_by,
+        "acknowledged_at": _iso(alarm.acknowledged_at),
+    }
+
+
+def estimate_from_dict(facts: dict[str, Any]) -> Estimate:
+    """Inverse of `Estimate.to_dict`."""
+
+    def quantity(found: dict[str, Any] | None) -> Any:
+        return None if found is None else Quantity(**found)
+
+    classes = [
+        ClassEstimate(**{k: quantity(v) if isinstance(v, dict) else v for k, v in found.items()})
+        for found in facts.get("per_class", [])
+    ]
+    histogram = facts.get("confidence")
+    return Estimate(
+        **facts
+        | {
+            "per_class": classes,
+            "f1": quantity(facts.get("f1")),
+            "warnings": [EstimateWarning(**w) for w in facts.get("warnings", [])],
+            "confidence": None if histogram is None else ConfidenceHistogram(**histogram),
+        }
+    )
+
+
+def current_models() -> Select[Any]:
+    """Numbers of the newest versions."""
+    return select(func.max(Model.id)).group_by(Model.name)
+
+
+def _chosen(
+    session: Session, model: str | None, segment: str | None, since: Any = None, until: Any = None
+) -> list[ColumnElement[bool]]:
+    clauses: list[ColumnElement[bool]] = []
+    if model is not None:
+        # With one number instead of a list, databases read the index in its order and sort nothing.
+        numbers = session.scalars(select(Model.id).where(Model.name == model)).all()
+        clauses.append(Window.model_id == numbers[0] if len(numbers) == 1 else Window.model_id.in_(numbers))
+    if segment is not None:
+        clauses.append(Window.segment == segment)
+    if since is not None:
+        clauses.append(Window.start >= as_micros(since))
+    if until is not None:
+        clauses.append(Window.start < as_micros(until))
+    return clauses
+
+
+def list_windows(
+    session: Session,
+    model: str | None,
+    segment: str | None,
+    *,
+    since: Any = None,
+    until: Any = None,
+    limit: int | None = 100,
+    after: int = 0,
+    newest_first: bool = False,
+) -> list[dict[str, Any]]:
+    """Windows by time; ``after`` skips so many."""
+    order = Window.start.desc() if newest_first else Window.start
+    query = (
+        select(Window, Model)
+        .join(Model, Model.id == Window.model_id)
+        .where(*_chosen(session, model, segment, since, until))
+        .order_by(order, Window.segment, Window.id)
+        .offset(after)
+    )
+    if limit is not None:
+        query = query.limit(limit)
+    return [window_dict(window, found) for window, found in session.execute(query)]
+
+
+def series_points(
+    session: Session, model: str, segment: str, *, since: Any = None, until: Any = None, points: int = 500
+) -> list[dict[str, Any]]:
+    """At most so many points of a series, made in the database: windows of equal spans of time are put together.
+
+    A point has the mean estimate, the lowest estimate, the widest interval, the truth where labels came, the rows and
+    the number of windows.
+    """
+    where = _chosen(session, model, segment, since, until)
+    first, last, count = session.execute(
+        select(func.min(Window.start), func.max(Window.start), func.count()).where(*where)
+    ).one()
+    if not count:
+        return []
+    # Integer division differs between databases, so that spans are counted in floating point.
+    span = cast((last - first) // points + 1, Float)
+    bucket = Window.start if count <= points else func.floor((Window.start - first) / span)
+    labelled = case((Window.labelled.is_not(None), Window.labelled), else_=0)
+    query = (
+        select(
+            func.min(Window.start),
+            func.avg(Window.accuracy),
+            func.min(Window.accuracy),
+            func.min(Window.low),
+            func.max(Window.high),
+            func.avg(Window.reference_accuracy),
+            func.sum(Window.rows),
+            func.count(),
+            func.sum(labelled),
+            func.sum(case((Window.labelled.is_not(None), Window.correct), else_=0)),
+            func.max(Window.id),
+        )
+        .where(*where)
+        .group_by(bucket)
+        .order_by(func.min(Window.start))
+    )
+    return [
+        {
+            "start": _iso(int(start)),
+            "accuracy": accuracy,
+            "lowest": lowest,
+            "low": low,
+            "high": high,
+            "reference_accuracy": reference,
+            "rows": int(rows),
+            "windows": windows,
+            "truth": float(correct) / float(known) if known else None,
+            "window": window,
+        }
+        for start, accuracy, lowest, low, high, reference, rows, windows, known, correct, window in session.execute(
+            query
+        )
+    ]
+
+
+def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:
+    """Newest version of every model with its last window and its open alarms, those with alarms first."""
+    alarms = (
+        select(Alarm.model_id, func.count().label("open"))
+        .where(Alarm.ended.is_(None))
+        .group_by(Alarm.model_id)
+        .subquery()
+    )
+    rows = session.execute(
+        select(Model, Window, Series, func.coalesce(alarms.c.open, 0))
+        .outerjoin(Series, (Series.model_id == Model.id) & (Series.segment == ""))
+        .outerjoin(Window, Window.id == Series.last_window)
+        .outerjoin(alarms, alarms.c.model_id == Model.id)
+        .where(Model.id.in_(current_models()))
+        .order_by(func.coalesce(alarms.c.open, 0).desc(), Model.name)
+        .limit(limit)
+        .offset(after)
+    )
+    return [
+        {
+            "name": model.name,
+            "version": model.version,
+            "windows": 0 if series is None else series.windows,
+            "recent": [] if series is None else series.recent,
+            "last": None if window is None else window_dict(window, model),
+            "open_alarms": open_alarms,
+            "every_seconds": model.every / 1e6,
+            "rules": model.rules,
+            "estimator_hash": model.estimator_hash,
+        }
+        for model, window, series, open_alarms in rows
+    ]
+
+
+def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
+    """Segments of the newest version with their last windows; the one of all rows first."""
+    rows = session.execute(
+        select(Window, Model)
+        .join(Series, Series.last_window == Window.id)
+        .join(Model, Model.id == Window.model_id)
+        .where(Model.name == model, Model.id.in_(current_models()))
+        .order_by(Window.segment)
+    )
+    return [window_dict(window, found) for window, found in rows]
+
+
+def past_estimates(session: Session, model: str, segment: str = "") -> dict[str, Any]:
+    """How good estimates were where labels came: number of windows, mean absolute error, bias and coverage."""
+    truth = cast(Window.correct, Float) / Window.labelled
+    error = Window.accuracy - truth
+    count, mean, bias, covered, level = session.execute(
+        select(
+            func.count(),
+            func.avg(func.abs(error)),
+            func.avg(error),
+            func.avg(case((truth.between(Window.low, Window.high), 1.0), else_=0.0)),
+            func.avg(Window.level),
+        ).where(*_chosen(session, model, segment), Window.labelled > 0)
+    ).one()
+    return {
+        "windows": count,
+        "error": None if mean is None else float(mean),
+        "bias": None if bias is None else float(bias),
+        "coverage": None if covered is None else float(covered),
+        "level": None if level is None else float(level),
+    }
+
+
+def list_alarms(
+    session: Session, model: str | None = None, *, open_only: bool = False, limit: int | None = 200, after: int = 0
+) -> list[dict[str, Any]]:
+    """Alarms, open ones first, then the newest first."""
+    query = select(Alarm, Model).join(Model, Model.id == Alarm.model_id)
+    if model is not None:
+        query = query.where(Model.name == model)
+    if open_only:
+        query = query.where(Alarm.ended.is_(None))
+    query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after)
+    if limit is not None:
+        query = query.limit(limit)
+    return [alarm_dict(alarm, found) for alarm, found in session.execute(query)]

@@ -1,0 +1,154 @@
+"""When a window asks for an alarm, and when an alarm is over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from gdscore._alarms import AlarmOn, AlarmRule, Status
+from gdscore._format import percent
+from gdscore._options import integer, number
+from gdscore.errors import GdscoreError, nearest
+from gdscore.estimator import Estimate
+from gdscore.monitor.sequential import BASELINE, SequentialTest, floor_of, standardised_drop, threshold
+
+__all__ = ["Finding", "Rules"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found in one window: a problem with its beginning, or none."""
+
+    rule: str
+    problem: bool
+    message: str = ""
+    began: int | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules of a model. The default is a test over all windows, and an alarm where outputs are another model's.
+
+    Attributes
+    ----------
+    false_alarms_per_year : float, optional
+        Of the sequential test, over all segments of a model together; None leaves the test out.
+    tolerance : float
+        How far the accuracy may be below its level before that counts as a drop, in shares; the module `sequential`
+        defines the level.
+    min_accuracy, max_drop : float, optional
+        Alarm at every window below this accuracy, or farther below the reference than this.
+    alarm_on : {"estimate", "low", "high"}
+        What those two are compared with.
+    warnings : tuple of str
+        Codes of `EstimateWarning` that raise an alarm.
+    min_rows : int, optional
+        Alarm at every window with fewer rows.
+    missing_after : float, optional
+        Alarm where the newest window ended longer ago than this many lengths of a window.
+    recovery : int
+        Windows in a row without the problem that end an alarm.
+
+    Examples
+    --------
+    >>> Rules(min_accuracy=0.8).to_dict()["min_accuracy"]
+    0.8
+    """
+
+    false_alarms_per_year: float | None = 0.1
+    tolerance: float = 0.01
+    min_accuracy: float | None = None
+    max_drop: float | None = None
+    alarm_on: str = "estimate"
+    warnings: tuple[str, ...] = ("other_model",)
+    min_rows: int | None = None
+    missing_after: float | None = None
+    recovery: int = 3
+
+    def __post_init__(self) -> None:
+        if self.false_alarms_per_year is not None:
+            number("false_alarms_per_year", self.false_alarms_per_year, above=0, most=365)
+        number("tolerance", self.tolerance, least=0, most=1)
+        if self.min_rows is not None:
+            integer("min_rows", self.min_rows, least=1)
+        if self.missing_after is not None:
+            number("missing_after", self.missing_after, above=0)
+        integer("recovery", self.recovery, least=1)
+        if self.alarm_on not in [on.value for on in AlarmOn]:
+            raise GdscoreError(
+                f"Expected `alarm_on` to be 'estimate', 'low' or 'high', but got {str(self.alarm_on)[:40]!r}"
+            )
+        if isinstance(self.warnings, str) or not all(isinstance(code, str) for code in self.warnings):
+            raise GdscoreError("Expected `warnings` to be a list of codes such as ['collapse', 'other_model']")
+        object.__setattr__(self, "warnings", tuple(self.warnings))
+        self._per_window()
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Rules:
+        """Rules from plain data; unknown names are refused."""
+        known = {f.name for f in fields(cls)}
+        for name in found:
+            if name not in known:
+                raise GdscoreError(f"Unknown rule {name[:60]!r}: {nearest(name[:60], known)}")
+        return cls(**found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as JSON has it."""
+        return {**asdict(self), "warnings": list(self.warnings)}
+
+    def _per_window(self) -> AlarmRule | None:
+        if self.min_accuracy is None and self.max_drop is None:
+            return None
+        return AlarmRule(self.min_accuracy, self.max_drop, AlarmOn(self.alarm_on))
+
+    def check(
+        self,
+        name: str,
+        estimate: Estimate,
+        start: int,
+        test: SequentialTest,
+        *,
+        windows_per_year: float,
+        series: int,
+        reference_rows: int,
+    ) -> list[Finding]:
+        """Findings of all rules for the newest window of a series; ``test`` takes the window in."""
+        found: list[Finding] = []
+        if self.false_alarms_per_year is not None:
+            limit = math.log(threshold(self.false_alarms_per_year, windows_per_year, series))
+            reference = estimate.reference_accuracy
+            floor = float(floor_of(reference, reference_rows, self.tolerance, test.baseline))
+            test.update_at(float(standardised_drop(estimate.accuracy, estimate.n, reference, floor)), start)
+            if len(test.first) < BASELINE:
+                test.first = [*test.first, estimate.accuracy]
+            found.append(
+                Finding(
+                    "sequential",
+                    float(test.log_statistic) >= limit,
+                    f"{name}: the estimated accuracy has fallen; the newest window has {percent(estimate.accuracy)} "
+                    f"({percent(estimate.low)} to {percent(estimate.high)}), the reference "
+                    f"{percent(estimate.reference_accuracy)}",
+                    test.beginning,
+                )
+                if estimate.accuracy < floor
+                else Finding("sequential", False)
+            )
+        if (rule := self._per_window()) is not None:
+            check = rule.check(name, estimate)
+            found.append(Finding("accuracy", check.status is not Status.FINE, check.reason, start))
+        for code in self.warnings:
+            hits = [w.message for w in estimate.warnings if w.code == code]
+            found.append(Finding(f"warning:{code}"[:40], bool(hits), f"{name}: {'; '.join(hits)}", start))
+        if self.min_rows is not None:
+            message = f"{name}: the window has {estimate.n} rows, expected are at least {self.min_rows}"
+            found.append(Finding("rows", estimate.n < self.min_rows, message, start))
+        return found
+
+    def check_missing(self, name: str, newest_end: int, now: int, every: int) -> Finding | None:
+        """Whether windows have stopped coming; None where that is not asked for."""
+        if self.missing_after is None:
+            return None
+        late = (now - newest_end) / every
+        message = f"{name}: no window for {late:.1f} lengths of a window, expected one within {self.missing_after:g}"
+        return Finding("missing", late > self.missing_after, message, newest_end)

@@ -1,0 +1,72 @@
+"""Each history test runs on SQLite, and on PostgreSQL where GDSCORE_TEST_POSTGRES names a server (make postgres)."""
+
+import os
+import uuid
+
+import numpy as np
+import pytest
+
+import gdscore
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("fastapi")
+
+from gdscore.monitor import Monitor
+
+
+def estimate(accuracy=0.9, rows=900, reference=0.9, width=0.03, warnings=()):
+    low, high = max(0, accuracy - width), min(1, accuracy + width)
+    return gdscore.Estimate(
+        accuracy, low, high, level=0.9, n=rows, reference_accuracy=reference, warnings=list(warnings)
+    )
+
+
+def make_outputs(rows, noise, seed, labels=True):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 5, rows)
+    x = np.eye(5)[y] * 3 + noise * rng.normal(size=(rows, 5))
+    return gdscore.Outputs(logits=2 * x, features=x, labels=y if labels else None)
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    sets = [gdscore.ShiftedSet(make_outputs(600, 1 + 0.2 * k, k), f"noise {k % 3}") for k in range(9)]
+    return gdscore.AccuracyEstimator().fit(make_outputs(1500, 1.0, 99), shifted_sets=sets)
+
+
+def sqlite_url(tmp_path):
+    return f"sqlite:///{tmp_path}/history.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        yield sqlite_url(tmp_path)
+        return
+    server = os.environ.get("GDSCORE_TEST_POSTGRES")
+    if not server:
+        pytest.skip("GDSCORE_TEST_POSTGRES is not set: make postgres starts a server and names it")
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    base, _, options = server.partition("?")
+    yield f"{base.rpartition('/')[0]}/{name}" + (f"?{options}" if options else "")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def monitor(url):
+    made = Monitor(url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def local(tmp_path):
+    """History in SQLite, where the database does not matter."""
+    made = Monitor(sqlite_url(tmp_path))
+    yield made
+    made.close()

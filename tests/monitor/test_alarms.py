@@ -1,0 +1,291 @@
+import hashlib
+import hmac
+import json
+import socketserver
+import sys
+import threading
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gdscore import EstimateWarning, GdscoreError, GdscoreWarning
+from gdscore.monitor import Command, Email, Monitor, Rules, Webhook
+from gdscore.monitor.sequential import LAMBDAS, SequentialTest, floor_of, standardised_drop, threshold
+from tests.monitor.conftest import estimate, sqlite_url
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def day(n):
+    return START + timedelta(days=n)
+
+
+# -- the test itself ----------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_the_statistic_is_the_sum_over_all_beginnings(drops):
+    z = np.array(drops)
+    expected = np.mean(
+        [sum(np.exp(lam * z[k:].sum() - len(z[k:]) * lam**2 / 2) for k in range(len(z))) for lam in LAMBDAS]
+    )
+    test = SequentialTest()
+    for value in z:
+        test.update_at(float(value), 0)
+    assert float(test.log_statistic) == pytest.approx(np.log(expected), abs=1e-8)
+
+
+def test_many_series_at_once_are_as_one_by_one():
+    z = np.random.default_rng(0).normal(size=(30, 4))
+    together = SequentialTest()
+    for row in z:
+        together.update(row)
+    for k in range(4):
+        alone = SequentialTest()
+        for value in z[:, k]:
+            alone.update(value)
+        assert float(alone.log_statistic) == pytest.approx(together.log_statistic[k])
+
+
+def test_false_alarms_of_normal_drops_stay_below_the_rate():
+    rate, years = 0.2, 2000
+    limit = np.log(threshold(rate, 365))
+    rng = np.random.default_rng(1)
+    test, alarmed = SequentialTest(), np.zeros(years, dtype=bool)
+    for _ in range(365):
+        test.update(rng.normal(size=years))
+        alarmed |= test.log_statistic >= limit
+    assert alarmed.mean() <= rate
+
+
+def test_state_survives_the_database():
+    test = SequentialTest().update_at(1.5, 7).update_at(2.0, 8)
+    again = SequentialTest.from_dict(json.loads(json.dumps(test.to_dict())))
+    assert float(again.update_at(0.5, 9).log_statistic) == float(test.update_at(0.5, 9).log_statistic)
+    assert again.beginning == 7
+
+
+def test_a_drop_beyond_the_tolerance_is_positive():
+    assert standardised_drop(0.89, 1000, 0.9, 0.89) == pytest.approx(0, abs=1e-9)
+    assert standardised_drop(0.7, 10, 1.0, 0.99) > 0
+    assert np.isfinite(standardised_drop(0.7, 10, 0.0, 0.01))
+
+
+def test_the_floor_rises_with_what_is_known():
+    assert floor_of(0.9, 1e12, 0.01) == pytest.approx(0.89)
+    assert floor_of(0.9, 400, 0.01) == pytest.approx(0.89 - 2 * 0.015)
+    assert floor_of(0.9, 400, 0.01, baseline=0.895) == pytest.approx(0.885)
+    assert floor_of(0.9, 400, 0.01, baseline=0.95) == pytest.approx(0.89)  # better than the reference is no level
+    assert floor_of(0.9, 400, 0.01, baseline=0.6) == pytest.approx(0.89 - 2 * 0.015)  # nor is a bad start
+
+
+def test_a_small_drop_is_found_after_a_fine_month(local):
+    alarms = feed(local, [0.9] * 40 + [0.875] * 40)
+    assert alarms.began.tolist() == [day(40)]
+
+
+def test_a_bad_start_is_found(local):
+    assert feed(local, [0.8] * 10).began.tolist() == [day(0)]
+
+
+# -- alarms -------------------------------------------------------------------------------------------------
+
+
+def feed(monitor, values, rules=None, **options):
+    monitor.register("m", rules=rules)
+    for n, value in enumerate(values):
+        monitor.add_estimate("m", estimate(value, **options), day(n))
+    return monitor.alarms("m")
+
+
+def test_one_alarm_a_problem_with_beginning_and_end(monitor):
+    values = [0.9] * 10 + [0.8] * 10 + [0.9] * 10 + [0.75] * 5
+    alarms = feed(monitor, values).sort_values("began")
+    assert alarms.rule.tolist() == ["sequential"] * 2
+    assert alarms.began.tolist() == [day(10), day(30)]
+    assert alarms.ended.tolist()[0] == day(20)
+    assert alarms.ended.isna().tolist() == [False, True]
+
+
+def test_no_alarm_for_noise_around_the_reference(local):
+    values = 0.9 + 0.01 * np.random.default_rng(0).normal(size=200)
+    assert len(feed(local, values.tolist())) == 0
+
+
+def test_a_late_window_raises_no_alarm(local):
+    local.register("m", rules=Rules(min_accuracy=0.8))
+    local.add_estimate("m", estimate(0.9), day(10))
+    local.add_estimate("m", estimate(0.3), day(1))
+    assert len(local.alarms()) == 0
+    assert len(local.windows("m")) == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "bad"),
+    [
+        (Rules(None, min_accuracy=0.85), {"accuracy": 0.8}),
+        (Rules(None, max_drop=0.05), {"accuracy": 0.84}),
+        (Rules(None, min_accuracy=0.86, alarm_on="low"), {"accuracy": 0.88}),
+        (Rules(None, min_rows=100), {"rows": 99}),
+        (Rules(None, warnings=("collapse",)), {"warnings": [EstimateWarning("collapse", "critical", "few classes")]}),
+        (Rules(None), {"warnings": [EstimateWarning("other_model", "critical", "another model")]}),
+    ],
+)
+def test_rules_of_one_window(local, rules, bad):
+    local.register("m", rules=rules)
+    for n, options in enumerate([{}, bad, bad, {}, bad, {}, {}, {}]):
+        local.add_estimate("m", estimate(**options), day(n))
+    alarms = local.alarms("m")
+    assert alarms.began.tolist() == [day(1)]
+    assert alarms.ended.tolist() == [day(5)]  # one fine window between two bad ones does not end it
+
+
+def test_missing_windows(monitor):
+    monitor.register("m", rules=Rules(missing_after=2))
+    monitor.add_estimate("m", estimate(), day(0))
+    monitor.check(now=day(2))
+    assert len(monitor.alarms()) == 0
+    monitor.check(now=day(4))
+    monitor.check(now=day(5))
+    assert monitor.alarms().rule.tolist() == ["missing"]
+    monitor.add_estimate("m", estimate(), day(5))
+    assert monitor.alarms().ended.notna().tolist() == [True]
+
+
+def test_acknowledging_keeps_the_first_name(monitor):
+    feed(monitor, [0.5], rules=Rules(None, min_accuracy=0.8))
+    alarm = int(monitor.alarms().id[0])
+    assert monitor.acknowledge(alarm, "Ada")["acknowledged_by"] == "Ada"
+    assert monitor.acknowledge(alarm, "Bob")["acknowledged_by"] == "Ada"
+    with pytest.raises(GdscoreError):
+        monitor.acknowledge(999, "Ada")
+
+
+def test_a_new_version_ends_the_alarms_of_the_old_one(monitor):
+    feed(monitor, [0.5], rules=Rules(None, min_accuracy=0.8))
+    monitor.register("m", version="2")
+    assert len(monitor.alarms(open_only=True)) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"false_alarms_per_year": 0},
+        {"tolerance": -1},
+        {"alarm_on": "middle"},
+        {"warnings": "collapse"},
+        {"min_rows": 0},
+        {"recovery": 0},
+        {"min_accuracy": 2},
+        {"floor": 1},
+    ],
+)
+def test_rules_that_are_refused(wrong):
+    with pytest.raises(GdscoreError):
+        Rules.from_dict(wrong)
+
+
+# -- notices ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def receiver(answers):
+    """Server that answers with these codes in turn, and keeps what was posted."""
+    posted = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posted.append((dict(self.headers), body))
+            self.send_response(answers[min(len(posted), len(answers)) - 1])
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook", posted
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_webhook_is_signed_and_tried_again(tmp_path):
+    with receiver([500, 200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, "s3cret", pause=0.01)])
+        feed(monitor, [0.5, 0.9, 0.9, 0.9], rules=Rules(None, min_accuracy=0.8))
+        monitor.close()
+    events = [json.loads(body)["event"] for _, body in posted]
+    assert events == ["alarm.begin", "alarm.begin", "alarm.end"]
+    for headers, body in posted:
+        expected = "sha256=" + hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
+        assert headers["X-Gdscore-Signature"] == expected
+        assert b"s3cret" not in body
+
+
+def test_a_notice_that_failed_is_sent_by_the_next_look(tmp_path):
+    with receiver([500, 200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, attempts=1)])
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+        with pytest.warns(GdscoreWarning, match="not delivered") as caught:
+            monitor.add_estimate("m", estimate(0.5), day(0))
+        assert "/hook" not in str(caught[0].message)
+        monitor.check(now=day(1))
+        monitor.check(now=day(1))
+        monitor.close()
+    assert len(posted) == 2
+
+
+def test_command_gets_the_notice_and_no_shell(tmp_path):
+    script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+    command = Command([sys.executable, "-c", script, str(tmp_path / "got; touch x")])
+    assert command.send({"text": "it fell"}) is None
+    assert json.loads((tmp_path / "got; touch x").read_text()) == {"text": "it fell"}
+    assert "ended with 3" in Command([sys.executable, "-c", "exit(3)"]).send({})
+    assert "failed" in Command([str(tmp_path / "none")]).send({})
+
+
+class _Smtp(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(b"220 hi\r\n")
+        data = False
+        for line in self.rfile:
+            self.server.lines.append(line)
+            if data:
+                if line == b".\r\n":
+                    data = False
+                    self.wfile.write(b"250 ok\r\n")
+                continue
+            word = line[:4].upper()
+            data = word == b"DATA"
+            self.wfile.write(b"354 go\r\n" if data else b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n")
+            if word == b"QUIT":
+                return
+
+
+def test_email_has_the_message_and_no_injected_header():
+    with socketserver.TCPServer(("127.0.0.1", 0), _Smtp) as server:
+        server.lines = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        mail = Email("127.0.0.1", "a@example.org", ["b@example.org"], port=server.server_address[1], tls=False)
+        failed = mail.send({"text": "it fell\r\nBcc: evil@example.org", "alarm": {"id": 1}})
+        server.shutdown()
+        thread.join()
+    assert failed is None
+    head = b"".join(server.lines).partition(b"\r\n\r\n")[0]
+    assert b"it fell" in head
+    assert b"\r\nBcc" not in head
+    assert "failed" in Email("127.0.0.1", "a@b", ["c@d"], port=1).send({"text": "", "alarm": {}})
+    with pytest.raises(GdscoreError, match="clear"):
+        Email("h", "a@b", ["c@d"], password="x", tls=False)

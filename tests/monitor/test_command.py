@@ -1,0 +1,48 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("gdscore.cli.files")
+
+from gdscore.cli.monitor import monitor
+from gdscore.io import write_outputs
+from gdscore.monitor import Monitor
+from gdscore.monitor.tokens import find_token
+from tests.monitor.conftest import make_outputs, sqlite_url
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDSCORE_MONITOR", sqlite_url(tmp_path))
+    return lambda *args: CliRunner().invoke(monitor, [str(a) for a in args])
+
+
+def test_from_registration_to_alarms(run, fitted, tmp_path):
+    fitted.save(tmp_path / "m.gdscore")
+    (tmp_path / "logs").mkdir()
+    for day, noise in ((1, 1.0), (2, 1.0), (3, 3.0)):
+        write_outputs(tmp_path / "logs" / f"2026-01-0{day}.parquet", make_outputs(300, noise, day, labels=False))
+    assert run("register", "m", tmp_path / "m.gdscore", "--max-drop", "0.3").exit_code == 0
+    added = run("add", "m", tmp_path / "logs", "--json", tmp_path / "added.json")
+    assert added.exit_code == 3, added.output
+    assert [w["start"][:10] for w in json.loads((tmp_path / "added.json").read_text())] == [
+        "2026-01-01",
+        "2026-01-02",
+        "2026-01-03",
+    ]
+    assert run("labels", "m", "2026-01-01", 290, 300).exit_code == 0
+    listed = run("windows", "m", "--json", "-")
+    assert json.loads(listed.output)[0]["truth"] == 290 / 300
+    found = run("alarms", "--json", tmp_path / "alarms.json")
+    assert found.exit_code == 3
+    assert {a["rule"] for a in json.loads((tmp_path / "alarms.json").read_text())} >= {"accuracy"}
+
+
+def test_tokens(run, tmp_path):
+    token = run("token", "grafana").output.strip()
+    history = Monitor(sqlite_url(tmp_path))
+    assert find_token(history, token) == ("grafana", "read")
+    assert run("token", "grafana", "--revoke").exit_code == 0
+    assert find_token(history, token) is None
+    history.close()

@@ -1,0 +1,269 @@
+import multiprocessing
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from sqlalchemy import select, text, update
+
+from gdscore import GdscoreError
+from gdscore.monitor import Monitor, Rules, schema
+from gdscore.monitor.reading import estimate_from_dict, past_estimates, series_points
+from gdscore.monitor.schema import Schema
+from tests.monitor.conftest import estimate, make_outputs
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def day(n):
+    return START + timedelta(days=n)
+
+
+def test_a_window_added_twice_is_one_window(monitor, fitted):
+    monitor.register("m", fitted)
+    outputs = make_outputs(300, 1.2, 1, labels=False)
+    first = monitor.add("m", outputs, time="2026-01-01")
+    second = monitor.add("m", outputs, time="2026-01-01T00:00:00Z")
+    assert [w["new"] for w in first + second] == [True, False]
+    assert first[0]["id"] == second[0]["id"]
+    frame = monitor.windows("m")
+    expected = fitted.estimate(outputs)
+    assert frame[["accuracy", "low", "high", "rows"]].values.tolist() == [
+        [expected.accuracy, expected.low, expected.high, 300]
+    ]
+    assert frame.start[0] == START
+    assert frame.end[0] == day(1)
+
+
+def test_other_numbers_for_a_window_are_refused_unless_replaced(monitor):
+    monitor.register("m")
+    monitor.add_estimate("m", estimate(0.9), "2026-01-01")
+    with pytest.raises(GdscoreError, match="replace=True"):
+        monitor.add_estimate("m", estimate(0.8), "2026-01-01")
+    assert not monitor.add_estimate("m", estimate(0.8), "2026-01-01", replace=True)["new"]
+    assert monitor.windows("m").accuracy.tolist() == [0.8]
+
+
+def test_rows_are_split_into_windows_and_segments(monitor, fitted):
+    monitor.register("m", fitted, every="12h")
+    outputs = make_outputs(400, 1.1, 2, labels=False)
+    times = np.datetime64("2026-01-01T00:00") + np.arange(400) * np.timedelta64(3, "m")
+    country = np.where(np.arange(400) % 2 == 0, "fr", "de")
+    added = monitor.add("m", outputs, time=times, by={"country": country})
+    assert [(w["start"][:13], w["segment"], w["rows"]) for w in added] == [
+        ("2026-01-01T00", "", 240),
+        ("2026-01-01T00", "country=de", 120),
+        ("2026-01-01T00", "country=fr", 120),
+        ("2026-01-01T12", "", 160),
+        ("2026-01-01T12", "country=de", 80),
+        ("2026-01-01T12", "country=fr", 80),
+    ]
+    german = fitted.estimate(outputs[np.flatnonzero((np.arange(400) < 240) & (country == "de"))])
+    assert added[1]["accuracy"] == pytest.approx(german.accuracy, abs=1e-12)
+
+
+def test_a_stream_gives_the_same_windows_as_its_concatenation(monitor, fitted):
+    monitor.register("m", fitted)
+    outputs = make_outputs(500, 1.3, 3, labels=False)
+    parts = [outputs[np.arange(0, 200)], outputs[np.arange(200, 500)]]
+    monitor.add("m", iter(parts), time="2026-01-01")
+    assert monitor.windows("m").accuracy[0] == pytest.approx(fitted.estimate(outputs).accuracy, abs=1e-9)
+
+
+def test_late_labels_and_how_good_estimates_were(monitor):
+    monitor.register("m")
+    truth = [0.88, 0.80, 0.91]
+    for n, share in enumerate(truth):
+        monitor.add_estimate("m", estimate(0.9), day(n))
+        monitor.add_labels("m", day(n), accuracy=share, rows=1000)
+    monitor.add_estimate("m", estimate(0.9), day(3))
+    assert monitor.windows("m").truth.tolist()[:3] == truth
+    with monitor.reading() as session:
+        past = past_estimates(session, "m")
+    errors = 0.9 - np.array(truth)
+    assert past["windows"] == 3
+    assert past["error"] == pytest.approx(np.abs(errors).mean())
+    assert past["bias"] == pytest.approx(errors.mean())
+    assert past["coverage"] == pytest.approx(2 / 3)
+    monitor.add_labels("m", day(3), make_outputs(200, 1.0, 4))
+    assert monitor.windows("m").labelled.tolist()[3] == 200
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"correct": 5, "rows": 4}, "at most 4"),
+        ({"correct": 1}, "rows"),
+        ({"rows": 4}, "correct"),
+        ({"rows": 4, "accuracy": 1.2}, "accuracy"),
+    ],
+)
+def test_labels_that_cannot_be(local, labels, message):
+    local.register("m")
+    local.add_estimate("m", estimate(), day(0))
+    with pytest.raises(GdscoreError, match=message):
+        local.add_labels("m", day(0), **labels)
+
+
+def test_labels_of_no_window(local):
+    local.register("m")
+    with pytest.raises(GdscoreError, match="there is none"):
+        local.add_labels("m", day(0), correct=1, rows=2)
+
+
+def test_a_series_of_many_windows_is_down_sampled_in_the_database(monitor):
+    monitor.register("m", every="1h", rules=Rules(false_alarms_per_year=None))
+    values = 0.9 - 0.001 * (np.arange(60) % 7)
+    for hour, value in enumerate(values):
+        monitor.add_estimate("m", estimate(float(value), rows=10 + hour), START + timedelta(hours=hour))
+    with monitor.reading() as session:
+        every = series_points(session, "m", "", points=100)
+        few = series_points(session, "m", "", points=6)
+    assert [p["accuracy"] for p in every] == pytest.approx(values.tolist())
+    assert len(few) <= 6
+    assert sum(p["windows"] for p in few) == 60
+    assert sum(p["rows"] for p in few) == sum(range(10, 70))
+    assert np.average([p["accuracy"] for p in few], weights=[p["windows"] for p in few]) == pytest.approx(values.mean())
+    assert min(p["lowest"] for p in few) == pytest.approx(values.min())
+
+
+def test_estimates_survive_the_database(monitor, fitted):
+    monitor.register("m", fitted)
+    outputs = make_outputs(300, 1.2, 1, labels=False)
+    monitor.add("m", outputs, time="2026-01-01")
+    with monitor.reading() as session:
+        facts = session.scalars(select(schema.Window.estimate)).one()
+    assert estimate_from_dict(facts) == fitted.estimate(outputs)
+    again = monitor.estimator("m")
+    assert again.estimate(outputs) == fitted.estimate(outputs)
+
+
+def test_retention_keeps_the_newest_window(monitor):
+    monitor.register("m")
+    for n in range(10):
+        monitor.add_estimate("m", estimate(), day(n))
+    assert monitor.prune("3d", now=day(10)) == 6
+    assert len(monitor.windows("m")) == 4
+    assert monitor.prune("1d", now=day(1000)) == 3
+    assert monitor.windows("m").start.tolist() == [day(9)]
+
+
+def test_versions(monitor, fitted):
+    monitor.register("m", fitted, version="1")
+    monitor.register("m", fitted, version="1", every="6h")
+    monitor.add_estimate("m", estimate(), day(0))
+    monitor.register("m", version="2")
+    monitor.add_estimate("m", estimate(), day(0))
+    assert monitor.windows("m").version.tolist() == ["1", "2"]
+    assert monitor.estimator("m") is None
+    with pytest.raises(GdscoreError, match="register it with one"):
+        monitor.add("m", make_outputs(10, 1, 1), time=day(1))
+
+
+def test_an_unknown_model_names_the_nearest(local):
+    local.register("animals")
+    with pytest.raises(GdscoreError, match="animals"):
+        local.add_estimate("anmals", estimate(), day(0))
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a\\b", "x" * 201, "a\nb", "a\0b", 7])
+def test_names_that_are_refused(local, name):
+    with pytest.raises(GdscoreError):
+        local.register(name)
+
+
+@pytest.mark.parametrize("time", ["yesterday", None, 7, ("2026-01-02", "2026-01-01"), np.datetime64("NaT")])
+def test_times_that_are_refused(local, time):
+    local.register("m")
+    with pytest.raises(GdscoreError):
+        local.add_estimate("m", estimate(), time)
+
+
+def test_names_are_data_in_sql(monitor):
+    name = "'; DROP TABLE windows; --"
+    monitor.register(name)
+    monitor.add_estimate(name, estimate(), day(0), segment="x' OR '1'='1")
+    assert monitor.windows(name, segment="x' OR '1'='1").model.tolist() == [name]
+    assert len(monitor.windows("x' OR '1'='1")) == 0
+
+
+@pytest.mark.parametrize("bad", ["sqlite://", "mysql://x/y", "nonsense", "postgresql://u:hunter2@127.0.0.1:1/x"])
+def test_databases_that_are_refused_without_their_password(bad):
+    with pytest.raises(GdscoreError) as caught:
+        Monitor(bad)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_migrations_run_by_version(url, monkeypatch):
+    first = Monitor(url)
+    first.register("m")
+    first.close()
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 2)
+    monkeypatch.setitem(
+        schema.MIGRATIONS, schema.VERSION - 2, lambda c: c.execute(text("ALTER TABLE models ADD COLUMN note TEXT"))
+    )
+    monkeypatch.setitem(
+        schema.MIGRATIONS, schema.VERSION - 1, lambda c: c.execute(text("UPDATE models SET note = 'moved'"))
+    )
+    second = Monitor(url)
+    with second.engine.connect() as connection:
+        assert connection.execute(text("SELECT note FROM models")).scalar_one() == "moved"
+        assert connection.execute(select(Schema.version)).scalar_one() == schema.VERSION
+    second.close()
+
+
+def test_a_failed_migration_changes_nothing(url, monkeypatch):
+    Monitor(url).close()
+    before = schema.VERSION
+
+    def fail(connection):
+        connection.execute(text("ALTER TABLE models ADD COLUMN half TEXT"))
+        raise RuntimeError("half-way")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "VERSION", before + 1)
+        patch.setitem(schema.MIGRATIONS, before, fail)
+        with pytest.raises(RuntimeError):
+            Monitor(url)
+    again = Monitor(url)
+    with again.engine.connect() as connection:
+        assert connection.execute(select(Schema.version)).scalar_one() == before
+        with pytest.raises(Exception, match="half"):
+            connection.execute(text("SELECT half FROM models"))
+    again.close()
+
+
+def test_a_newer_history_is_refused(url):
+    first = Monitor(url)
+    with first.engine.begin() as connection:
+        connection.execute(update(Schema).values(version=schema.VERSION + 1))
+    first.close()
+    with pytest.raises(GdscoreError, match="update gdscore"):
+        Monitor(url)
+
+
+def _write(url, worker, days, barrier):
+    monitor = Monitor(url)
+    barrier.wait()
+    for n in range(days):
+        monitor.add_estimate("shared", estimate(), day(n))  # the same window of all writers
+        monitor.add_estimate("own", estimate(), day(n), segment=f"writer {worker}")
+    monitor.close()
+
+
+def test_eight_writers_lose_nothing_and_double_nothing(url):
+    monitor = Monitor(url)
+    monitor.register("shared")
+    monitor.register("own")
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(8)
+    monitor.close()
+    writers = [context.Process(target=_write, args=(url, k, 12, barrier)) for k in range(8)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 8
+    monitor = Monitor(url)
+    assert len(monitor.windows("shared")) == 12
+    assert monitor.windows("own").groupby("segment").size().tolist() == [12] * 8
+    monitor.close()

@@ -1,0 +1,322 @@
+import io
+import json
+import logging
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from gdscore.io import write_outputs
+from gdscore.monitor import Rules
+from gdscore.monitor.access import Settings
+from gdscore.monitor.app import create_app
+from gdscore.monitor.tokens import create_token, find_token, revoke_token
+from tests.monitor.conftest import estimate, make_outputs
+
+HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
+AWAY = {"client": ("203.0.113.9", 50000), "base_url": "http://monitor.example.org"}
+NEW = {"time": "2026-01-01", "accuracy": 0.9, "low": 0.85, "high": 0.95, "n": 500, "reference_accuracy": 0.9}
+PARQUET = {"content-type": "application/vnd.apache.parquet"}
+
+
+@pytest.fixture
+def client(monitor):
+    with TestClient(create_app(monitor), **HERE) as made:
+        yield made
+
+
+@pytest.fixture
+def remote(local):
+    with TestClient(create_app(local), **AWAY) as made:
+        yield made
+
+
+def bearer(token):
+    return {"authorization": f"Bearer {token}"}
+
+
+def parquet(outputs, tmp_path):
+    path = tmp_path / "body.parquet"
+    write_outputs(path, outputs)
+    return path.read_bytes()
+
+
+# -- the API ------------------------------------------------------------------------------------------------
+
+
+def test_from_registration_to_series(client, fitted, tmp_path):
+    assert client.post("/api/v1/models", json={"name": "m", "rules": {"max_drop": 0.05}}).status_code == 201
+    fitted.save(tmp_path / "e.gdscore")
+    answer = client.put("/api/v1/models/m/estimator", content=(tmp_path / "e.gdscore").read_bytes())
+    assert answer.status_code == 204
+    outputs = make_outputs(300, 1.2, 5, labels=False)
+    address = "/api/v1/models/m/windows?time=2026-01-01"
+    first = client.post(address, content=parquet(outputs, tmp_path), headers=PARQUET)
+    assert first.status_code == 201, first.text
+    assert first.json()[0]["accuracy"] == pytest.approx(fitted.estimate(outputs).accuracy, abs=1e-6)
+    again = client.post(address, content=parquet(outputs, tmp_path), headers=PARQUET)
+    assert [w["new"] for w in again.json()] == [False]
+    assert client.post("/api/v1/models/m/estimates", json=NEW).status_code == 409
+    for day in range(2, 8):
+        assert client.post("/api/v1/models/m/estimates", json=NEW | {"time": f"2026-01-0{day}"}).status_code == 201
+    labels = {"time": "2026-01-02", "rows": 100, "correct": 91}
+    assert client.post("/api/v1/models/m/labels", json=labels).status_code == 204
+    page = client.get("/api/v1/models/m/windows?limit=3").json()
+    rest = client.get(f"/api/v1/models/m/windows?limit=100&after={page['next']}").json()
+    assert [w["start"][:10] for w in page["windows"] + rest["windows"]] == [f"2026-01-0{d}" for d in range(1, 8)]
+    assert rest["next"] is None
+    assert page["windows"][1]["truth"] == 0.91
+    series = client.get("/api/v1/models/m/series?points=3").json()
+    assert len(series["points"]) <= 3
+    assert sum(p["windows"] for p in series["points"]) == 7
+    assert client.get("/api/v1/models").json()[0]["windows"] == 7
+    assert client.get("/api/v1/models/m/past-estimates").json()["windows"] == 1
+
+
+def test_outputs_as_json_with_times_and_segments(client, fitted):
+    client.app.state.monitor.register("m", fitted)
+    outputs = make_outputs(40, 1.2, 5, labels=False)
+    body = {
+        "logits": np.asarray(outputs.logits).tolist(),
+        "features": np.asarray(outputs.features).tolist(),
+        "time": ["2026-01-01T05:00"] * 30 + ["2026-01-02T05:00"] * 10,
+        "by": {"country": ["fr", "de"] * 20},
+    }
+    answer = client.post("/api/v1/models/m/windows", json=body)
+    assert answer.status_code == 201, answer.text
+    assert [(w["start"][:10], w["segment"], w["rows"]) for w in answer.json()] == [
+        ("2026-01-01", "", 30),
+        ("2026-01-01", "country=de", 15),
+        ("2026-01-01", "country=fr", 15),
+        ("2026-01-02", "", 10),
+        ("2026-01-02", "country=de", 5),
+        ("2026-01-02", "country=fr", 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"PAR1nonsense", "application/vnd.apache.parquet", 422),
+        (b"{", "application/json", 422),
+        (b"[" * 100_000, "application/json", 422),
+        (b'{"logits": [[1, 2], [3]]}', "application/json", 422),
+        (b'{"logits": "x"}', "application/json", 422),
+        (b'{"nonsense": 1}', "application/json", 422),
+        (b"x", "application/x-pickle", 415),
+        (b"", "application/vnd.apache.arrow.file", 422),
+    ],
+)
+def test_bodies_that_are_refused(local, fitted, body, kind, status):
+    local.register("m", fitted)
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.post("/api/v1/models/m/windows?time=2026-01-01", content=body, headers={"content-type": kind})
+    assert answer.status_code == status
+    assert "/tmp" not in answer.text
+    assert len(local.windows()) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/api/v1/models/none/estimates", NEW, 404),
+        ("/api/v1/models/m/estimates", NEW | {"time": "soon"}, 422),
+        ("/api/v1/models/m/estimates", NEW | {"low": 0.95}, 422),
+        ("/api/v1/models/m/estimates", NEW | {"surprise": 1}, 422),
+        ("/api/v1/models", {"name": "../x"}, 422),
+        ("/api/v1/models", {"name": "x", "rules": {"nonsense": 1}}, 422),
+        ("/api/v1/models/m/labels", {"time": "2026-01-01", "rows": 10, "correct": 3}, 404),
+        ("/api/v1/alarms/99999999999999999999/acknowledge", {}, 404),
+    ],
+)
+def test_errors_have_a_status_and_a_sentence(local, path, body, status):
+    local.register("m")
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.post(path, json=body)
+    assert answer.status_code == status, answer.text
+
+
+def test_a_file_of_many_equal_rows_is_refused(local, fitted):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    row = pa.array([[0.0] * 5], pa.list_(pa.float32(), 5))
+    table = pa.table({"logits": row, "features": row}).take(pa.array(np.zeros(50_000, dtype=np.int64)))
+    file = io.BytesIO()
+    pq.write_table(table, file, compression="zstd")
+    assert len(file.getvalue()) < 100_000
+    local.register("m", fitted)
+    with TestClient(create_app(local, Settings(max_rows=10_000)), **HERE) as client:
+        answer = client.post("/api/v1/models/m/windows?time=2026-01-01", content=file.getvalue(), headers=PARQUET)
+    assert answer.status_code == 422
+    assert "10,000 rows" in answer.json()["error"]
+
+
+def test_metrics_and_health(client):
+    client.app.state.monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    client.app.state.monitor.add_estimate("m", estimate(0.7, rows=321), "2026-01-01", segment='x"y\\z')
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for sample in family.samples:
+            found[sample.name, sample.labels["segment"]] = sample.value
+    assert found["gdscore_accuracy", 'x"y\\z'] == 0.7
+    assert found["gdscore_rows", 'x"y\\z'] == 321
+    assert found["gdscore_open_alarms", 'x"y\\z'] == 1
+    assert found["gdscore_last_window_age_seconds", 'x"y\\z'] > 0
+    assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_the_schema_describes_every_route(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert "/api/v1/models/{name}/windows" in paths
+    assert all(path.startswith("/api/v1/") for path in paths)
+
+
+# -- security -----------------------------------------------------------------------------------------------
+
+READS = ["/api/v1/models", "/api/v1/models/m/windows", "/api/v1/models/m/series", "/api/v1/alarms", "/metrics", "/"]
+WRITES = ["/api/v1/models", "/api/v1/models/m/estimates", "/api/v1/models/m/labels", "/api/v1/alarms/1/acknowledge"]
+
+
+def test_no_token_is_401_and_a_read_token_cannot_write(local, remote):
+    reading, writing = create_token(local, "grafana"), create_token(local, "job", "write")
+    for path in [*READS, "/alarms", "/models/m", "/windows/1/report"]:
+        assert remote.get(path).status_code == 401, path
+        assert remote.get(path, headers=bearer("gds_wrong")).status_code == 401, path
+    for path in READS:
+        assert remote.get(path, headers=bearer(reading)).status_code == 200, path
+    for path in [*WRITES, "/api/v1/models/m/windows"]:
+        assert remote.post(path, json={}).status_code == 401, path
+    assert remote.post("/api/v1/models", json={"name": "m"}, headers=bearer(reading)).status_code == 403
+    assert remote.post("/api/v1/models", json={"name": "m"}, headers=bearer(writing)).status_code == 201
+    revoke_token(local, "job")
+    assert remote.post("/api/v1/models", json={"name": "n"}, headers=bearer(writing)).status_code == 401
+
+
+def test_tokens_are_hashed_at_rest(local, tmp_path):
+    token = create_token(local, "grafana")
+    local.close()
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert token.encode() not in stored
+    assert find_token(local, token) == ("grafana", "read")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"x-forwarded-for": "127.0.0.1"}, {"forwarded": "for=127.0.0.1"}, {"host": "evil.example.org"}]
+)
+def test_what_only_looks_local_needs_a_token(local, headers):
+    with TestClient(create_app(local), **HERE) as client:
+        assert client.get("/api/v1/models").status_code == 200
+        assert client.get("/api/v1/models", headers=headers).status_code == 401
+
+
+def test_tokens_can_be_asked_for_on_this_machine(local):
+    with TestClient(create_app(local, Settings(require_token=True)), **HERE) as client:
+        assert client.get("/api/v1/models").status_code == 401
+        assert client.get("/healthz").status_code == 200
+
+
+def test_other_sites_can_change_nothing(local):
+    with TestClient(create_app(local), **HERE) as client:
+        origin = {"origin": "https://evil.example.org"}
+        assert client.post("/api/v1/models", json={"name": "m"}, headers=origin).status_code == 403
+        answer = client.options("/api/v1/models", headers=origin | {"access-control-request-method": "POST"})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert not [n for n in client.get("/api/v1/models", headers=origin).headers if n.startswith("access-control")]
+        own = {"origin": "http://127.0.0.1"}
+        assert client.post("/api/v1/models", json={"name": "m"}, headers=own).status_code == 201
+
+
+@pytest.mark.parametrize("path", ["/api/v1/models", "/api/v1/models/m/windows", "/login", "/alarms/1/acknowledge"])
+def test_a_body_of_10_gb_is_refused_before_it_is_read(local, path):
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.post(path, content=b"x", headers={"content-length": str(10 << 30)})
+        assert answer.status_code == 413
+
+
+def test_a_body_of_unknown_length_is_cut_off(local, fitted):
+    sent = 0
+
+    def chunks():
+        nonlocal sent
+        for _ in range(100):
+            sent += 1 << 16
+            yield b"x" * (1 << 16)
+
+    local.register("m", fitted)
+    with TestClient(create_app(local, Settings(max_body=1 << 18)), **HERE) as client:
+        for path in ("/api/v1/models/m/windows?time=2026-01-01", "/api/v1/models", "/login"):
+            assert client.post(path, content=chunks(), headers=PARQUET).status_code == 413, path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../history.py",
+        "/static/..%2fhistory.py",
+        "/static/%2e%2e/schema.py",
+        "/static//etc/passwd",
+        "/static/monitor.css/../../schema.py",
+        "/models/..%2f..%2fetc%2fpasswd",
+    ],
+)
+def test_paths_lead_nowhere_else(local, path):
+    with TestClient(create_app(local), **HERE) as client:
+        assert client.get(path).status_code == 404
+
+
+def test_names_are_text_on_pages(local):
+    evil = "<script>alert(1)</script>\"'{{7*7}}"
+    name = evil.replace("/", "")
+    local.register(name, rules=Rules(None, min_accuracy=0.8))
+    local.add_estimate(name, estimate(0.7), "2026-01-01")
+    local.add_estimate(name, estimate(0.7), "2026-01-01", segment=evil)
+    with TestClient(create_app(local), **HERE) as client:
+        from urllib.parse import quote
+
+        for path in ("/", f"/models/{quote(name, safe='')}?segment={quote(evil, safe='')}", "/alarms"):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "<script>alert" not in answer.text
+            assert "{{7*7}}" in answer.text
+            assert (
+                "script-src" in answer.headers["content-security-policy"]
+                or "default-src 'self'" in (answer.headers["content-security-policy"])
+            )
+
+
+def test_no_secret_in_logs(local, caplog, capfd):
+    token = create_token(local, "job", "write")
+    caplog.set_level(logging.DEBUG)
+    with TestClient(create_app(local), **AWAY) as client:
+        client.post("/api/v1/models", json={"name": "m"}, headers=bearer(token))
+        client.post("/login", content=f"token={token}", headers={"content-type": "application/x-www-form-urlencoded"})
+        client.get("/", headers=bearer(token + "x"))
+    captured = capfd.readouterr()
+    assert token not in caplog.text + captured.out + captured.err
+
+
+def test_login_keeps_the_token_in_a_cookie_scripts_cannot_read(local):
+    token = create_token(local, "Ada")
+    with TestClient(create_app(local), **AWAY) as client:
+        html = {"accept": "text/html"}
+        assert client.get("/", headers=html, follow_redirects=False).headers["location"] == "/login"
+        assert client.post("/login", content="token=wrong").status_code == 401
+        answer = client.post("/login", content=f"token={token}", follow_redirects=False)
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert client.get("/", headers=html).status_code == 200
+        assert client.post("/alarms/1/acknowledge", content="by=x").status_code == 403
+
+
+def test_acknowledging_on_the_page(client):
+    client.app.state.monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    client.app.state.monitor.add_estimate("m", estimate(0.5), "2026-01-01")
+    alarm = client.get("/api/v1/alarms?open_only=true").json()[0]
+    client.post(f"/alarms/{alarm['id']}/acknowledge", content="by=Ada+L")
+    assert client.get("/api/v1/alarms").json()[0]["acknowledged_by"] == "Ada L"
+    answer = client.post(f"/api/v1/alarms/{alarm['id']}/acknowledge")
+    assert json.loads(answer.text)["acknowledged_by"] == "Ada L"
