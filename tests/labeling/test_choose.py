@@ -13,7 +13,10 @@ def test_ranks_follow_predicted_class_and_correctness(est, target):
     assert sorted(rows.rows.tolist()) == sorted(rows.ranks.tolist()) == list(range(len(target)))
     np.testing.assert_allclose(rows.predicted_correct, est.predict_correct(target)[rows.rows], rtol=1e-12)
     row = rows.rows[np.argsort(rows.ranks)]
-    predicted, confidence = np.asarray(target.predictions)[row], est.fitted_.correction.profile.rows(target).evidence[row, 0]
+    predicted, confidence = (
+        np.asarray(target.predictions)[row],
+        est.fitted_.correction.profile.rows(target).evidence[row, 0],
+    )
     classes = list(dict.fromkeys(predicted.tolist()))
     assert predicted.tolist() == sorted(predicted.tolist(), key=classes.index)
     assert (np.diff([confidence[predicted == k].mean() for k in classes]) > -0.05).all()

@@ -24,8 +24,8 @@ from gdscore.cli.estimate import estimate
 from gdscore.cli.extract import extract
 from gdscore.cli.fit import fit
 from gdscore.cli.label import label
-from gdscore.cli.monitor import monitor
 from gdscore.cli.methods import methods
+from gdscore.cli.monitor import monitor
 from gdscore.cli.score import score
 
 __all__ = ["app"]
