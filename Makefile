@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
 .PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit bench-ray
-.PHONY: monitor postgres pages examples docs dist clean
+.PHONY: test-slow monitor postgres pages examples docs dist clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-csv       rows/s and memory of 5,000,000 rows of CSV beside Parquet (2 GB of disk)"
 	@echo "make bench-fit       fitting an estimator against the bare forward passes (a minute; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
+	@echo "make test-slow       tests of faults in a Ray cluster (minutes)"
 	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (ROWS=5000000 for less)"
 	@echo "make pages           measured numbers of README and docs anew, from benchmarks/results"
 	@echo "make examples        the notebooks run again and stored with their outputs"
@@ -77,6 +78,9 @@ lock:
 	{ grep '^#' constraints.txt; .venv-lock/bin/pip freeze --exclude-editable | sed 's/+cpu$$//'; } > .venv-lock/constraints.txt
 	mv .venv-lock/constraints.txt constraints.txt
 	rm -rf .venv-lock
+
+test-slow: $(VENV)/.dev
+	$(BIN)/pytest -m slow
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py

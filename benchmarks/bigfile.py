@@ -36,15 +36,15 @@ def classifier(options):
             x += noise * rng.standard_normal(x.shape, dtype=np.float32)
             yield gdscore.Outputs(logits=x @ weight + bias, features=x, labels=labels)
 
-    return (weight, bias), batches
+    return batches
 
 
 def write(folder, options):
     import gdscore
 
-    head, batches = classifier(options)
+    batches = classifier(options)
     reference = gdscore.Outputs.concatenate(list(batches(options.reference, 2.0, seed=1)))
-    gdscore.AccuracyEstimator().fit(reference, head=head).save(folder / "m.gdscore")
+    gdscore.AccuracyEstimator().fit(reference).save(folder / "m.gdscore")
     correct = 0
 
     def unlabelled():

@@ -2,15 +2,13 @@
 
     python benchmarks/cells.py list
     python benchmarks/cells.py run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
-    python benchmarks/cells.py run mnist-small --parts deployed shifted_sets     # a part of it, on the CPU
+    python benchmarks/cells.py run mnist-small --parts deployed                 # a part of it, on the CPU
 
 Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 
 - ``deployed``: the model as it is, in evaluation mode, on every target set; the accuracy is that of the model as it is.
 - ``published``: as the released code does it: BatchNorm with the statistics of each mini-batch of 128, and the
   accuracy of the model whose running statistics were moved by that pass.
-- ``shifted_sets``: shifted copies of the reference, which the estimator calibrates on (``estimates.py``).
-- ``mixed``: the unshifted test set with other mixes of classes (label shift).
 
 A run ends where it is stopped and goes on from there: sets that have a row are passed over. Every row names the commit,
 the seed, the device and the command. The same command gives the same numbers to about 1e-3 on another GPU: training
@@ -31,15 +29,15 @@ import torch
 from torch import nn
 
 import gdscore
-from datasets import load, training_parts
-from gdscore import models, shifts
+from datasets import training_parts
+from gdscore import models
 from network_scores import adapted_copy
 from panel import Panel, published_scores
-from sources import DEVELOPMENT, SOURCES
+from sources import SOURCES
 from train import load_model, train
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cells"
-PARTS = ("deployed", "published", "shifted_sets", "mixed")
+PARTS = ("deployed", "published")
 BATCH = 1000
 PUBLISHED_BATCH = 128
 SEED = 0
@@ -171,54 +169,7 @@ def published(source, classifier, reference, options):
         yield target.name, partial(work, target)
 
 
-def calibration(source, classifier, reference, options):
-    """Shifted sets the estimator is calibrated on, of the reference alone."""
-    panel = Panel(reference)
-    images, labels = source.reference()
-    images, labels = images[: options.rows], labels[: options.rows]
-    bias = {"frechet_bias": panel.size_bias(reference)}
-
-    def work(name, shift):
-        said = classifier.outputs(images, labels, shift, both=True)
-        return measured(panel, said, set=name, family=shift.family, **bias)
-
-    for shift in shifts.corruptions(options.levels, seed=SEED):
-        name = f"{shift.name}-{shift.severity}"
-        yield name, partial(work, name, shift)
-    for index, shift in enumerate(shifts.compositions(options.compositions, seed=SEED)):
-        name = f"composition-{index}:{'+'.join(f'{part.name}-{part.severity}' for part in shift.parts)}"
-        yield name, partial(work, name, shift)
-    for index, drawn in enumerate(shifts.resampled(reference, options.resamples, seed=SEED)):
-        name = f"{drawn.family}-{index}"
-        yield name, partial(measured, panel, drawn.outputs, set=name, family=drawn.family, **bias)
-
-
-def mixed(source, classifier, reference, options):
-    """The unshifted test set with ten Dirichlet mixes of its classes."""
-    if source.unshifted is None:
-        return
-    panel = Panel(reference)
-    images, labels = load(source.data, source.unshifted, rows=options.rows)
-
-    def work(name, chosen):
-        # Asked anew: the statistics of a batch depend on the mix of its classes.
-        said = classifier.outputs(images[chosen], labels[chosen], both=True)
-        return measured(panel, said, set=name, family="label-shift")
-
-    for name, chosen in class_mixes(labels, reference.n_classes):
-        yield name, partial(work, name, chosen)
-
-
-def class_mixes(labels, classes):
-    """Ten draws of rows with other mixes of classes, Dirichlet(½): a name and the rows."""
-    rng = np.random.default_rng(SEED)
-    for index in range(10):
-        mix = rng.dirichlet(np.full(classes, 0.5))
-        weights = mix[labels] / np.bincount(labels, minlength=classes)[labels]
-        yield f"mix-{index}", rng.choice(len(labels), size=min(len(labels), 2000), p=weights / weights.sum())
-
-
-MAKERS = {"deployed": deployed, "published": published, "shifted_sets": calibration, "mixed": mixed}
+MAKERS = {"deployed": deployed, "published": published}
 
 
 def run(source, options):
@@ -246,16 +197,11 @@ def arguments():
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="names of the sources")
     running = commands.add_parser("run", help="the cells of one or more sources")
-    running.add_argument("sources", nargs="+", choices=list(SOURCES | DEVELOPMENT), metavar="SOURCE")
+    running.add_argument("sources", nargs="+", choices=list(SOURCES), metavar="SOURCE")
     running.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     running.add_argument("--device", default="cpu")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
     running.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of the target sets")
-    running.add_argument(
-        "--levels", type=int, nargs="+", default=list(range(1, 9)), help="severities of the shifted sets"
-    )
-    running.add_argument("--compositions", type=int, default=100)
-    running.add_argument("--resamples", type=int, default=100)
     running.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()
 
@@ -263,10 +209,10 @@ def arguments():
 def main():
     options = arguments()
     if options.command == "list":
-        print("\n".join([*SOURCES, "", "to choose on, not to report on:", *DEVELOPMENT]))
+        print("\n".join(SOURCES))
         return
     for name in options.sources:
-        run((SOURCES | DEVELOPMENT)[name], options)
+        run(SOURCES[name], options)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,6 @@ def arguments(given):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
     parser.add_argument("--severities", type=int, nargs="+", default=[1, 3, 5])
-    parser.add_argument("--levels", type=int, nargs="+", default=[3, 6], help="severities of the shifted sets")
     parser.add_argument("--corruptions", nargs="+", default=list(source.corruptions), metavar="NAME")
     parser.add_argument("--ablations", nargs="+", default=["all"], metavar="ABLATION")
     parser.add_argument("--figures", nargs="*", default=["scatter", "options", "choices", "pitfalls"], metavar="FIGURE")
@@ -64,8 +63,7 @@ def main(given=None):
     pack_digits()
     source = dataclasses.replace(SOURCES[SOURCE], corruptions=tuple(options.corruptions))
     shared = {"device": "cpu", "rows": options.rows, "severities": options.severities}
-    calibration = {"levels": options.levels, "compositions": 5, "resamples": 5}
-    cells.run(source, argparse.Namespace(**shared, **calibration, parts=cells.PARTS, output=options.output / "cells"))
+    cells.run(source, argparse.Namespace(**shared, parts=cells.PARTS, output=options.output / "cells"))
     folders = {"output": options.output / "ablations", "corruptions": options.corruptions}
     ablations.run(source, argparse.Namespace(**shared, **folders, ablations=options.ablations))
     where = ["--cells", str(options.output / "cells"), "--ablations", str(options.output / "ablations")]

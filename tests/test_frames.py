@@ -76,9 +76,9 @@ def test_labels(frame, stars, labels, names, expected):
 
 
 def test_list_columns_features_and_ids(frame):
-    df = frame({"z": P.tolist(), "f_0": [1.0, 2.0, 3.0], "f_1": [4, 5, 6], "name": ["a", "é", "🙂"]})
+    df = frame({"z": (3 * P).tolist(), "f_0": [1.0, 2.0, 3.0], "f_1": [4, 5, 6], "name": ["a", "é", "🙂"]})
     out = from_frame(df, logits="z", features="f_*", id="name")
-    np.testing.assert_array_equal(out.logits, P)
+    np.testing.assert_array_equal(out.logits, 3 * P)
     np.testing.assert_array_equal(out.features, [[1, 4], [2, 5], [3, 6]])
     assert out.ids.tolist() == ["a", "é", "🙂"]
     np.testing.assert_array_equal(from_frame(df, logits="z", features="f_1").features, [[4], [5], [6]])
@@ -86,8 +86,15 @@ def test_list_columns_features_and_ids(frame):
 
 
 def test_columns_named_as_the_arguments_need_no_options(frame):
-    out = from_frame(frame({"logits": P.tolist(), "label": [0, 1, 2], "ids": [5, 6, 7], "other": [None] * 3}))
+    out = from_frame(frame({"logits": (3 * P).tolist(), "label": [0, 1, 2], "ids": [5, 6, 7], "other": [None] * 3}))
     assert set(out.arrays) == {"logits", "labels", "ids"}
+
+
+def test_rounded_probabilities_are_divided_by_their_sum_with_a_warning(frame):
+    df = frame(columns(np.tile([0.333, 0.333, 0.33], (2, 1)), range(3)))
+    with pytest.warns(gdscore.GdscoreWarning, match="divided by its sum"):
+        out = from_frame(df, probabilities=list(df.columns) if not hasattr(df, "column_names") else df.column_names)
+    np.testing.assert_allclose(out.arrays["probabilities"].sum(axis=1), 1, atol=1e-12)
 
 
 def test_binary_probability(frame):
@@ -140,11 +147,6 @@ def swapped(at, name, value):
         (swapped(0, "prob_0", 0.9), {}, "add up to.*1.2 in row 0"),
         (swapped(0, "prob_0", -0.7), {}, "at least 0.*-0.7 in row 0.*logits"),
         (columns(100 * P, range(3)) | {"y": [0] * 3}, {}, "percentages, divide them by 100"),
-        (
-            columns(np.tile([0.333, 0.333, 0.33], (2, 1)), range(3)) | {"y": [0] * 2},
-            {},
-            "look rounded.*divide each row",
-        ),
         ({"p": [20.0, 90.0], "y": [0, 1]}, {"probabilities": "p"}, "percentages"),
         (columns(P[:0], range(3)) | {"y": []}, {"label": None}, "empty|its type is"),
         ({"z": [[1.0, 2.0], [1.0]], "y": [0, 1]}, {"probabilities": None, "logits": "z"}, "one length.*row 1"),
@@ -202,7 +204,7 @@ def test_there_and_back(rows, classes, seed, backend, kind):
 
 def test_bad_arguments_of_to_frame():
     with pytest.raises(GdscoreError, match="did you mean 'pandas'"):
-        to_frame(Outputs(logits=P), "panda")
+        to_frame(Outputs(logits=3 * P), "panda")
     with pytest.raises(GdscoreError, match="ndarray"):
         to_frame(P)
     assert "from_frame" in dir(gdscore)

@@ -31,7 +31,7 @@ def blocks(page: Path) -> list[str]:
 def helped() -> str:
     group = get_command(app)
     texts = [group.epilog, *(command.epilog for command in group.commands.values())]
-    lines = [line.removeprefix("$ ") for text in texts for line in text.splitlines() if line.startswith("$ ")]
+    lines = [line.removeprefix("$ ") for text in texts if text for line in text.splitlines() if line.startswith("$ ")]
     # test_demo.py runs the demo; between the commands of `label` a person fills in a table: tests/labeling/test_cli.py.
     return "\n".join(line for line in lines if not line.startswith(("gdscore demo", "gdscore label")))
 

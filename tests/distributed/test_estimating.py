@@ -71,6 +71,7 @@ def test_time_windows(cluster, est, target, table, folder):
     assert found == est.estimate(target, by=days.tolist())
 
 
+@pytest.mark.slow
 def test_a_ray_dataset_gives_the_estimate_of_one_machine(cluster, est, target, table, by):
     import ray
 
@@ -144,6 +145,7 @@ def test_a_bad_block_of_a_dataset(cluster, est, target, table):
         assert distributed.estimate(est, dataset, on_error="skip") == est.estimate(target)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_during_the_run(cluster, est, target, tmp_path):
     for number in range(8):
         write_outputs(tmp_path / f"{number}.parquet", target[500 * number : 500 * number + 500])
@@ -163,6 +165,7 @@ def test_a_worker_killed_during_the_run(cluster, est, target, tmp_path):
     assert marker.exists()
 
 
+@pytest.mark.slow
 def test_a_node_removed_during_the_run(cluster, est, target, tmp_path):
     import ray
 

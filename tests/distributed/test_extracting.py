@@ -123,6 +123,7 @@ def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table,
     assert not parts_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
     marker = tmp_path / "killed"
 
@@ -138,6 +139,7 @@ def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
     assert parts_of(tmp_path / "out") == parts_of(one_run)
 
 
+@pytest.mark.slow
 def test_a_ray_dataset(one_run, model, images, table, tmp_path):
     import ray
 
@@ -151,6 +153,7 @@ def test_a_ray_dataset(one_run, model, images, table, tmp_path):
         np.testing.assert_allclose(outputs_of(output).logits, model(images), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_straight_into_an_estimate(cluster, model, images, labels, inputs):
     one = next(models.extract(model, [(images, labels)]))
     est = gdscore.AccuracyEstimator().fit(one)
@@ -161,6 +164,7 @@ def test_straight_into_an_estimate(cluster, model, images, labels, inputs):
         assert found[name].accuracy == pytest.approx(estimate.accuracy, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_estimator_is_that_of_one_machine(cluster, model, images, labels, tmp_path):
     from gdscore import shifts
 

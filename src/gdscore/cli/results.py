@@ -6,7 +6,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,7 +81,11 @@ def estimate_groups(
             waiting.append(numbers)
             yield batch.outputs.only(batch.outputs.has - {"labels"})
 
-    found = estimator.estimate(unlabelled(), by=(waiting.popleft() for _ in count()))
+    def numbers_of_parts() -> Iterator[NDArray[np.int64]]:
+        while waiting:
+            yield waiting.popleft()
+
+    found = estimator.estimate(unlabelled(), by=numbers_of_parts())
     estimated = []
     for number, group in enumerate(groups.found):
         names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
