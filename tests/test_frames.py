@@ -94,7 +94,7 @@ def test_rounded_probabilities_are_divided_by_their_sum_with_a_warning(frame):
     df = frame(columns(np.tile([0.333, 0.333, 0.33], (2, 1)), range(3)))
     with pytest.warns(gdscore.GdscoreWarning, match="divided by its sum"):
         out = from_frame(df, probabilities=list(df.columns) if not hasattr(df, "column_names") else df.column_names)
-    np.testing.assert_allclose(out.arrays["probabilities"].sum(axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(out.probabilities.sum(axis=1), 1, atol=1e-12)
 
 
 def test_binary_probability(frame):
