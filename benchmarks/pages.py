@@ -42,6 +42,7 @@ def readme_blocks():
     """An estimate of the demo, and cost, in README."""
     gpu = json.loads((RESULTS / "speed_gpu.json").read_text())["ratio_to_forward"]
     big = json.loads((RESULTS / "bigfile.json").read_text())
+    fit = json.loads((RESULTS / "fit_speed_cuda.json").read_text())["fits"][0]
     digits = Digits()
     estimator = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=digits.shifted_sets(), progress=False)
     trial = digits.trial("rotated-15", estimator)
@@ -50,6 +51,7 @@ def readme_blocks():
         "example": f"about {e.accuracy:.0%} accurate, between {e.low:.0%} and {e.high:.0%}; it was "
         f"{e.reference_accuracy:.0%} on the reference data",
         "estimates": estimate_blocks()["estimates"],
+        "fit": f"{fit['fit_seconds']:.0f} s, {fit['ratio']:.1f} times the bare forward passes",
         "gpu_gdscore": f"{100 * (gpu['gdscore'] - 1):.1f} %",
         "bigfile": f"{big['seconds']:.0f} s and {big['peak_mb']:.0f} MB",
     }
