@@ -123,8 +123,8 @@ def _show(trials: list[Trial]) -> None:
     worst = max(trials, key=lambda t: abs(t.estimate.accuracy - t.truth))
     close = sum(abs(t.estimate.accuracy - t.truth) <= 0.05 for t in trials)
     show(
-        f"{sum(t.held for t in trials)} of {len(trials)} intervals hold the truth; {close} of the estimates within 5 "
-        f"points of it.\nThe worst is {worst.name}: {percent(worst.estimate.accuracy)} instead of "
+        f"{sum(t.held for t in trials)} of {len(trials)} intervals hold the truth. Estimates within 5 points of "
+        f"it: {close}.\nThe worst is {worst.name}: {percent(worst.estimate.accuracy)} instead of "
         f"{percent(worst.truth)}.\n{', '.join(METHODS)} are direct estimates, whose intervals know nothing of the "
         f"shift; the best of them here is {best}. "
         f"{len(trials)} targets of one network are an illustration, not a benchmark."
