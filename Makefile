@@ -5,11 +5,11 @@ BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
 .PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit bench-ray
-.PHONY: test-slow monitor postgres pages examples docs dist clean
+.PHONY: coverage test-slow monitor postgres pages examples docs dist clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
-	@echo "make test            lint, types, import rules and all tests with coverage"
+	@echo "make test            lint, types, import rules and all tests"
 	@echo "make lint            the same without the tests"
 	@echo "make browser         Chromium (Debian package), in which tests open the report; part of make test"
 	@echo "make fuzz            hostile arrays, options and files against the public API (4 minutes; SECONDS=20 SEED=0)"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-csv       rows/s and memory of 5,000,000 rows of CSV beside Parquet (2 GB of disk)"
 	@echo "make bench-fit       fitting an estimator against the bare forward passes (a minute; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
+	@echo "make coverage        the tests with coverage of lines, at least 90 % (ten minutes)"
 	@echo "make test-slow       tests of faults in a Ray cluster (minutes)"
 	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (ROWS=5000000 for less)"
 	@echo "make pages           measured numbers of README and docs anew, from benchmarks/results"
@@ -49,6 +50,9 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint browser
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+coverage: $(VENV)/.dev browser
 	$(BIN)/pytest -n 2 --dist loadgroup --cov
 
 # Tests open the report in Chromium and are skipped without it, so a machine that cannot have it is no failure.

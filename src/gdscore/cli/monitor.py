@@ -244,7 +244,7 @@ def _serve(history: Monitor, host: str, port: int, require_token: bool, keep: st
 
     show(f"Serving at http://{host}:{port}")
     app = create_app(history, Settings(require_token=require_token, keep=keep))
-    # Forwarded addresses are not believed, as a request from a proxy must not count as one of this machine.
+    # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
     uvicorn.run(app, host=host, port=port, log_level="warning", proxy_headers=False, server_header=False)
 
 

@@ -97,17 +97,17 @@ class CsvTable:
             with decoding(self.path, "a CSV file in UTF-8"):
                 yield
         except GdscoreError as error:
-            said = str(error.__cause__ or "")
-            row = re.search(r"Row #(\d+)", said)
+            message = str(error.__cause__ or "")
+            row = re.search(r"Row #(\d+)", message)
             place = f"row {int(row[1]) - 2} of {where}" if row else where
-            value = re.search(r"CSV conversion error to double: invalid value '(.*)'", said, re.DOTALL)
-            column = re.search(r"In CSV column #(\d+)", said)
-            wrong = re.search(r"Expected (\d+) columns, got (\d+)", said)
+            value = re.search(r"CSV conversion error to double: invalid value '(.*)'", message, re.DOTALL)
+            column = re.search(r"In CSV column #(\d+)", message)
+            wrong = re.search(r"Expected (\d+) columns, got (\d+)", message)
             if value and column:
                 raise not_a_number(self.names[int(column[1])], value[1], place) from error
             if wrong:
                 raise ragged(int(wrong[1]), int(wrong[2]), place) from error
-            if "straddling" in said:
+            if "straddling" in message:
                 raise GdscoreError(
                     f"Expected rows of at most {self._piece:,} bytes in {where}, but one is longer: a quotation "
                     "mark may be missing"
