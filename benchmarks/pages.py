@@ -76,7 +76,7 @@ def estimator_blocks():
             meaning[field.name],
             "it changes warnings only"
             if field.name in THRESHOLDS
-            else "suites `development…` of `benchmarks/estimates.py`",
+            else "development exports, by scripts that were not kept, or set by hand",
         ]
         for field in fields(SETTINGS)
     ]
