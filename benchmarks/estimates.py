@@ -16,7 +16,9 @@ default shifts; CIFAR-10's by `fit`, without the family of the corruption that i
 
 by `AccuracyEstimator` with ``class_mix`` ``unknown`` and ``stable``, by the same fitted on the reference's outputs alone,
 by COT, COTT, ATC, DoC and mean confidence with temperature (`direct_estimate`), and by CBPE: the mean of the maximum
-probability after isotonic calibration. Jobs whose suite begins with ``development`` are what constants were chosen on.
+probability after isotonic calibration. Rows whose estimator is ``recall``, ``precision`` or ``f1`` are of one class under
+``class_mix="unknown"`` (its number is in ``class``; classes with at least 20 rows and 20 predictions, ``as-is`` and ``mixed-1`` only); those of
+``macro-f1`` are of all classes. Jobs whose suite begins with ``development`` are what constants were chosen on.
 """
 
 import argparse
@@ -39,9 +41,10 @@ import gdscore
 RESULTS = Path(__file__).resolve().parent / "results" / "estimates"
 FIELDS = (
     *("suite", "source", "seed", "target", "variant", "rows", "truth", "estimator", "accuracy", "low", "high"),
-    *("reference_accuracy", "reference_rows", "device", "commit"),
+    *("class", "reference_accuracy", "reference_rows", "device", "commit"),
 )
 ROWS, CLASS_MIXES, CONCENTRATION = 2000, 3, 0.5
+CLASS_ROWS, CLASS_VARIANTS = 20, ("as-is", "mixed-1")
 DIRECT = ("cot", "cott", "atc", "doc", "confscore")
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 
@@ -125,6 +128,11 @@ def suites():
             FINE | {"epochs": 10, "batch": 128, "shift": 4, "rows": 13000},
             (4, 5, 6),
             (0,),
+        ),
+        "development-scratch": lambda: (
+            *_pacs("development-scratch", "pacs", "small", SCRATCH_PACS, (0,)),
+            *_digits("development-scratch", "resnet18", SCRATCH_DIGITS, (0,)),
+            *_subclasses("development-scratch", "resnet18", SUBCLASSES, (8, 9), (0,)),
         ),
         "development-tables": lambda: _tabular("development-tables", "table", "development", (0,)),
         "development-text": lambda: _tabular("development-text", "text", "development", (0,)),
@@ -258,6 +266,25 @@ def cbpe(reference, outputs):
     return float(curve.predict(outputs.confidence).mean())
 
 
+def class_rows(e, rows):
+    """Estimates of each class and of the mean F1, beside their truth."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    classes = len(e.per_class)
+    precision, recall, f1, size = precision_recall_fscore_support(
+        rows.labels, rows.predictions, labels=range(classes), zero_division=0.0
+    )
+    predicted = np.bincount(rows.predictions, minlength=classes)
+    for c in e.per_class:
+        if min(size[c.label], predicted[c.label]) >= CLASS_ROWS:
+            truths = (("recall", recall), ("precision", precision), ("f1", f1))
+            yield from ((name, c.label, getattr(c, name), truth[c.label]) for name, truth in truths)
+    # A class that is neither there nor predicted has no F1.
+    some = (size > 0) | (predicted > 0)
+    if some.all():
+        yield "macro-f1", "", e.f1, f1.mean()
+
+
 def estimated(found, seed, variants=("as-is", "drawn", "mixed")):
     """One row for each target, variant and estimator."""
     reference, classes = found.reference, int(found.reference.n_classes)
@@ -284,6 +311,11 @@ def estimated(found, seed, variants=("as-is", "drawn", "mixed")):
             estimates |= {method: gdscore.direct_estimate(method, target, reference=reference) for method in DIRECT}
             shared = {"target": name, "variant": variant, "rows": len(rows), "truth": f"{rows.accuracy:.5f}"}
             shared |= {"reference_accuracy": f"{reference.accuracy:.5f}", "reference_rows": len(reference)}
+            if variant in CLASS_VARIANTS:
+                for name, label, quantity, truth in class_rows(estimates["unknown"], rows):
+                    numbers = {"accuracy": quantity.value, "low": quantity.low, "high": quantity.high, "truth": truth}
+                    told = {key: f"{value:.4f}" for key, value in numbers.items()}
+                    yield shared | {"estimator": name, "class": label} | told
             for method, e in estimates.items():
                 numbers = {"accuracy": f"{e.accuracy:.5f}", "low": f"{e.low:.5f}", "high": f"{e.high:.5f}"}
                 yield shared | {"estimator": method} | numbers

@@ -42,6 +42,8 @@ SOURCES = {
     "tables in time order: INSECTS": ("insects",),
     "tables and reviews, outputs only: electricity, reviews": ("electricity", "reviews"),
 }
+CLASS_GROUPS = {"PACS, pretrained network": ("pacs",), "electricity, INSECTS": ("tables",), "reviews": ("text",)}
+CLASS_QUANTITIES = ("recall", "precision", "f1", "macro-f1")
 # Error, coverage and width asked for.
 GOALS = {
     "PACS, pretrained network": (6.0, 85, 32),
@@ -115,11 +117,43 @@ def table(found, goals):
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def class_table(rows):
+    """Recall, precision and F1 of classes: error, and how often their intervals hold."""
+    heads = ["", "class mix", "", "estimates", "error (bias)", "90 % intervals cover", "width"]
+    lines = [heads, ["---"] * len(heads)]
+    for group, suites in CLASS_GROUPS.items():
+        for variant, mix in (("as-is", "as it is"), ("mixed-1", "another")):
+            for name in CLASS_QUANTITIES:
+                own = [
+                    [float(row[key]) for key in ("truth", "accuracy", "low", "high")]
+                    for row in rows
+                    if (row["suite"], row["variant"], row["estimator"]) in {(s, variant, name) for s in suites}
+                    and row["target"] != "unshifted"
+                ]
+                if own:
+                    truth, value, low, high = 100 * np.array(own).T
+                    off, held = value - truth, (low <= truth) & (truth <= high)
+                    cells = [
+                        group,
+                        mix,
+                        name.replace("-", " "),
+                        str(len(own)),
+                        f"{np.abs(off).mean():.1f} ({off.mean():+.1f})",
+                    ]
+                    lines.append([*cells, f"{100 * held.mean():.0f} %", f"{(high - low).mean():.0f}"])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def blocks(rows=None):
     """Tables for README and docs/estimator.md."""
-    found = list(summarised(read_rows() if rows is None else rows))
+    rows = read_rows() if rows is None else rows
+    found = list(summarised(rows))
     short = [row for row in found if row["group"] in README_GROUPS]
-    return {"estimates": table(short, goals=False), "results": table(found, goals=True)}
+    return {
+        "estimates": table(short, goals=False),
+        "results": table(found, goals=True),
+        "classes": class_table(rows),
+    }
 
 
 def figure(rows):
@@ -157,7 +191,7 @@ def main():
         writer.writeheader()
         writer.writerows({k: f"{v:.2f}" if isinstance(v, float) else v for k, v in row.items()} for row in found)
     figure(rows).savefig(PICTURE, dpi=160)
-    print(table(found, goals=True))
+    print(table(found, goals=True), class_table(rows), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from scipy.special import expit, log_expit, softmax
 from sklearn.isotonic import IsotonicRegression
 
 import gdscore
+from gdscore.estimator.correctness import ClassCounts
 from gdscore.estimator.settings import SETTINGS
 
 from .data import CLASSES, fitted, outputs, shifted, unlabelled
@@ -171,3 +172,40 @@ def test_stable_caps_a_class_at_its_share():
     assert fitted(class_mix="stable").estimate(target).accuracy <= share + 1e-9
     assert fitted(class_mix=[0, 0, 1, 0, 0]).estimate(target).accuracy > share
     assert fitted(class_mix=[1, 1, 0, 1, 1]).estimate(target).accuracy == 0
+
+
+def crowded(seed, noise=1.8):
+    """A shifted set that crowds into two classes, as models under shift do."""
+    plain = outputs(600, noise, seed)
+    logits = np.asarray(plain.logits) + 4.0 * np.eye(CLASSES)[:2].sum(axis=0)
+    return gdscore.ShiftedSet(gdscore.Outputs(logits=logits, features=plain.features, labels=plain.labels), f"f{seed}")
+
+
+def test_the_share_given_back_is_a_least_squares_fit():
+    """Against scikit-learn's probabilities of rows: the excess over the class mix against what it is too much."""
+    sets = [crowded(seed, 1 + 0.2 * seed) for seed in range(6)]
+    reference = outputs(800, seed=1)
+    est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False)
+    mix = np.bincount(reference.labels, minlength=CLASSES) / len(reference)
+    excess, missing = [], []
+    for s in sets:
+        right = np.bincount(s.outputs.predictions, est.predict_correct(s.outputs), minlength=CLASSES) / len(s.outputs)
+        excess.append(np.maximum(right - mix, 0).sum())
+        missing.append(s.accuracy - np.minimum(right, mix).sum())
+    expected = np.dot(excess, missing) / (np.dot(excess, excess) + SETTINGS.excess_prior)
+    assert est.fitted_.correction.returned == pytest.approx(np.clip(expected, 0, 1), abs=1e-3)
+    assert 0.05 < est.fitted_.correction.returned < 0.95
+
+
+@pytest.mark.parametrize("returned", [0.0, 0.3, 1.0])
+def test_a_known_class_mix_is_never_exceeded(returned):
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        predicted, mix = rng.dirichlet(np.full(CLASSES, 0.3)), rng.dirichlet(np.full(CLASSES, 0.5))
+        counts = ClassCounts(predicted, predicted * rng.uniform(size=CLASSES), predicted)
+        known = counts.with_mix(mix, returned)
+        assert (known.right <= np.minimum(predicted, mix) + 1e-12).all()
+        within = np.minimum(counts.right, mix).sum()
+        assert known.accuracy <= min(counts.accuracy, np.minimum(predicted, mix).sum()) + 1e-12
+        room = np.minimum(predicted, mix).sum() - within
+        assert known.accuracy == pytest.approx(within + min(returned * (counts.accuracy - within), room))

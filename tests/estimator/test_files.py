@@ -114,6 +114,7 @@ EDITS = {
     "centre": [1e300, None],
     "base": [-0.1, 2],
     "error": [-1, 1e300, None],
+    "returned": [-0.1, 1.1, None, "x"],
     "farthest": [-1, 1e300],
     "families": [[], ["a"], [""] * 9, [3] * 9, None],
     "class_names": [[], ["a"], [1, 2, 3, 4, 5], "abcde"],

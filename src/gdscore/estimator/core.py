@@ -279,7 +279,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         evidence, correction = state.evidence, fitted.correction
         moved = correction.moved(evidence.mean())
         counts = ClassCounts.of(correction, evidence)
-        stable = counts.capped(correction.profile.mix)
+        stable = counts.with_mix(correction.profile.mix, correction.returned)
         warnings = _warnings(fitted, state, moved)
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
@@ -288,7 +288,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             used, lowest = counts.scaled(accuracy), 1.0
         else:
             scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
-            used = {"unknown": counts, "stable": stable}.get(class_mix) or counts.capped(given)
+            used = {"unknown": counts, "stable": stable}.get(class_mix) or counts.with_mix(given, correction.returned)
             accuracy = used.accuracy
             half = math.hypot(
                 correction.expected_error(accuracy, level), sampling_error(accuracy, evidence.rows, level)
@@ -337,8 +337,15 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         if class_mix == "unknown":
             return found
         mix = fitted.correction.profile.mix if class_mix == "stable" else given
-        expected = np.bincount(rows.predicted, weights=found, minlength=fitted.n_classes) / len(found)
-        return np.asarray(found * np.minimum(1, mix / np.maximum(expected, 1e-300))[rows.predicted])
+        predicted, right = (
+            np.bincount(rows.predicted, weights=w, minlength=fitted.n_classes) / len(found)
+            for w in (np.ones(len(found)), found)
+        )
+        known = ClassCounts(predicted, right, right).with_mix(mix, fitted.correction.returned).right
+        # Towards 0 for classes with too many rows, towards 1 for those with room.
+        lower = np.minimum(1, known / np.maximum(right, 1e-300))[rows.predicted]
+        upper = (np.maximum(known - right, 0) / np.maximum(predicted - right, 1e-300))[rows.predicted]
+        return np.asarray(found * lower + upper * (1 - found))
 
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):

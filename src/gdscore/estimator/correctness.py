@@ -50,6 +50,8 @@ class SetSummary:
         Mean evidence.
     weight, right, odds : array of shape (M, B)
         Share of the rows in each bin of calibrated log-odds, share of those predicted right, and mean log-odds.
+    cells, counts : integer array of shape (C,)
+        Predicted class × B + bin, wherever there are rows, and how many.
     """
 
     family: str
@@ -59,6 +61,8 @@ class SetSummary:
     weight: Floats
     right: Floats
     odds: Floats
+    cells: NDArray[Any]
+    counts: NDArray[Any]
 
     @classmethod
     def of(cls, family: str, rows: Rows, labels: NDArray[Any], seed: int) -> SetSummary:
@@ -76,7 +80,9 @@ class SetSummary:
 
         weight, correct, odds = sums(1.0), sums(right), sums(rows.calibrated)
         odds = np.where(weight > 0, odds / np.maximum(weight, 1e-300), CENTRES)
-        return cls(family, float(right.mean()), len(labels), shares @ rows.evidence, weight, correct, odds)
+        cells, counts = np.unique(rows.predicted * len(CENTRES) + index, return_counts=True)
+        mean = shares @ rows.evidence
+        return cls(family, float(right.mean()), len(labels), mean, weight, correct, odds, cells, counts)
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,9 @@ class Correction:
         Expected accuracy where nothing has moved.
     error : float
         √q, the error of estimates relative to s(m).
+    returned : float
+        Where the class mix is known, what exceeds it is not right: this share of it goes to other classes instead. 0
+        without shifted sets.
     """
 
     profile: Profile
@@ -125,6 +134,7 @@ class Correction:
     centre: float
     base: float
     error: float
+    returned: float = 0.0
 
     @classmethod
     def fit(cls, profile: Profile, reference: Rows, sets: list[SetSummary]) -> tuple[Correction, ShiftedSetTable]:
@@ -141,6 +151,7 @@ class Correction:
         if not sets:
             return plain, table
         fitted = plain._learned(sets)
+        fitted = replace(fitted, returned=fitted._returned(sets))
         parts = [parts_of(s.family) for s in sets]
         for group in sorted(set(parts), key=sorted):
             others = [s for s, own in zip(sets, parts, strict=True) if not group & own]
@@ -187,6 +198,18 @@ class Correction:
                 break
         shift, slope = np.split(beta / scale, 2)
         return replace(self, shift=shift, slope=slope)
+
+    def _returned(self, sets: list[SetSummary]) -> float:
+        """By least squares: the share of what exceeds the class mix that brings the sets' estimates to the truth."""
+        product, square = 0.0, SETTINGS.excess_prior
+        for s in sets:
+            expected = self.probability(s.odds[0], s.mean[0])[s.cells % len(CENTRES)] * s.counts / s.rows
+            right = np.bincount(s.cells // len(CENTRES), weights=expected, minlength=len(self.profile.mix))
+            within = np.minimum(right, self.profile.mix)
+            excess = float((right - within).sum())
+            product += excess * (s.accuracy - float(within.sum()))
+            square += excess**2
+        return min(max(product / square, 0.0), 1.0)
 
     def moved(self, mean: Floats) -> Floats:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
@@ -267,9 +290,15 @@ class ClassCounts:
         """Share of rows that are right."""
         return min(float(self.right.sum()), 1.0)
 
-    def capped(self, mix: Floats) -> ClassCounts:
-        """The same where the classes have these shares: no more rows can be right for a class than there are of it."""
-        return ClassCounts(self.predicted, np.minimum(self.right, mix), mix)
+    def with_mix(self, mix: Floats, returned: float) -> ClassCounts:
+        """The same where the classes have these shares: no more rows can be right for a class than there are of it.
+
+        Of what exceeds them, the share ``returned`` goes to the other classes as far as they have room.
+        """
+        right = np.minimum(self.right, mix)
+        room = np.minimum(self.predicted, mix) - right
+        back = min(returned * float((self.right - right).sum()), float(room.sum()))
+        return ClassCounts(self.predicted, right + back * room / max(float(room.sum()), 1e-300), mix)
 
     def scaled(self, accuracy: float) -> ClassCounts:
         """The same with the log-odds of all classes moved until the accuracy is this one."""

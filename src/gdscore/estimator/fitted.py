@@ -180,7 +180,7 @@ _FINITE = float
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=5,
+    version=6,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf("unknown", "stable", [Number(least=0, most=1e12)]),
@@ -193,6 +193,7 @@ SCHEMA = RecordSchema(
         "centre": Number(least=-50, most=50),
         "base": _SHARE,
         "error": Number(least=0, most=1e6),
+        "returned": _SHARE,
         "farthest": Number(least=0, most=1e9),
         "families": [str],
         "class_names": OneOf(None, [str]),
@@ -241,6 +242,7 @@ def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
         "centre": correction.centre,
         "base": correction.base,
         "error": correction.error,
+        "returned": correction.returned,
         "farthest": fitted.farthest,
         "families": table.families,
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
@@ -292,7 +294,10 @@ def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
     fitted = Fitted(
         method=header["method"],
         correction=Correction(
-            profile, arrays["shift"], arrays["slope"], header["centre"], header["base"], header["error"]
+            profile,
+            arrays["shift"],
+            arrays["slope"],
+            *(header[name] for name in ("centre", "base", "error", "returned")),
         ),
         table=ShiftedSetTable(header["families"], arrays["set_accuracy"], predicted, arrays["set_rows"]),
         line=None if header["line"] is None else ScoreLine(header["method"], **header["line"]),

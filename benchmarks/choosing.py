@@ -1,0 +1,249 @@
+"""Constants of the estimator, compared on development data, which no reported figure is measured on.
+
+    python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once
+    python benchmarks/choosing.py compare --jobs 2                 # every alternative: results/choosing.csv
+
+Jobs are those of the suites of `estimates.py` whose names begin with ``development``: other networks than the reported
+ones on PACS and digits, other subclasses of CIFAR-100, other tables, other products. `export` writes for each of them the
+outputs of the reference, of its shifted sets and of its targets. `compare` fits `AccuracyEstimator` on them, once with
+the constants as they are and once for every alternative of one constant, and estimates each target as it is, drawn with
+the reference's class mix (``class_mix="stable"``) and in three other class mixes.
+
+Features are exported in few numbers that keep distances to the centres of classes: coordinates in the space of the
+centres and of the leading principal components, and the length of what is left, with alternating sign.
+"""
+
+import argparse
+import contextlib
+import csv
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+
+import gdscore
+from estimates import CLASS_MIXES, CONCENTRATION, ROWS, drawn, extracted, suites, tensors, trained
+from gdscore.estimator.settings import SETTINGS
+
+EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
+RESULTS = Path(__file__).resolve().parent / "results" / "choosing.csv"
+COORDINATES, SET_ROWS = 32, 400
+ALTERNATIVES = {
+    "calibration_edge": (0.001, 0.02),
+    "mixes": (0, 3),
+    "concentration": (0.2, 1.0),
+    "penalty": (0.03, 0.1, 1.0, 3.0),
+    "excess_prior": (0.002, 0.2, 1e9),
+    "floor": (0.02, 0.05),
+    "outputs_only": (1.0, 2.0),
+    "moved": (0.25, 1.0, 1e9),
+}
+KINDS = {"image": "images", "table": "tables", "text": "text"}
+FIELDS = ("setting", "value", "data", "case", "estimates", "error", "bias", "coverage", "width")
+
+
+# -- exports --------------------------------------------------------------------------------------------------
+
+
+class Coordinates:
+    """From features to few numbers with nearly the same distances to the centres of classes."""
+
+    def __init__(self, reference):
+        x, labels = np.asarray(reference.features, dtype=np.float64), reference.labels
+        centres = np.stack([x[labels == k].mean(axis=0) for k in np.unique(labels)])
+        self.origin = centres.mean(axis=0)
+        leading = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][:COORDINATES]
+        self.basis = np.linalg.qr(np.concatenate([centres - self.origin, leading]).T)[0][:, :COORDINATES]
+
+    def __call__(self, outputs):
+        x = np.asarray(outputs.features, dtype=np.float64) - self.origin
+        inside = x @ self.basis
+        outside = np.sqrt(np.maximum(np.square(x).sum(axis=1) - np.square(inside).sum(axis=1), 0))
+        sign = np.where(np.arange(len(x)) % 2, 1, -1)
+        return np.column_stack([inside, sign * outside])
+
+
+def image_outputs(job, device):
+    from datasets import load
+    from gdscore import models, shifts
+
+    model, (images, labels), unshifted = trained(job, device)
+
+    def predict(batch):
+        return gdscore.Outputs.concatenate([part.to_numpy() for part in models.extract(model, [batch])])
+
+    inputs = tensors(images[:SET_ROWS]).to(device)
+    sets = shifts.shifted_sets(predict, inputs, labels[:SET_ROWS], shifts.default_shifts(inputs), batch_size=500)
+    targets = {"unshifted": extracted(model, *unshifted)}
+    for data, split in job.make["targets"]:
+        if (data, split) != (job.make["data"], "test"):
+            name = split if data == job.make["data"] else data
+            targets[name] = extracted(model, *load(data, split, rows=ROWS))
+    return extracted(model, images, labels), list(sets), targets
+
+
+def tabular_outputs(job, _device):
+    from gdscore import shifts
+    from tabular_data import fitted
+
+    task = job.make["task"]
+    classifier = fitted(task, job.make["model"], job.seed)
+    inputs, labels = task.reference
+    chosen = shifts.default_shifts(inputs, time=task.time)
+    sets = shifts.shifted_sets(lambda x: gdscore.sklearn_outputs(classifier, x), inputs, labels, chosen)
+    targets = {
+        "unshifted" if task.kind == "text" and number == 0 else name: gdscore.sklearn_outputs(classifier, x, y)
+        for number, (name, x, y) in enumerate(task.targets)
+    }
+    return gdscore.sklearn_outputs(classifier, inputs, labels), list(sets), targets
+
+
+def export(job, device, folder):
+    """Write the outputs of a job to one file; one that is there already is left alone."""
+    file = folder / f"{job.kind}-{job.name}.npz"
+    if file.is_file():
+        return file
+    reference, sets, targets = (image_outputs if job.kind == "image" else tabular_outputs)(job, device)
+    reduce = None
+    if "features" in reference.has:
+        wide = reference.n_features > COORDINATES
+        reduce = Coordinates(reference) if wide else lambda outputs: np.asarray(outputs.features)
+    arrays = {}
+    named = {f"shift/{s.family}/{number}": s.outputs for number, s in enumerate(sets)}
+    for name, outputs in ({"reference": reference} | named | {f"target/{n}": o for n, o in targets.items()}).items():
+        arrays[f"{name}/logits"] = np.asarray(outputs.logits, dtype=np.float32)
+        arrays[f"{name}/labels"] = np.asarray(outputs.labels)
+        if reduce is not None:
+            arrays[f"{name}/features"] = reduce(outputs).astype(np.float16)
+    arrays |= {f"shift/{s.family}/{k}/rows": s.rows for k, s in enumerate(sets) if s.rows is not None}
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial.npz")
+    np.savez_compressed(partial, **arrays)
+    partial.replace(file)
+    return file
+
+
+def read_export(file):
+    """Reference, shifted sets and targets of an exported job."""
+    with np.load(file, allow_pickle=False) as packed:
+        parts = {}
+        for key in packed.files:
+            name, _, array = key.rpartition("/")
+            parts.setdefault(name, {})[array] = packed[key]
+    rows = {name: part.pop("rows", None) for name, part in parts.items()}
+    outputs = {
+        name: gdscore.Outputs(**{k: v.astype(np.float32) if k == "features" else v for k, v in part.items()})
+        for name, part in parts.items()
+    }
+    sets = [gdscore.ShiftedSet(o, n.split("/")[1], rows[n]) for n, o in outputs.items() if n.startswith("shift/")]
+    targets = {n.split("/", 1)[1]: o for n, o in outputs.items() if n.startswith("target/")}
+    return outputs["reference"], sets, targets
+
+
+# -- comparison -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def changed(setting, value):
+    """The estimator with another value of a constant."""
+    before = getattr(SETTINGS, setting)
+    object.__setattr__(SETTINGS, setting, value)
+    try:
+        yield
+    finally:
+        object.__setattr__(SETTINGS, setting, before)
+
+
+def cases(name, target, reference):
+    """The target as it is, drawn with the reference's class mix, and in other class mixes."""
+    classes = int(reference.n_classes)
+    rng = np.random.default_rng([0, *name.encode()])
+    shifted = "unshifted" if name == "unshifted" else "shifted"
+    yield shifted, "unknown", target
+    mix = np.bincount(reference.labels, minlength=classes) / len(reference)
+    yield f"{shifted}, reference's class mix", "stable", drawn(target, mix, rng)
+    for _ in range(CLASS_MIXES):
+        other = drawn(target, rng.dirichlet(np.full(classes, CONCENTRATION)), rng)
+        yield f"{shifted}, other class mixes", "unknown", other
+
+
+def estimates_of(file, setting, value):
+    """(data, case, truth, estimate) of every target of an exported job."""
+    reference, sets, targets = read_export(file)
+    data = KINDS[file.name.split("-")[0]]
+    found = []
+    with changed(setting, value):
+        est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False)
+        alone = gdscore.AccuracyEstimator().fit(reference)
+        for name, target in targets.items():
+            for case, class_mix, rows in cases(name, target, reference):
+                e = est.set_params(class_mix=class_mix).estimate(rows)
+                found.append((data, case, rows.accuracy, (e.accuracy, e.low, e.high)))
+                if case == "shifted":
+                    e = alone.estimate(rows)
+                    found.append((data, "shifted, outputs only", rows.accuracy, (e.accuracy, e.low, e.high)))
+    table = est.shifted_sets_
+    known = np.isfinite(table.predicted)
+    for truth, estimate in zip(table.accuracy[known], table.predicted[known], strict=True):
+        found.append((data, "shifted sets, family left out", truth, (estimate, np.nan, np.nan)))
+    return found
+
+
+def summary(setting, value, found):
+    """Error, bias, coverage and width of each kind of data and case, in points."""
+    for data, case in sorted({f[:2] for f in found}):
+        truth = np.array([t for d, c, t, _ in found if (d, c) == (data, case)])
+        accuracy, low, high = np.array([e for d, c, _, e in found if (d, c) == (data, case)]).T
+        off, told = 100 * (accuracy - truth), np.isfinite(low).all()
+        row = {"setting": setting, "value": value, "data": data, "case": case, "estimates": len(truth)}
+        row |= {"error": f"{np.abs(off).mean():.2f}", "bias": f"{off.mean():+.2f}"}
+        row["coverage"] = f"{100 * ((low <= truth) & (truth <= high)).mean():.1f}" if told else ""
+        yield row | {"width": f"{100 * (high - low).mean():.1f}" if told else ""}
+
+
+def compare(files, workers, output):
+    """A row for each constant as it is and each alternative, kind of data and case."""
+    alternatives = [("present", None), *((name, v) for name, values in ALTERNATIVES.items() for v in values)]
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {
+            (name, value): [
+                pool.submit(estimates_of, f, *(("penalty", SETTINGS.penalty) if name == "present" else (name, value)))
+                for f in files
+            ]
+            for name, value in alternatives
+        }
+        rows = []
+        for (name, value), parts in futures.items():
+            found = list(summary(name, "" if value is None else value, [f for p in parts for f in p.result()]))
+            rows += found
+            told = {(r["data"], r["case"]): r["error"] for r in found}
+            print(f"{name:16} {value if value is not None else '':8}", told, flush=True)
+    with output.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("export", "compare"))
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
+    parser.add_argument("--exports", type=Path, default=EXPORTS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
+    options = parser.parse_args()
+    if options.command == "export":
+        jobs = [j for name, made in suites().items() if name.startswith("development") for j in made()]
+        jobs = [j for j in jobs if any(text in j.name for text in options.only)]
+        with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+            for done in as_completed(pool.submit(export, j, options.device, options.exports) for j in jobs):
+                print(done.result().name, flush=True)
+    else:
+        files = sorted(f for f in options.exports.glob("*.npz") if any(text in f.name for text in options.only))
+        compare(files, options.jobs, options.output)
+
+
+if __name__ == "__main__":
+    main()
