@@ -149,13 +149,13 @@ def cheap_ones(options):
     return every if "all" in options.ablations else [name for name in every if name in options.ablations]
 
 
-def measure(source, worker, options):
-    """One worker's sets of every ablation asked for: each `--jobs`-th of them."""
+def measure(source, worker, workers, options):
+    """One worker's sets of every ablation asked for."""
     classifier = Classifier(source, options.device, rotation=False, peer=False)
-    files = Files(source, options, worker if options.jobs > 1 else None)
+    files = Files(source, options, worker if workers > 1 else None)
 
     def own(default=None):
-        return itertools.islice(grid(source, options, default), worker, None, options.jobs)
+        return itertools.islice(grid(source, options, default), worker, None, workers)
 
     asked, begin = cheap_ones(options), time.perf_counter()
     if asked:
@@ -179,7 +179,9 @@ def run(sources, options):
 
     join()
     run_jobs(trained, [(source, SEED, options.device) for source in sources], options.jobs)
-    run_jobs(measure, [(source, worker, options) for source in sources for worker in range(options.jobs)], options.jobs)
+    workers = max(1, options.jobs // len(sources))
+    jobs = [(source, worker, workers, options) for source in sources for worker in range(workers)]
+    run_jobs(measure, jobs, options.jobs)
     join()
 
 

@@ -117,7 +117,7 @@ def test_sets_side_by_side_are_those_of_one_process(source, tmp_path, monkeypatc
     monkeypatch.setattr(ablations, "run_jobs", in_turn)
     # A run of two that was stopped: its second worker had not begun.
     measure = ablations.measure
-    monkeypatch.setattr(ablations, "measure", lambda source, worker, options: worker or measure(source, 0, options))
+    monkeypatch.setattr(ablations, "measure", lambda source, worker, *rest: worker or measure(source, worker, *rest))
     monkeypatch.setattr(ablations, "joined", lambda *_: None)
     with pytest.raises(FileNotFoundError):
         run(tmp_path, "labels", "labelshift", "projnorm", "--jobs", "2")("labels")
