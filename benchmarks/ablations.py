@@ -5,7 +5,8 @@
     python benchmarks/ablations.py run labels norms --device cuda
     python benchmarks/ablations.py run layers epochs runtime --device cuda   # these need the network itself
     python benchmarks/ablations.py run layers --source cifar10-vit --device cuda
-    python benchmarks/ablations.py run projnorm released --device cuda
+    python benchmarks/ablations.py run projnorm --device cuda --jobs 6       # sets side by side in six processes
+    python benchmarks/ablations.py run released --device cuda
     python benchmarks/ablations.py run labels --source mnist-small --corruptions fog contrast --rows 500
 
 Files: ``benchmarks/results/ablations/<ablation>/<source>.csv``. By default the source is CIFAR-10 ResNet-18 and the
@@ -16,6 +17,7 @@ goes on where it was stopped, and each row names the commit, the seed, the devic
 
 import argparse
 import dataclasses
+import itertools
 import math
 import time
 import zlib
@@ -25,12 +27,12 @@ import numpy as np
 import torch
 
 import gdscore
-from ablations_network import GRIDS, NETWORK
-from cells import SEED, Classifier, Rows, commit
+from ablations_network import ALONE, GRIDS, NETWORK
+from cells import SEED, Classifier, Rows, commit, device_name, joined, trained
 from gdscore import shifts
 from panel import Panel, options_of
+from processes import run_jobs
 from sources import SOURCES
-from train import train
 
 RESULTS = Path(__file__).resolve().parent / "results" / "ablations"
 RULES = ("true", "uniform", "random", "pseudo", "mixed", "expected")
@@ -90,18 +92,20 @@ def label_shift(panel, target, said):
 
 
 class Files:
-    """The CSV files of a source's ablations."""
+    """The CSV files of a source's ablations, or one worker's part of them."""
 
-    def __init__(self, source, options):
-        device = torch.cuda.get_device_name() if torch.device(options.device).type == "cuda" else "cpu"
-        self.fixed = {"seed": SEED, "commit": commit(), "device": device}
-        self.source, self.folder = source.name, options.output
+    def __init__(self, source, options, worker=None):
+        self.fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device)}
+        self.source, self.folder, self.worker = source.name, options.output, worker
         named = {"rows": [options.rows], "severities": options.severities, "corruptions": options.corruptions}
         self.given = "".join(f" --{name} {' '.join(map(str, v))}" for name, v in named.items() if v and v[0])
 
+    def path(self, ablation):
+        return self.folder / ablation / f"{self.source}.csv"
+
     def __call__(self, ablation):
         command = {"command": f"benchmarks/ablations.py run {ablation} --source {self.source}{self.given}"}
-        return Rows(self.folder / ablation / f"{self.source}.csv", self.fixed | command)
+        return Rows(self.path(ablation), self.fixed | command, self.worker)
 
 
 def grid(source, options, default=None):
@@ -116,7 +120,7 @@ def grid(source, options, default=None):
     return chosen.targets(rows=options.rows or default.get("rows"), severities=severities)
 
 
-def from_outputs(names, source, classifier, files, options):
+def from_outputs(names, source, classifier, files, targets, options):
     """Every ablation of `names` from one extraction a set."""
     outputs = {name: files(name) for name in names}
     panel = None
@@ -124,7 +128,7 @@ def from_outputs(names, source, classifier, files, options):
         images, labels = source.reference()
         reference = classifier.outputs(images[: options.rows], labels[: options.rows])
         panel = Panel(reference, scores={name: options_of(name) for name in MIXED_SCORES}, tempered=())
-    for target in grid(source, options):
+    for target in targets:
         missing = [name for name in names if not any(seen.split("/")[0] == target.name for seen in outputs[name].seen)]
         if not missing:
             continue
@@ -140,20 +144,45 @@ def from_outputs(names, source, classifier, files, options):
                 outputs[name].add(about | {"n": len(said), "accuracy": said.accuracy} | CHEAP[name](said))
 
 
-def run(source, options):
-    train(source.data, source.network, SEED, split=source.split, device=options.device, **source.recipe)
-    classifier, files = Classifier(source, options.device, rotation=False, peer=False), Files(source, options)
+def cheap_ones(options):
     every = [*CHEAP, "labelshift"]
-    asked = every if "all" in options.ablations else [name for name in every if name in options.ablations]
+    return every if "all" in options.ablations else [name for name in every if name in options.ablations]
+
+
+def measure(source, worker, workers, options):
+    """One worker's sets of every ablation asked for."""
+    classifier = Classifier(source, options.device, rotation=False, peer=False)
+    files = Files(source, options, worker if workers > 1 else None)
+
+    def own(default=None):
+        return itertools.islice(grid(source, options, default), worker, None, workers)
+
+    asked, begin = cheap_ones(options), time.perf_counter()
     if asked:
-        begin = time.perf_counter()
-        from_outputs(asked, source, classifier, files, options)
+        from_outputs(asked, source, classifier, files, own(), options)
         print(f"{source.name} {' '.join(asked)}: {time.perf_counter() - begin:.1f} s", flush=True)
     for name in NETWORK:
         if name in options.ablations:
             begin = time.perf_counter()
-            NETWORK[name](source, classifier, files(name), grid(source, options, GRIDS[name]))
+            NETWORK[name](source, classifier, files(name), own(GRIDS[name]))
             print(f"{source.name} {name}: {time.perf_counter() - begin:.1f} s", flush=True)
+
+
+def run(sources, options):
+    """Train what is missing, then measure; what workers of an earlier run have left counts."""
+
+    def join():
+        for source in sources:
+            for name in (*cheap_ones(options), *(set(NETWORK) & set(options.ablations))):
+                names = [target.name for target in grid(source, options, GRIDS.get(name))]
+                joined(Files(source, options).path(name), names)
+
+    join()
+    run_jobs(trained, [(source, SEED, options.device) for source in sources], options.jobs)
+    workers = max(1, options.jobs // len(sources))
+    jobs = [(source, worker, workers, options) for source in sources for worker in range(workers)]
+    run_jobs(measure, jobs, options.jobs)
+    join()
 
 
 def arguments():
@@ -162,8 +191,9 @@ def arguments():
     commands.add_parser("list", help="names of the ablations")
     running = commands.add_parser("run", help="one or more ablations, or all of the cheap ones")
     running.add_argument("ablations", nargs="+", choices=["all", *CHEAP, "labelshift", *NETWORK], metavar="ABLATION")
-    running.add_argument("--source", default="cifar10-resnet18", choices=list(SOURCES), metavar="SOURCE")
+    running.add_argument("--source", nargs="+", default=["cifar10-resnet18"], choices=list(SOURCES), metavar="SOURCE")
     running.add_argument("--device", default="cpu")
+    running.add_argument("--jobs", type=int, default=1, help="sets at a time, each in its own process")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: the ablation's own)")
     running.add_argument("--severities", type=int, nargs="+", help="(default: the ablation's own)")
     running.add_argument("--corruptions", nargs="+", choices=shifts.corruption_names(), metavar="NAME")
@@ -172,11 +202,14 @@ def arguments():
 
 
 def main(given=None):
-    options = arguments().parse_args(given)
+    parser = arguments()
+    options = parser.parse_args(given)
     if options.command == "list":
         print("\n".join(["all", *CHEAP, "labelshift", *NETWORK]))
         return
-    run(SOURCES[options.source], options)
+    if options.jobs > 1 and set(ALONE) & set(options.ablations):
+        parser.error(f"{' and '.join(ALONE)} are of one set, alone on the device: leave out --jobs")
+    run([SOURCES[name] for name in options.source], options)
 
 
 if __name__ == "__main__":

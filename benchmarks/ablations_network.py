@@ -5,6 +5,7 @@ Each is a function of the source, its classifier, the file to fill and the sets;
 
 import copy
 import time
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,12 +13,11 @@ from torch import nn
 
 import gdscore
 from cells import BATCH, PUBLISHED_BATCH, SEED
-from datasets import training_parts
 from gdscore import models
-from network_scores import adapted_copy, finetuned_scores, gradient_scores
-from panel import published_scores
+from network_scores import ProjNorm, adapted_copy, finetuned_scores, gradient_scores
+from panel import options_of, published_scores
 
-__all__ = ["GRIDS", "NETWORK", "released"]
+__all__ = ["ALONE", "GRIDS", "NETWORK", "released"]
 
 THIRD = ("gaussian_noise", "motion_blur", "snow", "fog", "contrast", "jpeg_compression")
 EPOCHS = (0, 1, 2, 5, 10, 20)
@@ -26,10 +26,12 @@ SOURCE_ROWS = 10_000
 GRIDS = {
     "layers": {"severities": (1, 3, 5), "rows": 2000},
     "epochs": {"severities": (1, 3, 5), "rows": 1000, "corruptions": THIRD},
-    "projnorm": {"severities": (1, 3, 5), "corruptions": THIRD},
+    "projnorm": {"severities": (1, 3, 5)},
     "runtime": {"severities": (3,), "corruptions": ("fog",)},
     "released": {"severities": (3,), "corruptions": ("fog",)},
 }
+# Of one set; and times are of a device without other work.
+ALONE = ("runtime", "released")
 
 
 def described(target, accuracy):
@@ -57,12 +59,15 @@ def extracted(model, loader, **options):
 
 def groups_of(model):
     """Stages of a ResNet, or thirds of the layers of other networks, the last layer and everything."""
-    trunk = "stages" if hasattr(model, "stages") else "body"
-    parts = [f"{trunk}.{name}" for name, child in getattr(model, trunk).named_children() if [*child.parameters()]]
+    trunk, last = "stages" if hasattr(model, "stages") else "body", "head.weight"
+    if hasattr(model, "least"):
+        trunk, last = "body._blocks", "body._fc.weight"
+    children = model.get_submodule(trunk).named_children()
+    parts = [f"{trunk}.{name}" for name, child in children if [*child.parameters()]]
     count = len(parts) if len(parts) <= 4 else 3
     size = len(parts) // count
     blocks = {f"block{k + 1}": parts[k * size : (k + 1) * size] for k in range(count)}
-    return {**blocks, "last": "head.weight", "all": ""}
+    return {**blocks, "last": last, "all": ""}
 
 
 def layers(source, classifier, rows, targets):
@@ -84,8 +89,8 @@ def epochs(source, classifier, rows, targets):
             rows.add(described(target, accuracy) | {f"epochs={r}": value for r, value in found.items()})
 
 
-def reference_loader(source, classifier):
-    images, labels = training_parts(source.data, source.split, validation=source.recipe["validation"])[0]
+def training_loader(source, classifier):
+    images, labels = source.training()
     return list(classifier.batches(images[:SOURCE_ROWS], labels[:SOURCE_ROWS], None, BATCH))
 
 
@@ -97,39 +102,57 @@ def timed(work):
 
 def projnorm(source, classifier, rows, targets):
     """ProjNorm as its authors define it, against the same start trained on source labels, beside GdScore."""
-    known = reference_loader(source, classifier)
+    reference, measure = training_loader(source, classifier), None
     for target in targets:
         if target.name not in rows.seen:
-            loader = loader_of(classifier, target)
-            value, seconds = timed(
-                lambda loader=loader: models.projnorm(classifier.model, loader, known, steps=STEPS, progress=False)
+            measure = measure or ProjNorm(
+                classifier.model, *(torch.cat(part) for part in zip(*reference, strict=True)), steps=STEPS
             )
+            loader = loader_of(classifier, target)
+            value, seconds = timed(lambda loader=loader, measure=measure: measure(torch.cat([x for x, _ in loader])))
             outputs = extracted(classifier.model, loader)
             found = {"projnorm": value, "gdscore": gdscore.score("gdscore", outputs), "projnorm_seconds": seconds}
             rows.add(described(target, outputs.accuracy) | found)
 
 
+def one_score(model, loader, fitted, **more):
+    """A score that is fitted already, of a set that passes the network once."""
+    fitted.reset()
+    for part in models.extract(model, loader, progress=False, **more):
+        fitted.update(part)
+    return fitted.compute()
+
+
+def works_of(source, classifier, target):
+    """Name → function that makes a method's value of the target: its passes through the network, then the score."""
+    model, loader = classifier.model, loader_of(classifier, target)
+    known, (images, labels) = training_loader(source, classifier), source.reference()
+    reference = extracted(model, list(classifier.batches(images, labels, None, BATCH)))
+    # A second network costs what this one does, so this one stands for it.
+    more = {"agreescore": {"peer": model}}
+    more["rotation"] = {"rotation_head": models.fit_rotation_head(model, known, progress=False)}
+    works = {}
+    for name in [name for name in gdscore.list_scores() if name not in ("projnorm", "selfscore")]:
+        score = gdscore.create_score(name, **options_of(name))
+        fitted = score.fit(reference) if score.reference_inputs else score
+        works[name] = partial(one_score, model, loader, fitted, **more.get(name, {}))
+    works["layers"] = lambda: gradient_scores(model, loader, groups_of(model))["last"]
+    works["projnorm"] = lambda: models.projnorm(model, loader, known, steps=STEPS, progress=False)
+    works["projnorm-pretrained"] = lambda: models.projnorm(model, loader, start="model", steps=STEPS, progress=False)
+    return {"gdscore": works.pop("gdscore"), **works}
+
+
 def runtime(source, classifier, rows, targets):
-    """Seconds of the last set: one forward pass and GdScore, and ProjNorm with both of its references."""
-    known, model = reference_loader(source, classifier), classifier.model
+    """Seconds of every method on the last set, what it needs of the network included; what is fitted once is not."""
     for target in list(targets)[-1:]:
         if rows.seen:
             return
-        loader = loader_of(classifier, target)
-        works = {
-            "gdscore": lambda loader=loader: models.score_all(model, loader, scores=["gdscore"], progress=False)[
-                "gdscore"
-            ],
-            "layers": lambda loader=loader: gradient_scores(model, loader, groups_of(model))["last"],
-            "projnorm": lambda loader=loader: models.projnorm(model, loader, known, steps=STEPS, progress=False),
-            "projnorm-pretrained": lambda loader=loader: models.projnorm(
-                model, loader, start="model", steps=STEPS, progress=False
-            ),
-        }
-        works["gdscore"]()  # kernels are chosen and memory is taken on the first call
         first = None
-        for method, work in works.items():
-            repeats = [timed(work) for _ in range(3 if method == "gdscore" else 1)]
+        for method, work in works_of(source, classifier, target).items():
+            long = method == "layers" or method.startswith("projnorm")
+            if not long:
+                work()  # kernels are chosen and memory is taken on the first call
+            repeats = [timed(work) for _ in range(1 if long else 3)]
             seconds = float(np.median([seconds for _, seconds in repeats]))
             first = first or seconds
             row = {"set": f"{target.name}/{method}", "method": method, "n": len(target.labels)}

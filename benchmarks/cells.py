@@ -3,6 +3,7 @@
     python benchmarks/cells.py list
     python benchmarks/cells.py run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
     python benchmarks/cells.py run mnist-small --parts deployed                 # a part of it, on the CPU
+    python benchmarks/cells.py run pacs128-{photo,art_painting,cartoon,sketch}-lite{0,1} --device cuda --jobs 8
 
 Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 
@@ -10,13 +11,17 @@ Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 - ``published``: as the released code does it: BatchNorm with the statistics of each mini-batch of 128, and the
   accuracy of the model whose running statistics were moved by that pass.
 
+With ``--jobs`` networks are trained, and parts of sources measured, in so many processes at a time.
+
 A run ends where it is stopped and goes on from there: sets that have a row are passed over. Every row names the commit,
 the seed, the device and the command. The same command gives the same numbers to about 1e-3 on another GPU: training
 is seeded, and sums on a GPU differ in their last bits.
 """
 
 import argparse
+import contextlib
 import csv
+import io
 import os
 import subprocess
 import time
@@ -29,10 +34,10 @@ import torch
 from torch import nn
 
 import gdscore
-from datasets import training_parts
 from gdscore import models
 from network_scores import adapted_copy
 from panel import Panel, published_scores
+from processes import run_jobs
 from sources import SOURCES
 from train import load_model, train
 
@@ -52,15 +57,21 @@ def commit():
 
 
 class Rows:
-    """A CSV file that grows by one row a set and knows which sets it has."""
+    """A CSV file that grows by one row a set and knows which sets it has.
 
-    def __init__(self, file, fixed):
-        self.file, self.fixed = file, fixed
+    A `worker` of several writes ``<name>.<worker>.part`` beside it, and `joined` puts all of them into the file.
+    """
+
+    def __init__(self, file, fixed, worker=None):
+        self.file, self.fixed = file if worker is None else file.with_suffix(f".{worker}.part"), fixed
         self.seen, self.columns = set(), None
-        if file.exists():
-            with file.open(newline="") as lines:
-                reader = csv.DictReader(lines)
-                self.seen, self.columns = {row["set"] for row in reader}, list(reader.fieldnames)
+        for there in {file, self.file}:
+            if there.exists():
+                with there.open(newline="") as lines:
+                    reader = csv.DictReader(lines)
+                    self.seen |= {row["set"] for row in reader}
+                    if there == self.file:
+                        self.columns = list(reader.fieldnames)
 
     def add(self, row):
         row = {key: f"{value:.7g}" if isinstance(value, float) else value for key, value in (row | self.fixed).items()}
@@ -79,6 +90,28 @@ class Rows:
         self.seen.add(row["set"])
 
 
+def joined(file, names):
+    """Put the rows of all workers into the file, in the order of the sets' names."""
+    parts = sorted(file.parent.glob(f"{file.stem}.*.part"))
+    if not parts:
+        return
+    place = {name: number for number, name in enumerate(names)}
+    rows = []
+    for part in [file, *parts]:
+        if part.exists():
+            with part.open(newline="") as lines:
+                rows += list(csv.DictReader(lines))
+    rows.sort(key=lambda row: place.get(row["set"].split("/")[0], len(place)))
+    whole = file.with_suffix(".partial")
+    with whole.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    whole.replace(file)
+    for part in parts:
+        part.unlink()
+
+
 class Classifier:
     """A source's network and its second model on a device, asked about uint8 images."""
 
@@ -94,7 +127,7 @@ class Classifier:
         )
         self.rotation = None
         if rotation:
-            images = training_parts(source.data, source.split, validation=source.recipe["validation"])[0][0][:10_000]
+            images = source.training()[0][:10_000]
             self.rotation = models.fit_rotation_head(
                 self.model, list(self.batches(images, None, None, BATCH)), progress=False
             )
@@ -108,14 +141,13 @@ class Classifier:
             x = x.to(torch.float32) / 255
             yield x if labels is None else (x, torch.from_numpy(labels[start:stop]).to(self.device))
 
-    def outputs(self, images, labels, shift=None, *, rotation=False, both=False):
-        """What the model says in evaluation mode, as one `Outputs`; ``both``: with batch statistics beside it."""
+    def outputs(self, images, labels, shift=None, *, rotation=False):
+        """Outputs of the model in evaluation mode, and of its second model, as one `Outputs`."""
         parts = models.extract(
             self.model,
             self.batches(images, labels, shift, BATCH),
             peer=self.peer,
             rotation_head=self.rotation if rotation else None,
-            batchnorm="both" if both and has_batchnorm(self.model) else "eval",
             progress=False,
         )
         return gdscore.Outputs.concatenate(list(parts))
@@ -135,9 +167,8 @@ def deployed(source, classifier, reference, options):
     panel = Panel(reference)
 
     def work(target):
-        said = classifier.outputs(
-            target.images, target.labels, target.shift, rotation=classifier.rotation is not None, both=True
-        )
+        rotation = classifier.rotation is not None
+        said = classifier.outputs(target.images, target.labels, target.shift, rotation=rotation)
         about = {"set": target.name, "family": target.family, "severity": target.severity}
         return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
 
@@ -172,24 +203,38 @@ def published(source, classifier, reference, options):
 MAKERS = {"deployed": deployed, "published": published}
 
 
-def run(source, options):
-    """Train what is missing, then every part asked for."""
-    for seed in (SEED, SEED + 1):
-        record = train(source.data, source.network, seed, split=source.split, device=options.device, **source.recipe)
-        print(f"{source.name} seed {seed}: validation accuracy {record['validation_accuracy']:.4f}", flush=True)
-    classifier = Classifier(source, options.device, rotation="deployed" in options.parts)
+def trained(source, seed, device):
+    """Train a network of the source if that is missing."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        record = train(source.data, source.network, seed, split=source.split, device=device, **source.recipe)
+    reached = f"validation accuracy {record['validation_accuracy']:.4f}, trained in {record['seconds']} s"
+    print(f"{source.name} seed {seed}: {reached}", flush=True)
+
+
+def device_name(device):
+    return torch.cuda.get_device_name() if torch.device(device).type == "cuda" else "cpu"
+
+
+def measure(source, part, options):
+    """One part of a source: every set that has no row yet."""
+    classifier = Classifier(source, options.device, rotation=part == "deployed")
     images, labels = source.reference()
-    reference = classifier.outputs(images[: options.rows], labels[: options.rows], both=True)
-    device = torch.cuda.get_device_name() if classifier.device.type == "cuda" else "cpu"
+    reference = classifier.outputs(images[: options.rows], labels[: options.rows])
     command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
-    fixed = {"seed": SEED, "commit": commit(), "device": device, "command": command}
-    for part in options.parts:
-        rows, begin, made = Rows(options.output / part / f"{source.name}.csv", fixed), time.perf_counter(), 0
-        for name, work in MAKERS[part](source, classifier, reference, options):
-            if name not in rows.seen:
-                rows.add(work())
-                made += 1
-        print(f"{source.name} {part}: {made} sets in {time.perf_counter() - begin:.1f} s", flush=True)
+    fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device), "command": command}
+    rows, begin, made = Rows(options.output / part / f"{source.name}.csv", fixed), time.perf_counter(), 0
+    for name, work in MAKERS[part](source, classifier, reference, options):
+        if name not in rows.seen:
+            rows.add(work())
+            made += 1
+    print(f"{source.name} {part}: {made} sets in {time.perf_counter() - begin:.1f} s", flush=True)
+
+
+def run(sources, options):
+    """Train what is missing, then every part asked for."""
+    networks = [(source, seed, options.device) for seed in (SEED, SEED + 1) for source in sources]
+    run_jobs(trained, networks, options.jobs)
+    run_jobs(measure, [(source, part, options) for source in sources for part in options.parts], options.jobs)
 
 
 def arguments():
@@ -200,6 +245,7 @@ def arguments():
     running.add_argument("sources", nargs="+", choices=list(SOURCES), metavar="SOURCE")
     running.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     running.add_argument("--device", default="cpu")
+    running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
     running.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of the target sets")
     running.add_argument("--output", type=Path, default=RESULTS)
@@ -211,8 +257,7 @@ def main():
     if options.command == "list":
         print("\n".join(SOURCES))
         return
-    for name in options.sources:
-        run(SOURCES[name], options)
+    run([SOURCES[name] for name in options.sources], options)
 
 
 if __name__ == "__main__":

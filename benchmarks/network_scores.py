@@ -2,6 +2,7 @@
 
 - `gradient_scores`: GdScore of the gradient by groups of parameters, by backpropagation;
 - `finetuned_scores`: GdScore after r epochs of training on its own labels;
+- `ProjNorm`: the distance of `models.projnorm` for many targets, whose reference is trained on once;
 - `adapted_copy`: the model that the released protocol leaves behind;
 - `joint_rotation_loss`: the rotation task as one more term of a training loop's loss, as its authors train.
 
@@ -10,6 +11,8 @@ batches (x, y), since they are read more than once; y is not used.
 """
 
 import copy
+import itertools
+import math
 
 import torch
 from torch import nn
@@ -17,7 +20,7 @@ from torch import nn
 import gdscore
 from gdscore import models
 
-__all__ = ["adapted_copy", "finetuned_scores", "gradient_scores", "joint_rotation_loss"]
+__all__ = ["ProjNorm", "adapted_copy", "finetuned_scores", "gradient_scores", "joint_rotation_loss"]
 
 
 def rows_and_labels(model, loader, *, tau=0.5, seed=0):
@@ -93,6 +96,47 @@ def finetuned_scores(model, loader, *, epochs=(0, 1, 5, 10, 20), lr=1e-3, moment
                 nn.functional.cross_entropy(twin(x[rows]), y[rows]).backward()
                 optimizer.step()
     return values
+
+
+class ProjNorm:
+    """`gdscore.models.projnorm` of many targets of one model: the training on the reference is done once, not for each.
+
+    Rows stay on the model's device. `images` and `labels` are those of the reference; both trainings start from the model.
+    """
+
+    def __init__(self, model, images, labels, *, steps=500, lr=1e-3, momentum=0.9, batch_size=128, seed=0):
+        self.model, self.steps, self.seed = model, steps, seed
+        self.lr, self.momentum, self.batch_size = lr, momentum, batch_size
+        self.reference = self.trained(images, labels)
+
+    def trained(self, x, y):
+        """Parameters of a copy of the model after SGD on the rows, its rate on a cosine down to 0."""
+        twin = copy.deepcopy(self.model).train().requires_grad_(True)
+        optimizer = torch.optim.SGD(twin.parameters(), lr=self.lr, momentum=self.momentum)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        generator, size = torch.Generator().manual_seed(self.seed), min(self.batch_size, len(y))
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            for rows in itertools.islice(self.batches(len(y), size, generator), self.steps):
+                chosen = rows.to(x.device)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(twin(x[chosen]), y[chosen]).backward()
+                optimizer.step()
+                schedule.step()
+        return [parameter.detach() for parameter in twin.parameters()]
+
+    @staticmethod
+    def batches(rows, size, generator):
+        """Full mini-batches of one permutation after the other."""
+        while True:
+            yield from torch.randperm(rows, generator=generator)[: rows // size * size].split(size)
+
+    def __call__(self, x):
+        """Distance between the parameters trained on the reference and on `x` with the model's own predictions."""
+        with torch.no_grad():
+            labels = torch.cat([self.model(part).argmax(1) for part in x.split(self.batch_size)])
+        pairs = zip(self.reference, self.trained(x, labels), strict=True)
+        return math.sqrt(math.fsum((a.double() - b.double()).square().sum().item() for a, b in pairs))
 
 
 def adapted_copy(model, loader):

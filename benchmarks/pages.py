@@ -4,8 +4,7 @@
     python benchmarks/pages.py --check      # name what is stale, and exit with 1
 
 A block of a page stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``. `PAGES` names for each page the function
-that gives its blocks, name → text. Sentences of docs/results.md with numbers in them come from ``claims.py``: they are
-only checked, as a person has to rewrite what no longer holds.
+that gives its blocks, name → text.
 """
 
 import argparse
@@ -16,9 +15,11 @@ import re
 from dataclasses import fields
 from functools import cache
 
+import numpy as np
+
 import gdscore
-from claims import claims
 from estimates_summary import blocks as estimate_blocks
+from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
 from tables import RESULTS, ROOT, ablation_rows, main_rows
@@ -86,37 +87,60 @@ def estimator_blocks():
     }
 
 
-def scores_table(page, block, computed):
-    """A table of all scores whose first cells are computed from what a score needs; the others are written by hand."""
+def named_rows(page, block, names, computed=lambda name: []):
+    """A table with a row for each name, whose next cells are computed; the others are written by hand."""
     text = (ROOT / page).read_text().partition(f"<!-- {block}:begin -->")[2].partition(f"<!-- {block}:end -->")[0]
     heads, _, *rows = ([cell.strip() for cell in line.strip("| ").split("|")] for line in text.strip().splitlines())
     written = {name.strip("`"): cells for name, *cells in rows}
-    if sorted(written) != sorted(gdscore.list_scores()):
-        odd = set(written) ^ set(gdscore.list_scores())
-        raise SystemExit(f"{page}: expected a row for every score, but these differ: {', '.join(sorted(odd))}")
+    if odd := set(written) ^ set(names):
+        raise SystemExit(f"{page}, {block}: expected a row for every name, but these differ: {', '.join(sorted(odd))}")
     lines = []
     for name, cells in written.items():
-        own = computed(gdscore.create_score(name).needs)
+        own = computed(name)
         lines.append([f"`{name}`", *own, *cells[len(own) :]])
     return {block: markdown(heads, [row + [""] * (len(heads) - len(row)) for row in lines])}
 
 
+def needs_of(name):
+    return gdscore.create_score(name).needs
+
+
 def choosing_blocks():
     """What each score needs, in docs/choosing.md."""
-    found = scores_table("docs/choosing.md", "needs", lambda needs: [", ".join(sorted(needs))])
+    found = named_rows(
+        "docs/choosing.md", "needs", gdscore.list_scores(), lambda name: [", ".join(sorted(needs_of(name)))]
+    )
     return found | {"direct": estimate_blocks()["estimates"]}
 
 
 def properties_blocks():
     """The paper's four properties, in docs/properties.md."""
 
-    def properties(needs):
+    def properties(name):
+        needs = needs_of(name)
         trained = bool(needs & {"network", "peer_logits", "rotation_logits"})
         alone = not trained and "reference" not in needs
         found = ("network" in needs, not trained, alone, not needs & {"rotation_logits", "batch_logits"})
         return ["yes" if holds else "no" for holds in found]
 
-    return scores_table("docs/properties.md", "properties", properties)
+    return named_rows("docs/properties.md", "properties", gdscore.list_scores(), properties)
+
+
+def shifts_blocks():
+    """The corruptions of images, in docs/shifts.md."""
+    return named_rows("docs/shifts.md", "corruptions", gdscore.shifts.corruption_names())
+
+
+def methods_blocks():
+    """Test vectors of the row hash, in docs/methods.md."""
+    vectors = [((0.0, 0.0), 0, 10), ((1.0, 2.0, 3.0), 0, 10), ((1.0, 2.0, 3.0), 1, 10)]
+    vectors += [((-0.5, 0.25, 0.001, 7.0), 0, 1000), ((3.0, 2.0, 1.0), 0, 10)]
+    lines = []
+    for values, seed, classes in vectors:
+        key = row_key(value_words(np.array([values], dtype=np.float32)))
+        label = label_hash(key[0], seed, classes)[0]
+        lines.append([f"`{list(values)}`", str(seed), str(classes), f"`0x{key_as_uint64(key)[0]:016x}`", str(label)])
+    return {"vectors": markdown(("logits", "seed", "K", "key", "label"), lines)}
 
 
 PAGES = {
@@ -124,27 +148,26 @@ PAGES = {
     "docs/choosing.md": choosing_blocks,
     "docs/estimator.md": estimator_blocks,
     "docs/index.md": index_blocks,
+    "docs/methods.md": methods_blocks,
     "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,
+    "docs/shifts.md": shifts_blocks,
 }
 
 
 @cache
 def measured():
-    """Blocks of every page, and the sentences of docs/results.md."""
-    return {page: blocks() for page, blocks in PAGES.items()}, [sentence for _, sentence in claims()]
+    """Blocks of every page."""
+    return {page: blocks() for page, blocks in PAGES.items()}
 
 
 def stale(root=ROOT):
-    """What does not agree with the results: page, and name of the block or sentence as it should be."""
-    blocks, sentences = measured()
+    """Page and block of what does not agree with the results."""
     found = []
-    for page, own in blocks.items():
+    for page, own in measured().items():
         text = (root / page).read_text()
         found += [(page, name) for name, block in own.items() if not same(text, filled(text, {name: block}), name)]
-    text = " ".join((root / "docs/results.md").read_text().split())
-    found += [("docs/results.md", sentence) for sentence in sentences if sentence not in text]
-    return found + [(page, f"no test is named {name}") for page, name in unknown_tests(root)]
+    return found
 
 
 def same(text, other, name):
@@ -157,22 +180,12 @@ def same(text, other, name):
     return first == second and all(abs(float(a) - float(b)) <= 2 for a, b in zip(numbers, others, strict=True))
 
 
-def unknown_tests(root):
-    """Pages that name a test for a statement, and names that no test has."""
-    sources = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
-    defined = set(re.findall(r"^ *def (test_\w+)", sources, re.MULTILINE))
-    for page in ("docs/methods.md", "docs/theory.md"):
-        for name in re.findall(r"(?:`|::)(test_\w+)`", (root / page).read_text()):
-            if name not in defined:
-                yield page, name
-
-
 def main(given=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a page is stale")
     options = parser.parse_args(given)
     if not options.check:
-        for page, blocks in measured()[0].items():
+        for page, blocks in measured().items():
             (ROOT / page).write_text(filled((ROOT / page).read_text(), blocks))
     left = stale()
     for page, what in left:

@@ -62,10 +62,10 @@ def main(given=None):
     options = arguments(given)
     pack_digits()
     source = dataclasses.replace(SOURCES[SOURCE], corruptions=tuple(options.corruptions))
-    shared = {"device": "cpu", "rows": options.rows, "severities": options.severities}
-    cells.run(source, argparse.Namespace(**shared, parts=cells.PARTS, output=options.output / "cells"))
+    shared = {"device": "cpu", "rows": options.rows, "severities": options.severities, "jobs": 1}
+    cells.run([source], argparse.Namespace(**shared, parts=cells.PARTS, output=options.output / "cells"))
     folders = {"output": options.output / "ablations", "corruptions": options.corruptions}
-    ablations.run(source, argparse.Namespace(**shared, **folders, ablations=options.ablations))
+    ablations.run([source], argparse.Namespace(**shared, **folders, ablations=options.ablations))
     where = ["--cells", str(options.output / "cells"), "--ablations", str(options.output / "ablations")]
     tables.main([*where, "--output", str(options.output), "--page", ""])
     if options.figures:

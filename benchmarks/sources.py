@@ -2,7 +2,7 @@
 
 A source is a packed data set, a network and a recipe. Its reference is the held-out part of what it was trained on
 (``datasets.training_parts``); its targets are corruptions of its test set (synthetic shift), other domains (natural
-shift) or other subpopulations. Seed 0 is the classifier in question, seed 1 its second model.
+shift), or other subpopulations and corruptions of those. Seed 0 is the classifier in question, seed 1 its second model.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,9 @@ DEEP = CIFAR | {"epochs": 16, "rate": 0.2}
 VIT = CIFAR | {"epochs": 60, "rate": 1e-3, "optimizer": "adamw"}
 SUBPOPULATION = CIFAR | {"epochs": 25, "validation": 3000}
 TINY = {"epochs": 16, "batch": 256, "rate": 0.2, "augment": "crop-flip", "validation": 5000}
+# Fine-tuned as in estimates.py, so that one checkpoint serves both.
+PRETRAINED = {"epochs": 25, "batch": 64, "rate": 1e-3, "optimizer": "adamw", "augment": "crop-flip", "shift": 12}
+PRETRAINED |= {"rows": 1050, "validation": 1000}
 PACS = {"epochs": 80, "batch": 64, "rate": 0.05, "augment": "crop-flip", "validation": 1000}
 DIGITS = {"epochs": 6, "batch": 128, "rate": 0.1, "augment": "crop", "validation": 3000, "rows": 20000}
 # What two CPU cores train in 15 minutes.
@@ -52,26 +55,35 @@ class Source:
     corruptions: tuple[str, ...] = ()
     network: str = "resnet18"
     unshifted: str | None = "test"
+    corrupted: str = "test"  # the split whose images are corrupted
 
     @property
     def name(self):
         return f"{self.data if self.split == 'train' else f'{self.data}-{self.split}'}-{self.network}"
 
+    def training(self):
+        """Images and labels to train on."""
+        return self._parts()[0]
+
     def reference(self):
         """Held-out images and labels of the data trained on."""
-        return training_parts(self.data, self.split, validation=self.recipe["validation"])[1]
+        return self._parts()[1]
+
+    def _parts(self):
+        kept = {key: self.recipe[key] for key in ("validation", "share") if key in self.recipe}
+        return training_parts(self.data, self.split, **kept)
 
     def targets(self, *, rows=None, severities=range(1, 6)) -> Iterator[TargetSet]:
         """The unshifted test set first, then every shifted one, shuffled; at most `rows` of each."""
         # Packed rows are sorted by class, which scores of mini-batches would see.
         rows = rows or 10**9
-        own = load(self.data, self.unshifted, rows=rows) if self.unshifted else None
-        if own is not None:
-            yield TargetSet("unshifted", "unshifted", 0, *own)
+        if self.unshifted:
+            yield TargetSet("unshifted", "unshifted", 0, *load(self.data, self.unshifted, rows=rows))
+        clean = load(self.data, self.corrupted, rows=rows) if self.corruptions else ()
         for name in self.corruptions:
             for severity in severities:
                 shift = shifts.Corruption(name, severity, 2026)
-                yield TargetSet(f"{name}-{severity}", name, severity, *own, shift)
+                yield TargetSet(f"{name}-{severity}", name, severity, *clean, shift)
         for data, split in self.natural:
             name = split if data == self.data else data
             yield TargetSet(name, name, 0, *load(data, split, rows=rows))
@@ -85,17 +97,21 @@ def _all():
     yield Source("cifar10", VIT, corruptions=every, network="vit")
     yield Source("cifar10", CIFAR_SMALL, corruptions=every, network="small")
     yield Source("tiny", TINY, corruptions=tuple(name for name in every if name not in EXTRA))
-    yield from _pacs("resnet18")
+    yield from _pacs("pacs", "resnet18")
+    for network in ("lite0", "lite1"):
+        yield from _pacs("pacs128", network)
     yield from _digits("small")
     few = ("gaussian_noise", "defocus_blur", "fog", "contrast", "pixelate")
     yield Source("ucidigits", UCIDIGITS, corruptions=few, network="small")
-    yield from _subpopulations("resnet18", range(4))
+    yield from _subpopulations("resnet18", range(4), every)
 
 
-def _pacs(network):
+def _pacs(data, network):
     for domain in DOMAINS:
-        others = tuple(("pacs", other) for other in DOMAINS if other != domain)
-        yield Source("pacs", PACS, split=domain, natural=others, unshifted=None, network=network)
+        others = tuple((data, other) for other in DOMAINS if other != domain)
+        # Fewer photographs are held out: enough of them have to be left to train on.
+        recipe = PACS if data == "pacs" else PRETRAINED | {"share": 0.37 if domain == "photo" else 0.48}
+        yield Source(data, recipe, split=domain, natural=others, unshifted=None, network=network)
 
 
 def _digits(network):
@@ -104,10 +120,11 @@ def _digits(network):
         yield Source(data, DIGITS, natural=others, network=network)
 
 
-def _subpopulations(network, splits):
+def _subpopulations(network, splits, corruptions):
     for number in splits:
         data = f"cifar100sub{number}"
-        yield Source(data, SUBPOPULATION, natural=((data, "target"),), network=network)
+        others = {"natural": ((data, "target"),), "corruptions": corruptions, "corrupted": "target"}
+        yield Source(data, SUBPOPULATION, **others, network=network)
 
 
 SOURCES = {source.name: source for source in _all()}

@@ -1,10 +1,13 @@
 """The recipes and validation accuracies of trained networks as one table, from the records that ``train.py`` left.
 
-python benchmarks/training_table.py                        # of data/checkpoints, to benchmarks/results/training.csv
-python benchmarks/training_table.py out/records --output out/training.csv
+    python benchmarks/training_table.py                        # of data/checkpoints, to benchmarks/results/training.csv
+    python benchmarks/training_table.py out/records --output out/training.csv
+
+Networks that the table has and the folder has not stay in it.
 """
 
 import argparse
+import csv
 import json
 from pathlib import Path
 
@@ -26,6 +29,18 @@ def training_rows(folder):
         yield {key: recipe[key] for key in COLUMNS} | found
 
 
+def name_of(row):
+    return *(row[key] for key in ("data", "split", "network")), int(row["seed"])
+
+
+def table_rows(file):
+    """Rows of a table that is there already, as texts."""
+    if not file.exists():
+        return []
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
 def main(given=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -33,10 +48,11 @@ def main(given=None):
     )
     parser.add_argument("--output", type=Path, default=RESULTS / "training.csv")
     options = parser.parse_args(given)
-    rows = list(training_rows(options.folder))
-    if not rows:
+    found = list(training_rows(options.folder))
+    if not found:
         parser.error(f"no record <network>-seed<k>.json in {options.folder}")
-    write(options.output, rows)
+    rows = {name_of(row): row for row in (*table_rows(options.output), *found)}
+    write(options.output, [rows[name] for name in sorted(rows)])
     print(f"{options.output}: {len(rows)} networks")
 
 

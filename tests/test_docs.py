@@ -1,7 +1,8 @@
-"""Every Python example of README and docs runs in the order printed, and links lead to files that exist."""
+"""Every Python example of README and docs runs in the order printed; links and named tests are there."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -56,3 +57,10 @@ def test_links_lead_somewhere(page):
         if place.parent == ROOT / "docs" / "examples":  # made of the notebooks when the site is built
             place = ROOT / "examples" / f"{place.stem}.ipynb"
         assert target.startswith("http") or place.exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_named_tests_are_there(page):
+    for file, name in re.findall(r"`tests/([\w/]+)\.py::(\w+)`", page.read_text(encoding="utf-8")):
+        module = importlib.import_module(f"tests.{file.replace('/', '.')}")
+        assert callable(getattr(module, name, None)), name

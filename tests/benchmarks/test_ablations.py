@@ -1,6 +1,7 @@
 """Ablations on real digits: every kind writes its rows, and the published cells equal the released algorithm."""
 
 import csv
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ import ablations_network  # noqa: E402
 import cells  # noqa: E402
 import gdscore  # noqa: E402
 from gdscore import models  # noqa: E402
-from network_scores import gradient_scores  # noqa: E402
+from network_scores import ProjNorm, gradient_scores  # noqa: E402
 from networks import network  # noqa: E402
 from train import train  # noqa: E402
 
@@ -28,6 +29,7 @@ def source(tmp_path, monkeypatch):
 
 
 def run(tmp_path, *given, rows=150):
+    """Run ablations; returns a function from the name of one to the rows of its file."""
     ablations.main(["run", *given, *SETS, "--rows", str(rows), "--output", str(tmp_path / "out")])
 
     def table(name):
@@ -95,7 +97,52 @@ def test_those_that_need_the_network(source, tmp_path, monkeypatch):
         assert float(layers["last"]) == pytest.approx(float(epochs["epochs=0"]), rel=1e-4)
         assert labels["accuracy"] == layers["accuracy"]
     assert all(float(row["projnorm"]) > 0 for row in table("projnorm"))
-    assert [row["method"] for row in table("runtime")] == ["gdscore", "layers", "projnorm", "projnorm-pretrained"]
+    methods = [row["method"] for row in table("runtime")]
+    assert (methods[0], methods[-3:]) == ("gdscore", ["layers", "projnorm", "projnorm-pretrained"])
+    assert {"agreescore", "rotation", "cott", "frechet"} < set(methods)
+    values = {row["method"]: float(row["value"]) for row in table("runtime")}
+    assert values["projnorm"] == pytest.approx(float(table("projnorm")[-1]["projnorm"]), rel=1e-4)
+    assert values["layers"] == pytest.approx(values["gdscore"], rel=1e-4)
+
+
+def test_sets_side_by_side_are_those_of_one_process(source, tmp_path, monkeypatch):
+    def in_turn(function, jobs, workers):
+        for job in jobs:
+            function(*job)
+
+    monkeypatch.setattr(ablations_network, "STEPS", 2)
+    alone = run(tmp_path, "labels", "labelshift", "projnorm")
+    expected = {name: alone(name) for name in ("labels", "labelshift", "projnorm")}
+    shutil.rmtree(tmp_path / "out")
+    monkeypatch.setattr(ablations, "run_jobs", in_turn)
+    # A run of two that was stopped: its second worker had not begun.
+    measure = ablations.measure
+    monkeypatch.setattr(ablations, "measure", lambda source, worker, *rest: worker or measure(source, worker, *rest))
+    monkeypatch.setattr(ablations, "joined", lambda *_: None)
+    with pytest.raises(FileNotFoundError):
+        run(tmp_path, "labels", "labelshift", "projnorm", "--jobs", "2")("labels")
+    monkeypatch.setattr(ablations, "measure", measure)
+    monkeypatch.setattr(ablations, "joined", cells.joined)
+    both = run(tmp_path, "labels", "labelshift", "projnorm", "--jobs", "2")
+    for name, rows in expected.items():
+        found = [{key: row[key] for key in row if "seconds" not in key} for row in both(name)]
+        assert found == [{key: row[key] for key in row if "seconds" not in key} for row in rows]
+    assert not list(tmp_path.glob("out/*/*.part"))
+
+    with pytest.raises(SystemExit):
+        run(tmp_path, "runtime", "--jobs", "2")
+
+
+def test_projnorm_of_many_targets_is_the_librarys(source):
+    train(source.data, source.network, 0, split=source.split, **source.recipe)
+    classifier = cells.Classifier(source, "cpu", rotation=False, peer=False)
+    (first, *_, last), known = source.targets(rows=150, severities=[5]), source.training()
+    x, y = next(classifier.batches(known[0][:200], known[1][:200], None, 200))
+    measure = ProjNorm(classifier.model, x, y, steps=4, batch_size=32)
+    for target in (first, last):
+        loader = ablations_network.loader_of(classifier, target, shuffled=False)
+        expected = models.projnorm(classifier.model, loader, [(x, y)], steps=4, batch_size=32)
+        assert measure(loader[0][0]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_blocks_of_a_transformer():

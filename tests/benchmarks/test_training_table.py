@@ -31,6 +31,19 @@ def test_a_line_a_record(tmp_path, capsys):
     assert (first["validation_accuracy"], first["seconds"], first["rows"]) == (0.9877, 12.5, 500)
 
 
+def test_networks_of_other_folders_stay(tmp_path):
+    for name, data in (("first", "mnist"), ("second", "usps"), ("again", "mnist")):
+        (tmp_path / name).mkdir()
+        recipe = RECIPE | {"data": data, "seed": 0, "epochs": len(name)}
+        record = {"recipe": recipe, "validation_accuracy": 0.5, "seconds": 1.0, "device": "cpu"}
+        (tmp_path / name / f"{data}-small-seed0.json").write_text(json.dumps(record))
+        training_table.main([str(tmp_path / name), "--output", str(tmp_path / "training.csv")])
+    assert [(row["data"], row["epochs"]) for row in read(tmp_path / "training.csv")] == [("mnist", 5), ("usps", 6)], (
+        "the last one of a name"
+    )
+    assert len((tmp_path / "training.csv").read_text().splitlines()) == 3
+
+
 def test_an_empty_folder_is_an_error(tmp_path, capsys):
     with pytest.raises(SystemExit):
         training_table.main([str(tmp_path), "--output", str(tmp_path / "training.csv")])

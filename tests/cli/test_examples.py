@@ -86,8 +86,3 @@ def test_examples_run_in_the_order_printed(gd, shell, scripts):
         for words in commands:
             result = gd(*words[1:])  # in this process: PyTorch is imported once
             assert result.exit_code == 0, (words, result.stderr)
-
-
-def test_every_command_is_in_the_page():
-    run = "\n".join(blocks(ROOT / "docs" / "cli.md")) + "gdscore demo"
-    assert all(f"gdscore {name}" in run for name in get_command(app).commands)
