@@ -56,7 +56,7 @@ def fetch(x: Array) -> Callable[[], NDArray[Any]]:
         import torch
 
         host = x.detach().to("cpu", non_blocking=True)
-        copied = torch.cuda.Event()
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record(torch.cuda.current_stream(x.device))
 
         def fetched() -> NDArray[Any]:
@@ -110,7 +110,7 @@ def like(x: Array, other: Array) -> Array:
     return compat.to_device(namespace(other).asarray(host), device(other))
 
 
-_PINNED_BYTES = 1 << 20
+_PINNED_BYTES = 1 << 24
 """Pinned memory that is asked for at once: it is kept for the next time."""
 
 

@@ -2,8 +2,9 @@
 
 Entropy coding loses nothing, so it is left out. What is left are the steps of the standard with libjpeg's roundings:
 colours to luminance and chrominance, chrominance at half the size, the discrete cosine transform of 8×8 pixels in
-13-bit fixed point (C. Loeffler, A. Ligtenberg, G. Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications",
-ICASSP 1989), division by the quantisation table, and all of it backwards. An accelerator need not wait for the host.
+13-bit fixed point (C. Loeffler, A. Ligtenberg, G. Moschytz, "Practical fast 1-D DCT algorithms with 11
+multiplications", ICASSP 1989), division by the quantisation table, and all of it backwards. An accelerator need not
+wait for the host.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _cosines() -> NDArray[np.float32]:
     out = np.empty((8, 8), dtype=np.int64)
 
     def times(x: NDArray[Any], factor: float) -> NDArray[Any]:
-        return x * round(factor * 2**_FIXED)
+        return np.asarray(x * round(factor * 2**_FIXED))
 
     ends, middle = even[0] + even[3], even[1] + even[2]
     out[0], out[4] = times(ends + middle, 1), times(ends - middle, 1)
@@ -99,7 +100,7 @@ def _cosines() -> NDArray[np.float32]:
 
 
 def _transformed(x: Array, matrix: NDArray[np.float32], axis: int, shift: int) -> Array:
-    """Matrix times every eight values along the rows (−2) or columns (−1), divided by 2 to the ``shift`` and rounded."""
+    """Matrix times every eight values along rows (−2) or columns (−1), divided by 2 to the ``shift`` and rounded."""
     xp = namespace(x)
     by = constant(np.ascontiguousarray(matrix.T if axis == -1 else matrix), x)
 
