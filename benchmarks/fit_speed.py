@@ -2,6 +2,7 @@
 
     python benchmarks/fit_speed.py                       # CPU: 1,000 images of 32 px, 40 of 224 px, corruptions
     python benchmarks/fit_speed.py --device cuda         # GPU: 1,000 images of 128 px, 5,000 of 32 px, corruptions
+    python benchmarks/fit_speed.py --device cuda --profile   # and once more with seconds by stage
     python benchmarks/fit_speed.py --small --output ""   # seconds, for tests
 
 Images are random photographs' stand-ins, uniform noise of 8 bits a value: neither the time of a pass nor that of a
@@ -27,6 +28,7 @@ import gdscore
 from gdscore import models, shifts
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from fit_stages import Stages, print_table
 from networks import network
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -45,6 +47,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--small", action="store_true", help="one tiny case")
+    parser.add_argument("--profile", action="store_true", help="fit once more, and print the seconds of each stage")
     parser.add_argument("--output", help="where to write the numbers: results/fit_speed_<device>.json; empty: nowhere")
     return parser
 
@@ -83,7 +86,7 @@ def seconds(work, device):
     return time.perf_counter() - begin, time.process_time() - cpu
 
 
-def measured_fit(name, size, count, sets, device):
+def measured_fit(name, size, count, sets, device, profile=False):
     name, model = made(name, size)
     model.to(device)
     pixels = np.random.default_rng(SEED).integers(0, 256, (count, 3, size, size), dtype=np.uint8)
@@ -109,11 +112,18 @@ def measured_fit(name, size, count, sets, device):
     half = max(1, passes // 2)
     before = seconds(bare(half), device)
     loader = list(zip(x.split(100), y.split(100), strict=True))
-    fit = seconds(
-        lambda: models.estimator(model, loader, shifts=chosen, batch_size=batch, progress=False, seed=SEED), device
-    )
+
+    def work():
+        models.estimator(model, loader, shifts=chosen, batch_size=batch, progress=False, seed=SEED)
+
+    fit = seconds(work, device)
     after = seconds(bare(half), device)
     wall, cpu = ((b + a) * passes / (2 * half) for b, a in zip(before, after, strict=True))
+    if profile:
+        with Stages(device) as stages:
+            again = seconds(work, device)
+        print(f"{name}, {count:,} images of {size} px, by stage ({again[0]:.1f} s in all):")
+        print_table(stages.table())
     return {
         "network": name,
         "size": size,
@@ -176,7 +186,7 @@ def main(given=None):
     )
     fits = []
     for case in CASES[kind]:
-        fits.append(measured_fit(*case, device))
+        fits.append(measured_fit(*case, device, options.profile))
         f = fits[-1]
         print(
             f"{f['network']}, {f['images']:,} images of {f['size']} px, {f['shifted_sets']} sets: fit "

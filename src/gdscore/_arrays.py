@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import array_api_compat as compat
@@ -50,6 +50,24 @@ def to_numpy(x: Array) -> NDArray[Any]:
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 
 
+def fetch(x: Array) -> Callable[[], NDArray[Any]]:
+    """Begin to copy an array to the host; the function returned gives it, and waits only for what it depends on."""
+    if is_torch(x) and x.is_cuda:
+        import torch
+
+        host = x.detach().to("cpu", non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record(torch.cuda.current_stream(x.device))
+
+        def fetched() -> NDArray[Any]:
+            copied.synchronize()
+            return to_numpy(host)
+
+        return fetched
+    found = to_numpy(x)
+    return lambda: found
+
+
 def is_real(x: Array) -> bool:
     """Whether the array holds real floating-point numbers that its library can compute with."""
     try:
@@ -83,11 +101,24 @@ def like(x: Array, other: Array) -> Array:
     if type(x) is type(other) and device(x) == device(other):
         return x
     if is_torch(x) and is_torch(other):
-        return x.to(other.device)
+        return _sent(x, other)
     host = to_numpy(x)
     # A view of a JAX array is read-only, which torch does not know.
     host = host if host.flags.writeable else host.copy()
+    if is_torch(other):
+        return _sent(namespace(other).asarray(host), other)
     return compat.to_device(namespace(other).asarray(host), device(other))
+
+
+_PINNED_BYTES = 1 << 24
+"""Pinned memory that is asked for at once: it is kept for the next time."""
+
+
+def _sent(x: Array, other: Array) -> Array:
+    """Tensor on the device of another one; small ones go to a GPU through pinned memory, so that nothing waits."""
+    if x.device.type == "cpu" and other.is_cuda and x.nbytes <= _PINNED_BYTES:
+        return x.pin_memory().to(other.device, non_blocking=True)
+    return x.to(other.device)
 
 
 def working(x: Array) -> Array:

@@ -113,6 +113,12 @@ class Counting:
         return iter(self.batches)
 
 
+def test_several_batches_corrupted_at_once(model, monkeypatch):
+    expected = models.estimator(model, loader(800, 1100), shifts=SHIFTS, batch_size=70)
+    monkeypatch.setattr("gdscore.models._inputs.LabelledInputs.batches_at_once", lambda self, size: 3)
+    same(models.estimator(model, loader(800, 1100), shifts=SHIFTS, batch_size=70), expected)
+
+
 def test_inputs_too_large_to_keep_are_read_again_with_the_same_result(model, monkeypatch):
     x, y = digits()
     few = SHIFTS[:4]

@@ -7,7 +7,7 @@ as many classes and features.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +26,11 @@ from gdscore.shifts.sets import ShiftedSet
 
 __all__ = [
     "Fingerprint",
+    "begin_set",
     "given_mix",
     "labelled_reference",
     "reference_warnings",
     "segments",
-    "set_rows",
     "target_warnings",
     "with_segments",
 ]
@@ -219,10 +219,13 @@ def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
     return Outputs.concatenate(parts)
 
 
-def set_rows(
+def begin_set(
     shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]
-) -> tuple[str, Rows, NDArray[Any]]:
-    """Family, evidence and labels of a shifted set, or an error where it does not fit the reference."""
+) -> Callable[[], tuple[str, Rows, NDArray[Any]]]:
+    """Begin to compute family, evidence and labels of a shifted set, or an error where it does not fit the reference.
+
+    The function returned gives them.
+    """
     if not isinstance(shifted, ShiftedSet):
         raise GdscoreError(f"Expected `shifted_sets` to hold `gdscore.ShiftedSet`, but got {type(shifted).__name__}")
     outputs = shifted.outputs
@@ -241,7 +244,8 @@ def set_rows(
                 f"from {rows.min()} to {rows.max()}"
             )
         own = labels[rows]
-    return shifted.family, profile.rows(outputs, own), arrays.to_numpy(outputs.labels)
+    evidence, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
+    return lambda: (shifted.family, evidence(), of_set())
 
 
 def given_mix(class_mix: Any, classes: int) -> Floats | None:

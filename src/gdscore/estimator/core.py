@@ -20,11 +20,11 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import fitted as files
 from gdscore.estimator.checks import (
     Fingerprint,
+    begin_set,
     given_mix,
     labelled_reference,
     reference_warnings,
     segments,
-    set_rows,
     target_warnings,
     with_segments,
 )
@@ -37,7 +37,7 @@ from gdscore.estimator.correctness import (
 )
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram, Estimate, EstimateWarning, most_severe_first
-from gdscore.estimator.evidence import Floats, Profile, by_confidence
+from gdscore.estimator.evidence import Floats, Profile, Rows, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fitted, TargetState
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
@@ -196,12 +196,19 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         labels = arrays.to_numpy(reference.labels)
         kept: list[SetSummary] = []
         values: list[float] = []
+        waiting: Callable[[], tuple[str, Rows, NDArray[Any]]] | None = None
         with progress_bar(0, False if sets is None else progress, "sets") as advance:
             for shifted in sets or ():
-                kept.append(SetSummary.of(*set_rows(shifted, profile, reference, labels), seed=self.seed))
+                begun = begin_set(shifted, profile, reference, labels)
                 if score is not None:
                     values.append(score.reset().update(shifted.outputs).compute())
+                # One set behind: an accelerator has the next set to work on while this one is summed up here.
+                if waiting is not None:
+                    kept.append(SetSummary.of(*waiting(), seed=self.seed))
+                waiting = begun
                 advance(1)
+            if waiting is not None:
+                kept.append(SetSummary.of(*waiting(), seed=self.seed))
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
         correction, table = Correction.fit(profile, own, kept)

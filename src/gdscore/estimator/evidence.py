@@ -8,14 +8,15 @@ any size, and parts merged in any order, give the same state bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore._arrays import Array
 from gdscore.errors import GdscoreError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
@@ -132,51 +133,66 @@ class Profile:
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
-        parts = [rows for rows, _ in self.chunks(outputs, own)]
-        return Rows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Rows)))
+        return self.begin(outputs, own)()
 
-    def chunks(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Iterator[tuple[Rows, Floats]]:
+    def begin(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Callable[[], Rows]:
+        """Begin to compute `rows` on an accelerator; the function returned gives them, and waits for nothing later."""
+        parts = [self._measured(outputs[s : s + CHUNK])[0] for s in range(0, len(outputs), CHUNK)]
+        fetched = arrays.fetch(arrays.concatenate(parts))
+        return lambda: self._rows(fetched(), own)
+
+    def chunks(self, outputs: Outputs) -> Iterator[tuple[Rows, Floats]]:
         """Evidence of a few rows at a time, and the probabilities of their other classes if the prediction is wrong."""
         for start in range(0, len(outputs), CHUNK):
-            part = slice(start, start + CHUNK)
-            yield self._chunk(outputs[part], None if own is None else own[part])
+            measures, found = self._measured(outputs[start : start + CHUNK])
+            rows, others = self._rows(arrays.to_numpy(measures), None), arrays.to_numpy(found)
+            m, rest = np.arange(len(others)), others.sum(axis=1)
+            certain = rest <= 0
+            others[certain] = 1.0  # nothing is known of the other classes
+            others[m[certain], rows.predicted[certain]] = 0.0
+            others /= np.maximum(others.sum(axis=1), 1e-300)[:, None]
+            yield rows, others
 
-    def _chunk(self, outputs: Outputs, own: NDArray[Any] | None) -> tuple[Rows, Floats]:
+    def _measured(self, outputs: Outputs) -> tuple[Array, Array]:
+        """Predicted class, confidence, sum of the other probabilities and distance of rows; the other probabilities.
+
+        Of shape (m, 3 or 4) and (m, K), in float64, where the outputs are.
+        """
         scaled = outputs.with_temperature(self.temperature)
         with arrays.full_precision(next(iter(outputs.arrays.values()))):
-            others = arrays.to_numpy(arrays.wide(scaled.probabilities)).copy()
-            predicted = arrays.to_numpy(scaled.predictions).astype(np.int64)
-        m = np.arange(len(predicted))
-        confidence = others[m, predicted].copy()
-        others[m, predicted] = 0.0
-        rest = others.sum(axis=1)
+            others = arrays.detached_copy(arrays.wide(scaled.probabilities))
+            predicted = arrays.like(scaled.predictions, others)
+            confidence = arrays.pick(others, predicted)
+            others = arrays.put(others, predicted, 0.0)
+            xp = arrays.namespace(others)
+            found = [xp.astype(predicted, xp.float64), confidence, xp.sum(others, axis=1)]
+            if self.centres is not None:
+                x = arrays.wide(scaled.features)
+                gap = x - arrays.like(self.centres, x[:1])[predicted]
+                found.append(xp.sum(gap * gap, axis=1))
+            return xp.stack(found, axis=1), others
+
+    def _rows(self, measures: Floats, own: NDArray[Any] | None) -> Rows:
+        predicted, confidence, rest = measures[:, 0].astype(np.int64), measures[:, 1].copy(), measures[:, 2]
         evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
-        certain = rest <= 0
-        others[certain] = 1.0  # nothing is known of the other classes
-        others[m[certain], predicted[certain]] = 0.0
-        others /= np.maximum(others.sum(axis=1), 1e-300)[:, None]
         if self.centres is not None:
-            evidence.append(np.log(np.maximum(self._distance(scaled, predicted, own), 1e-12)))
+            evidence.append(np.log(np.maximum(self._distance(measures[:, 3], predicted, own), 1e-12)))
         found = np.clip(_rounded(np.stack(evidence, axis=1)), -LARGEST, LARGEST)
-        if not (np.isfinite(found).all() and np.isfinite(others).all()):
+        if not np.isfinite(found).all():
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
         right = np.interp(confidence, self.knots, self.levels)
-        return Rows(predicted, confidence, found, log_odds(right, SETTINGS.calibration_edge)), others
+        return Rows(predicted, confidence, found, log_odds(right, SETTINGS.calibration_edge))
 
-    def _distance(self, outputs: Outputs, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
+    def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
-        x = outputs.features
-        xp = arrays.namespace(x)
-        with arrays.full_precision(x), np.errstate(all="ignore"):
-            gap = arrays.wide(x) - arrays.like(self.centres, arrays.wide(x[:1]))[outputs.predictions]
-            distance = np.asarray(arrays.to_numpy(xp.sum(gap * gap, axis=1)), dtype=np.float64)
+        with np.errstate(all="ignore"):
             if own is not None:
                 # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
                 n = self.counts[predicted]
-                distance = np.where(own == predicted, distance * (n / np.maximum(n - 1, 1)) ** 2, distance)
-            return np.asarray(distance / self.spread)
+                squared = np.where(own == predicted, squared * (n / np.maximum(n - 1, 1)) ** 2, squared)
+            return np.asarray(squared / self.spread)
 
 
 def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:

@@ -27,6 +27,10 @@ MEMORY_SHARE = 0.25
 """Share of the free memory, of the host and of an accelerator, that kept inputs may take."""
 
 
+_VALUES_AT_ONCE = 1 << 24
+"""Values that an accelerator corrupts at once: enough to fill it, and a few hundred megabytes with what is between."""
+
+
 class TensorForm:
     """Inputs of any shape and type, given to shifts as the loader gives them."""
 
@@ -128,6 +132,7 @@ class LabelledInputs:
         parts: list[Tensor] = []
         labels, size, self.kept = [], 0, True
         for kept, y in self._read():
+            self._values = kept[:1].numel()
             labels.append(y)
             size += kept.nbytes
             # An iterator cannot be read again: what it gives is kept.
@@ -152,6 +157,12 @@ class LabelledInputs:
             x = decoded[0] if len(decoded) == 1 else torch.cat(decoded)
             yield start, x
             start += len(x)
+
+    def batches_at_once(self, size: int) -> int:
+        """Batches of a size that an accelerator can corrupt at once in little memory; 1 on a CPU."""
+        if self._form.device.type == "cpu":
+            return 1
+        return max(1, min(_VALUES_AT_ONCE // (size * self._values), -(-len(self) // size)))
 
     def _read(self) -> Iterator[tuple[Tensor, Tensor]]:
         # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.

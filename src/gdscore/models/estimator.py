@@ -19,6 +19,7 @@ from gdscore.models._network import Network
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
 from gdscore.shifts import Composition, Corruption, default_shifts
+from gdscore.shifts.images import corrupt
 from gdscore.shifts.sets import ShiftedSet, apply_shift, checked_shifts, named_families
 
 __all__ = ["ShiftPasses", "estimator"]
@@ -126,16 +127,21 @@ def _checked(shifts: Iterable[Any]) -> list[Any]:
 
 
 class _Predictor:
-    """Labelled outputs of a batch of inputs."""
+    """What the model returns for batches of inputs, and labelled outputs made of it."""
 
-    def __init__(self, network: Network, form: TensorForm, memory_format: torch.memory_format | None) -> None:
+    def __init__(
+        self, network: Network, form: TensorForm, memory_format: torch.memory_format | None, labels: Tensor
+    ) -> None:
         self._network, self._form, self._memory_format = network, form, memory_format
+        self._labels = labels.to(network.device)
         self._batch = 0
+        self._parts: list[tuple[Tensor, Tensor | None]] = []
 
-    def __call__(self, x: Tensor, labels: Tensor) -> Outputs:
-        if not isinstance(x, Tensor) or len(x) != len(labels):
+    def run(self, x: Any, rows: int) -> None:
+        """Run the model on a batch that should have so many rows."""
+        if not isinstance(x, Tensor) or len(x) != rows:
             raise GdscoreError(
-                f"Expected each of `shifts` to return a tensor of as many rows as it gets, {len(labels)}, but got "
+                f"Expected each of `shifts` to return a tensor of as many rows as it gets, {rows}, but got "
                 f"{tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__}"
             )
         x = self._form.for_model(x.to(self._network.device))
@@ -143,10 +149,15 @@ class _Predictor:
             x = x.to(self._network.dtype or torch.float32)
         if self._memory_format is not None and x.ndim == 4:
             x = x.contiguous(memory_format=self._memory_format)
-        returned, features = self._network.run(x, self._batch)
+        self._parts.append(self._network.run(x, self._batch))
         self._batch += 1
-        given: dict[str, Any] = {**self._network.kind.arrays(returned), "features": features}
-        return Outputs(**given, labels=labels)
+
+    def outputs(self) -> Outputs:
+        """Outputs of all rows since the last call."""
+        returned, features = zip(*self._parts, strict=True)
+        self._parts = []
+        joined = None if features[0] is None else torch.cat(features)
+        return Outputs(**self._network.kind.arrays(torch.cat(returned)), features=joined, labels=self._labels)
 
 
 class ShiftPasses:
@@ -178,19 +189,18 @@ class ShiftPasses:
         if chosen is None:
             chosen = default_shifts(next(self.inputs.batches(1))[1], seed=seed)
         self.shifts: list[Any] = list(chosen)
-        self._predict = _Predictor(network, form, _memory_format(model))
+        self._predictor = _Predictor(network, form, _memory_format(model), self.inputs.labels)
 
     def reference(self) -> Outputs:
         """Labelled outputs of the inputs as they are."""
-        size, labels = self._size, self.inputs.labels
-        return Outputs.concatenate(
-            [self._predict(x, labels[start : start + size]) for start, x in self.inputs.batches(size)]
-        )
+        for _, x in self.inputs.batches(self._size):
+            self._predictor.run(x, len(x))
+        return self._predictor.outputs()
 
     def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
         """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
         families = named_families(self.shifts)[only]
-        return _shifted_sets(self._predict, self.inputs, self.shifts[only], families, self._size, advance)
+        return _shifted_sets(self._predictor, self.inputs, self.shifts[only], families, self._size, advance)
 
 
 def _memory_format(model: nn.Module) -> torch.memory_format | None:
@@ -202,42 +212,49 @@ def _memory_format(model: nn.Module) -> torch.memory_format | None:
 
 
 def _shifted_sets(
-    predict: _Predictor,
+    predictor: _Predictor,
     inputs: LabelledInputs,
     shifts: Sequence[Any],
     families: Sequence[str],
     size: int,
     advance: Callable[[int], None],
 ) -> Iterator[ShiftedSet]:
-    parts: list[Outputs] = []
     following = iter(families)
-    rows = 0
     for start, x in _shifted_batches(inputs, shifts, size):
-        parts.append(predict(x, inputs.labels[start : start + size]))
-        advance(len(x))
-        rows += len(x)
-        if rows == len(inputs):
-            yield ShiftedSet(Outputs.concatenate(parts), next(following), np.arange(rows))
-            parts, rows = [], 0
+        rows = min(size, len(inputs) - start)
+        predictor.run(x, rows)
+        advance(rows)
+        if start + rows == len(inputs):
+            yield ShiftedSet(predictor.outputs(), next(following), np.arange(len(inputs)))
 
 
 def _shifted_batches(inputs: LabelledInputs, shifts: Sequence[Any], size: int) -> Iterator[tuple[int, Any]]:
-    """Batches of all shifted sets, one after the other; corruptions of the next one run beside the model.
+    """Batches of all shifted sets, one after the other.
 
-    Shifts of the caller's own run between the model's passes: they may use the model themselves.
+    On a CPU, corruptions of the next batch run beside the model. On an accelerator they have no need to, as nothing
+    waits for them; there several batches are corrupted at once. Shifts of the caller's own run between the model's
+    passes: they may use the model themselves.
     """
     waiting: tuple[int, Future[Tensor]] | None = None
     with ThreadPoolExecutor(1) as background:
         for shift in shifts:
-            for start, x in inputs.batches(size):
-                beside = isinstance(shift, _CORRUPTIONS) and x.device.type == "cpu"
-                following = background.submit(apply_shift, shift, x, start) if beside else None
+            ours = isinstance(shift, _CORRUPTIONS)
+            for start, x in inputs.batches(size * inputs.batches_at_once(size) if ours else size):
+                beside = ours and x.device.type == "cpu"
+                following = background.submit(corrupt, shift, x, start) if beside else None
                 if waiting is not None:
-                    yield waiting[0], waiting[1].result()
+                    yield from _pieces(waiting[0], waiting[1].result(), size)
                     waiting = None
-                if following is None:
-                    yield start, apply_shift(shift, x, start)
-                else:
+                if following is not None:
                     waiting = start, following
+                elif ours:
+                    yield from _pieces(start, corrupt(shift, x, start), size)
+                else:
+                    yield start, apply_shift(shift, x, start)
         if waiting is not None:
-            yield waiting[0], waiting[1].result()
+            yield from _pieces(waiting[0], waiting[1].result(), size)
+
+
+def _pieces(start: int, x: Tensor, size: int) -> Iterator[tuple[int, Tensor]]:
+    for number, piece in enumerate(torch.split(x, size)):
+        yield start + number * size, piece

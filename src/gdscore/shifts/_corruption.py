@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, is_numpy, like, namespace
+from gdscore._arrays import Array, is_numpy, namespace
 from gdscore._hashing import fmix32, logical_shift
 from gdscore.errors import GdscoreError, nearest
 from gdscore.shifts._resample import constant
@@ -89,6 +89,13 @@ def _words(values: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.in
     return low, (values >> np.uint64(32)).astype(np.uint32).view(np.int32)
 
 
+@lru_cache(maxsize=64)
+def _indices(start: int, count: int) -> NDArray[np.int32]:
+    low, high = _words(np.arange(start, start + count, dtype=np.uint64))
+    mixed: NDArray[np.int32] = fmix32(low ^ fmix32(high))
+    return mixed
+
+
 @lru_cache(maxsize=16)
 def _positions(count: int) -> NDArray[np.int32]:
     mixed: NDArray[np.int32] = fmix32((np.arange(count, dtype=np.uint32) + np.uint32(0x9E3779B9)).view(np.int32))
@@ -140,20 +147,20 @@ class Draws:
 
     def __init__(self, images: Array, family: str, seed: int, start: int) -> None:
         self._like = images
-        low, high = _words(np.arange(start, start + images.shape[0], dtype=np.uint64))
-        self._index: NDArray[np.int32] = fmix32(low ^ fmix32(high))
+        self._rows = start, images.shape[0]
         self._seed = _words(np.array([seed & (2**64 - 1)], dtype=np.uint64))
         self._family = zlib.crc32(family.encode())
 
-    def _keys(self, layer: int) -> NDArray[np.int32]:
+    def _salt(self, layer: int) -> NDArray[np.int32]:
         stream = np.array([(self._family + layer * 0x9E3779B9) & 0xFFFFFFFF], dtype=np.uint32).view(np.int32)
-        keys: NDArray[np.int32] = fmix32(self._index ^ fmix32(self._seed[0] ^ fmix32(self._seed[1] ^ fmix32(stream))))
-        return keys
+        salt: NDArray[np.int32] = fmix32(self._seed[0] ^ fmix32(self._seed[1] ^ fmix32(stream)))
+        return salt
 
     def bits(self, layer: int, shape: tuple[int, ...]) -> Array:
         """Field of uniform int32 words, N × ``shape``."""
         count = int(np.prod(shape))
-        keys = like(self._keys(layer), self._like)
+        # The keys are hashed where the images are: what goes there is the same for every layer, family and seed.
+        keys = fmix32(constant(_indices(*self._rows), self._like, "indices", *self._rows) ^ int(self._salt(layer)[0]))
         positions = constant(_positions(count), self._like, "positions", count)
         words = fmix32(keys[:, None] ^ positions[None, :])
         return namespace(words).reshape(words, (keys.shape[0], *shape))
@@ -184,7 +191,8 @@ class Draws:
 
     def per_image(self, layer: int, count: int = 1) -> NDArray[np.float64]:
         """N × ``count`` uniform numbers in [0, 1) on the host."""
-        words = fmix32(self._keys(layer)[:, None] ^ _positions(count)[None, :])
+        keys = fmix32(_indices(*self._rows) ^ self._salt(layer))
+        words = fmix32(keys[:, None] ^ _positions(count)[None, :])
         unit: NDArray[np.float64] = words.view(np.uint32).astype(np.float64) * 2.0**-32
         return unit
 

@@ -49,7 +49,8 @@ def constant(values: NDArray[Any], x: Array, *name: Any) -> Array:
     if found is None:
         if len(_CONSTANTS) >= 4096:
             _CONSTANTS.clear()
-        _CONSTANTS[place] = found = like(values, x)
+        # Not by `like`, which does not wait: another stream may be the next to ask.
+        _CONSTANTS[place] = found = namespace(x).asarray(values, device=device(x))
     return found
 
 
@@ -223,14 +224,14 @@ def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
     weights = weights[weights > 1e-4 * weights.sum()]
     weights /= weights.sum()
     steps = np.arange(len(weights))[:, None]
-    down, right = (np.ceil(steps * f(angle) - 0.5).astype(np.int64) for f in (np.sin, np.cos))
+    down, right = (np.ceil(steps * f(angle) - 0.5).astype(np.int32) for f in (np.sin, np.cos))
     total = x * float(weights[0])
     if is_numpy(x):
         for image, result, rows, columns in zip(x, total, down.T, right.T, strict=True):
             _add_trail(image, result, rows, columns, weights)
         return total
     height, width = x.shape[-2:]
-    grid = [constant(np.arange(size), x) for size in (height, width)]
+    grid = [constant(np.arange(size, dtype=np.int32), x) for size in (height, width)]
     offsets = [like(np.ascontiguousarray(offset[:, :, None]), x) for offset in (down, right)]
     for k in range(1, len(weights)):
         rows, columns = ((g + o[k]).clip(0, len(g) - 1) for g, o in zip(grid, offsets, strict=True))

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import io
 import math
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, is_numpy, like, namespace, to_numpy
+from gdscore._arrays import Array, is_numpy, like, namespace
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._corruption import Draws, cores, corruption
+from gdscore.shifts._corruption import Draws, corruption
+from gdscore.shifts._jpeg import through_jpeg
 
 __all__ = ["contrast", "elastic_transform", "jpeg_compression", "pixelate", "saturate", "smooth_field"]
 
 _MISPRINT = 244 / 224
 """ImageNet-C scales its elastic parameters by 244 instead of 224 pixels."""
-
-_JPEG_PIECE = 16
-"""Images that a thread takes at once."""
 
 
 def smooth_field(draws: Draws, layer: int, x: Array, sigma: float, strength: float) -> Array:
@@ -101,20 +98,18 @@ def pixelate(x: Array, draws: Draws, share: float) -> Array:
     px224=(25, 18, 15, 10, 7, 5, 3, 2),
 )
 def jpeg_compression(x: Array, draws: Draws, quality: float) -> Array:
-    """Encode as JPEG of this ``quality`` and decode, by Pillow on the host."""
+    """Encode as JPEG of this ``quality`` and decode: by Pillow on the host, elsewhere by the same arithmetic."""
     xp = namespace(x)
-    pixels = to_numpy(xp.astype(xp.floor(x * 255.0 + 0.5), xp.uint8)).transpose(0, 2, 3, 1)
-    out = np.empty(pixels.shape, dtype=np.uint8)
-    if is_numpy(x):
-        _through_jpeg(pixels, out, round(quality))
-    else:
-        pieces = [slice(i, i + _JPEG_PIECE) for i in range(0, len(pixels), _JPEG_PIECE)]
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(lambda piece: _through_jpeg(pixels[piece], out[piece], round(quality)), pieces))
-    return xp.astype(like(np.ascontiguousarray(out.transpose(0, 3, 1, 2)), x), xp.float32) * (1 / 255)
+    pixels = xp.floor(x * 255.0 + 0.5)
+    if not is_numpy(x):
+        return xp.astype(through_jpeg(xp.astype(pixels, xp.int32), round(quality)), xp.float32) * (1 / 255)
+    images = pixels.astype(np.uint8).transpose(0, 2, 3, 1)
+    out = np.empty(images.shape, dtype=np.uint8)
+    _by_pillow(images, out, round(quality))
+    return np.ascontiguousarray(out.transpose(0, 3, 1, 2)).astype(np.float32) * (1 / 255)
 
 
-def _through_jpeg(images: NDArray[Any], out: NDArray[Any], quality: int) -> None:
+def _by_pillow(images: NDArray[Any], out: NDArray[Any], quality: int) -> None:
     from PIL import Image
 
     for image, target in zip(images, out, strict=True):

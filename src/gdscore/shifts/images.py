@@ -27,7 +27,7 @@ from gdscore.errors import GdscoreError
 from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
 from gdscore.shifts._corruption import FAMILIES, SEVERITIES, Draws, check_severity, cores, family_of
 
-__all__ = ["Composition", "Corruption", "compositions", "corruption_names", "corruptions"]
+__all__ = ["Composition", "Corruption", "compositions", "corrupt", "corruption_names", "corruptions"]
 
 _LEAST_PIXELS = 8
 _TOLERANCE = 1e-3
@@ -54,8 +54,7 @@ class Corruption:
     """One corruption at one severity, as a callable ``images → images``.
 
     Images are N×C×H×W arrays of NumPy, PyTorch, JAX or CuPy with 1 or 3 channels, at least 8×8 pixels, and floats in
-    [0, 1] or uint8. The result has the same library, device and dtype. It is computed there in float32; only JPEG goes
-    through the host.
+    [0, 1] or uint8. The result has the same library, device and dtype. It is computed there in float32.
 
     Parameters
     ----------
@@ -98,7 +97,8 @@ class Corruption:
 
         A set that is corrupted in batches is then the set that is corrupted at once.
         """
-        return _apply_in_turn(images, [self], start)
+        _check_images(images)
+        return corrupt(self, images, start)
 
     def __repr__(self) -> str:
         seed = f", seed={self.seed}" if self.seed else ""
@@ -144,7 +144,8 @@ class Composition:
 
     def __call__(self, images: Array, *, start: int = 0) -> Array:
         """Corrupted images; ``start`` is the position of the first one in its set."""
-        return _apply_in_turn(images, self.parts, start)
+        _check_images(images)
+        return corrupt(self, images, start)
 
     def __repr__(self) -> str:
         return f"Composition({' → '.join(f'{p.name} {p.severity}' for p in self.parts)})"
@@ -204,9 +205,12 @@ def compositions(
     return made
 
 
-def _apply_in_turn(images: Array, parts: Sequence[Corruption], start: int) -> Array:
-    """Images after one or more corruptions, rounded to the dtype they came in at the end only."""
-    _check_images(images)
+def corrupt(shift: Corruption | Composition, images: Array, start: int) -> Array:
+    """Images that were checked before, after one or more corruptions, rounded to their dtype at the end only.
+
+    Nothing here waits for an accelerator.
+    """
+    parts = shift.parts if isinstance(shift, Composition) else (shift,)
     start = integer("start", start, least=0)
     if is_torch(images) and on_host(images):
         # NumPy shares the memory, and threads that each take images of their own are faster than torch's.
