@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from estimates import CLASS_MIXES, CONCENTRATION, ROWS, drawn, extracted, suites, tensors, trained
+from estimates import CLASS_MIXES, CONCENTRATION, ROWS, class_rows, drawn, extracted, suites, tensors, trained
 from gdscore.estimator.settings import SETTINGS
 
 EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
@@ -34,8 +34,8 @@ ALTERNATIVES = {
     "mixes": (0, 3),
     "concentration": (0.2, 1.0),
     "penalty": (0.03, 0.1, 1.0, 3.0),
-    "excess_prior": (0.002, 0.2, 1e9),
     "floor": (0.02, 0.05),
+    "class_width": (1.0, 1.5, 3.0),
     "outputs_only": (1.0, 2.0),
     "moved": (0.25, 1.0, 1e9),
 }
@@ -180,6 +180,11 @@ def estimates_of(file, setting, value):
             for case, class_mix, rows in cases(name, target, reference):
                 e = est.set_params(class_mix=class_mix).estimate(rows)
                 found.append((data, case, rows.accuracy, (e.accuracy, e.low, e.high)))
+                if class_mix == "unknown":
+                    found += [
+                        (data, f"{case}: {measure}", t, (q.value, q.low, q.high))
+                        for measure, _, q, t in class_rows(e, rows)
+                    ]
                 if case == "shifted":
                     e = alone.estimate(rows)
                     found.append((data, "shifted, outputs only", rows.accuracy, (e.accuracy, e.low, e.high)))
@@ -217,8 +222,8 @@ def compare(files, workers, output):
         for (name, value), parts in futures.items():
             found = list(summary(name, "" if value is None else value, [f for p in parts for f in p.result()]))
             rows += found
-            told = {(r["data"], r["case"]): r["error"] for r in found}
-            print(f"{name:16} {value if value is not None else '':8}", told, flush=True)
+            told = [f"{r['data']} {r['error']}" for r in found if r["case"] == "shifted"]
+            print(f"{name} {'' if value is None else value}: {', '.join(told)}", flush=True)
     with output.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, FIELDS)
         writer.writeheader()

@@ -312,10 +312,10 @@ def estimated(found, seed, variants=("as-is", "drawn", "mixed")):
             shared = {"target": name, "variant": variant, "rows": len(rows), "truth": f"{rows.accuracy:.5f}"}
             shared |= {"reference_accuracy": f"{reference.accuracy:.5f}", "reference_rows": len(reference)}
             if variant in CLASS_VARIANTS:
-                for name, label, quantity, truth in class_rows(estimates["unknown"], rows):
+                for measure, label, quantity, truth in class_rows(estimates["unknown"], rows):
                     numbers = {"accuracy": quantity.value, "low": quantity.low, "high": quantity.high, "truth": truth}
                     told = {key: f"{value:.4f}" for key, value in numbers.items()}
-                    yield shared | {"estimator": name, "class": label} | told
+                    yield shared | {"estimator": measure, "class": label} | told
             for method, e in estimates.items():
                 numbers = {"accuracy": f"{e.accuracy:.5f}", "low": f"{e.low:.5f}", "high": f"{e.high:.5f}"}
                 yield shared | {"estimator": method} | numbers

@@ -201,7 +201,7 @@ class Correction:
 
     def _returned(self, sets: list[SetSummary]) -> float:
         """By least squares: the share of what exceeds the class mix that brings the sets' estimates to the truth."""
-        product, square = 0.0, SETTINGS.excess_prior
+        product, square = 0.0, 1e-6  # without any excess, nothing goes back
         for s in sets:
             expected = self.probability(s.odds[0], s.mean[0])[s.cells % len(CENTRES)] * s.counts / s.rows
             right = np.bincount(s.cells // len(CENTRES), weights=expected, minlength=len(self.profile.mix))
@@ -323,8 +323,10 @@ class ClassCounts:
     def per_class(
         self, rows: int, low: float, high: float, level: float, names: tuple[str, ...] | None
     ) -> tuple[list[ClassEstimate], Quantity]:
-        """Estimates of each class; their intervals move with the accuracy's and hold the class's sampling error."""
-        value, lower, upper = (counts.measures() for counts in (self, self.scaled(low), self.scaled(high)))
+        """Estimates of each class; their intervals move with one that is wider than the accuracy's by a constant."""
+        a = self.accuracy
+        wider = (max(a - SETTINGS.class_width * (a - low), 0.0), min(a + SETTINGS.class_width * (high - a), 1.0))
+        value, lower, upper = (counts.measures() for counts in (self, *map(self.scaled, wider)))
         sizes = np.stack([self.share, self.predicted, self.share + self.predicted]) * rows
         noise = sampling_error(value, np.maximum(sizes, 1), level)
         lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)

@@ -21,11 +21,10 @@ class Settings:
         Of the Dirichlet distribution that those mixes are drawn from: 0.5 is a week of production.
     penalty : float
         Ridge penalty of the correction, in sets.
-    excess_prior : float
-        Added to the sum of squares that the share of the excess given back is divided by: with little excess in the
-        shifted sets, nothing is given back.
     floor : float
         Expected error where the estimate has not moved, in shares.
+    class_width : float
+        Width of the intervals of classes relative to the accuracy's, before the sampling error of the class.
     outputs_only : float
         Error relative to its expectation where no shifted sets were given.
     moved : float
@@ -47,8 +46,8 @@ class Settings:
     mixes: int = 1
     concentration: float = 0.5
     penalty: float = 0.3
-    excess_prior: float = 0.02
     floor: float = 0.03
+    class_width: float = 2.0
     outputs_only: float = 1.5
     moved: float = 0.5
     few_rows: int = 200
