@@ -9,7 +9,7 @@ any size, and parts merged in any order, give the same state bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,7 +129,7 @@ class Profile:
         class_means = np.where(predicted[:, None] > 0, _means(plain.evidence, plain.predicted, classes), mean)
         knots = (curve.X_thresholds_, curve.y_thresholds_)
         profile = cls(*fixed, *knots, mean, scale, class_means, counts, centres, spread)
-        return profile, profile.rows(reference, labels)
+        return profile, replace(plain, calibrated=profile._calibrated(plain.confidence))
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
@@ -182,8 +182,11 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        right = np.interp(confidence, self.knots, self.levels)
-        return Rows(predicted, confidence, found, log_odds(right, SETTINGS.calibration_edge))
+        return Rows(predicted, confidence, found, self._calibrated(confidence))
+
+    def _calibrated(self, confidence: Floats) -> Floats:
+        """Log-odds of being right that rows of these confidences have on the reference."""
+        return np.asarray(log_odds(np.interp(confidence, self.knots, self.levels), SETTINGS.calibration_edge))
 
     def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
