@@ -168,6 +168,13 @@ def put(x: Array, column: Array, value: Array | float) -> Array:
     return x
 
 
+def exp(x: Array) -> Array:
+    """Exponential, written into ``x`` where that is possible."""
+    if is_torch(x):
+        return x.exp_()
+    return namespace(x).exp(x) if is_jax(x) else namespace(x).exp(x, out=x)
+
+
 def concatenate(parts: list[Array]) -> Array:
     """Rows of several arrays of one library, one after the other."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)

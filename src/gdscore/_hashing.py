@@ -69,7 +69,7 @@ def value_words(values: Array) -> Array:
     with np.errstate(over="ignore"):
         words = working(xp.astype(values, xp.float32, copy=False)).view(xp.int32)
     # Not by adding 0.0: JAX takes numbers below 1e-38 for 0 when it computes.
-    return xp.where(words == -(2**31), xp.zeros_like(words), words)
+    return xp.where(words == -(2**31), xp.zeros_like(words[:1, :1]), words)
 
 
 def id_words(ids: Array) -> Array:
@@ -90,10 +90,13 @@ def row_key(words: Array) -> tuple[Array, Array]:
     """Two int32 hashes of every row of an m×L matrix of words."""
     xp = namespace(words)
     first, second = _multipliers(words)
-    mixed = (words ^ logical_shift(words, 16)) * first
-    mixed = mixed ^ logical_shift(mixed, 15)
-    high, low = (fmix32(xp.sum(s, axis=1, dtype=xp.int32)) for s in (mixed, mixed * second))
-    return high, low
+    mixed = logical_shift(words, 16)
+    mixed ^= words
+    mixed *= first
+    mixed ^= logical_shift(mixed, 15)
+    high = fmix32(xp.sum(mixed, axis=1, dtype=xp.int32))
+    mixed *= second
+    return high, fmix32(xp.sum(mixed, axis=1, dtype=xp.int32))
 
 
 def label_hash(key: Array, seed: int, classes: int) -> Array:

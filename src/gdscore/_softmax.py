@@ -56,7 +56,7 @@ def softmax(logits: Array) -> Softmax:
         top = xp.argmax(logits, axis=1)
         peak = arrays.pick(logits, top)
         # The top class is left out of the sum: 1 − confidence then keeps its digits however large the margin.
-        e = arrays.put(xp.exp(logits - peak[:, None]), top, 0.0)
+        e = arrays.put(arrays.exp(logits - peak[:, None]), top, 0.0)
         others = xp.sum(e, axis=1)
         e = arrays.put(e, top, 1.0)
         e /= (1.0 + others)[:, None]

@@ -9,11 +9,12 @@ any size, and parts merged in any order, give the same state bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
@@ -129,7 +130,7 @@ class Profile:
         class_means = np.where(predicted[:, None] > 0, _means(plain.evidence, plain.predicted, classes), mean)
         knots = (curve.X_thresholds_, curve.y_thresholds_)
         profile = cls(*fixed, *knots, mean, scale, class_means, counts, centres, spread)
-        return profile, profile.rows(reference, labels)
+        return profile, replace(plain, calibrated=profile._calibrated(plain.confidence))
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
@@ -144,13 +145,14 @@ class Profile:
     def chunks(self, outputs: Outputs) -> Iterator[tuple[Rows, Floats]]:
         """Evidence of a few rows at a time, and the probabilities of their other classes if the prediction is wrong."""
         for start in range(0, len(outputs), CHUNK):
-            measures, found = self._measured(outputs[start : start + CHUNK])
-            rows, others = self._rows(arrays.to_numpy(measures), None), arrays.to_numpy(found)
-            m, rest = np.arange(len(others)), others.sum(axis=1)
-            certain = rest <= 0
+            measured, found = self._measured(outputs[start : start + CHUNK])
+            measures, others = arrays.to_numpy(measured), arrays.to_numpy(found)
+            rows, total = self._rows(measures, None), measures[:, 2].copy()
+            certain = np.flatnonzero(total <= 0)
             others[certain] = 1.0  # nothing is known of the other classes
-            others[m[certain], rows.predicted[certain]] = 0.0
-            others /= np.maximum(others.sum(axis=1), 1e-300)[:, None]
+            others[certain, rows.predicted[certain]] = 0.0
+            total[certain] = others.shape[1] - 1
+            others /= np.maximum(total, 1e-300)[:, None]
             yield rows, others
 
     def _measured(self, outputs: Outputs) -> tuple[Array, Array]:
@@ -167,9 +169,9 @@ class Profile:
             xp = arrays.namespace(others)
             found = [xp.astype(predicted, xp.float64), confidence, xp.sum(others, axis=1)]
             if self.centres is not None:
-                x = arrays.wide(scaled.features)
-                gap = x - arrays.like(self.centres, x[:1])[predicted]
-                found.append(xp.sum(gap * gap, axis=1))
+                gap = arrays.like(self.centres, others)[predicted]
+                gap -= arrays.like(scaled.features, others)
+                found.append(xp.vecdot(gap, gap))
             return xp.stack(found, axis=1), others
 
     def _rows(self, measures: Floats, own: NDArray[Any] | None) -> Rows:
@@ -182,8 +184,11 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        right = np.interp(confidence, self.knots, self.levels)
-        return Rows(predicted, confidence, found, log_odds(right, SETTINGS.calibration_edge))
+        return Rows(predicted, confidence, found, self._calibrated(confidence))
+
+    def _calibrated(self, confidence: Floats) -> Floats:
+        """Log-odds of being right that rows of these confidences have on the reference."""
+        return np.asarray(log_odds(np.interp(confidence, self.knots, self.levels), SETTINGS.calibration_edge))
 
     def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
@@ -268,10 +273,8 @@ class Evidence:
         flat = np.bincount(rows.predicted * bins + index, minlength=classes * bins)
         self.histogram += flat.reshape(classes, bins)
         self.odds += np.bincount(index, weights=_rounded(rows.calibrated), minlength=bins)
-        present, where = np.unique(index, return_inverse=True)
-        member = np.zeros((len(present), count))
-        member[where, np.arange(count)] = 1.0
-        self.others[present] += member @ _rounded(others)
+        member = csr_array((np.ones(count), index, np.arange(count + 1)), shape=(count, bins))
+        self.others += member.T @ _rounded(others)
         self.confidence += by_confidence(rows.confidence, np.ones(count), rows.confidence)
         return self
 

@@ -56,7 +56,7 @@ def cross_entropy(chunk: Outputs, labels: Array) -> Residuals:
     others = arrays.put(z, labels, -math.inf)
     peak = xp.max(others, axis=1)
     others -= peak[:, None]
-    others = _exp(others)
+    others = arrays.exp(others)
     total = xp.sum(others, axis=1)
     margin = label_logit - peak - xp.log(total)
     others /= total[:, None]
@@ -102,14 +102,6 @@ def _plain(residual: Array) -> Residuals:
     return Residuals(residual, namespace(residual).zeros_like(residual[:, 0]))
 
 
-def _exp(x: Array) -> Array:
-    if arrays.is_torch(x):
-        return x.exp_()
-    if arrays.is_jax(x):
-        return namespace(x).exp(x)
-    return namespace(x).exp(x, out=x)
-
-
 def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> Array:
     """Ln Σ_d |g_dk|^p of every column k of g = XᵀR for each ``batch`` rows, shape (batches, K), in float64.
 
@@ -117,7 +109,8 @@ def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> 
     """
     if arrays.on_host(features) or arrays.is_jax(features):
         rows = [slice(start, start + batch) for start in range(0, features.shape[0], batch)]
-        sums = [_log_sums_in_blocks(features[b], residual[b], p) for b in rows]
+        block = _block_for(features, residual, p)
+        sums = [_log_sums_in_blocks(features[b], residual[b], p, block) for b in rows]
         return namespace(sums[0]).stack(sums)
     # One product for many mini-batches: an accelerator waits for the host to launch each of them otherwise.
     xp = namespace(features)
@@ -129,15 +122,27 @@ def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> 
     return arrays.concatenate([column_log_sums(x[i : i + step] @ r[i : i + step], p) for i in starts])
 
 
-def _log_sums_in_blocks(x: Array, r: Array, p: float) -> Array:
+def _block_for(features: Array, residual: Array, p: float) -> Array | None:
+    """Memory for one block of the product; JAX, which writes into none, gets None, and so does a product at once."""
+    if p > 1 or arrays.is_jax(features):
+        return None
+    xp = namespace(features)
+    rows = min(features.shape[1], max(16, _BLOCK_ELEMENTS // residual.shape[1]))
+    return xp.empty((rows, residual.shape[1]), dtype=xp.result_type(features, residual))
+
+
+def _log_sums_in_blocks(x: Array, r: Array, p: float, block: Array | None) -> Array:
     if p > 1:
         return column_log_sums(x.T @ r, p)
     # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
-    block = max(16, _BLOCK_ELEMENTS // r.shape[1])
+    rows = max(16, _BLOCK_ELEMENTS // r.shape[1]) if block is None else block.shape[0]
     total: Array = 0.0
     with np.errstate(divide="ignore"):
-        for start in range(0, x.shape[1], block):
-            powers = _power(x[:, start : start + block].T @ r, p)
+        for start in range(0, x.shape[1], rows):
+            columns = x[:, start : start + rows].T
+            # New memory for every product would cost more than taking the power of all its entries.
+            g = columns @ r if block is None else namespace(x).matmul(columns, r, out=block[: columns.shape[0]])
+            powers = _power(g, p)
             total = total + arrays.wide(namespace(powers).sum(powers, axis=0))
         return _log(total)
 

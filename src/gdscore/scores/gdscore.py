@@ -223,8 +223,8 @@ class GdScore(Score):
             weights = (
                 weights * size * (sure / xp.clip(members, 1, None) + (1 - sure) / xp.clip(size - members, 1, None))
             )
-        weighted = unit * xp.reshape(weights, (-1, 1))
-        sums = gradient.product_log_sums(chunk.features[rows], weighted, self.p, size)
+        unit *= xp.reshape(weights, (-1, 1))
+        sums = gradient.product_log_sums(chunk.features[rows], unit, self.p, size)
         norms = self._log_norms_of_columns(sums) + (arrays.wide(peak) - math.log(size))
         weight = 1.0 if self.variant == "published" else float(size)
         total = gradient.log_sum(norms, axis=0) + math.log(weight)

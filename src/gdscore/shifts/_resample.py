@@ -8,7 +8,8 @@ can, and the order of additions is part of the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ __all__ = [
     "motion",
     "pick",
     "upsample",
-    "zoom",
+    "zooms",
 ]
 
 Border: TypeAlias = Callable[[NDArray[Any], int], NDArray[Any]]
@@ -90,12 +91,21 @@ def _padded(x: Array, by: int, axis: int, border: Border) -> Array:
     return namespace(x).take(x, constant(index, x), axis=axis) if by else x
 
 
+def _turned(x: NDArray[Any]) -> NDArray[Any]:
+    """Rows as columns: NumPy works on whole rows several times faster than along each of them."""
+    return np.ascontiguousarray(x.swapaxes(-1, -2))
+
+
 def _symmetric(x: Array, half: NDArray[Any], axis: int, border: Border) -> Array:
+    if axis == -1 and is_numpy(x):
+        return _turned(_symmetric(_turned(x), half, -2, border))
     size, radius = x.shape[axis], len(half) - 1
     padded = _padded(x, radius, axis, border)
     total = x * float(half[0])
+    pair = np.empty_like(total) if is_numpy(x) else None
     for k in range(1, radius + 1):
-        pair = _cut(padded, radius - k, size, axis) + _cut(padded, radius + k, size, axis)
+        before, after = _cut(padded, radius - k, size, axis), _cut(padded, radius + k, size, axis)
+        pair = before + after if pair is None or not is_numpy(x) else np.add(before, after, out=pair)
         pair *= float(half[k])
         total += pair
     return total
@@ -137,13 +147,19 @@ def _linear(size: int, position: NDArray[Any]) -> tuple[NDArray[Any], NDArray[An
     return np.stack([left, edge(left + 1, size)], axis=1), np.stack([1 - fraction, fraction], axis=1)
 
 
-def zoom(x: Array, factor: float) -> Array:
-    """Enlarge about the centre and cut to the old size, bilinear."""
-    for axis in (-1, -2):
-        middle = (x.shape[axis] - 1) / 2
-        position = (np.arange(x.shape[axis]) - middle) / factor + middle
-        x = _along(x, *_linear(x.shape[axis], position), axis)
-    return x
+@lru_cache(maxsize=256)
+def _enlarging(size: int, factor: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    middle = (size - 1) / 2
+    return _linear(size, (np.arange(size) - middle) / factor + middle)
+
+
+def zooms(x: Array, factors: Iterable[float]) -> Iterator[Array]:
+    """Images enlarged about the centre by each factor and cut to the old size, bilinear."""
+    turned = _turned(x) if is_numpy(x) else None
+    for factor in factors:
+        across, down = (_enlarging(size, factor) for size in (x.shape[-1], x.shape[-2]))
+        wide = _along(x, *across, -1) if turned is None else _turned(_along(turned, *across, -2))
+        yield _along(wide, *down, -2)
 
 
 def upsample(lattice: Array, spacing: float, height: int, width: int) -> Array:
@@ -182,9 +198,11 @@ def pick(x: Array, index: Array) -> Array:
     n, channels, height, width = x.shape
     if is_numpy(x):
         # One index for all channels: NumPy's look-up costs less than the arithmetic for an index of each channel.
-        planes, wanted = x.reshape(n, channels, -1), index.astype(np.int64, copy=False).reshape(n, -1)
-        taken = [np.take(plane, rows, axis=1, mode="clip") for plane, rows in zip(planes, wanted, strict=True)]
-        return np.stack(taken).reshape(x.shape)
+        planes, wanted = x.reshape(n, channels, -1), index.astype(np.intp, copy=False).reshape(n, -1)
+        taken = np.empty(planes.shape, x.dtype)
+        for plane, rows, result in zip(planes, wanted, taken, strict=True):
+            np.take(plane, rows, axis=1, mode="clip", out=result)
+        return taken.reshape(x.shape)
     plane = xp.reshape(xp.arange(n * channels, dtype=xp.int32, device=device(x)), (n, channels, 1, 1))
     flat = xp.astype(index, xp.int32, copy=False)[:, None, :, :] + plane * (height * width)
     return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0), x.shape)

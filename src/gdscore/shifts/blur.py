@@ -66,8 +66,8 @@ def zoom_blur(x: Array, draws: Draws, most: float, steps: float) -> Array:
     Enlarged about the exact centre; the original rounds its crops to whole pixels.
     """
     total = x + x
-    for factor in np.linspace(1, 1 + most, round(steps))[1:]:
-        total += resample.zoom(x, float(factor))
+    for enlarged in resample.zooms(x, np.linspace(1, 1 + most, round(steps))[1:].tolist()):
+        total += enlarged
     total *= 1 / (round(steps) + 1)
     return total
 
