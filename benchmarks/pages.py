@@ -9,6 +9,7 @@ that gives its blocks, name → text.
 
 import argparse
 import contextlib
+import csv
 import io
 import json
 import re
@@ -66,6 +67,41 @@ def index_blocks():
     return {"printed": f"```text\n{printed.getvalue().strip()}\n```"}
 
 
+@cache
+def alternatives():
+    """Rows of ``choosing.csv`` by constant and value; ("present", "") are the constants as they are."""
+    found = {}
+    with (RESULTS / "choosing.csv").open(newline="") as opened:
+        for row in csv.DictReader(opened):
+            found.setdefault((row["setting"], row["value"]), {})[row["data"], row["case"]] = row
+    return found
+
+
+def compared(setting):
+    values = [value for name, value in alternatives() if name == setting]
+    return f"{', '.join(f'{float(v):g}' for v in values)}: [lab notebook](lab-notebook.md#constants)"
+
+
+def notebook_blocks():
+    """Error, coverage and width on development data with other constants, in docs/lab-notebook.md."""
+    cases = {
+        "images": ("images", "shifted"),
+        "images, other mixes": ("images", "shifted, other class mixes"),
+        "images, stable": ("images", "shifted, reference's class mix"),
+        "tables": ("tables", "shifted"),
+        "text": ("text", "shifted"),
+        "outputs only, text": ("text", "shifted, outputs only"),
+        "recall, images": ("images", "shifted: recall"),
+    }
+    lines = []
+    for (setting, value), rows in alternatives().items():
+        name = "as they are" if setting == "present" else f"`{setting}` = {float(value):g}"
+        found = (rows[case] for case in cases.values())
+        told = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
+        lines.append([name, *told])
+    return {"choosing": markdown(("constants", *cases), lines)}
+
+
 def estimator_blocks():
     """Constants of the estimator, with the descriptions of their docstring."""
     described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
@@ -75,15 +111,14 @@ def estimator_blocks():
             f"`{field.name}`",
             str(getattr(SETTINGS, field.name)),
             meaning[field.name],
-            "it changes warnings only"
-            if field.name in THRESHOLDS
-            else "development exports, by scripts that were not kept, or set by hand",
+            "it changes warnings only" if field.name in THRESHOLDS else compared(field.name),
         ]
         for field in fields(SETTINGS)
     ]
     return {
-        "settings": markdown(("constant", "value", "what it does", "chosen by"), lines),
+        "settings": markdown(("constant", "value", "what it does", "compared with"), lines),
         "results": estimate_blocks()["results"],
+        "classes": estimate_blocks()["classes"],
     }
 
 
@@ -144,6 +179,7 @@ def methods_blocks():
 
 
 PAGES = {
+    "docs/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
     "docs/choosing.md": choosing_blocks,
     "docs/estimator.md": estimator_blocks,
