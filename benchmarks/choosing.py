@@ -2,12 +2,16 @@
 
     python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once
     python benchmarks/choosing.py compare --jobs 2                 # every alternative: results/choosing.csv
+    python benchmarks/choosing.py few --jobs 2                     # three families of three sets: results/few_sets.csv
 
 Jobs are those of the suites of `estimates.py` whose names begin with ``development``: other networks than the reported
 ones on PACS and digits, other subclasses of CIFAR-100, other tables, other products. `export` writes for each of them the
 outputs of the reference, of its shifted sets and of its targets. `compare` fits `AccuracyEstimator` on them, once with
 the constants as they are and once for every alternative of one constant, and estimates each target as it is, drawn with
 the reference's class mix (``class_mix="stable"``) and in three other class mixes.
+
+`few` fits on three families with three sets each, drawn five times, and stands beside all shifted sets, COT, and mean
+confidence calibrated on the reference (CBPE).
 
 Features are exported in few numbers that keep distances to the centres of classes: coordinates in the space of the
 centres and of the leading principal components, and the length of what is left, with alternating sign.
@@ -27,8 +31,9 @@ from estimates import CLASS_MIXES, CONCENTRATION, ROWS, class_rows, drawn, extra
 from gdscore.estimator.settings import SETTINGS
 
 EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
-RESULTS = Path(__file__).resolve().parent / "results" / "choosing.csv"
+RESULTS = Path(__file__).resolve().parent / "results"
 COORDINATES, SET_ROWS = 32, 400
+FEW_FAMILIES, FEW_SETS, DRAWS = 3, 3, 5
 ALTERNATIVES = {
     "calibration_edge": (0.001, 0.02),
     "mixes": (0, 3),
@@ -224,6 +229,56 @@ def compare(files, workers, output):
             rows += found
             told = [f"{r['data']} {r['error']}" for r in found if r["case"] == "shifted"]
             print(f"{name} {'' if value is None else value}: {', '.join(told)}", flush=True)
+    write(output, rows)
+
+
+def few_estimates_of(file):
+    """(data, case, truth, estimates by estimator) of every target, with few shifted sets and with all."""
+    reference, sets, targets = read_export(file)
+    families = {}
+    for s in sets:
+        families.setdefault(s.family, []).append(s)
+    single = sorted(name for name, own in families.items() if "+" not in name and len(own) >= FEW_SETS)
+    if len(single) < FEW_FAMILIES:
+        return []
+    estimators = {"all": gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False)}
+    rng = np.random.default_rng([1, *file.name.encode()])
+    for draw in range(DRAWS):
+        chosen = [
+            families[name][k]
+            for name in rng.choice(single, FEW_FAMILIES, replace=False)
+            for k in sorted(rng.choice(len(families[name]), FEW_SETS, replace=False))
+        ]
+        estimators[f"few {draw}"] = gdscore.AccuracyEstimator().fit(reference, shifted_sets=chosen, progress=False)
+    estimators["outputs only"] = gdscore.AccuracyEstimator().fit(reference)
+    found = []
+    for name, target in targets.items():
+        for case, class_mix, rows in cases(name, target, reference):
+            cot = gdscore.direct_estimate("cot", rows, reference=reference)
+            told = {n: est.set_params(class_mix=class_mix).estimate(rows) for n, est in estimators.items()} | {
+                "cot": cot
+            }
+            found += [
+                (KINDS[file.name.split("-")[0]], case, n.split()[0], rows.accuracy, (e.accuracy, e.low, e.high))
+                for n, e in told.items()
+            ]
+    return found
+
+
+def few(files, workers, output):
+    """A row for each kind of data, case and way of fitting."""
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = [f for part in pool.map(few_estimates_of, files) for f in part]
+    rows = []
+    for way in ("few", "all", "outputs", "cot"):
+        own = [(data, case, truth, e) for data, case, name, truth, e in found if name == way]
+        rows += summary(
+            {"few": "3 families of 3 sets", "all": "all sets", "outputs": "CBPE", "cot": "COT"}[way], "", own
+        )
+    write(output, rows)
+
+
+def write(output, rows):
     with output.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, FIELDS)
         writer.writeheader()
@@ -232,10 +287,10 @@ def compare(files, workers, output):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("export", "compare"))
+    parser.add_argument("command", choices=("export", "compare", "few"))
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
     parser.add_argument("--exports", type=Path, default=EXPORTS)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, help="by default results/choosing.csv and results/few_sets.csv")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     options = parser.parse_args()
@@ -247,7 +302,8 @@ def main():
                 print(done.result().name, flush=True)
     else:
         files = sorted(f for f in options.exports.glob("*.npz") if any(text in f.name for text in options.only))
-        compare(files, options.jobs, options.output)
+        task, name = (compare, "choosing.csv") if options.command == "compare" else (few, "few_sets.csv")
+        task(files, options.jobs, options.output or RESULTS / name)
 
 
 if __name__ == "__main__":

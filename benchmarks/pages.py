@@ -82,6 +82,21 @@ def compared(setting):
     return f"{', '.join(f'{float(v):g}' for v in values)}: [lab notebook](lab-notebook.md#constants)"
 
 
+def few_sets():
+    """Error, coverage and width with few shifted sets, beside all of them, COT and CBPE."""
+    cases = {"shifted": "unknown", "shifted, other class mixes": "unknown", "shifted, reference's class mix": "stable"}
+    with (RESULTS / "few_sets.csv").open(newline="") as opened:
+        rows = {(r["data"], r["case"], r["setting"]): r for r in csv.DictReader(opened)}
+    ways = list(dict.fromkeys(way for *_, way in rows))
+    lines = []
+    for data in ("images", "tables", "text"):
+        for case, mix in cases.items():
+            found = (rows[data, case, way] for way in ways)
+            told = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
+            lines.append([f"{data}, {case}", f"`{mix}`", *told])
+    return markdown(("error, coverage, width", "`class_mix`", *ways), lines)
+
+
 def notebook_blocks():
     """Error, coverage and width on development data with other constants, in docs/lab-notebook.md."""
     cases = {
@@ -119,6 +134,7 @@ def estimator_blocks():
         "settings": markdown(("constant", "value", "what it does", "compared with"), lines),
         "results": estimate_blocks()["results"],
         "classes": estimate_blocks()["classes"],
+        "few": few_sets(),
     }
 
 

@@ -11,8 +11,8 @@ of P(right) over the rows.
 
 Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + m (1 − m). Each
 family of shifts is left out in turn; q is the quantile of |error| / s over the sets left out. The half-width of an
-interval is √q · s(m), half-way between what this model's own families show and s itself, which natural shift was found
-to need, with the sampling error of the rows beside it.
+interval is √q · s(m): √q is the geometric mean of q, measured on this model's families, and 1, which fitted natural
+shifts of development data. The sampling error of the rows is added to it (root of the sum of squares).
 """
 
 from __future__ import annotations

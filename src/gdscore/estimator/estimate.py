@@ -35,7 +35,7 @@ class EstimateWarning:
     code : str
         Name that programs can test for, such as ``few_rows`` or ``collapse``.
     severity : {"info", "warning", "critical"}
-        ``critical``: the estimate may be meaningless, so that an alarm must not be silenced by it.
+        ``critical``: the estimate may be meaningless; do not use it to end an alarm.
     message : str
         One sentence for a person.
     """

@@ -1,4 +1,4 @@
-"""Every constant of the estimator, in one place. docs/estimator.md names the experiment that chose each of them."""
+"""Constants of the estimator, in one place; ``benchmarks/choosing.py`` compares them with others."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Settings:
     calibration_edge : float
         Calibrated confidences are kept this far from 0 and 1.
     mixes : int
-        Other class mixes in which it sees every set, besides the set's own.
+        Number of random class mixes, besides its own, in which each shifted set is used for fitting.
     concentration : float
-        Of the Dirichlet distribution that those mixes are drawn from: 0.5 is a week of production.
+        Of the Dirichlet distribution that those mixes are drawn from; smaller values give more uneven mixes.
     penalty : float
         Ridge penalty of the correction, in sets.
     floor : float
@@ -28,8 +28,8 @@ class Settings:
     outputs_only : float
         Error relative to its expectation where no shifted sets were given.
     moved : float
-        How far the target's mean evidence must be from the reference's, in standard deviations of rows, before its
-        rows count as shifted.
+        How far the target's mean evidence must be from that of the reference's rows of the same predicted classes, in
+        standard deviations of rows, before its rows count as shifted.
     few_rows, small_reference : int
         Rows of a target, and of the reference, below which there is a warning.
     easy_reference : float
