@@ -6,7 +6,7 @@ import numpy as np
 
 from relation import preferred, read, relation_of, shifted
 
-__all__ = ["SHOWN", "fill", "filled", "markdown", "page_tables"]
+__all__ = ["SHOWN", "TITLES", "fill", "filled", "markdown", "measured", "page_tables"]
 
 FEW = 10
 # In the order of the paper's table, then what is beyond it; `soft` and `…@T` stay in the file.
@@ -105,6 +105,24 @@ def halves_table(cells):
     return markdown(heads, lines)
 
 
+def splits_table(cells):
+    """Subpopulation splits one by one, each with one model: R² / ρ of GdScore by both protocols, and the best score."""
+    heads = ("split", "sets", "accuracies, %", "GdScore deployed", "published", "COTT deployed", "best deployed")
+    lines = []
+    for file in sorted((cells / "deployed").glob("cifar100sub*.csv")):
+        deployed = shifted(read(file))
+        published = cells / "published" / file.name
+        pairs = [relation_of(deployed, "gdscore")]
+        pairs += [relation_of(shifted(read(published)), "gdscore")] if published.exists() else []
+        numbers = [f"{found['r2']:.3f} / {found['rho']:.3f}" for found in pairs]
+        scores = {name: relation_of(deployed, name)["r2"] for name in SHOWN if name in deployed[0]}
+        best = max(scores, key=scores.get)
+        reached = sorted(100 * row["accuracy"] for row in deployed)
+        line = [file.stem, str(len(deployed)), f"{reached[0]:.1f} to {reached[-1]:.1f}", *numbers]
+        lines.append([*line, *["–"] * (2 - len(pairs)), f"{scores['cott']:.3f}", f"`{best}` {scores[best]:.3f}"])
+    return markdown(heads, lines)
+
+
 def ablation_lines(rows):
     """One line an ablation, and one a variant of it (``rows=100,whole``): R² / ρ of each choice."""
     lines = {}
@@ -189,6 +207,8 @@ def page_tables(rows, chosen, cells, ablations):
         own = [row for row in rows if row["protocol"] == protocol]
         tables[protocol] = methods_table([row for row in own if row["shift"] == "synthetic"])
         tables[f"{protocol}_natural"] = methods_table([row for row in own if row["shift"] != "synthetic"])
+    if any((cells / "deployed").glob("cifar100sub*.csv")):
+        tables["splits"] = splits_table(cells)
     if chosen:
         tables["labelshift"] = label_shift_table(chosen)
         for source in sorted({row["source"] for row in chosen if row["ablation"] not in APART}):
