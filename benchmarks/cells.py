@@ -43,6 +43,7 @@ from train import load_model, train
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cells"
 PARTS = ("deployed", "published")
+SEVERITIES = [1, 2, 3, 4, 5]
 BATCH = 1000
 PUBLISHED_BATCH = 128
 SEED = 0
@@ -221,6 +222,8 @@ def measure(source, part, options):
     images, labels = source.reference()
     reference = classifier.outputs(images[: options.rows], labels[: options.rows])
     command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
+    if list(options.severities) != SEVERITIES:
+        command += f" --severities {' '.join(map(str, options.severities))}"
     fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device), "command": command}
     rows, begin, made = Rows(options.output / part / f"{source.name}.csv", fixed), time.perf_counter(), 0
     for name, work in MAKERS[part](source, classifier, reference, options):
@@ -247,7 +250,7 @@ def arguments():
     running.add_argument("--device", default="cpu")
     running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
-    running.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of the target sets")
+    running.add_argument("--severities", type=int, nargs="+", default=SEVERITIES, help="of the target sets")
     running.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()
 
