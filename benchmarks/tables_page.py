@@ -207,6 +207,8 @@ def page_tables(rows, chosen, cells, ablations):
         own = [row for row in rows if row["protocol"] == protocol]
         tables[protocol] = methods_table([row for row in own if row["shift"] == "synthetic"])
         tables[f"{protocol}_natural"] = methods_table([row for row in own if row["shift"] != "synthetic"])
+    crossed = [row for row in rows if row["protocol"] == "crossed" and row["shift"] != "synthetic"]
+    tables["crossed_natural"] = methods_table(crossed)
     if any((cells / "deployed").glob("cifar100sub*.csv")):
         tables["splits"] = splits_table(cells)
     if chosen:
