@@ -36,7 +36,7 @@ from tables_page import SHOWN
 
 IMAGES = ROOT / "docs" / "images"
 SCATTERED = ("gdscore", "confscore", "nuclear", "cott")
-DATA_SETS = ("cifar10-resnet18", "cifar100-resnet18", "tiny-resnet18", "cifar100sub-resnet18")
+DATA_SETS = ("cifar10-resnet18", "cifar100-resnet18", "tiny-resnet18", "cifar100sub0-resnet18")
 NATURAL = {"pacs-resnet18": "from scratch", "pacs128-lite0": "pretrained Lite0", "pacs128-lite1": "pretrained Lite1"}
 DOMAINS = {"photo": "o", "art_painting": "s", "cartoon": "^", "sketch": "D"}
 SHIFTS = {"synthetic": "corruptions", "natural": "other domains", "subpopulation": "other subpopulations"}
@@ -58,23 +58,24 @@ def severities(axis, rows, x):
 
 def protocols(given):
     """GdScore, as a multiple of what it is on the unshifted test set, against accuracy; one column a data set."""
-    names = [given.source] if given.source else [n for n in DATA_SETS if benchmark(given.cells / "published", n)]
+    there = [name for name in DATA_SETS if (given.cells / "published" / f"{name}.csv").exists()]
+    names = [given.source] if given.source else there
     figure, axes = panels(2, len(names), width=3 * len(names), height=4.6, sharey="col")
     for line, protocol in zip(axes, ("deployed", "published"), strict=True):
         for axis, name in zip(line, names, strict=True):
-            rows = []
-            for every in benchmark(given.cells / protocol, name).values():
-                unit = every[0]["gdscore"]
-                rows += [row | {"relative": row["gdscore"] / unit} for row in shifted(every)]
-                axis.plot(1, 100 * every[0]["accuracy"], "*", markersize=9, color=COLOURS[1])
-            found = relation_of(rows, "relative")
-            severities(axis, rows, lambda row: row["relative"])
+            every = read(given.cells / protocol / f"{name}.csv")
+            rows, unit = shifted(every), every[0]["gdscore"]
+            found = relation_of(rows, "gdscore")
+            severities(axis, rows, lambda row, unit=unit: row["gdscore"] / unit)
+            axis.plot(1, 100 * every[0]["accuracy"], "*", markersize=9, color=COLOURS[1])
             axis.set_title(f"{name}, {protocol}\nR² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
             axis.set_ylim(0, 100)
         line[0].set_ylabel("accuracy, %")
     for axis in axes[-1]:
         axis.set_xlabel("GdScore (1: unshifted test set, the star)")
-    figure.suptitle("One dot a corrupted set; darker is more severe; crosses: other subpopulations", fontsize=9)
+    figure.suptitle(
+        "One dot a corrupted set; darker is more severe; cross: other subpopulations, not corrupted", fontsize=9
+    )
     return figure
 
 

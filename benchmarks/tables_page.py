@@ -82,7 +82,7 @@ def protocols_table(rows):
     for name in names:
         found = [cell.get((name, protocol)) for protocol in ("deployed", "published", "crossed")]
         numbers = ("–" if r is None else f"{r['r2']:.3f} / {r['rho']:.3f}" for r in found)
-        lines.append([name, str(next(r["sets"] for r in found if r)), *numbers])
+        lines.append([name, " / ".join(dict.fromkeys(str(r["sets"]) for r in found if r)), *numbers])
     return markdown(("benchmark", "sets", "deployed", "published", "released score, deployed accuracy"), lines)
 
 
