@@ -28,10 +28,11 @@ import torch
 
 import gdscore
 from ablations_network import ALONE, GRIDS, NETWORK
-from cells import SEED, Classifier, Rows, commit, device_name, joined, trained
+from cells import SEED, Classifier, device_name, trained
 from gdscore import shifts
 from panel import Panel, options_of
 from processes import run_jobs
+from row_files import Rows, commit, joined
 from sources import SOURCES
 
 RESULTS = Path(__file__).resolve().parent / "results" / "ablations"

@@ -20,10 +20,7 @@ is seeded, and sums on a GPU differ in their last bits.
 
 import argparse
 import contextlib
-import csv
 import io
-import os
-import subprocess
 import time
 from functools import partial
 from itertools import pairwise
@@ -38,78 +35,16 @@ from gdscore import models
 from network_scores import adapted_copy
 from panel import Panel, published_scores
 from processes import run_jobs
+from row_files import Rows, commit
 from sources import SOURCES
 from train import load_model, train
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cells"
 PARTS = ("deployed", "published")
+SEVERITIES = [1, 2, 3, 4, 5]
 BATCH = 1000
 PUBLISHED_BATCH = 128
 SEED = 0
-
-
-def commit():
-    """Of the code that runs: what the environment says where there is no repository."""
-    if "GDSCORE_COMMIT" in os.environ:
-        return os.environ["GDSCORE_COMMIT"]
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
-
-
-class Rows:
-    """A CSV file that grows by one row a set and knows which sets it has.
-
-    A `worker` of several writes ``<name>.<worker>.part`` beside it, and `joined` puts all of them into the file.
-    """
-
-    def __init__(self, file, fixed, worker=None):
-        self.file, self.fixed = file if worker is None else file.with_suffix(f".{worker}.part"), fixed
-        self.seen, self.columns = set(), None
-        for there in {file, self.file}:
-            if there.exists():
-                with there.open(newline="") as lines:
-                    reader = csv.DictReader(lines)
-                    self.seen |= {row["set"] for row in reader}
-                    if there == self.file:
-                        self.columns = list(reader.fieldnames)
-
-    def add(self, row):
-        row = {key: f"{value:.7g}" if isinstance(value, float) else value for key, value in (row | self.fixed).items()}
-        if self.columns is not None and set(row) != set(self.columns):
-            differ = ", ".join(sorted(set(row) ^ set(self.columns)))
-            raise ValueError(
-                f"{self.file} has other columns ({differ}): it was made by other code; move it away to start anew."
-            )
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("a", newline="") as lines:
-            writer = csv.DictWriter(lines, self.columns or list(row), lineterminator="\n")
-            if self.columns is None:
-                writer.writeheader()
-                self.columns = list(row)
-            writer.writerow(row)
-        self.seen.add(row["set"])
-
-
-def joined(file, names):
-    """Put the rows of all workers into the file, in the order of the sets' names."""
-    parts = sorted(file.parent.glob(f"{file.stem}.*.part"))
-    if not parts:
-        return
-    place = {name: number for number, name in enumerate(names)}
-    rows = []
-    for part in [file, *parts]:
-        if part.exists():
-            with part.open(newline="") as lines:
-                rows += list(csv.DictReader(lines))
-    rows.sort(key=lambda row: place.get(row["set"].split("/")[0], len(place)))
-    whole = file.with_suffix(".partial")
-    with whole.open("w", newline="") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    whole.replace(file)
-    for part in parts:
-        part.unlink()
 
 
 class Classifier:
@@ -221,6 +156,8 @@ def measure(source, part, options):
     images, labels = source.reference()
     reference = classifier.outputs(images[: options.rows], labels[: options.rows])
     command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
+    if list(options.severities) != SEVERITIES:
+        command += f" --severities {' '.join(map(str, options.severities))}"
     fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device), "command": command}
     rows, begin, made = Rows(options.output / part / f"{source.name}.csv", fixed), time.perf_counter(), 0
     for name, work in MAKERS[part](source, classifier, reference, options):
@@ -247,7 +184,7 @@ def arguments():
     running.add_argument("--device", default="cpu")
     running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
-    running.add_argument("--severities", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of the target sets")
+    running.add_argument("--severities", type=int, nargs="+", default=SEVERITIES, help="of the target sets")
     running.add_argument("--output", type=Path, default=RESULTS)
     return parser.parse_args()
 

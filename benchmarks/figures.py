@@ -6,18 +6,20 @@
 
 | figure | shows | reads |
 |---|---|---|
-| protocols | GdScore against accuracy on three data sets under both protocols | cells/{deployed,published}/<source>.csv |
+| protocols | GdScore against accuracy on four data sets under both protocols | cells/{deployed,published}/<source>.csv |
+| natural | PACS: networks from scratch beside pretrained ones, two scores, both protocols | the same of PACS |
 | scatter | four scores against accuracy, the same sets under both protocols | the same of one source |
 | robustness | R² of each method on each benchmark | main.csv (``tables.py``) |
 | comparison | GdScore beside GradNorm and the nuclear norm | main.csv |
 | calibration | calibration error by severity and by domain | cells/deployed/*.csv |
-| options | R² over p, τ, batch size and number of rows | ablations.csv (``tables.py``) |
+| options | R² over p, τ, batch size and number of rows, by benchmark | ablations.csv (``tables.py``) |
 | choices | R² of label rules, losses, layers, epochs | ablations.csv |
 | pitfalls | class-sorted rows and label shift | ablations/{order,labelshift}/<source>.csv |
 """
 
 import argparse
 import re
+from itertools import product
 from pathlib import Path
 
 import matplotlib as mpl
@@ -28,22 +30,30 @@ import numpy as np
 
 from figures_ablations import choices, options, pitfalls
 from plotting import COLOURS, panels, plain, save
-from relation import preferred, read, relation_of, shifted
+from relation import group_of, preferred, read, relation_of, shifted
 from tables import RESULTS, ROOT
 from tables_page import SHOWN
 
 IMAGES = ROOT / "docs" / "images"
 SCATTERED = ("gdscore", "confscore", "nuclear", "cott")
-DATA_SETS = ("cifar10-resnet18", "cifar100-resnet18", "tiny-resnet18")
+DATA_SETS = ("cifar10-resnet18", "cifar100-resnet18", "tiny-resnet18", "cifar100sub0-resnet18")
+NATURAL = {"pacs-resnet18": "from scratch", "pacs128-lite0": "pretrained Lite0", "pacs128-lite1": "pretrained Lite1"}
+DOMAINS = {"photo": "o", "art_painting": "s", "cartoon": "^", "sketch": "D"}
 SHIFTS = {"synthetic": "corruptions", "natural": "other domains", "subpopulation": "other subpopulations"}
 
 
+def benchmark(folder, name):
+    """Rows of every source of a benchmark, by the source's name."""
+    return {file.stem: read(file) for file in sorted(folder.glob("*.csv")) if group_of(file.stem)[0] == name}
+
+
 def severities(axis, rows, x):
-    """Accuracies over `x`, the darker the more severe."""
-    for severity in range(1, 6):
-        own = [(x(row), 100 * row["accuracy"]) for row in rows if row["severity"] == severity]
-        colour = plt.get_cmap("viridis_r")(severity / 5)
-        axis.plot(*np.transpose(own or np.empty((0, 2))), "o", markersize=3, color=colour)
+    """Accuracies over `x`, the darker the more severe, in pixels as they are many; sets without corruption are crosses."""
+    clean = [(x(row), 100 * row["accuracy"]) for row in rows if row["severity"] == 0]
+    axis.plot(*np.transpose(clean or np.empty((0, 2))), "x", markersize=6, color=COLOURS[1])
+    dots = [(x(row), 100 * row["accuracy"], row["severity"] / 5) for row in rows if row["severity"]]
+    across, up, shade = np.transpose(dots or np.empty((0, 3)))
+    axis.scatter(across, up, s=9, c=shade, cmap="viridis_r", vmin=0, vmax=1, linewidths=0, rasterized=True)
 
 
 def protocols(given):
@@ -58,12 +68,39 @@ def protocols(given):
             found = relation_of(rows, "gdscore")
             severities(axis, rows, lambda row, unit=unit: row["gdscore"] / unit)
             axis.plot(1, 100 * every[0]["accuracy"], "*", markersize=9, color=COLOURS[1])
-            axis.set_title(f"{name}, {protocol}: R² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
+            axis.set_title(f"{name}, {protocol}\nR² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
             axis.set_ylim(0, 100)
         line[0].set_ylabel("accuracy, %")
     for axis in axes[-1]:
         axis.set_xlabel("GdScore (1: unshifted test set, the star)")
-    figure.suptitle("One dot a corrupted set; darker is more severe", fontsize=9)
+    figure.suptitle(
+        "One dot a corrupted set; darker is more severe; cross: other subpopulations, not corrupted", fontsize=9
+    )
+    return figure
+
+
+def natural(given):
+    """PACS: a line of panels a network, GdScore and COT by both protocols; colour is the source, shape the target."""
+    names = [name for name in NATURAL if benchmark(given.cells / "deployed", name)]
+    shown = list(product(("gdscore", "cot"), ("deployed", "published")))
+    figure, axes = panels(len(names), len(shown), width=10, height=2.3 * len(names) + 0.6, sharey=True)
+    for line, name in zip(axes, names, strict=True):
+        for axis, (score, protocol) in zip(line, shown, strict=True):
+            every = benchmark(given.cells / protocol, name)
+            rows = [row for own in every.values() for row in shifted(own)]
+            found = relation_of(rows, score)
+            for colour, domain in zip(COLOURS, DOMAINS, strict=False):
+                for row in next((own for source, own in every.items() if f"-{domain}-" in source), []):
+                    axis.plot(row[score], 100 * row["accuracy"], DOMAINS[row["set"]], color=colour, markersize=5)
+            axis.set_title(f"{score}, {protocol}: R² {found['r2']:.3f}, ρ {found['rho']:.3f}", fontsize=8)
+            axis.set_ylim(0, 100)
+        line[0].set_ylabel(f"{NATURAL[name]}\naccuracy, %")
+    colours = [
+        plt.Line2D([], [], marker="s", linestyle="", color=c, label=f"from {d}")
+        for c, d in zip(COLOURS, DOMAINS, strict=False)
+    ]
+    shapes = [plt.Line2D([], [], marker=m, linestyle="", color="#555555", label=f"to {d}") for d, m in DOMAINS.items()]
+    figure.legend(handles=colours + shapes, loc="outside upper center", ncols=8, fontsize=7, frameon=False)
     return figure
 
 
@@ -136,15 +173,15 @@ def comparison(given):
 def calibration(given):
     """Calibration error: corrupted sets by severity, domains one by one."""
     files = sorted((given.cells / "deployed").glob("*.csv"))
-    every = {file.stem: read(file) for file in files}
-    corrupted = {name: rows for name, rows in every.items() if len({row["severity"] for row in rows}) > 1}
-    pairs = [
-        (f"{re.sub('-(small|resnet18)$', '', name)} → {row['set']}", 100 * row["ece"])
-        for name, rows in every.items()
-        if name not in corrupted
-        for row in shifted(rows)
-    ]
-    figure, axes = panels(1, 2, width=9, height=4.2)
+    corrupted, pairs = {}, []
+    for file in files:
+        rows = read(file)
+        clean = [row for row in shifted(rows) if row["severity"] == 0]
+        source = re.sub(r"-small$|-resnet18$", "", file.stem)
+        pairs += [(f"{source} → {row['set']}", 100 * row["ece"]) for row in clean]
+        if len({row["severity"] for row in rows}) > 1:
+            corrupted.setdefault(group_of(file.stem)[0], []).extend(row for row in rows if row not in clean)
+    figure, axes = panels(1, 2, width=9, height=max(4.2, 0.14 * len(pairs)))
     for colour, (name, rows) in zip(COLOURS, corrupted.items(), strict=False):
         levels = sorted({row["severity"] for row in rows})
         errors = [[100 * row["ece"] for row in rows if row["severity"] == level] for level in levels]
@@ -156,12 +193,14 @@ def calibration(given):
     axes[0][0].legend(fontsize=7, frameon=False)
     axes[0][1].barh([name for name, _ in pairs][::-1], [error for _, error in pairs][::-1], color=COLOURS[0])
     axes[0][1].tick_params(axis="y", labelsize=6)
+    axes[0][1].margins(y=0.01)
     axes[0][1].set_xlabel("calibration error, points")
     return figure
 
 
 FIGURES = {
     "protocols": protocols,
+    "natural": natural,
     "scatter": scatter,
     "robustness": robustness,
     "comparison": comparison,

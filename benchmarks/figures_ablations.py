@@ -15,6 +15,8 @@ BARS = (
     ("layers", None, "layers"),
     ("layers", "cifar10-vit", "layers, ViT"),
 )
+# Benchmarks shown beside the one that choices are made on.
+ALSO = ("cifar100-resnet18", "pacs128-lite0")
 MIXED = ("cot", "nuclear", "dispersion", "gradnorm", "gdscore", "entropy", "confscore", "doc", "atc", "mano")
 SLANTED = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
 AGAINST = "hollow: the score rises with accuracy"
@@ -31,31 +33,37 @@ def of(given, ablation, source=None):
     return [row for row in rows if row["ablation"] == ablation and row["source"] == source and "," not in row["choice"]]
 
 
-def heights(axis, rows, marker=None):
-    places = np.arange(len(rows))
-    for key, colour, label in (("r2", COLOURS[0], "R²"), ("rho", COLOURS[1], "|ρ|")):
-        axis.plot(places, [abs(row[key]) for row in rows], "o-", color=colour, markersize=4, label=label)
-        turned = [(place, abs(row[key])) for place, row in zip(places, rows, strict=True) if row["rho"] > 0]
-        for place, value in turned:
-            axis.plot(place, value, "o", color="white", markeredgecolor=colour, markersize=4)
-    names = [row["choice"].split("=")[-1].replace("inf", "∞").replace("None", "whole") for row in rows]
-    axis.set_xticks(places, names)
-    if marker in names:
-        axis.axvline(names.index(marker), color="#888888", linestyle=":", linewidth=1)
-    axis.set_ylim(0, 1.03)
+def curve(axis, rows, colour, label):
+    """R² of choices in their order, hollow where the score rises with accuracy."""
+    for place, row in enumerate(rows):
+        inside = "white" if row["rho"] > 0 else colour
+        axis.plot(place, row["r2"], "o", color=inside, markeredgecolor=colour, markersize=4, zorder=3)
+    axis.plot(range(len(rows)), [row["r2"] for row in rows], "-", color=colour, label=label)
 
 
 def options(given):
-    """R² and |ρ| over each option's values; the dotted line is the default."""
+    """R² over each option's values, one line a benchmark; the dotted line is the default."""
     figure, axes = panels(1, 4, width=10, height=2.8, sharey="row")
     defaults = {"norms": "0.3", "thresholds": "0.5", "batches": "128"}
+    sources = [given.source or source_of(given, "norms")]
+    sources += [] if given.source else [source for source in ALSO if of(given, "norms", source)]
     for axis, (name, title) in zip(axes[0], CURVES, strict=True):
-        rows = [row for row in of(given, name) if np.isfinite(row["r2"])]
-        heights(axis, rows, defaults.get(name))
+        for source, colour in zip(sources, COLOURS, strict=False):
+            rows = [row for row in of(given, name, source) if np.isfinite(row["r2"])]
+            if not rows:
+                continue
+            curve(axis, rows, colour, source)
+            names = [row["choice"].split("=")[-1].replace("inf", "∞").replace("None", "whole") for row in rows]
+            axis.set_xticks(range(len(names)), names)
+            if source == sources[0] and defaults.get(name) in names:
+                axis.axvline(names.index(defaults[name]), color="#888888", linestyle=":", linewidth=1)
+        axis.set_ylim(0, 1.03)
         axis.set_title(title, fontsize=9)
         axis.tick_params(axis="x", labelsize=6)
-    axes[0][0].legend(fontsize=7, frameon=False)
-    figure.suptitle(f"{source_of(given, 'norms')}; dotted: the default; {AGAINST}", fontsize=8)
+    axes[0][0].set_ylabel("R²")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(sources), fontsize=7, frameon=False)
+    figure.suptitle(f"Dotted: the default; {AGAINST}", fontsize=8)
     return figure
 
 

@@ -23,8 +23,8 @@ from estimates_summary import blocks as estimate_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
-from tables import RESULTS, ROOT, ablation_rows, main_rows
-from tables_page import filled, markdown, page_tables
+from tables import RESULTS, ROOT, all_tables
+from tables_page import filled, markdown
 
 __all__ = ["PAGES", "main", "stale"]
 
@@ -36,8 +36,7 @@ THRESHOLDS = {"few_rows", "small_reference", "easy_reference", "collapse", "far_
 
 def results_blocks():
     """Tables of docs/results.md."""
-    cells, ablations = RESULTS / "cells", RESULTS / "ablations"
-    return page_tables(list(main_rows(cells, ablations)), list(ablation_rows(ablations)), cells, ablations)
+    return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1]
 
 
 def readme_blocks():

@@ -32,6 +32,6 @@ def panels(rows, columns, *, width, height, **options):
 
 def save(figure, file):
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, metadata={"Date": None})
+    figure.savefig(file, metadata={"Date": None}, dpi=130)
     plt.close(figure)
     return file

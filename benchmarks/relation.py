@@ -1,12 +1,13 @@
 """Rows of result files, and how well a score tells the accuracy of the sets in them."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
 
-__all__ = ["columns_of", "constant_error", "preferred", "read", "relation", "relation_of", "shifted"]
+__all__ = ["columns_of", "constant_error", "group_of", "preferred", "read", "relation", "relation_of", "shifted"]
 
 # Of an ablation run on several networks the one that the page tells of.
 LARGEST_FIRST = ("cifar10-resnet18", "cifar10-small")
@@ -34,6 +35,20 @@ def read(file):
 def preferred(sources):
     """The largest CIFAR-10 network of those there are, or else the first by name."""
     return next((name for name in LARGEST_FIRST if name in sources), min(sources, default=LARGEST_FIRST[0]))
+
+
+def group_of(source):
+    """Benchmark that a source belongs to, and the kind of its shift."""
+    data, _, network = source.rpartition("-")
+    for name, kind, members in (
+        ("pacs", "natural", r"pacs-.*"),
+        ("pacs128", "natural", r"pacs128-.*"),
+        ("digits", "natural", r"mnist|mnistm|usps"),
+        ("cifar100sub", "subpopulation", r"cifar100sub\d"),
+    ):
+        if re.fullmatch(members, data):
+            return f"{name}-{network}", kind
+    return source, "synthetic"
 
 
 def columns_of(rows):

@@ -7,8 +7,8 @@ For each benchmark, protocol and method: R² (squared Pearson correlation of sco
 fitted and judged on the same sets), Spearman's ρ with its sign, the number of sets, the number of sets a score refused
 (NaN), and the mean absolute error in points of a straight line that never saw the set's family: all severities of a
 corruption, or all pairs with the same target domain. ``constant`` is the error of the mean accuracy of the other
-families, without any score. The unshifted test set is left out. Sources with few targets are pooled: PACS (12 pairs),
-digits (6), subpopulations of CIFAR-100 (4).
+families, without any score. The unshifted test set is left out. Sources with few targets are pooled: PACS (12 pairs of
+each network), digits (6), and the four subpopulation splits of CIFAR-100.
 
 Protocols: ``deployed`` and ``published`` as in ``cells.py``; ``crossed`` sets the published scores against the
 accuracies of the deployed model.
@@ -16,34 +16,21 @@ accuracies of the deployed model.
 
 import argparse
 import csv
-import re
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
 import gdscore
-from relation import columns_of, constant_error, read, relation_of, shifted
-from tables_page import fill, page_tables
+from relation import columns_of, constant_error, group_of, read, relation_of, shifted
+from tables_claims import claims_table, transfer_table
+from tables_page import fill, measured, page_tables
 
-__all__ = ["group_of", "main_rows"]
+__all__ = ["ablation_rows", "all_tables", "main_rows"]
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PROTOCOLS = ("deployed", "published")
-
-
-def group_of(source):
-    """Benchmark that a source belongs to, and the kind of its shift."""
-    data, _, network = source.rpartition("-")
-    for name, kind, members in (
-        ("pacs", "natural", r"pacs-.*"),
-        ("digits", "natural", r"mnist|mnistm|usps"),
-        ("cifar100sub", "subpopulation", r"cifar100sub\d"),
-    ):
-        if re.fullmatch(members, data):
-            return f"{name}-{network}", kind
-    return source, "synthetic"
 
 
 def rises(column):
@@ -80,23 +67,30 @@ def main_rows(cells, ablations):
 
 
 def ablation_rows(ablations):
-    """One row for each ablation, source and choice; label shift by the strength of the mix."""
+    """One row for each ablation, benchmark and choice; label shift by the strength of the mix."""
     for folder in sorted(path for path in ablations.glob("*") if path.name not in ("runtime", "released")):
+        pooled = defaultdict(list)
         for file in sorted(folder.glob("*.csv")):
+            pooled[group_of(file.stem)[0]] += shifted(read(file))
+        for source, every in pooled.items():
             parts = defaultdict(list)
-            for row in shifted(read(file)):
+            for row in every:
                 parts[row.get("alpha", "")].append(row)
             if len(parts) > 1:
-                parts["any"] = [row for part in parts.values() for row in part]
+                parts["any"] = every
             for alpha, rows in parts.items():
                 for column in columns_of(rows):
-                    found = relation_of(rows, column)
-                    level = np.mean([row[column] for row in rows])
-                    yield (
-                        {"ablation": folder.name, "source": file.stem, "alpha": alpha, "choice": column}
-                        | found
-                        | {"mean": level}
-                    )
+                    about = {"ablation": folder.name, "source": source, "alpha": alpha, "choice": column}
+                    yield about | relation_of(rows, column) | {"mean": np.mean([row[column] for row in rows])}
+
+
+def all_tables(cells, ablations):
+    """Rows of both files, and the tables of the page by the name of their mark."""
+    rows, chosen = list(main_rows(cells, ablations)), list(ablation_rows(ablations))
+    tables = page_tables(rows, chosen, cells, ablations)
+    tables["claims"] = claims_table(rows, chosen, measured(ablations / "runtime"))
+    tables["transfer"] = transfer_table(chosen)
+    return rows, chosen, tables
 
 
 def write(file, rows):
@@ -115,12 +109,10 @@ def main(given=None):
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--page", default=str(ROOT / "docs" / "results.md"), help="page to fill; empty for none")
     options = parser.parse_args(given)
-    rows = list(main_rows(options.cells, options.ablations))
+    rows, chosen, tables = all_tables(options.cells, options.ablations)
     write(options.output / "main.csv", rows)
-    chosen = list(ablation_rows(options.ablations))
     if chosen:
         write(options.output / "ablations.csv", chosen)
-    tables = page_tables(rows, chosen, options.cells, options.ablations)
     if options.page:
         fill(Path(options.page), tables)
     print("\n\n".join(f"{name}\n\n{table}" for name, table in tables.items()))

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 
-from relation import preferred, read, relation_of, shifted
+from relation import group_of, preferred, read, relation_of, shifted
 
-__all__ = ["SHOWN", "fill", "filled", "markdown", "page_tables"]
+__all__ = ["SHOWN", "TITLES", "fill", "filled", "markdown", "measured", "page_tables"]
 
 FEW = 10
 # In the order of the paper's table, then what is beyond it; `soft` and `…@T` stay in the file.
@@ -82,7 +82,7 @@ def protocols_table(rows):
     for name in names:
         found = [cell.get((name, protocol)) for protocol in ("deployed", "published", "crossed")]
         numbers = ("–" if r is None else f"{r['r2']:.3f} / {r['rho']:.3f}" for r in found)
-        lines.append([name, str(next(r["sets"] for r in found if r)), *numbers])
+        lines.append([name, " / ".join(dict.fromkeys(str(r["sets"]) for r in found if r)), *numbers])
     return markdown(("benchmark", "sets", "deployed", "published", "released score, deployed accuracy"), lines)
 
 
@@ -92,7 +92,8 @@ def halves_table(cells):
     lines = []
     for file in sorted((cells / "deployed").glob("*.csv")):
         every = read(file)
-        if every[0]["set"] != "unshifted" or len(every) < FEW:
+        # Other subpopulations alone cost half of the accuracy.
+        if every[0]["set"] != "unshifted" or len(every) < FEW or group_of(file.stem)[1] != "synthetic":
             continue
         cut, rows = every[0]["accuracy"] / 2, shifted(every)
         found = [file.stem]
@@ -102,6 +103,33 @@ def halves_table(cells):
         worst = min(rows, key=lambda row: row["accuracy"])
         found.append(f"{100 * worst['accuracy']:.1f} %, × {worst['gdscore'] / every[0]['gdscore']:.2f}")
         lines.append(found)
+    return markdown(heads, lines)
+
+
+def splits_table(cells):
+    """Subpopulation splits one by one, each with one model: R² / ρ of GdScore by both protocols, and the best score."""
+    heads = (
+        "split",
+        "sets",
+        "deployed accuracies, %",
+        "GdScore deployed",
+        "published",
+        "COTT deployed",
+        "best deployed",
+    )
+    lines = []
+    for file in sorted((cells / "deployed").glob("cifar100sub*.csv")):
+        deployed = shifted(read(file))
+        published = cells / "published" / file.name
+        pairs = [relation_of(deployed, "gdscore")]
+        pairs += [relation_of(shifted(read(published)), "gdscore")] if published.exists() else []
+        numbers = [f"{found['r2']:.3f} / {found['rho']:.3f}" for found in pairs]
+        sets = " / ".join(dict.fromkeys(str(found["sets"]) for found in pairs))
+        scores = {name: relation_of(deployed, name)["r2"] for name in SHOWN if name in deployed[0]}
+        best = max(scores, key=scores.get)
+        reached = sorted(100 * row["accuracy"] for row in deployed)
+        line = [file.stem, sets, f"{reached[0]:.1f} to {reached[-1]:.1f}", *numbers]
+        lines.append([*line, *["–"] * (2 - len(pairs)), f"{scores['cott']:.3f}", f"`{best}` {scores[best]:.3f}"])
     return markdown(heads, lines)
 
 
@@ -189,6 +217,10 @@ def page_tables(rows, chosen, cells, ablations):
         own = [row for row in rows if row["protocol"] == protocol]
         tables[protocol] = methods_table([row for row in own if row["shift"] == "synthetic"])
         tables[f"{protocol}_natural"] = methods_table([row for row in own if row["shift"] != "synthetic"])
+    crossed = [row for row in rows if row["protocol"] == "crossed" and row["shift"] != "synthetic"]
+    tables["crossed_natural"] = methods_table(crossed)
+    if any((cells / "deployed").glob("cifar100sub*.csv")):
+        tables["splits"] = splits_table(cells)
     if chosen:
         tables["labelshift"] = label_shift_table(chosen)
         for source in sorted({row["source"] for row in chosen if row["ablation"] not in APART}):

@@ -17,6 +17,7 @@ import gdscore  # noqa: E402
 from gdscore import models  # noqa: E402
 from network_scores import ProjNorm, gradient_scores  # noqa: E402
 from networks import network  # noqa: E402
+from row_files import joined  # noqa: E402
 from train import train  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
@@ -122,7 +123,7 @@ def test_sets_side_by_side_are_those_of_one_process(source, tmp_path, monkeypatc
     with pytest.raises(FileNotFoundError):
         run(tmp_path, "labels", "labelshift", "projnorm", "--jobs", "2")("labels")
     monkeypatch.setattr(ablations, "measure", measure)
-    monkeypatch.setattr(ablations, "joined", cells.joined)
+    monkeypatch.setattr(ablations, "joined", joined)
     both = run(tmp_path, "labels", "labelshift", "projnorm", "--jobs", "2")
     for name, rows in expected.items():
         found = [{key: row[key] for key in row if "seconds" not in key} for row in both(name)]

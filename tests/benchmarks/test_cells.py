@@ -30,7 +30,8 @@ def test_bench_small_and_going_on_where_it_stopped(tmp_path, monkeypatch, capsys
     for part in ("deployed", "published"):
         rows = rows_of(out / "cells" / part / "ucidigits-small.csv")
         assert [row["set"] for row in rows] == names
-        assert all(row["commit"] and row["device"] == "cpu" and "cells.py run" in row["command"] for row in rows)
+        command = "benchmarks/cells.py run ucidigits-small --rows 130 --severities 1 5"
+        assert all(row["commit"] and row["device"] == "cpu" and row["command"] == command for row in rows)
     assert [row["set"] for row in rows_of(out / "ablations" / "labels" / "ucidigits-small.csv")] == names
     methods = {row["method"] for row in rows_of(out / "main.csv") if row["protocol"] == "deployed"}
     assert {"gdscore", "rotation", "agreescore", "nuclear", "cott", "confscore@T"} <= methods

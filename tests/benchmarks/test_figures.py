@@ -22,6 +22,11 @@ def folders(tmp_path):
         row["severity"] = severity
     for protocol in ("deployed", "published"):
         write(tmp_path / "cells" / protocol / "cifar10-resnet18.csv", rows)
+        write(tmp_path / "cells" / protocol / "cifar100sub0-resnet18.csv", [*rows, rows[1] | {"severity": 0}])
+        for domain, others in (("photo", "sketch cartoon"), ("sketch", "photo cartoon")):
+            pairs = made([(name, name) for name in others.split()])[1:]
+            own = [row | {"cot": row["accuracy"], "severity": 0} for row in pairs]
+            write(tmp_path / "cells" / protocol / f"pacs128-{domain}-lite0.csv", own)
         write(tmp_path / "cells" / protocol / "mnist-small.csv", made([("usps", "usps"), ("mnistm", "mnistm")]))
     values = {
         "labels": ["mixed", "pseudo"],
@@ -38,6 +43,8 @@ def folders(tmp_path):
             tmp_path / "ablations" / name / "cifar10-resnet18.csv",
             [row | {column: row["gdscore"] + k for k, column in enumerate(columns)} for row in made(SETS)],
         )
+    more = [row | {"p=0.3": row["accuracy"], "p=inf": row["gdscore"]} for row in made(SETS)]
+    write(tmp_path / "ablations" / "norms" / "cifar100-resnet18.csv", more)
     mixed = [row | {"alpha": alpha} for alpha in ("none", 1, 0.1) for row in made(SETS)]
     write(tmp_path / "ablations" / "labelshift" / "cifar10-resnet18.csv", mixed)
     given = ["--cells", str(tmp_path / "cells"), "--ablations", str(tmp_path / "ablations")]

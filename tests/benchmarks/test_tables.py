@@ -14,7 +14,7 @@ from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import tables
-from relation import constant_error, preferred, read, relation
+from relation import constant_error, group_of, preferred, read, relation
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -137,12 +137,13 @@ def test_rows_and_markdown(tmp_path, capsys):
         ("cifar10-resnet18", ("cifar10-resnet18", "synthetic")),
         ("cifar100sub3-resnet18", ("cifar100sub-resnet18", "subpopulation")),
         ("pacs-art_painting-resnet18", ("pacs-resnet18", "natural")),
+        ("pacs128-art_painting-lite1", ("pacs128-lite1", "natural")),
         ("mnistm-small", ("digits-small", "natural")),
         ("ucidigits-small", ("ucidigits-small", "synthetic")),
     ],
 )
 def test_sources_with_few_targets_are_pooled(source, group):
-    assert tables.group_of(source) == group
+    assert group_of(source) == group
 
 
 @pytest.mark.skipif(not (RESULTS / "main.csv").exists() or not any(RESULTS.glob("cells/*/*.csv")), reason="no results")
