@@ -256,7 +256,6 @@ def ranks(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ddp_worker.WORLD)]
 
 
-@pytest.mark.xdist_group("two processes")
 class TestTwoProcesses:
     def test_same_on_both(self, ranks):
         for case in ("shards", "interleaved", "network"):
