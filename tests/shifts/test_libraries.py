@@ -54,8 +54,10 @@ def test_what_an_accelerator_computes_agrees_with_numpy(name, channels, size):
         np.testing.assert_allclose(got.numpy(), part(x), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("channels", "severity"), [(3, 3), (1, 8)])
+@pytest.mark.parametrize(
+    ("name", "channels", "severity"),
+    [*((name, 3, 3) for name in NAMES), *((name, 1, 8) for name in ("brightness", "saturate", "snow", "spatter"))],
+)
 def test_jax_agrees_with_numpy(name, channels, severity):
     """Few shapes, as JAX compiles every operation for each; torch is compared over many, by the same code."""
     x = images(channels, 32)
