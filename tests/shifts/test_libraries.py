@@ -60,7 +60,7 @@ def test_what_an_accelerator_computes_agrees_with_numpy(name, channels, size):
 )
 def test_jax_agrees_with_numpy(name, channels, severity):
     """Few shapes, as JAX compiles every operation for each; torch is compared over many, by the same code."""
-    x = images(channels, 32)
+    x = images(channels, 16)
     expected = shifts.Corruption(name, severity, seed=3)(x)
     got = shifts.Corruption(name, severity, seed=3)(jnp.asarray(x))
     assert arrays.is_jax(got)
