@@ -50,10 +50,10 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint browser
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 coverage: $(VENV)/.dev browser
-	$(BIN)/pytest -n 2 --dist loadgroup --cov
+	$(BIN)/pytest -n 2 --cov
 
 # Tests open the report in Chromium and are skipped without it, so a machine that cannot have it is no failure.
 browser:

@@ -3,8 +3,6 @@
     python benchmarks/labels.py run --exports data/exports --packed data/packed    # 3 minutes on one core
     python benchmarks/labels.py run --split development --output out               # what the interval was chosen on
     python benchmarks/labels.py run --small --output out                           # generated data, seconds
-    python benchmarks/labels.py page                                               # tables and picture of docs/labeling.md
-    python benchmarks/labels.py page --check                                       # exit code 1 where they are stale
 
 Exports are ``.npz`` files of a network's outputs, arrays ``reference/z,y,f``, ``shift/<family>/<n>/z,y,f`` and
 ``target/<name>/z,y,f`` (logits, labels, features); tables and texts come from ``tabular_data.py``. The order of rows is that
@@ -35,26 +33,11 @@ from gdscore.labeling.interval import interval, variance_ratio
 from gdscore.labeling.sampling import stratified_ranks
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE, PICTURE = ROOT / "benchmarks" / "results", ROOT / "docs" / "labeling.md", "docs/images/labels.svg"
+RESULTS = ROOT / "benchmarks" / "results"
 LABELS = (10, 20, 50, 100, 200)
 LEVEL = 0.9
 Z = stats.norm.ppf(0.5 + LEVEL / 2)
 STRATA = 5
-METHODS = {
-    "wilson": "random rows, Wilson",
-    "clopper": "random rows, Clopper–Pearson",
-    "ppi": "random rows, PPI++",
-    "strata": "five strata of the same order, normal interval",
-    "gdscore": "`labeling.estimate`",
-    "sequence": "`labeling.sequence`",
-}
-BENCHMARKS = {
-    "pacs128": "PACS, pretrained network",
-    "cifar100sub": "CIFAR-100 subclasses, pretrained network",
-    "electricity": "electricity (table)",
-    "insects": "insects (table)",
-    "reviews": "reviews (text)",
-}
 
 
 # -- data -----------------------------------------------------------------------------------------------------
@@ -283,127 +266,12 @@ def speed(rows):
 # -- results --------------------------------------------------------------------------------------------------
 
 
-def read(file):
-    with file.open(newline="") as lines:
-        return [{k: _number(v) for k, v in row.items()} for row in csv.DictReader(lines)]
-
-
-def _number(text):
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
 def write(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="") as lines:
         writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def markdown(heads, rows):
-    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (heads, *rows)]
-    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
-
-
-def relative_widths(rows, method="gdscore"):
-    return np.array([row[f"width_{method}"] / row["width_wilson"] for row in rows])
-
-
-def benchmarks_table(rows):
-    """Coverage at each number of labels and width relative to Wilson's, by benchmark."""
-    lines = []
-    for name, title in BENCHMARKS.items():
-        own = [row for row in rows if row["benchmark"] == name]
-        by_labels = {n: [row for row in own if row["labels"] == n] for n in LABELS}
-        first = by_labels[LABELS[0]]
-        rho = np.mean([row["rho"] for row in first])
-        limit = np.mean([np.sqrt(1 - row["rho"] ** 2) for row in first])
-        coverage = " / ".join(f"{100 * np.mean([r['coverage_gdscore'] for r in by_labels[n]]):.1f}" for n in LABELS)
-        width = " / ".join(f"{relative_widths(by_labels[n]).mean():.2f}" for n in LABELS)
-        largest = max(relative_widths(by_labels[n]).max() for n in LABELS)
-        at_all_times = f"{100 * np.mean([r['coverage_sequence'] for r in first]):.1f}"
-        lines.append([title, len(first), coverage, width, f"{largest:.2f}", f"{rho:.2f}", f"{limit:.2f}", at_all_times])
-    heads = ["benchmark", "pairs", f"coverage % at {' / '.join(map(str, LABELS))} labels", "width relative to Wilson's"]
-    return markdown([*heads, "largest on a pair", "ρ", "√(1 − ρ²)", "sequence covers at all times, %"], lines)
-
-
-def methods_table(rows):
-    """Mean width in points, coverage, and the lowest coverage of a benchmark, by method."""
-    lines = []
-    for method, title in METHODS.items():
-        cells = []
-        for n in LABELS:
-            own = [row for row in rows if row["labels"] == n]
-            groups = [[r[f"coverage_{method}"] for r in own if r["benchmark"] == name] for name in BENCHMARKS]
-            lowest = min(np.mean(group) for group in groups)
-            cells.append(f"{100 * np.mean([r[f'width_{method}'] for r in own]):.1f} ({100 * lowest:.1f})")
-        lines.append([title, *cells])
-    return markdown(["width in points (lowest coverage of a benchmark, %)", *map(str, LABELS)], lines)
-
-
-def page_blocks(results=RESULTS):
-    """Blocks of docs/labeling.md, name → text."""
-    rows = [row for row in read(results / "labels.csv") if row["split"] == "report"]
-    windows = [row for row in read(results / "labels-windows.csv") if row["split"] == "report"]
-    measured_speed = json.loads((results / "labels-speed.json").read_text())
-    errors = [100 * np.mean([abs(w[key] - w["accuracy"]) for w in windows]) for key in ("estimate", "corrected")]
-    held = [100 * np.mean([w[key] for w in windows]) for key in ("held", "held_corrected")]
-    at = {n: relative_widths([row for row in rows if row["labels"] == n]) for n in LABELS}
-    return {
-        "benchmarks": benchmarks_table(rows),
-        "methods": methods_table(rows),
-        "widths": (
-            f"Averaged over all {len(at[50])} pairs the interval is {at[50].mean():.2f} times as wide as Wilson's at 50 "
-            f"labels and {at[100].mean():.2f} times at 100."
-        ),
-        "windows": (
-            f"On {len(windows)} windows of the tables `electricity` and `insects`, 50 labels of the window before lower the "
-            f"mean absolute error of label-free estimates from {errors[0]:.1f} to {errors[1]:.1f} points; their intervals "
-            f"held the truth in {held[0]:.0f} % and {held[1]:.0f} % of the windows."
-        ),
-        "speed": (
-            f"{measured_speed['rows']:,} rows and a budget of {measured_speed['budget']} take "
-            f"{measured_speed['seconds_all']:.1f} s on one core and {measured_speed['peak_mb_all']:.0f} MB "
-            f"({measured_speed['peak_mb_tenth']:.0f} MB for a tenth of the rows)."
-        ),
-    }
-
-
-def filled(text, blocks):
-    """Text with each block between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``."""
-    for name, block in blocks.items():
-        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
-        if text.count(begin) != 1 or text.count(end) != 1:
-            raise SystemExit(f"Expected the marks of {name!r} once in the page")
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}{block}\n{end}{rest.partition(end)[2]}"
-    return text
-
-
-def draw(rows, file):
-    """Width against labels."""
-    from plotting import COLOURS, panels, plain, save
-
-    with plain():
-        figure, axes = panels(1, 1, width=5, height=3)
-        shown = {
-            "wilson": "random rows, Wilson",
-            "strata": "five strata, normal (covers too little)",
-            "gdscore": "labeling.estimate",
-        }
-        shown["sequence"] = "labeling.sequence, valid at all times"
-        for colour, (method, title) in zip(COLOURS, shown.items(), strict=False):
-            widths = [100 * np.mean([r[f"width_{method}"] for r in rows if r["labels"] == n]) for n in LABELS]
-            axes[0, 0].plot(LABELS, widths, "o-", color=colour, label=title, markersize=3)
-        axes[0, 0].set(xscale="log", xticks=LABELS, xlabel="labels", ylabel="mean width of 90 % intervals, points")
-        axes[0, 0].set_xticklabels(LABELS)
-        axes[0, 0].minorticks_off()
-        axes[0, 0].set_ylim(0)
-        axes[0, 0].legend(frameon=False)
-        save(figure, file)
 
 
 def run(options):
@@ -424,28 +292,17 @@ def run(options):
     (options.output / "labels-speed.json").write_text(json.dumps(found, indent=2) + "\n")
 
 
-def page(options):
-    new = filled(PAGE.read_text(encoding="utf-8"), page_blocks(options.output))
-    if options.check:
-        if new != PAGE.read_text(encoding="utf-8"):
-            raise SystemExit(f"{PAGE.name} is stale: python benchmarks/labels.py page")
-        return
-    PAGE.write_text(new, encoding="utf-8")
-    draw([row for row in read(options.output / "labels.csv") if row["split"] == "report"], ROOT / PICTURE)
-
-
 def main(given=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("run", "page"))
+    parser.add_argument("command", choices=("run",))
     parser.add_argument("--exports", type=Path, default=ROOT / "data" / "exports")
     parser.add_argument("--packed", type=Path, default=ROOT / "data" / "packed")
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--split", choices=("development", "report"), default="report")
     parser.add_argument("--small", action="store_true", help="generated data instead of files")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is stale")
     options = parser.parse_args(given)
     warnings.simplefilter("ignore", gdscore.GdscoreWarning)
-    run(options) if options.command == "run" else page(options)
+    run(options)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from estimates_summary import blocks as estimate_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
+from labels_page import blocks as labeling_blocks
 from tables import RESULTS, ROOT, all_tables
 from tables_page import filled, markdown
 
@@ -199,6 +200,7 @@ PAGES = {
     "docs/choosing.md": choosing_blocks,
     "docs/estimator.md": estimator_blocks,
     "docs/index.md": index_blocks,
+    "docs/labeling.md": labeling_blocks,
     "docs/methods.md": methods_blocks,
     "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,

@@ -5,12 +5,14 @@ Blocks that install something, or need what a test has not, are ```console or ``
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,24 +67,37 @@ def own_modules(monkeypatch):
     sys.modules.pop("network", None)
 
 
-def plain_commands(script: str) -> list[list[str]] | None:
-    """Words of each line, where all lines are single gdscore commands."""
-    try:
-        lines = [words for line in script.splitlines() if (words := shlex.split(line, comments=True))]
-    except ValueError:
-        return None
-    return lines if all(words[0] == "gdscore" and not OPERATORS & set(words) for words in lines) else None
+STATEMENT = re.compile(
+    r"python3 - <<'(?P<end>\w+)'\n(?P<code>.*?)^(?P=end)$|(?:[^\n]*\\\n)*[^\n]+", re.MULTILINE | re.DOTALL
+)
+
+
+def statements(script: str) -> Iterator[tuple[str, str | list[str]]]:
+    """Statements with how to run them: Python and plain gdscore commands in this process, others by the shell.
+
+    A script with other commands than these is left whole, as its statements may depend on each other.
+    """
+    found = list(STATEMENT.finditer(script))
+    if not all(match[0].startswith(("gdscore ", "python3 - ")) for match in found):
+        yield "shell", script
+        return
+    for match in found:
+        if match["code"] is not None:
+            yield "python", match["code"]
+            continue
+        words = shlex.split(match[0].replace("\\\n", " "), comments=True)
+        yield ("shell", match[0]) if OPERATORS & set(words) else ("gdscore", words[1:])
 
 
 @pytest.mark.usefixtures("folder", "own_modules")
 @pytest.mark.parametrize("scripts", [*SCRIPTS, pytest.param([helped()], id="help")])
 def test_examples_run_in_the_order_printed(gd, shell, scripts):
-    for script in scripts:
-        commands = plain_commands(script)
-        if commands is None:
-            code, errors = shell(script)
+    for how, what in itertools.chain.from_iterable(map(statements, scripts)):
+        if how == "python":
+            exec(compile(what, "example", "exec"), {})
+        elif how == "shell":
+            code, errors = shell(what)
             assert code == 0, errors
-            continue
-        for words in commands:
-            result = gd(*words[1:])  # in this process: PyTorch is imported once
-            assert result.exit_code == 0, (words, result.stderr)
+        else:
+            result = gd(*what)  # in this process: everything is imported once
+            assert result.exit_code == 0, (what, result.stderr)

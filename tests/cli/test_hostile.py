@@ -165,18 +165,6 @@ def test_unwritable_output_is_refused_before_the_work(gd, folder, args, path, mo
     assert path in line
 
 
-# Extracting does not use it, and importing it takes longer than all the rest.
-WITHOUT_TORCHMETRICS = """
-import sys, types
-for name in ("torchmetrics", "torchmetrics.utilities", "torchmetrics.utilities.exceptions"):
-    sys.modules[name] = types.ModuleType(name)
-sys.modules["torchmetrics"].Metric = type("Metric", (), {})
-sys.modules["torchmetrics.utilities.exceptions"].TorchMetricsUserError = Exception
-from gdscore.cli import main
-main()
-"""
-
-
 def _heed_interrupts():
     # A shell's background jobs ignore Ctrl-C, and hand that down: the tests may run in one.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -197,7 +185,7 @@ def test_interrupted_halfway(folder, tmp_path):
     started = {}
     for number in expected:  # side by side: both spend their time on importing PyTorch
         (tmp_path / number.name).mkdir()
-        command = [sys.executable, "-c", WITHOUT_TORCHMETRICS, *args, tmp_path / number.name / "made.parquet"]
+        command = [sys.executable, "-m", "gdscore.cli", *args, tmp_path / number.name / "made.parquet"]
         started[number] = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
         )

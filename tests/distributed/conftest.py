@@ -1,4 +1,4 @@
-"""A cluster of three nodes on this machine, started once for all tests of this folder."""
+"""A cluster of two nodes on this machine, started once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def cluster():
             initialize_head=True,
             head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
         )
-        for _ in range(2):
-            nodes.add_node(num_cpus=1, object_store_memory=STORE)
+        nodes.add_node(num_cpus=2, object_store_memory=STORE)
         ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
     yield nodes
     ray.shutdown()
@@ -38,12 +37,8 @@ def cluster():
 
 
 def pytest_collection_modifyitems(items):
-    """Ray warns about its own settings, and about sockets that it leaves to the garbage collector.
-
-    With `pytest -n` all tests of the cluster run in one process, so that there is one cluster.
-    """
+    """Ray warns about its own settings, and about sockets that it leaves to the garbage collector."""
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("ray"))
             for filtered in ("ignore::DeprecationWarning:ray", "ignore::FutureWarning:ray", "ignore::ResourceWarning"):
                 item.add_marker(pytest.mark.filterwarnings(filtered))

@@ -1,9 +1,8 @@
-"""One of the two processes of test_metric.py: `python -m tests.models.ddp_worker RANK FOLDER` writes RANK.json."""
+"""What each of the two processes of test_metric.py does; it writes what it found to RANK.json."""
 
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -158,8 +157,7 @@ def network(rank):
     return {"epochs": epochs, "evaluated": metric.compute().item(), "single": single}
 
 
-def main():
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+def main(rank: int, folder: Path) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     meeting = (folder / "meeting").as_uri()
@@ -167,7 +165,3 @@ def main():
     results = {case.__name__: case(rank) for case in (shards, interleaved, refusals, steps, network)}
     (folder / f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -207,7 +207,18 @@ def test_torch_is_imported_with_gdscore_models_only():
         "except gdscore.GdscoreError as error:\n    print(error)\n"
     )
     message = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install torch torchmetrics" in message
+    assert "torch is not installed: pip install torch torchmetrics" in message
+
+
+def test_torchmetrics_is_imported_with_its_metric_only():
+    code = (
+        "import sys; from gdscore import models, GdscoreError; assert 'torchmetrics' not in sys.modules\n"
+        "assert 'ScoreMetric' in dir(models) and not hasattr(models, 'Metric'); sys.modules['torchmetrics'] = None\n"
+        "try:\n    models.ScoreMetric\n"
+        "except GdscoreError as error:\n    print(error)\n"
+    )
+    message = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "torchmetrics is not installed: pip install torch torchmetrics" in message
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

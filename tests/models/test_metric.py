@@ -5,11 +5,8 @@ from __future__ import annotations
 import functools
 import io
 import json
-import os
+import multiprocessing
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -233,30 +230,22 @@ class TestBadInput:
 def ranks(tmp_path_factory):
     """What each of two processes over gloo found."""
     folder = tmp_path_factory.mktemp("ddp")
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "tests.models.ddp_worker"]
-    workers = [
-        subprocess.Popen(
-            [*command, str(rank), str(folder)],
-            cwd=root,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ddp_worker.WORLD)
-    ]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([ddp_worker.__name__])  # both processes share its imports
+    workers = [context.Process(target=ddp_worker.main, args=(rank, folder)) for rank in range(ddp_worker.WORLD)]
+    for worker in workers:
+        worker.start()
     try:
         for worker in workers:
-            _, errors = worker.communicate(timeout=120)
-            assert worker.returncode == 0, errors
+            worker.join(timeout=120)
+            assert worker.exitcode == 0, "see the process's standard error"
     finally:
         for worker in workers:
             worker.kill()
-            worker.communicate()
+            worker.join()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ddp_worker.WORLD)]
 
 
-@pytest.mark.xdist_group("two processes")
 class TestTwoProcesses:
     def test_same_on_both(self, ranks):
         for case in ("shards", "interleaved", "network"):

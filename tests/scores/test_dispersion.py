@@ -20,7 +20,7 @@ def direct(out, published=False):
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 @pytest.mark.parametrize("published", [False, True])
 def test_equals_the_formula(library, published):
-    out = made(3000, library, noise=2.0)
+    out = made(1500, library, noise=2.0)
     value = gdscore.score("dispersion", out, variant="published" if published else "default")
     assert value == pytest.approx(direct(out, published), rel=1e-6)
 

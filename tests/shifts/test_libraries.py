@@ -54,16 +54,18 @@ def test_what_an_accelerator_computes_agrees_with_numpy(name, channels, size):
         np.testing.assert_allclose(got.numpy(), part(x), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("channels", "size", "severities"), [(3, 32, (1, 3, 5, 8)), (1, 28, (4,))])
-def test_jax_agrees_with_numpy(name, channels, size, severities):
-    x = images(channels, size)
-    for severity in severities:
-        expected = shifts.Corruption(name, severity, seed=3)(x)
-        got = shifts.Corruption(name, severity, seed=3)(jnp.asarray(x))
-        assert arrays.is_jax(got)
-        assert got.dtype == jnp.float32
-        np.testing.assert_allclose(np.asarray(got), expected, rtol=0, atol=1e-4)
+@pytest.mark.parametrize(
+    ("name", "channels", "severity"),
+    [*((name, 3, 3) for name in NAMES), *((name, 1, 8) for name in ("brightness", "saturate", "snow", "spatter"))],
+)
+def test_jax_agrees_with_numpy(name, channels, severity):
+    """Few shapes, as JAX compiles every operation for each; torch is compared over many, by the same code."""
+    x = images(channels, 16)
+    expected = shifts.Corruption(name, severity, seed=3)(x)
+    got = shifts.Corruption(name, severity, seed=3)(jnp.asarray(x))
+    assert arrays.is_jax(got)
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(np.asarray(got), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -101,7 +101,7 @@ def changing(table, **options):
 
 
 @pytest.mark.parametrize("name", TABLES)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(cuts=st.lists(st.integers(0, ROWS), max_size=4), seed=st.integers(0, 3), severity=st.integers(1, 4))
 def test_batches_do_not_matter(name, cuts, seed, severity):
     table = TABLES[name]()

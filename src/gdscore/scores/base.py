@@ -27,8 +27,7 @@ from gdscore._arrays import Array
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs, how_to_get
-from gdscore.scores._layout import Layout, counts_of
-from gdscore.scores._state import SavedScore, check_restored, refuse_damaged
+from gdscore.scores._state import Layout, SavedScore, check_restored, counts_of, refuse_damaged
 from gdscore.scores.together import fit_together
 
 __all__ = ["Score", "Stats"]

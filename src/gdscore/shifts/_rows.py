@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ __all__ = [
     "Families",
     "Numbers",
     "RowDraws",
+    "RowShift",
     "check_severities",
     "chosen",
     "pairs_to_swap",
@@ -145,6 +146,28 @@ class Families:
         # All severities share the draws of a row, so that a stronger shift hits the cells that a weaker one hits.
         draws = RowDraws(family, seed, integer("start", start, least=0), rows)
         return Context(family, severity, seed, level, draws)
+
+
+@dataclass(frozen=True, eq=False)
+class RowShift:
+    """One shift family at one severity, with what it has learned from the reference; callable on a batch.
+
+    Attributes
+    ----------
+    family : str
+        Name that all severities share.
+    severity : int
+        1 (mild) to 4 (strong).
+    seed : int
+        Of the random numbers of the rows and of the set.
+    """
+
+    family: str
+    severity: int
+    seed: int = 0
+    reference: Any = field(default=None, repr=False)
+
+    selects_rows: ClassVar[bool] = False
 
 
 def check_severities(severities: Iterable[int]) -> list[int]:

@@ -13,7 +13,7 @@ from gdscore._options import integer
 from gdscore.errors import GdscoreError
 from gdscore.shifts._cells import DenseReference, sampled_rows
 from gdscore.shifts._dense import DENSE, families_of, shift_dense
-from gdscore.shifts._rows import Numbers, RowDraws, check_severities, set_draws
+from gdscore.shifts._rows import Numbers, RowDraws, RowShift, check_severities, set_draws
 from gdscore.shifts._sparse import SPARSE, SparseReference, shift_sparse
 
 __all__ = ["Period", "Subpopulation", "TableShift", "table_shifts"]
@@ -24,26 +24,8 @@ _SKEW = (0.5, 1.5, 4.0, 10.0)
 """By severity: from the first cluster to the last, in random order, the share of rows kept falls to exp(−skew)."""
 
 
-@dataclass(frozen=True, eq=False)
-class TableShift:
-    """One shift family at one severity, as a callable ``batch → batch``; made by `table_shifts`.
-
-    Attributes
-    ----------
-    family : str
-        Name that all severities share.
-    severity : int
-        1 (mild) to 4 (strong).
-    seed : int
-        Of the random numbers of the rows and of the set.
-    """
-
-    family: str
-    severity: int
-    seed: int = 0
-    reference: Any = field(default=None, repr=False)
-
-    selects_rows: ClassVar[bool] = False
+class TableShift(RowShift):
+    """One shift family of tables at one severity, as a callable ``batch → batch``; made by `table_shifts`."""
 
     def __call__(self, batch: Any, *, start: int = 0) -> Any:
         """Shifted rows, in a table of the same type; ``start`` is the position of the first one in its set."""

@@ -10,9 +10,8 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
-from gdscore.shifts._rows import Context, Families, Numbers, RowDraws, check_severities
+from gdscore.shifts._rows import Context, Families, Numbers, RowDraws, RowShift, check_severities
 
 __all__ = ["TextShift", "text_shifts", "words_of"]
 
@@ -32,26 +31,8 @@ _MOST_LETTERS = 64
 _MOST_WORDS = 20_000
 
 
-@dataclass(frozen=True, eq=False)
-class TextShift:
-    """One shift family at one severity, as a callable ``texts → texts``; made by `text_shifts`.
-
-    Attributes
-    ----------
-    family : str
-        Name that all severities share.
-    severity : int
-        1 (mild) to 4 (strong).
-    seed : int
-        Of the random numbers of the texts.
-    """
-
-    family: str
-    severity: int
-    seed: int = 0
-    reference: Any = field(default=None, repr=False)
-
-    selects_rows: ClassVar[bool] = False
+class TextShift(RowShift):
+    """One shift family of texts at one severity, as a callable ``texts → texts``; made by `text_shifts`."""
 
     def __call__(self, texts: Any, *, start: int = 0) -> Any:
         """Shifted texts, in a collection of the same type; ``start`` is the position of the first one in its set."""
