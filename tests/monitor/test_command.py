@@ -8,7 +8,7 @@ pytest.importorskip("gdscore.cli.files")
 from gdscore.cli.monitor import monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
-from gdscore.monitor.tokens import find_token
+from gdscore.monitor.access import find_token
 from tests.monitor.conftest import make_outputs, sqlite_url
 
 

@@ -267,3 +267,10 @@ def test_eight_writers_lose_nothing_and_double_nothing(url):
     assert len(monitor.windows("shared")) == 12
     assert monitor.windows("own").groupby("segment").size().tolist() == [12] * 8
     monitor.close()
+
+
+def test_an_empty_history_has_the_same_columns(local):
+    local.register("m", rules=Rules(None, min_accuracy=0.8))
+    empty = [list(frame.columns) for frame in (local.windows(), local.alarms())]
+    local.add_estimate("m", estimate(0.5), day(0))
+    assert [list(frame.columns) for frame in (local.windows(), local.alarms())] == empty

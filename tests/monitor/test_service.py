@@ -8,9 +8,8 @@ from starlette.testclient import TestClient
 
 from gdscore.io import write_outputs
 from gdscore.monitor import Rules
-from gdscore.monitor.access import Settings
+from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
 from gdscore.monitor.app import create_app
-from gdscore.monitor.tokens import create_token, find_token, revoke_token
 from tests.monitor.conftest import estimate, make_outputs
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}

@@ -194,7 +194,7 @@ def token(
     debug: Debug = False,
 ) -> None:
     """Make a token of the service and print it: it is not shown again."""
-    from gdscore.monitor.tokens import create_token, revoke_token
+    from gdscore.monitor.access import create_token, revoke_token
 
     history = _open(database)
     if revoke:

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from gdscore.monitor import reading
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.schema import Alarm, Model, Series, Window
-from gdscore.monitor.times import now_micros
+from gdscore.monitor.windows import now_micros
 
 __all__ = ["render_metrics"]
 

@@ -24,11 +24,10 @@ from sqlalchemy import select
 
 from gdscore._format import percent
 from gdscore.monitor import reading
-from gdscore.monitor.access import COOKIE, Visitor, require
+from gdscore.monitor.access import COOKIE, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
 from gdscore.monitor.schema import Model, Window
-from gdscore.monitor.times import as_micros, now_micros, shown_time, to_datetime
-from gdscore.monitor.tokens import find_token
+from gdscore.monitor.windows import as_micros, now_micros, shown_time, to_datetime
 
 __all__ = ["router"]
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from gdscore.estimator import Estimate
 from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, EstimateWarning, Quantity
 from gdscore.monitor.schema import Alarm, Model, Series, Window
-from gdscore.monitor.times import as_micros, to_datetime
+from gdscore.monitor.windows import as_micros, to_datetime
 
 __all__ = [
     "alarm_dict",
@@ -66,6 +66,7 @@ def alarm_dict(alarm: Alarm, model: Model) -> dict[str, Any]:
         "began": _iso(alarm.began),
         "opened_at": _iso(alarm.opened_at),
         "ended": _iso(alarm.ended),
+        "withdrawn": alarm.withdrawn,
         "acknowledged_by": alarm.acknowledged_by,
         "acknowledged_at": _iso(alarm.acknowledged_at),
     }
@@ -252,7 +253,7 @@ def past_estimates(session: Session, model: str, segment: str = "") -> dict[str,
             func.avg(error),
             func.avg(case((truth.between(Window.low, Window.high), 1.0), else_=0.0)),
             func.avg(Window.level),
-        ).where(*_chosen(session, model, segment), Window.labelled > 0)
+        ).where(*_chosen(session, model, segment), Window.labelled.is_not(None))
     ).one()
     return {
         "windows": count,
