@@ -56,7 +56,7 @@ def fill(monitor, models, windows):
             last = session.query(Window.id).where(Window.model_id == model.id).order_by(Window.start.desc()).first()
             session.add(
                 Series(
-                    model_id=model.id, segment="", windows=windows, newest=rows[-1]["start"], last_window=last[0],
+                    model_id=model.id, segment="", windows=windows, last_window=last[0],
                     recent=[round(float(a), 5) for a in values[-60:]], state={},
                 )
             )  # fmt: skip

@@ -145,7 +145,7 @@ class SequentialTest:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the database."""
         log_r = [max(value, -1e9) for value in self.log_r.tolist()]
-        return {"log_r": log_r, "run": self.run, "began": self.began, "first": list(self.first)}
+        return {"log_r": log_r, "run": [*self.run], "began": [*self.began], "first": [*self.first]}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any] | None) -> SequentialTest:
