@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import gzip
 import tempfile
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -188,7 +187,7 @@ def _environment() -> Environment:
         "clock": lambda value: "" if value is None else shown_time(as_micros(value)),
         "age": lambda value: _age(now_micros() - as_micros(value)),
     }
-    environment.globals |= {"sparkline": _sparkline}
+    environment.globals |= {"sparkline": lambda values, reference: _sparkline(tuple(values), reference)}
     return environment
 
 
@@ -216,10 +215,10 @@ def _age(micros: int) -> str:
     return f"{seconds // 60:.0f} min"
 
 
-def _sparkline(values: Sequence[float], reference: float | None) -> dict[str, Any]:
+@lru_cache(maxsize=4096)
+def _sparkline(values: tuple[float, ...], reference: float) -> dict[str, Any]:
     """Points of a line in a box of 120 by 32, and the height of the reference."""
-    shown = [*values, *([] if reference is None else [reference])]
-    low, high = min(shown), max(shown)
+    low, high = min(reference, *values), max(reference, *values)
     low, high = (low - 0.02, high + 0.02) if high - low < 0.04 else (low, high)
 
     def height(value: float) -> float:
@@ -227,8 +226,4 @@ def _sparkline(values: Sequence[float], reference: float | None) -> dict[str, An
 
     step = 116 / max(len(values) - 1, 1)
     points = " ".join(f"{2 + i * step:.1f},{height(v)}" for i, v in enumerate(values))
-    return {
-        "points": points,
-        "reference": None if reference is None else height(reference),
-        "end": (2 + (len(values) - 1) * step, height(values[-1])),
-    }
+    return {"points": points, "reference": height(reference), "end": (2 + (len(values) - 1) * step, height(values[-1]))}

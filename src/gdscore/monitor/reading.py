@@ -199,35 +199,53 @@ def series_points(
 def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:
     """Newest version of every model with its last window and its open alarms, those with alarms first."""
     alarms = (
-        select(Alarm.model_id, func.count().label("open"))
+        select(Alarm.model_id, func.count().label("open_alarms"))
         .where(Alarm.ended.is_(None))
         .group_by(Alarm.model_id)
         .subquery()
     )
-    rows = session.execute(
-        select(Model, Window, Series, func.coalesce(alarms.c.open, 0))
-        .outerjoin(Series, (Series.model_id == Model.id) & (Series.segment == ""))
-        .outerjoin(Window, Window.id == Series.last_window)
+    open_alarms = func.coalesce(alarms.c.open_alarms, 0).label("open_alarms")
+    # The models of a page are chosen first, so that only their windows are read.
+    page = (
+        select(Model.id, open_alarms)
         .outerjoin(alarms, alarms.c.model_id == Model.id)
         .where(Model.id.in_(current_models()))
-        .order_by(func.coalesce(alarms.c.open, 0).desc(), Model.name)
+        .order_by(open_alarms.desc(), Model.name)
         .limit(limit)
         .offset(after)
+        .subquery()
+    )
+    columns = (Window.start, Window.end, Window.rows, Window.accuracy, Window.low, Window.high, Window.level)
+    rows = session.execute(
+        select(
+            *(Model.name, Model.version, Model.every, Model.rules, Model.estimator_hash, page.c.open_alarms),
+            *(func.coalesce(Series.windows, 0), Series.recent),
+            *(*columns, Window.reference_accuracy, Window.warnings),
+        )
+        .join(page, page.c.id == Model.id)
+        .outerjoin(Series, (Series.model_id == Model.id) & (Series.segment == ""))
+        .outerjoin(Window, Window.id == Series.last_window)
+        .order_by(page.c.open_alarms.desc(), Model.name)
     )
     return [
         {
-            "name": model.name,
-            "version": model.version,
-            "windows": 0 if series is None else series.windows,
-            "recent": [] if series is None else series.recent,
-            "last": None if window is None else window_dict(window, model),
-            "open_alarms": open_alarms,
-            "every_seconds": model.every / 1e6,
-            "rules": model.rules,
-            "estimator_hash": model.estimator_hash,
+            "name": name,
+            "version": version,
+            "windows": windows,
+            "recent": recent or [],
+            "last": None if start is None else _last(start, end, *estimate),
+            "open_alarms": alarmed,
+            "every_seconds": every / 1e6,
+            "rules": rules,
+            "estimator_hash": digest,
         }
-        for model, window, series, open_alarms in rows
+        for name, version, every, rules, digest, alarmed, windows, recent, start, end, *estimate in rows
     ]
+
+
+def _last(start: int, end: int, *estimate: Any) -> dict[str, Any]:
+    names = ("rows", "accuracy", "low", "high", "level", "reference_accuracy", "warnings")
+    return {"start": _iso(start), "end": _iso(end), **dict(zip(names, estimate, strict=True))}
 
 
 def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
