@@ -93,6 +93,22 @@ def test_a_small_drop_is_found_after_a_fine_month(local):
     assert alarms.began.tolist() == [day(40)]
 
 
+@pytest.mark.parametrize(("drop", "most_alarms"), [(0.05, 1.2), (0.2, 1.0)])
+def test_noise_neither_keeps_an_alarm_open_nor_splits_it(drop, most_alarms):
+    """Windows of 130 rows, sixty days of a drop and sixty after it, twenty times."""
+    counts, days = [], []
+    for seed in range(20):
+        noise = np.sqrt(0.08 * 0.92 / 130) * np.random.default_rng(seed).normal(size=160)
+        follower = Follower(Rules(), {}, "m", windows_per_year=365.0, series=3, reference_rows=1000)
+        for n, value in enumerate(noise + np.repeat([0.92, 0.92 - drop, 0.92], [40, 60, 60])):
+            follower.take(estimate(min(value, 1.0), rows=130, reference=0.92), n)
+        counts.append(len(follower.begun))
+        days.append(follower.begun[-1].ended - 100)
+    assert np.mean(counts) <= most_alarms
+    assert np.median(days) == 0
+    assert max(days) <= 14
+
+
 def test_a_bad_start_is_found(local):
     assert feed(local, [0.8] * 10).began.tolist() == [day(0)]
 

@@ -34,6 +34,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 Writer = Annotated[Visitor, Depends(require("write"))]
 PAGE = 25
 MODELS = 50
+MOST_ALARMS = 50
 _STATIC = {"monitor.css": "text/css", "chart.js": "text/javascript", "plotly.min.js": "text/javascript"}
 
 
@@ -66,7 +67,7 @@ def model_page(
         windows = reading.list_windows(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True
         )
-        alarms = [a for a in reading.list_alarms(session, name, limit=50) if a["segment"] in ("", segment)]
+        alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
         past = reading.past_estimates(session, name, segment)
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
@@ -182,6 +183,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "percent": percent,
+        "points": lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         "thousands": lambda value: f"{value:,.0f}",
         "in_path": lambda value: quote(value, safe=""),
         "clock": lambda value: "" if value is None else shown_time(as_micros(value)),

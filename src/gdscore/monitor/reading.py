@@ -249,15 +249,20 @@ def _last(start: int, end: int, *estimate: Any) -> dict[str, Any]:
 
 
 def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
-    """Segments of the newest version with their last windows; the one of all rows first."""
+    """Segments of the newest version with their last windows and numbers of open alarms; the one of all rows first."""
+    open_alarms = (
+        select(func.count())
+        .where(Alarm.model_id == Series.model_id, Alarm.segment == Series.segment, Alarm.ended.is_(None))
+        .scalar_subquery()
+    )
     rows = session.execute(
-        select(Window, Model)
+        select(Window, Model, open_alarms)
         .join(Series, Series.last_window == Window.id)
         .join(Model, Model.id == Window.model_id)
         .where(Model.name == model, Model.id.in_(current_models()))
         .order_by(Window.segment)
     )
-    return [window_dict(window, found) for window, found in rows]
+    return [window_dict(window, found) | {"open_alarms": count} for window, found, count in rows]
 
 
 def past_estimates(session: Session, model: str, segment: str = "") -> dict[str, Any]:
@@ -283,12 +288,20 @@ def past_estimates(session: Session, model: str, segment: str = "") -> dict[str,
 
 
 def list_alarms(
-    session: Session, model: str | None = None, *, open_only: bool = False, limit: int | None = 200, after: int = 0
+    session: Session,
+    model: str | None = None,
+    segment: str | None = None,
+    *,
+    open_only: bool = False,
+    limit: int | None = 200,
+    after: int = 0,
 ) -> list[dict[str, Any]]:
     """Alarms, open ones first, then the newest first."""
     query = select(Alarm, Model).join(Model, Model.id == Alarm.model_id)
     if model is not None:
         query = query.where(Model.name == model)
+    if segment is not None:
+        query = query.where(Alarm.segment == segment)
     if open_only:
         query = query.where(Alarm.ended.is_(None))
     query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after)

@@ -120,20 +120,16 @@ class Rules:
             limit = math.log(threshold(self.false_alarms_per_year, windows_per_year, series))
             reference = estimate.reference_accuracy
             floor = float(floor_of(reference, reference_rows, self.tolerance, test.baseline))
-            test.update_at(float(standardised_drop(estimate.accuracy, estimate.n, reference, floor)), start)
+            z = float(standardised_drop(estimate.accuracy, estimate.n, reference, floor))
+            test.update_at(z, start)
             test.learn_baseline(estimate.accuracy)
-            found.append(
-                Finding(
-                    "sequential",
-                    float(test.log_statistic) >= limit,
-                    f"{name}: the estimated accuracy has fallen to {percent(estimate.accuracy)} "
-                    f"({percent(estimate.low)} to {percent(estimate.high)}) in the window of {shown_time(start)}; "
-                    f"on the reference it is {percent(estimate.reference_accuracy)}",
-                    test.beginning,
-                )
-                if estimate.accuracy < floor
-                else Finding("sequential", False)
+            message = (
+                f"{name}: the estimated accuracy has fallen to {percent(estimate.accuracy)} "
+                f"({percent(estimate.low)} to {percent(estimate.high)}) in the window of {shown_time(start)}; "
+                f"on the reference it is {percent(reference)}"
             )
+            problem = test.has_problem(estimate.accuracy, z, floor, limit)
+            found.append(Finding("sequential", problem, message, test.beginning))
         if (rule := self._per_window()) is not None:
             check = rule.check(name, estimate)
             found.append(Finding("accuracy", check.status is not Status.FINE, check.reason, start))
