@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -37,6 +38,21 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     found = run("alarms", "--json", tmp_path / "alarms.json")
     assert found.exit_code == 3
     assert {a["rule"] for a in json.loads((tmp_path / "alarms.json").read_text())} >= {"accuracy"}
+
+
+def test_nothing_needs_pandas(run, fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    fitted.save(tmp_path / "m.gdscore")
+    write_outputs(tmp_path / "2026-01-01.npz", make_outputs(300, 1.0, 1, labels=False))
+    for command in (
+        ("register", "m", tmp_path / "m.gdscore"),
+        ("add", "m", tmp_path / "2026-01-01.npz"),
+        ("labels", "m", "2026-01-01", 290, 300),
+        ("windows", "m"),
+        ("alarms",),
+    ):
+        done = run(*command)
+        assert done.exit_code == 0, (command, done.output, done.exception)
 
 
 def test_tokens(run, tmp_path):

@@ -107,6 +107,8 @@ def add(
     """Estimate the accuracy of windows and keep it; ends with code 3 where the model has an open alarm."""
     from dataclasses import replace as changed
 
+    from gdscore.monitor.reading import list_alarms
+
     check_writable(json)
     history = _open(database, webhook)
     columns = changed(
@@ -121,8 +123,9 @@ def add(
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
         added += history.add(model, target.batches(quiet=False), when, replace=replace)
     _show_windows(added, json)
-    if len(history.alarms(model, open_only=True)):
-        raise typer.Exit(ExitCode.ALARM)
+    with history.reading() as session:
+        if list_alarms(session, model, open_only=True, limit=1):
+            raise typer.Exit(ExitCode.ALARM)
 
 
 @monitor.command()
