@@ -23,6 +23,7 @@ from estimates_summary import blocks as estimate_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
+from monitor_summary import blocks as monitor_blocks
 from tables import RESULTS, ROOT, ablation_rows, main_rows
 from tables_page import filled, markdown, page_tables
 
@@ -185,6 +186,7 @@ PAGES = {
     "docs/estimator.md": estimator_blocks,
     "docs/index.md": index_blocks,
     "docs/methods.md": methods_blocks,
+    "docs/monitor.md": monitor_blocks,
     "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,
     "docs/shifts.md": shifts_blocks,

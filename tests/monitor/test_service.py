@@ -4,12 +4,9 @@ import json
 import logging
 import select
 import socket
-import threading
-import time
 
 import numpy as np
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 
 from gdscore import AccuracyEstimator, Outputs
@@ -17,7 +14,7 @@ from gdscore.io import write_outputs
 from gdscore.monitor import Rules
 from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
 from gdscore.monitor.app import create_app
-from tests.monitor.conftest import estimate, make_outputs
+from tests.monitor.conftest import estimate, make_outputs, serve
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
 AWAY = {"client": ("203.0.113.9", 50000), "base_url": "http://monitor.example.org"}
@@ -35,25 +32,6 @@ def client(monitor):
 def remote(local):
     with TestClient(create_app(local), **AWAY) as made:
         yield made
-
-
-@pytest.fixture
-def serving(local):
-    """The service behind a socket, as bytes that never come cannot be seen without one."""
-
-    @contextlib.contextmanager
-    def serve(**settings):
-        config = uvicorn.Config(create_app(local, Settings(**settings)), port=0, log_level="error", ws="none")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.started:
-            time.sleep(0.005)
-        yield server.servers[0].sockets[0].getsockname()[1]
-        server.should_exit = True
-        thread.join()
-
-    return serve
 
 
 def bearer(token):
@@ -336,8 +314,8 @@ def test_other_sites_can_change_nothing(local):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/models", "/api/v1/models/m/windows", "/login", "/alarms/1/acknowledge"])
-def test_a_body_of_10_gb_is_refused_before_it_is_sent(serving, path):
-    with serving() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+def test_a_body_of_10_gb_is_refused_before_it_is_sent(local, path):
+    with serve(create_app(local)) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {10 << 30}\r\n\r\n"
         connection.sendall(head.encode())
         answer = b"".join(iter(lambda: connection.recv(4096), b""))  # ends, as the server closes the connection
@@ -345,10 +323,11 @@ def test_a_body_of_10_gb_is_refused_before_it_is_sent(serving, path):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/models/m/windows?time=2026-01-01", "/api/v1/models", "/login"])
-def test_a_body_without_a_length_is_cut_off(serving, local, fitted, path):
+def test_a_body_without_a_length_is_cut_off(local, fitted, path):
     local.register("m", fitted)
     chunk, sent = b"10000\r\n" + bytes(1 << 16) + b"\r\n", 0
-    with serving(max_body=1 << 18) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+    app = create_app(local, Settings(max_body=1 << 18))
+    with serve(app) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nTransfer-Encoding: chunked\r\n"
         connection.sendall(f"{head}Content-Type: application/vnd.apache.parquet\r\n\r\n".encode())
         with contextlib.suppress(ConnectionError):

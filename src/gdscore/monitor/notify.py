@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import smtplib
+import ssl
 import subprocess
 import time
 import warnings
@@ -144,7 +145,7 @@ class Email:
         try:
             with smtplib.SMTP(self.host, self.port, timeout=TIMEOUT_S) as server:
                 if self.tls:
-                    server.starttls()
+                    server.starttls(context=ssl.create_default_context())  # the default would trust any certificate
                 if self.user is not None:
                     server.login(self.user, self.password or "")
                 server.send_message(message)
