@@ -10,9 +10,11 @@ import argparse
 import asyncio
 import csv
 import itertools
+import multiprocessing
 import statistics
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -102,15 +104,20 @@ def resident_mib():
     return pages * 4096 / 2**20
 
 
-async def memory(monitor, requests):
-    """MiB in use after the first tenth, after half, and after all requests, which go to all pages in turn."""
+async def request_all(monitor, models, requests):
     found = []
     async with client_of(monitor) as client:
         for k in range(requests):
-            await client.get(list(PATHS.values())[k % len(PATHS)].replace("%200", f"%20{k % 200}"))
+            path = list(PATHS.values())[k % len(PATHS)].replace("%200", f"%20{k // len(PATHS) % models}")
+            assert (await client.get(path)).status_code == 200
             if k + 1 in (requests // 10, requests // 2, requests):
                 found.append(resident_mib())
     return found
+
+
+def memory(url, models, requests):
+    """MiB in use after the first tenth, after half, and after all requests, which go to all pages in turn."""
+    return asyncio.run(request_all(Monitor(url), models, requests))
 
 
 def main():
@@ -138,7 +145,10 @@ def main():
             rows.append([page, label, *sizes[label], round(clock, 1), round(processor, 1), *ratios])
             print(*rows[-1], sep="\t", flush=True)
         if args.memory_requests:
-            used = [round(m) for m in asyncio.run(memory(monitors["full"], args.memory_requests))]
+            # In a process of its own: what filling has used and given back would hide what requests keep.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                arguments = (f"sqlite:///{folder}/full.db", args.models, args.memory_requests)
+                used = [round(mib, 1) for mib in pool.submit(memory, *arguments).result()]
             print(f"MiB in use after a tenth, half and all of {args.memory_requests:,} requests: {used}")
             for share, mib in zip((0.1, 0.5, 1.0), used, strict=True):
                 count = f"{args.memory_requests * share:.0f}"

@@ -88,9 +88,20 @@ def test_the_floor_rises_with_what_is_known():
     assert floor_of(0.9, 400, 0.01, baseline=0.6) == pytest.approx(0.89 - 2 * 0.015)  # nor is a bad start
 
 
-def test_a_small_drop_is_found_after_a_fine_month(local):
-    alarms = feed(local, [0.9] * 40 + [0.875] * 40)
-    assert alarms.began.tolist() == [day(40)]
+def followed(values, rules=None, rows=900, reference=0.9):
+    """What the rules find in daily windows, without a database."""
+    follower = Follower(rules or Rules(), {}, "m", windows_per_year=365.25, series=1, reference_rows=1000)
+    for n, value in enumerate(values):
+        follower.take(estimate(float(value), rows=rows, reference=reference), n)
+    return follower.begun
+
+
+def test_a_small_drop_is_found_after_a_fine_month():
+    assert [problem.began for problem in followed([0.9] * 40 + [0.875] * 40)] == [40]
+
+
+def test_no_alarm_for_noise_around_the_reference():
+    assert followed(0.9 + 0.01 * np.random.default_rng(0).normal(size=2000)) == []
 
 
 @pytest.mark.parametrize(("drop", "most_alarms"), [(0.05, 1.2), (0.2, 1.0)])
@@ -99,11 +110,10 @@ def test_noise_neither_keeps_an_alarm_open_nor_splits_it(drop, most_alarms):
     counts, days = [], []
     for seed in range(20):
         noise = np.sqrt(0.08 * 0.92 / 130) * np.random.default_rng(seed).normal(size=160)
-        follower = Follower(Rules(), {}, "m", windows_per_year=365.0, series=3, reference_rows=1000)
-        for n, value in enumerate(noise + np.repeat([0.92, 0.92 - drop, 0.92], [40, 60, 60])):
-            follower.take(estimate(min(value, 1.0), rows=130, reference=0.92), n)
-        counts.append(len(follower.begun))
-        days.append(follower.begun[-1].ended - 100)
+        values = noise + np.repeat([0.92, 0.92 - drop, 0.92], [40, 60, 60])
+        problems = followed(np.minimum(values, 1), rows=130, reference=0.92)
+        counts.append(len(problems))
+        days.append(problems[-1].ended - 100)
     assert np.mean(counts) <= most_alarms
     assert np.median(days) == 0
     assert max(days) <= 14
@@ -132,11 +142,6 @@ def test_one_alarm_a_problem_with_beginning_and_end(monitor):
     assert alarms.ended.isna().tolist() == [False, True]
 
 
-def test_no_alarm_for_noise_around_the_reference(local):
-    values = 0.9 + 0.01 * np.random.default_rng(0).normal(size=200)
-    assert len(feed(local, values.tolist())) == 0
-
-
 # -- windows that come late, out of order, or again ---------------------------------------------------------
 
 PER_WINDOW = Rules(None, min_accuracy=0.8)
@@ -147,7 +152,7 @@ def facts(monitor, name="m"):
     return sorted([str(fact) for fact in alarm] for alarm in monitor.alarms(name)[FACTS].values.tolist())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_order_of_arrival_makes_no_difference(monitor, seed):
     rng = np.random.default_rng(seed)
     values = [0.9] * 8 + [0.8, 0.78, 0.8, 0.79] + [0.9] * 6 + [0.7] * 3 + [0.9] * rng.integers(0, 5)
