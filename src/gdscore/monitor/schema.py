@@ -104,12 +104,11 @@ class Window(Base):
     __table_args__ = (
         UniqueConstraint("model_id", "segment", "start", "end"),
         Index("ix_windows_end", "end"),
-        # All that "how good past estimates were" reads, so that it never opens the table.
+        # All that a chart and "how good past estimates were" read, so that they never open the wide table.
         Index(
-            "ix_windows_labelled",
-            *("model_id", "segment", "labelled", "correct", "accuracy", "low", "high", "level"),
-            sqlite_where=text("labelled IS NOT NULL"),
-            postgresql_where=text("labelled IS NOT NULL"),
+            "ix_windows_series",
+            *("model_id", "segment", "start", "end", "rows", "accuracy", "low", "high", "level"),
+            *("reference_accuracy", "labelled", "correct", "id"),
         ),
     )
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
