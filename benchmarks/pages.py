@@ -24,6 +24,7 @@ from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
 from labels_page import blocks as labeling_blocks
+from monitor_summary import blocks as monitor_blocks
 from tables import RESULTS, ROOT, all_tables
 from tables_page import filled, markdown
 
@@ -202,6 +203,7 @@ PAGES = {
     "docs/index.md": index_blocks,
     "docs/labeling.md": labeling_blocks,
     "docs/methods.md": methods_blocks,
+    "docs/monitor.md": monitor_blocks,
     "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,
     "docs/shifts.md": shifts_blocks,

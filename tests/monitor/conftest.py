@@ -1,7 +1,10 @@
 """Each history test runs on SQLite, and on PostgreSQL where GDSCORE_TEST_POSTGRES names a server (make postgres)."""
 
 import os
+import threading
+import time
 import uuid
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -26,6 +29,23 @@ def make_outputs(rows, noise, seed, labels=True):
     y = rng.integers(0, 5, rows)
     x = np.eye(5)[y] * 3 + noise * rng.normal(size=(rows, 5))
     return gdscore.Outputs(logits=2 * x, features=x, labels=y if labels else None)
+
+
+@contextmanager
+def serve(app):
+    """The service behind a socket; yields its port."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 import hashlib
 import hmac
+import itertools
 import json
 import socketserver
 import sys
@@ -13,10 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdscore import EstimateWarning, GdscoreError, GdscoreWarning
+from gdscore import EstimateWarning, GdscoreError, GdscoreWarning, Outputs
 from gdscore.monitor import Command, Email, Monitor, Rules, Webhook
+from gdscore.monitor.alarms import Follower
+from gdscore.monitor.schema import Series, Window
 from gdscore.monitor.sequential import LAMBDAS, SequentialTest, floor_of, standardised_drop, threshold
-from tests.monitor.conftest import estimate, sqlite_url
+from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -85,9 +88,35 @@ def test_the_floor_rises_with_what_is_known():
     assert floor_of(0.9, 400, 0.01, baseline=0.6) == pytest.approx(0.89 - 2 * 0.015)  # nor is a bad start
 
 
-def test_a_small_drop_is_found_after_a_fine_month(local):
-    alarms = feed(local, [0.9] * 40 + [0.875] * 40)
-    assert alarms.began.tolist() == [day(40)]
+def followed(values, rules=None, rows=900, reference=0.9):
+    """What the rules find in daily windows, without a database."""
+    follower = Follower(rules or Rules(), {}, "m", windows_per_year=365.25, series=1, reference_rows=1000)
+    for n, value in enumerate(values):
+        follower.take(estimate(float(value), rows=rows, reference=reference), n)
+    return follower.begun
+
+
+def test_a_small_drop_is_found_after_a_fine_month():
+    assert [problem.began for problem in followed([0.9] * 40 + [0.875] * 40)] == [40]
+
+
+def test_no_alarm_for_noise_around_the_reference():
+    assert followed(0.9 + 0.01 * np.random.default_rng(0).normal(size=2000)) == []
+
+
+@pytest.mark.parametrize(("drop", "most_alarms"), [(0.05, 1.2), (0.2, 1.0)])
+def test_noise_neither_keeps_an_alarm_open_nor_splits_it(drop, most_alarms):
+    """Windows of 130 rows, sixty days of a drop and sixty after it, twenty times."""
+    counts, days = [], []
+    for seed in range(20):
+        noise = np.sqrt(0.08 * 0.92 / 130) * np.random.default_rng(seed).normal(size=160)
+        values = noise + np.repeat([0.92, 0.92 - drop, 0.92], [40, 60, 60])
+        problems = followed(np.minimum(values, 1), rows=130, reference=0.92)
+        counts.append(len(problems))
+        days.append(problems[-1].ended - 100)
+    assert np.mean(counts) <= most_alarms
+    assert np.median(days) == 0
+    assert max(days) <= 14
 
 
 def test_a_bad_start_is_found(local):
@@ -113,17 +142,165 @@ def test_one_alarm_a_problem_with_beginning_and_end(monitor):
     assert alarms.ended.isna().tolist() == [False, True]
 
 
-def test_no_alarm_for_noise_around_the_reference(local):
-    values = 0.9 + 0.01 * np.random.default_rng(0).normal(size=200)
-    assert len(feed(local, values.tolist())) == 0
+# -- windows that come late, out of order, or again ---------------------------------------------------------
+
+PER_WINDOW = Rules(None, min_accuracy=0.8)
+FACTS = ["rule", "segment", "began", "ended", "message"]
 
 
-def test_a_late_window_raises_no_alarm(local):
-    local.register("m", rules=Rules(min_accuracy=0.8))
-    local.add_estimate("m", estimate(0.9), day(10))
-    local.add_estimate("m", estimate(0.3), day(1))
+def facts(monitor, name="m"):
+    return sorted([str(fact) for fact in alarm] for alarm in monitor.alarms(name)[FACTS].values.tolist())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_order_of_arrival_makes_no_difference(monitor, seed):
+    rng = np.random.default_rng(seed)
+    values = [0.9] * 8 + [0.8, 0.78, 0.8, 0.79] + [0.9] * 6 + [0.7] * 3 + [0.9] * rng.integers(0, 5)
+    monitor.register("m", rules=Rules(min_accuracy=0.75))
+    monitor.register("shuffled", rules=Rules(min_accuracy=0.75))
+    for n, value in enumerate(values):
+        monitor.add_estimate("m", estimate(value), day(n))
+    for n in rng.permutation(len(values)).tolist():
+        wrong = rng.random() < 0.2
+        if wrong:
+            monitor.add_estimate("shuffled", estimate(0.5), day(n))
+        monitor.add_estimate("shuffled", estimate(values[n]), day(n), replace=wrong)
+    assert len(facts(monitor)) == 3
+    assert facts(monitor, "shuffled") == [[f.replace("m:", "shuffled:") for f in one] for one in facts(monitor)]
+    with monitor.reading() as session:
+        states = [session.get(Series, (model, "")) for model in (1, 2)]
+        assert states[0].state == states[1].state
+        assert states[0].recent == states[1].recent == [round(v, 5) for v in values]
+        assert states[0].windows == states[1].windows == len(values)
+        assert session.get(Window, states[1].last_window).start == session.get(Window, states[0].last_window).start
+
+
+@given(st.lists(st.sampled_from([0.95, 0.9, 0.84, 0.7, 0.3]), min_size=1, max_size=25), st.integers(1, 3))
+@settings(max_examples=60, deadline=None)
+def test_following_goes_on_from_any_state(values, recovery):
+    rules = Rules(min_accuracy=0.8, recovery=recovery)
+    options = {"windows_per_year": 365.0, "series": 1, "reference_rows": 1000}
+    all_at_once = Follower(rules, {}, "m", **options)
+    parts, begun = Follower(rules, {}, "m", **options), []
+    for n, value in enumerate(values):
+        all_at_once.take(estimate(value), n)
+        parts = Follower(rules, json.loads(json.dumps(parts.state)), "m", **options)
+        parts.take(estimate(value), n)
+        begun += parts.begun
+        for rule, at in parts.ended.items():
+            next(p for p in reversed(begun) if p.rule == rule).ended = at
+    assert begun == all_at_once.begun
+    assert parts.state == all_at_once.state
+    for rule in ("accuracy", "sequential"):  # problems of one rule follow each other
+        ends = [(p.began, p.ended) for p in begun if p.rule == rule]
+        assert all(end is not None and end < after[0] for (_, end), after in itertools.pairwise(ends))
+
+
+def test_a_late_window_raises_the_alarm_of_its_time(local):
+    local.register("m", rules=PER_WINDOW)
+    for n in (0, 1, 3, 4, 5, 6):
+        local.add_estimate("m", estimate(0.9), day(n))
+    local.add_estimate("m", estimate(0.3), day(2))
+    alarms = local.alarms()
+    assert alarms.began.tolist() == [day(2)]
+    assert alarms.ended.tolist() == [day(3)]
+
+
+def test_a_replaced_window_takes_back_an_alarm_nobody_knows_of(monitor):
+    feed(monitor, [0.9, 0.3, 0.9], rules=PER_WINDOW)
+    monitor.add_estimate("m", estimate(0.9), day(1), replace=True)
+    assert len(monitor.alarms()) == 0
+
+
+def test_an_alarm_that_somebody_knows_of_is_withdrawn_and_may_come_back(monitor):
+    feed(monitor, [0.9, 0.3, 0.9], rules=PER_WINDOW)
+    monitor.acknowledge(int(monitor.alarms().id[0]), "Ada")
+    monitor.add_estimate("m", estimate(0.9), day(1), replace=True)
+    alarms = monitor.alarms()
+    assert alarms[["began", "ended", "withdrawn"]].values.tolist() == [[day(1), day(1), True]]
+    assert len(monitor.alarms(open_only=True)) == 0
+    monitor.add_estimate("m", estimate(0.4), day(1), replace=True)
+    alarms = monitor.alarms(open_only=True)
+    assert alarms[["withdrawn", "acknowledged_by"]].values.tolist() == [[False, "Ada"]]
+
+
+def test_an_alarm_that_stays_keeps_who_acknowledged_it(monitor):
+    feed(monitor, [0.9, 0.9, 0.3, 0.9], rules=PER_WINDOW)
+    first = int(monitor.alarms().id[0])
+    monitor.acknowledge(first, "Ada")
+    monitor.add_estimate("m", estimate(0.4), day(1), replace=True)  # the problem began a day earlier
+    monitor.add_estimate("m", estimate(0.35), day(2), replace=True)
+    assert monitor.alarms()[["id", "began", "acknowledged_by"]].values.tolist() == [[first, day(1), "Ada"]]
+
+
+def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
+    with receiver([200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
+        feed(monitor, [0.9, 0.3], rules=PER_WINDOW)
+        monitor.add_estimate("m", estimate(0.9), day(1), replace=True)
+        monitor.close()
+    told = [json.loads(body) for _, body in posted]
+    assert [t["event"] for t in told] == ["alarm.begin", "alarm.end"]
+    assert told[1]["alarm"]["withdrawn"]
+    assert told[1]["text"].startswith("withdrawn: ")
+
+
+def test_an_alarm_that_begins_and_ends_at_once_is_told_twice(tmp_path, fitted):
+    outputs = make_outputs(200 * 6, 1.0, 1, labels=False)
+    logits = np.asarray(outputs.logits).copy()
+    logits[200:400] = 0.0  # one window of uniform predictions
+    times = np.repeat(np.datetime64("2026-01-01") + np.arange(6), 200)
+    with receiver([200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
+        monitor.register("m", fitted, rules=Rules(None, warnings=(), min_accuracy=0.7))
+        monitor.add("m", Outputs(logits=logits, features=outputs.features), times)
+        monitor.close()
+    assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
+
+
+def test_a_late_window_of_an_older_version_opens_nothing(monitor):
+    feed(monitor, [0.9, 0.9], rules=PER_WINDOW)
+    monitor.register("m", version="2")
+    monitor.add_estimate("m", estimate(0.3), day(2), version="1")
+    assert monitor.alarms().began.tolist() == [day(2)]
+    assert len(monitor.alarms(open_only=True)) == 0
+
+
+def test_a_late_window_after_retention_goes_on_from_what_is_known(local):
+    feed(local, [0.9] * 30 + [0.87] * 12, rows=5000)
+    assert local.alarms().began.tolist() == [day(30)]
+    assert local.prune("2d", now=day(42)) == 39
+    local.add_estimate("m", estimate(0.87, rows=5000), day(43))
+    local.add_estimate("m", estimate(0.87, rows=5000), day(42))
+    assert local.alarms(open_only=True).began.tolist() == [day(30)]
+    with local.reading() as session:
+        assert session.get(Series, (1, "")).windows == 5
+        assert session.get(Series, (1, "")).state["test"]["first"] == [30, pytest.approx(27)]
+
+
+def test_a_rule_that_is_taken_away_ends_its_alarm(local):
+    feed(local, [0.9, 0.3], rules=PER_WINDOW)
+    local.register("m", rules=Rules(None, recovery=1))
+    local.add_estimate("m", estimate(0.3), day(2))
+    assert len(local.alarms(open_only=True)) == 0
+
+
+def test_a_model_that_never_had_a_window_is_missed(local):
+    local.register("m", rules=Rules(missing_after=2))
+    local.check()
     assert len(local.alarms()) == 0
-    assert len(local.windows("m")) == 2
+    later = datetime.now(timezone.utc) + timedelta(days=3)
+    local.check(now=later)
+    assert local.alarms().rule.tolist() == ["missing"]
+    local.register("m", rules=Rules())
+    local.check(now=later)
+    assert len(local.alarms(open_only=True)) == 0
+    local.register("m", rules=Rules(missing_after=2))
+    local.check(now=later)
+    assert local.alarms().ended.isna().tolist() == [True]
+
+
+# -- rules of one window ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

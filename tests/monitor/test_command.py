@@ -1,15 +1,17 @@
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 pytest.importorskip("gdscore.cli.files")
 
-from gdscore.cli.monitor import monitor
+from gdscore import GdscoreError
+from gdscore.cli.monitor import _mail, monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
-from gdscore.monitor.tokens import find_token
-from tests.monitor.conftest import make_outputs, sqlite_url
+from gdscore.monitor.access import find_token
+from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
 
 @pytest.fixture
@@ -37,6 +39,49 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     found = run("alarms", "--json", tmp_path / "alarms.json")
     assert found.exit_code == 3
     assert {a["rule"] for a in json.loads((tmp_path / "alarms.json").read_text())} >= {"accuracy"}
+
+
+def test_nothing_needs_pandas(run, fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    fitted.save(tmp_path / "m.gdscore")
+    write_outputs(tmp_path / "2026-01-01.npz", make_outputs(300, 1.0, 1, labels=False))
+    for command in (
+        ("register", "m", tmp_path / "m.gdscore"),
+        ("add", "m", tmp_path / "2026-01-01.npz"),
+        ("labels", "m", "2026-01-01", 290, 300),
+        ("windows", "m"),
+        ("alarms",),
+    ):
+        done = run(*command)
+        assert done.exit_code == 0, (command, done.output, done.exception)
+
+
+def test_alarms_run_a_command(run, tmp_path):
+    assert run("register", "m", "--min-accuracy", "0.8").exit_code == 0
+    history = Monitor(sqlite_url(tmp_path))
+    history.add_estimate("m", estimate(0.5), "2026-01-01")
+    history.close()
+    script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+    done = run("alarms", "--run", f'{sys.executable} -c "{script}" "{tmp_path}/got it"')
+    assert done.exit_code == 3
+    assert json.loads((tmp_path / "got it").read_text())["event"] == "alarm.begin"
+
+
+def test_mail_takes_its_server_from_the_environment(run, monkeypatch):
+    assert "GDSCORE_SMTP_HOST" in str(run("alarms", "--mail", "a@example.org").exception)
+    for name, value in {"HOST": "mail.example.org", "FROM": "m@example.org", "PASSWORD": "s3cret", "USER": "m"}.items():
+        monkeypatch.setenv(f"GDSCORE_SMTP_{name}", value)
+    made = _mail(["a@example.org", " b@example.org"])
+    assert (made.host, made.port, made.tls, made.to) == (
+        "mail.example.org",
+        587,
+        True,
+        ["a@example.org", "b@example.org"],
+    )
+    assert "s3cret" not in repr(made)
+    monkeypatch.setenv("GDSCORE_SMTP_PORT", "25")
+    with pytest.raises(GdscoreError, match="clear"):
+        _mail(["a@example.org"])
 
 
 def test_tokens(run, tmp_path):

@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
 from datetime import date
 from pathlib import Path
 
@@ -42,8 +44,29 @@ def test_compose_names_files_that_exist():
             assert port.startswith("127.0.0.1:")
     scrape = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
     assert scrape["static_configs"][0]["targets"] == ["monitor:8600"]
-    for name in ("datasource.yaml", "provider.yaml"):
-        assert yaml.safe_load((DEPLOY / "grafana" / name).read_text())["apiVersion"] == 1
+    sources = yaml.safe_load((DEPLOY / "grafana" / "datasource.yaml").read_text())
+    provider = yaml.safe_load((DEPLOY / "grafana" / "provider.yaml").read_text())
+    assert sources["apiVersion"] == provider["apiVersion"] == 1
+    (source,) = sources["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    mounted = [v.split(":")[1] for v in compose["services"]["grafana"]["volumes"]]
+    assert provider["providers"][0]["options"]["path"] in {str(Path(path).parent) for path in mounted}
+    token = compose["services"]["prometheus"]["volumes"][1].split(":")[1]
+    assert scrape["authorization"]["credentials_file"] == token
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    asked = [t["datasource"] for p in dashboard["panels"] for t in [p, *p["targets"]]]
+    assert {(d["type"], d["uid"]) for d in asked} == {(source["type"], source["uid"])}
+
+
+def test_prometheus_takes_its_settings_and_our_metrics(local):
+    """With promtool of Debian's package prometheus, where it is installed."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool: apt-get install prometheus")
+    subprocess.run([promtool, "check", "config", "--syntax-only", DEPLOY / "prometheus.yaml"], check=True)
+    local.register("m", rules=Rules(None, min_accuracy=0.8))
+    local.add_estimate("m", estimate(0.7), "2026-01-01", segment='x"y\\z')
+    subprocess.run([promtool, "check", "metrics"], input=render_metrics(local), check=True)
 
 
 def test_the_nightly_job(tmp_path, monkeypatch):
@@ -69,21 +92,38 @@ def test_the_nightly_job(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_gets_metrics_and_a_tag(tmp_path, monkeypatch):
+def test_mlflow_run_has_metrics_tag_and_report(tmp_path, monkeypatch):
+    """A real run in a folder of files, the only store of the light package."""
     mlflow = pytest.importorskip("mlflow")
-    logged = {}
-    monkeypatch.setattr(mlflow, "log_metrics", lambda metrics, step=None: logged.update(metrics, step=step))
-    monkeypatch.setattr(mlflow, "set_tag", lambda key, value: logged.update({key: value}))
-    log_to_mlflow(estimate(0.8, rows=500), step=3, report=False)
-    assert logged == {
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.chdir(tmp_path)
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    warning = gdscore.EstimateWarning("few_rows", "warning", "few rows")
+    try:
+        mlflow.set_experiment("nightly")
+        with mlflow.start_run() as run:
+            log_to_mlflow(estimate(0.9, rows=400), step=2, report=False)
+            log_to_mlflow(estimate(0.8, rows=500, warnings=[warning]), step=3, name="3 May/../x")
+        client = mlflow.MlflowClient()
+        data = client.get_run(run.info.run_id).data
+        (artifact,) = client.list_artifacts(run.info.run_id, "gdscore")
+        report = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path=artifact.path))
+        page = report.read_text()
+        steps = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "gdscore.accuracy")]
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert data.metrics == {
         "gdscore.accuracy": 0.8,
-        "gdscore.low": 0.77,
+        "gdscore.low": pytest.approx(0.77),
         "gdscore.high": pytest.approx(0.83),
-        "gdscore.rows": 500.0,
+        "gdscore.rows": 500,
         "gdscore.reference_accuracy": 0.9,
-        "gdscore.warnings": "none",
-        "step": 3,
     }
+    assert data.tags["gdscore.warnings"] == "few_rows"
+    assert sorted(steps) == [(2, 0.9), (3, 0.8)]
+    assert artifact.path == "gdscore/3_May____x.html"
+    assert "80.0%" in page
 
 
 def test_the_demo_has_its_alarms(tmp_path):

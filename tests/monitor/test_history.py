@@ -3,7 +3,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import event, select, text, update
 
 from gdscore import GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
@@ -124,6 +124,24 @@ def test_a_series_of_many_windows_is_down_sampled_in_the_database(monitor):
     assert sum(p["rows"] for p in few) == sum(range(10, 70))
     assert np.average([p["accuracy"] for p in few], weights=[p["windows"] for p in few]) == pytest.approx(values.mean())
     assert min(p["lowest"] for p in few) == pytest.approx(values.min())
+
+
+def test_charts_and_past_estimates_never_open_the_wide_table(local):
+    local.register("m")
+    local.add_estimate("m", estimate(), day(0))
+    asked = []
+    event.listen(
+        local.engine, "before_cursor_execute", lambda c, cursor, sql, values, *rest: asked.append((sql, values))
+    )
+    with local.reading() as session:
+        series_points(session, "m", "")
+        past_estimates(session, "m")
+    with local.engine.connect() as connection:
+        plans = [
+            connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {q}", v).fetchall() for q, v in [*asked] if "windows" in q
+        ]
+    assert len(plans) == 3
+    assert all("COVERING INDEX ix_windows_series" in plan[0][3] for plan in plans)
 
 
 def test_estimates_survive_the_database(monitor, fitted):
@@ -267,3 +285,10 @@ def test_eight_writers_lose_nothing_and_double_nothing(url):
     assert len(monitor.windows("shared")) == 12
     assert monitor.windows("own").groupby("segment").size().tolist() == [12] * 8
     monitor.close()
+
+
+def test_an_empty_history_has_the_same_columns(local):
+    local.register("m", rules=Rules(None, min_accuracy=0.8))
+    empty = [list(frame.columns) for frame in (local.windows(), local.alarms())]
+    local.add_estimate("m", estimate(0.5), day(0))
+    assert [list(frame.columns) for frame in (local.windows(), local.alarms())] == empty

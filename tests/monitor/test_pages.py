@@ -1,33 +1,27 @@
 """Every page in a browser: charts have points, filters and buttons work, nothing overflows, no error in the console."""
 
-import inspect
 import os
 import shutil
-import socket
-import threading
-import time
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
-import gdscore.report
 from gdscore import EstimateWarning
 from gdscore.monitor import Monitor, Rules
+from gdscore.monitor.access import Settings, create_token
 from gdscore.monitor.app import create_app
-from tests.monitor.conftest import estimate, make_outputs, sqlite_url
+from tests.monitor.conftest import estimate, make_outputs, serve, sqlite_url
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-REPORTS = "model_name" in inspect.signature(gdscore.report.write_report).parameters
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory, fitted):
-    import uvicorn
-
+def addresses(tmp_path_factory, fitted):
+    """The service, the same with tokens, and a token that may read."""
     monitor = Monitor(sqlite_url(tmp_path_factory.mktemp("pages")))
     monitor.register("animals", fitted)
     rng = np.random.default_rng(0)
@@ -41,18 +35,14 @@ def address(tmp_path_factory, fitted):
     monitor.add("animals", make_outputs(400, 1.6, 3, labels=False), START + timedelta(days=40))
     monitor.register("empty")
     monitor.register("<b>plants</b>".replace("/", ""), rules=Rules())
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(create_app(monitor), port=port, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with serve(create_app(monitor)) as port, serve(create_app(monitor, Settings(require_token=True))) as other:
+        yield f"http://127.0.0.1:{port}", f"http://127.0.0.1:{other}", create_token(monitor, "Ada")
     monitor.close()
+
+
+@pytest.fixture(scope="module")
+def address(addresses):
+    return addresses[0]
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +61,11 @@ def page(request, browser, address):
     )
     made = context.new_page()
     problems = []
-    made.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
+    made.checked_console = lambda m: problems.append(m.text) if m.type in ("error", "warning") else None
+    made.checked_request = lambda r: None if r.url.startswith((address, "data:", "blob:")) else problems.append(r.url)
+    made.on("console", made.checked_console)
     made.on("pageerror", lambda e: problems.append(str(e)))
-    made.on("request", lambda r: problems.append(r.url) if not r.url.startswith((address, "data:", "blob:")) else None)
+    made.on("request", made.checked_request)
     yield made
     context.close()
     assert problems == []
@@ -145,7 +137,6 @@ def test_alarms_are_acknowledged(page, address):
     assert page.get_by_text("acknowledged by Ada <i>Lovelace</i>").count() == 1
 
 
-@pytest.mark.skipif(not REPORTS, reason="gdscore.report does not take a model name yet")
 def test_report_of_a_window(page):
     page.goto("/models/animals")
     page.get_by_role("link", name="Report of").first.click()
@@ -155,7 +146,6 @@ def test_report_of_a_window(page):
     keep(page, "report")
 
 
-@pytest.mark.skipif(not REPORTS, reason="gdscore.report does not take a model name yet")
 def test_a_click_on_the_chart_opens_the_report(page):
     page.goto("/models/animals")
     page.wait_for_selector("#chart .scatterlayer .trace")
@@ -168,3 +158,28 @@ def test_a_click_on_the_chart_opens_the_report(page):
     page.wait_for_timeout(100)
     page.mouse.click(*where)
     page.wait_for_url("**/report")
+
+
+def test_login(page, addresses):
+    _, protected, token = addresses
+    page.remove_listener("request", page.checked_request)
+    page.goto(f"{protected}/models/animals")
+    assert page.url == f"{protected}/login"
+    assert fits(page)
+    keep(page, "login")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Continue").click()
+    page.wait_for_url(f"{protected}/")
+    assert page.locator("tbody tr").count() == 3
+    page.goto(f"{protected}/alarms?show=all")
+    assert page.locator(".alarm-item").count() >= 1
+    assert page.get_by_role("button").count() == 0  # this token may only read
+
+
+def test_a_wrong_token_is_told(page, addresses):
+    page.remove_listener("request", page.checked_request)
+    page.remove_listener("console", page.checked_console)  # Chromium notes the status 401
+    page.goto(f"{addresses[1]}/login")
+    page.get_by_label("Token").fill("gds_wrong")
+    page.keyboard.press("Enter")
+    page.get_by_text("This is no valid token.").wait_for()

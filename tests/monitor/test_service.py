@@ -1,17 +1,20 @@
+import contextlib
 import io
 import json
 import logging
+import select
+import socket
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from gdscore import AccuracyEstimator, Outputs
 from gdscore.io import write_outputs
 from gdscore.monitor import Rules
-from gdscore.monitor.access import Settings
+from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
 from gdscore.monitor.app import create_app
-from gdscore.monitor.tokens import create_token, find_token, revoke_token
-from tests.monitor.conftest import estimate, make_outputs
+from tests.monitor.conftest import estimate, make_outputs, serve
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
 AWAY = {"client": ("203.0.113.9", 50000), "base_url": "http://monitor.example.org"}
@@ -136,20 +139,101 @@ def test_errors_have_a_status_and_a_sentence(local, path, body, status):
     assert answer.status_code == status, answer.text
 
 
-def test_a_file_of_many_equal_rows_is_refused(local, fitted):
+POOLS = []  # they must outlive all buffers that they gave
+
+
+def same_row(rows):
+    pa = pytest.importorskip("pyarrow")
+    row = pa.array([[0.0] * 5], pa.list_(pa.float32(), 5))
+    return pa.table({"logits": row, "features": row}).take(pa.array(np.zeros(rows, dtype=np.int64)))
+
+
+def many_equal_rows(write):
+    write(same_row(50_000))
+
+
+def a_long_segment_in_every_row(write):
+    """100 kB in the file, 20 GB as text."""
+    pa = pytest.importorskip("pyarrow")
+    names = pa.DictionaryArray.from_arrays(np.zeros(9_000, np.int32), ["x" * 2_000_000])
+    write(same_row(9_000).append_column("country", names))
+
+
+def a_long_row(write):
+    pa = pytest.importorskip("pyarrow")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(4 * 1_000_000, np.float32)), 1_000_000)
+    write(pa.table({"logits": lists}))
+
+
+def nested(write, depth=20):
+    pa = pytest.importorskip("pyarrow")
+    kind, value = pa.float32(), 0.0
+    for _ in range(depth):
+        kind, value = pa.list_(kind), [value]
+    write(pa.table({"logits": pa.array([value] * 10, kind)}))
+
+
+def deeply_nested(write):
+    nested(write, 300)
+
+
+def many_row_groups(write):
+    write(same_row(2_100), row_group_size=1)
+
+
+def many_empty_row_groups(write):
+    write(*[same_row(0)] * 2_100)
+
+
+@pytest.mark.parametrize(
+    ("bomb", "reason"),
+    [
+        (many_equal_rows, "at most 10,000 rows"),
+        (a_long_segment_in_every_row, "at most 1,024 characters"),
+        (a_long_row, "rows of at most 1,048,576 bytes"),
+        (nested, "`logits` in 'body.parquet' to be a list of floating-point numbers"),
+        (deeply_nested, "too deeply nested"),
+        (many_row_groups, "at most 2,000 row groups"),
+        (many_empty_row_groups, "at most 2,000 row groups"),
+    ],
+)
+def test_a_parquet_bomb_is_refused_in_little_memory(local, fitted, bomb, reason):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    row = pa.array([[0.0] * 5], pa.list_(pa.float32(), 5))
-    table = pa.table({"logits": row, "features": row}).take(pa.array(np.zeros(50_000, dtype=np.int64)))
     file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd")
-    assert len(file.getvalue()) < 100_000
+
+    def write(*tables, row_group_size=None):
+        with pq.ParquetWriter(file, tables[0].schema, compression="zstd") as writer:
+            for table in tables:
+                writer.write_table(table, row_group_size)
+
+    bomb(write)
+    assert len(file.getvalue()) < 3_000_000
     local.register("m", fitted)
-    with TestClient(create_app(local, Settings(max_rows=10_000)), **HERE) as client:
-        answer = client.post("/api/v1/models/m/windows?time=2026-01-01", content=file.getvalue(), headers=PARQUET)
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        with TestClient(create_app(local, Settings(max_rows=10_000)), **HERE) as client:
+            address = "/api/v1/models/m/windows?time=2026-01-01&by=country"
+            address = address if bomb is a_long_segment_in_every_row else address.removesuffix("&by=country")
+            answer = client.post(address, content=file.getvalue(), headers=PARQUET)
+    finally:
+        pa.set_memory_pool(before)
+    assert answer.status_code == 422, answer.text
+    assert reason in answer.json()["error"]
+    assert pool.max_memory() < 100 << 20
+    assert len(local.windows()) == 0
+
+
+def test_a_forged_footer_is_refused_before_it_is_read(local, fitted):
+    local.register("m", fitted)
+    body = b"PAR1" + bytes(100) + (200 << 20).to_bytes(4, "little") + b"PAR1"
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.post("/api/v1/models/m/windows?time=2026-01-01", content=body, headers=PARQUET)
     assert answer.status_code == 422
-    assert "10,000 rows" in answer.json()["error"]
+    assert "footer of at most" in answer.json()["error"]
 
 
 def test_metrics_and_health(client):
@@ -230,25 +314,30 @@ def test_other_sites_can_change_nothing(local):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/models", "/api/v1/models/m/windows", "/login", "/alarms/1/acknowledge"])
-def test_a_body_of_10_gb_is_refused_before_it_is_read(local, path):
-    with TestClient(create_app(local), **HERE) as client:
-        answer = client.post(path, content=b"x", headers={"content-length": str(10 << 30)})
-        assert answer.status_code == 413
+def test_a_body_of_10_gb_is_refused_before_it_is_sent(local, path):
+    with serve(create_app(local)) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {10 << 30}\r\n\r\n"
+        connection.sendall(head.encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))  # ends, as the server closes the connection
+    assert answer.startswith(b"HTTP/1.1 413")
 
 
-def test_a_body_of_unknown_length_is_cut_off(local, fitted):
-    sent = 0
-
-    def chunks():
-        nonlocal sent
-        for _ in range(100):
-            sent += 1 << 16
-            yield b"x" * (1 << 16)
-
+@pytest.mark.parametrize("path", ["/api/v1/models/m/windows?time=2026-01-01", "/api/v1/models", "/login"])
+def test_a_body_without_a_length_is_cut_off(local, fitted, path):
     local.register("m", fitted)
-    with TestClient(create_app(local, Settings(max_body=1 << 18)), **HERE) as client:
-        for path in ("/api/v1/models/m/windows?time=2026-01-01", "/api/v1/models", "/login"):
-            assert client.post(path, content=chunks(), headers=PARQUET).status_code == 413, path
+    chunk, sent = b"10000\r\n" + bytes(1 << 16) + b"\r\n", 0
+    app = create_app(local, Settings(max_body=1 << 18))
+    with serve(app) as port, socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nTransfer-Encoding: chunked\r\n"
+        connection.sendall(f"{head}Content-Type: application/vnd.apache.parquet\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            while not select.select([connection], [], [], 0)[0]:
+                connection.sendall(chunk)
+                sent += len(chunk)
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(4096).startswith(b"HTTP/1.1 413")
+    assert sent < 50 << 20
+    assert len(local.windows()) == 0
 
 
 @pytest.mark.parametrize(
@@ -285,6 +374,22 @@ def test_names_are_text_on_pages(local):
                 "script-src" in answer.headers["content-security-policy"]
                 or "default-src 'self'" in (answer.headers["content-security-policy"])
             )
+
+
+def test_names_of_classes_are_text_in_the_report(local):
+    evil = ["<script>alert(1)</script>", "'; DROP TABLE windows; --", "{{7*7}}", '"><img src=x onerror=alert(1)>', "ok"]
+    logits = np.asarray(make_outputs(600, 1.0, 1).logits)
+    named = Outputs(logits=logits, labels=logits.argmax(1), class_names=evil)
+    local.register("m", AccuracyEstimator().fit(named))
+    (added,) = local.add("m", Outputs(logits=logits, class_names=evil), "2026-01-01")
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.get(f"/windows/{added['id']}/report")
+    assert answer.status_code == 200
+    assert answer.text.lower().count("<script") == answer.text.lower().count("</script") == 1  # the numbers, as JSON
+    assert "<img src=x" not in answer.text
+    assert "{{7*7}}" in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert len(local.windows()) == 1
 
 
 def test_no_secret_in_logs(local, caplog, capfd):

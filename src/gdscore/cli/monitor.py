@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -23,7 +25,7 @@ from gdscore.cli.files import (
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.monitor import Monitor
+    from gdscore.monitor import Email, Monitor
 
 __all__ = ["monitor"]
 
@@ -42,18 +44,59 @@ Webhook: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="URL", envvar="GDSCORE_WEBHOOK", show_envvar=True, help="Post alarms there, begin and end."),
 ]
+Run: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="COMMAND", envvar="GDSCORE_RUN", help="Run this for alarms, with the notice on its input."
+    ),
+]
+Mail: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--mail",
+        metavar="ADDRESSES",
+        envvar="GDSCORE_MAIL",
+        help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
+    ),
+]
 DEFAULT = "sqlite:///gdscore-history.db"
 
 
-def _open(database: str, webhook: str | None = None) -> Monitor:
-    import os
-
+def _open(database: str, webhook: str | None = None, run: str | None = None, mail: str | None = None) -> Monitor:
     try:
         from gdscore import monitor as module
     except ModuleNotFoundError as error:
         raise GdscoreError(f"Expected {error.name} to be installed: pip install 'gdscore[monitor]'") from error
-    secret = os.environ.get("GDSCORE_WEBHOOK_SECRET")  # not an option, as others see the options of a process
-    return module.Monitor(database, notify=[module.Webhook(webhook, secret)] if webhook else [])
+    notify: list[Any] = []
+    if webhook:
+        # Secrets are not options, as others see the options of a process.
+        notify.append(module.Webhook(webhook, os.environ.get("GDSCORE_WEBHOOK_SECRET")))
+    if run:
+        notify.append(module.Command(shlex.split(run)))
+    if mail:
+        notify.append(_mail(mail.split(",")))
+    return module.Monitor(database, notify=notify)
+
+
+def _mail(to: list[str]) -> Email:
+    from gdscore.monitor import Email
+
+    settings = {name: os.environ.get(f"GDSCORE_SMTP_{name}") for name in ("HOST", "PORT", "FROM", "USER", "PASSWORD")}
+    if not settings["HOST"] or not settings["FROM"]:
+        raise GdscoreError("Expected the environment variables GDSCORE_SMTP_HOST and GDSCORE_SMTP_FROM with --mail")
+    port = settings["PORT"] or "587"
+    if not port.isdecimal():
+        raise GdscoreError(f"Expected GDSCORE_SMTP_PORT to be a number, but got {port[:20]!r}")
+    tls = int(port) != 25  # port 25 is that of a server on this machine or network, without encryption
+    return Email(
+        settings["HOST"],
+        settings["FROM"],
+        [address.strip() for address in to],
+        port=int(port),
+        user=settings["USER"],
+        password=settings["PASSWORD"],
+        tls=tls,
+    )
 
 
 @monitor.command()
@@ -100,6 +143,8 @@ def add(
     class_names: ClassNames = None,
     replace: Annotated[bool, typer.Option(help="Replace windows that are there with other numbers.")] = False,
     webhook: Webhook = None,
+    run: Run = None,
+    mail: Mail = None,
     database: Database = DEFAULT,
     json: JsonPath = None,
     debug: Debug = False,
@@ -107,8 +152,10 @@ def add(
     """Estimate the accuracy of windows and keep it; ends with code 3 where the model has an open alarm."""
     from dataclasses import replace as changed
 
+    from gdscore.monitor.reading import list_alarms
+
     check_writable(json)
-    history = _open(database, webhook)
+    history = _open(database, webhook, run, mail)
     columns = changed(
         columns_of(probabilities, logits, features, label, class_names),
         time=time,
@@ -121,8 +168,9 @@ def add(
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
         added += history.add(model, target.batches(quiet=False), when, replace=replace)
     _show_windows(added, json)
-    if len(history.alarms(model, open_only=True)):
-        raise typer.Exit(ExitCode.ALARM)
+    with history.reading() as session:
+        if list_alarms(session, model, open_only=True, limit=1):
+            raise typer.Exit(ExitCode.ALARM)
 
 
 @monitor.command()
@@ -161,6 +209,8 @@ def alarms(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also alarms that are over.")] = False,
     webhook: Webhook = None,
+    run: Run = None,
+    mail: Mail = None,
     database: Database = DEFAULT,
     json: JsonPath = None,
     debug: Debug = False,
@@ -169,7 +219,7 @@ def alarms(
     from gdscore.monitor.reading import list_alarms
 
     check_writable(json)
-    history = _open(database, webhook)
+    history = _open(database, webhook, run, mail)
     history.check()
     with history.reading() as session:
         found = list_alarms(session, model, open_only=not everything, limit=None)
@@ -194,7 +244,7 @@ def token(
     debug: Debug = False,
 ) -> None:
     """Make a token of the service and print it: it is not shown again."""
-    from gdscore.monitor.tokens import create_token, revoke_token
+    from gdscore.monitor.access import create_token, revoke_token
 
     history = _open(database)
     if revoke:
@@ -210,11 +260,13 @@ def serve(
     require_token: Annotated[bool, typer.Option(help="Ask for a token on this machine too.")] = False,
     keep: Annotated[str | None, typer.Option(metavar="LENGTH", help="Delete windows older than this: 400d.")] = None,
     webhook: Webhook = None,
+    run: Run = None,
+    mail: Mail = None,
     database: Database = DEFAULT,
     debug: Debug = False,
 ) -> None:
     """Serve the pages, the JSON API and the metrics for Prometheus."""
-    _serve(_open(database, webhook), host, port, require_token, keep)
+    _serve(_open(database, webhook, run, mail), host, port, require_token, keep)
 
 
 @monitor.command()

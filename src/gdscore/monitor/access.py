@@ -5,23 +5,33 @@ Requirements met here:
 - without a token only requests of this machine are served, and none at all where tokens are asked for;
 - a request that a proxy passed on is not of this machine, nor is one for another host name (DNS rebinding);
 - pages of other sites cannot change anything: a foreign ``Origin`` is refused, and there are no CORS headers;
+- a token is random, is shown once, and is kept as its SHA-256, with a role;
 - a body is refused by its announced length before it is read, or at the byte that is one too many.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
+from sqlalchemy import delete, select
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gdscore._options import choice
+from gdscore.errors import GdscoreError
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.tokens import Role, find_token
+from gdscore.monitor.schema import Token, check_name
+from gdscore.monitor.windows import now_micros
 
-__all__ = ["COOKIE", "Guard", "Settings", "Visitor", "require"]
+__all__ = ["COOKIE", "Guard", "Role", "Settings", "Visitor", "create_token", "find_token", "require", "revoke_token"]
+
+Role = Literal["read", "write"]
 
 COOKIE = "gdscore_token"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -67,6 +77,39 @@ class Visitor:
 
     name: str
     role: Role
+
+
+def create_token(monitor: Monitor, name: str, role: str = "read") -> str:
+    """Make a token and return it: it cannot be shown again."""
+    check_name("token", name)
+    choice("role", role, ("read", "write"))
+    token = f"gds_{secrets.token_urlsafe(32)}"
+    with monitor.writing() as session:
+        if session.scalars(select(Token.id).where(Token.name == name)).first() is not None:
+            raise GdscoreError(f"Expected a new name, but there is a token {name!r}: revoke it first")
+        session.add(Token(name=name, digest=_digest(token), role=role, created_at=now_micros()))
+    return token
+
+
+def find_token(monitor: Monitor, token: str) -> tuple[str, Role] | None:
+    """Name and role of a token, or None where it is none."""
+    with monitor.reading() as session:
+        found = session.scalars(select(Token).where(Token.digest == _digest(token))).first()
+        if found is None:
+            return None
+        return found.name, "write" if found.role == "write" else "read"
+
+
+def revoke_token(monitor: Monitor, name: str) -> None:
+    """Make a token useless."""
+    with monitor.writing() as session:
+        if not session.execute(delete(Token).where(Token.name == name)).rowcount:  # type: ignore[attr-defined]
+            raise GdscoreError(f"Expected the name of a token, but there is no {name[:60]!r}")
+
+
+def _digest(token: str) -> str:
+    # Tokens have 256 random bits, so that a fast hash without salt is enough.
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def require(role: Role) -> Callable[[Request], Visitor]:
@@ -144,16 +187,13 @@ def _refusal(request: Request, limit: int) -> tuple[int, str] | None:
     if int(length) > limit:
         return 413, f"Expected a body of at most {limit:,} bytes, but it is larger"
     origin = request.headers.get("origin")
-    if request.method not in ("GET", "HEAD", "OPTIONS") and origin is not None:
-        if urlsplit(origin).netloc != request.headers.get("host"):
-            return 403, "Expected a request from a page of this service"
-        return None
+    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    if foreign and request.method not in ("GET", "HEAD", "OPTIONS"):
+        return 403, "Expected a request from a page of this service"
     return None
 
 
 async def _answer(send: Send, status: int, error: str) -> None:
-    import json
-
     body = json.dumps({"error": error}).encode()
     headers: list[Any] = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})

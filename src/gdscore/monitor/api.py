@@ -215,10 +215,10 @@ def get_series(
     until: str | None = None,
     points: Annotated[int, Query(ge=2, le=5000)] = 500,
 ) -> dict[str, Any]:
-    """At most ``points`` points of a series, with the alarms of the same time."""
+    """At most ``points`` points of a series, with its alarms."""
     with history.reading() as session:
         found = reading.series_points(session, name, segment, since=since, until=until, points=points)
-        alarms = [a for a in reading.list_alarms(session, name, limit=200) if a["segment"] in ("", segment)]
+        alarms = reading.list_alarms(session, name, segment)
     return {"points": found, "alarms": alarms}
 
 
@@ -234,13 +234,14 @@ def list_alarms(
     history: History,
     visitor: Reader,
     model: str | None = None,
+    segment: str | None = None,
     open_only: bool = False,
     limit: Limit = 100,
     after: After = 0,
 ) -> list[dict[str, Any]]:
     """Alarms, open ones first."""
     with history.reading() as session:
-        return reading.list_alarms(session, model, open_only=open_only, limit=limit, after=after)
+        return reading.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
 
 
 @router.post("/alarms/{alarm}/acknowledge")

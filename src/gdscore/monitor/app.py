@@ -17,8 +17,9 @@ import gdscore
 from gdscore.errors import GdscoreError
 from gdscore.monitor import api, pages
 from gdscore.monitor.access import Guard, Settings, require
-from gdscore.monitor.history import ConflictError, Monitor, NotFoundError
+from gdscore.monitor.history import Monitor
 from gdscore.monitor.metrics import render_metrics
+from gdscore.monitor.models import ConflictError, NotFoundError
 
 __all__ = ["create_app"]
 

@@ -16,6 +16,7 @@ from gdscore._cells import Batch
 from gdscore._limits import Limits
 from gdscore.errors import GdscoreError
 from gdscore.io import Columns, read_batches
+from gdscore.io.arrow import decoding, pyarrow
 from gdscore.outputs import Outputs
 
 __all__ = ["body_file", "read_body"]
@@ -28,6 +29,8 @@ _SUFFIXES = {
     "application/json": ".json",
 }
 _MATRICES = ("logits", "probabilities", "features")
+LARGEST_FOOTER = 4 << 20
+MOST_ROW_GROUPS = 2_000
 
 
 @asynccontextmanager
@@ -49,6 +52,8 @@ def read_body(path: Path, columns: Columns, limits: Limits, max_rows: int) -> It
     """Batches of a body; messages name the body, not the temporary file."""
     rows = 0
     try:
+        if path.suffix == ".parquet":
+            _check_footer(path)
         batches = _json_batches(path, limits) if path.suffix == ".json" else _file_batches(path, columns, limits)
         for batch in batches:
             rows += len(batch.outputs)
@@ -61,6 +66,25 @@ def read_body(path: Path, columns: Columns, limits: Limits, max_rows: int) -> It
 
 def _file_batches(path: Path, columns: Columns, limits: Limits) -> Iterator[Batch]:
     return read_batches(path, columns=columns, limits=limits, progress=False)
+
+
+def _check_footer(path: Path) -> None:
+    """Refuse a Parquet file of too many row groups, which may all be empty, and take time each.
+
+    Its footer names all row groups and columns; how long it is stands in the last bytes of the file.
+    """
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 8))
+        length = int.from_bytes(file.read(4), "little")
+    if length > LARGEST_FOOTER:
+        raise GdscoreError(f"Expected a Parquet footer of at most {LARGEST_FOOTER:,} bytes, but it has {length:,}")
+    pyarrow("Parquet")
+    with decoding(path, "a Parquet file"):
+        import pyarrow.parquet as pq
+
+        groups = pq.read_metadata(path).num_row_groups
+    if groups > MOST_ROW_GROUPS:
+        raise GdscoreError(f"Expected at most {MOST_ROW_GROUPS:,} row groups, but there are {groups:,}")
 
 
 def _json_batches(path: Path, limits: Limits) -> Iterator[Batch]:

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from gdscore.monitor import reading
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.schema import Alarm, Model, Series, Window
-from gdscore.monitor.times import now_micros
+from gdscore.monitor.windows import now_micros
 
 __all__ = ["render_metrics"]
 
@@ -38,7 +38,7 @@ class _Collector:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self.monitor.reading() as session:
             newest = session.execute(
-                select(Model.name, Window)
+                select(Model.name, Window.segment, Window.end, *(getattr(Window, column) for column in _FROM_WINDOW))
                 .join(Series, Series.model_id == Model.id)
                 .join(Window, Window.id == Series.last_window)
                 .where(Model.id.in_(reading.current_models()))
@@ -51,8 +51,8 @@ class _Collector:
             ).all()
         for column, text in _FROM_WINDOW.items():
             gauge = GaugeMetricFamily(f"gdscore_{column}", text, labels=["model", "segment"])
-            for name, window in newest:
-                gauge.add_metric([name, window.segment], getattr(window, column))
+            for window in newest:
+                gauge.add_metric([window.name, window.segment], getattr(window, column))
             yield gauge
         now = now_micros()
         age = GaugeMetricFamily(
@@ -60,8 +60,8 @@ class _Collector:
         )
         alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
         open_now = {(name, segment): count for name, segment, count in counts}
-        for name, window in newest:
-            age.add_metric([name, window.segment], (now - window.end) / 1e6)
-            alarms.add_metric([name, window.segment], open_now.get((name, window.segment), 0))
+        for window in newest:
+            age.add_metric([window.name, window.segment], (now - window.end) / 1e6)
+            alarms.add_metric([window.name, window.segment], open_now.get((window.name, window.segment), 0))
         yield age
         yield alarms

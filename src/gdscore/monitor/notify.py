@@ -11,19 +11,28 @@ from __future__ import annotations
 
 import json
 import smtplib
+import ssl
 import subprocess
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from email.message import EmailMessage
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from gdscore._webhook import check_address, post_json
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.monitor.reading import alarm_dict
+from gdscore.monitor.schema import Alarm, Model
 
-__all__ = ["Command", "Email", "Notifier", "Webhook", "notice"]
+__all__ = ["Command", "Email", "Notifier", "Webhook", "deliver_notices", "notice"]
 
 TIMEOUT_S = 30.0
+Opener: TypeAlias = Callable[[], AbstractContextManager[Session]]
 
 
 class Notifier(Protocol):
@@ -36,7 +45,8 @@ class Notifier(Protocol):
 
 def notice(alarm: dict[str, Any], kind: str) -> dict[str, Any]:
     """Body of a notice: the alarm, whether it begins or ends, and one line for people."""
-    text = alarm["message"] if kind == "begin" else f"over: {alarm['message']}"
+    over = "withdrawn" if alarm["withdrawn"] else "over"
+    text = alarm["message"] if kind == "begin" else f"{over}: {alarm['message']}"
     return {"event": f"alarm.{kind}", "text": text, "alarm": alarm}
 
 
@@ -135,10 +145,25 @@ class Email:
         try:
             with smtplib.SMTP(self.host, self.port, timeout=TIMEOUT_S) as server:
                 if self.tls:
-                    server.starttls()
+                    server.starttls(context=ssl.create_default_context())  # the default would trust any certificate
                 if self.user is not None:
                     server.login(self.user, self.password or "")
                 server.send_message(message)
         except (OSError, smtplib.SMTPException) as error:
             return f"Expected {self.host} to take the message, but it failed: {type(error).__name__}"
         return None
+
+
+def deliver_notices(reading: Opener, writing: Opener, targets: Sequence[Notifier]) -> None:
+    """Send the pending notices of all alarms; no transaction is open while one is sent."""
+    with reading() as session:
+        rows = session.execute(select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != ""))
+        found = [(alarm.id, alarm.pending, alarm_dict(alarm, model)) for alarm, model in rows]
+    for number, pending, alarm in found:
+        bodies = [notice(alarm, kind) for kind in pending.split()]
+        failed = [reason for body in bodies for to in targets if (reason := to.send(body)) is not None]
+        for reason in failed:
+            warnings.warn(f"the notice of alarm {number} was not delivered: {reason}", GdscoreWarning, stacklevel=3)
+        if not failed:
+            with writing() as session:
+                session.execute(update(Alarm).where(Alarm.id == number, Alarm.pending == pending).values(pending=""))

@@ -11,24 +11,24 @@ from __future__ import annotations
 import gzip
 import tempfile
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from sqlalchemy import select
 
 from gdscore._format import percent
 from gdscore.monitor import reading
-from gdscore.monitor.access import COOKIE, Visitor, require
+from gdscore.monitor.access import COOKIE, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
 from gdscore.monitor.schema import Model, Window
-from gdscore.monitor.times import as_micros, now_micros, shown_time, to_datetime
-from gdscore.monitor.tokens import find_token
+from gdscore.monitor.windows import as_micros, now_micros, shown_time, to_datetime
 
 __all__ = ["router"]
 
@@ -36,6 +36,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 Writer = Annotated[Visitor, Depends(require("write"))]
 PAGE = 25
 MODELS = 50
+MOST_ALARMS = 50
 _STATIC = {"monitor.css": "text/css", "chart.js": "text/javascript", "plotly.min.js": "text/javascript"}
 
 
@@ -44,7 +45,8 @@ def overview(history: History, visitor: Reader, after: After = 0) -> str:
     """All models, those with alarms first."""
     with history.reading() as session:
         models = reading.overview(session, limit=MODELS + 1, after=after)
-    return _render("overview.html", visitor, models=models[:MODELS], **_neighbours(after, MODELS, len(models)))
+    rows = [_model_row(m["name"], m["version"], m["open_alarms"], *_last(m)) for m in models[:MODELS]]
+    return _render("overview.html", visitor, rows=rows, **_neighbours(after, MODELS, len(models)))
 
 
 @router.get("/models/{name}")
@@ -68,7 +70,7 @@ def model_page(
         windows = reading.list_windows(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True
         )
-        alarms = [a for a in reading.list_alarms(session, name, limit=50) if a["segment"] in ("", segment)]
+        alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
         past = reading.past_estimates(session, name, segment)
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
@@ -77,7 +79,7 @@ def model_page(
         name=name,
         segment=segment,
         segments=segments,
-        last=last,
+        last=None if last is None else last | {"in_doubt": _in_doubt(last)},
         windows=windows[:PAGE],
         **_neighbours(after, PAGE, len(windows)),
         alarms=alarms,
@@ -184,10 +186,10 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "percent": percent,
+        "points": lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         "thousands": lambda value: f"{value:,.0f}",
         "in_path": lambda value: quote(value, safe=""),
         "clock": lambda value: "" if value is None else shown_time(as_micros(value)),
-        "age": lambda value: _age(now_micros() - as_micros(value)),
     }
     environment.globals |= {"sparkline": _sparkline}
     return environment
@@ -200,6 +202,33 @@ def _neighbours(after: int, size: int, found: int) -> dict[str, int | None]:
 
 def _render(template: str, visitor: Visitor | None, **values: Any) -> str:
     return _environment().get_template(template).render(visitor=visitor, **values)
+
+
+class _Last(NamedTuple):
+    accuracy: float
+    low: float
+    high: float
+    reference_accuracy: float
+    in_doubt: bool
+
+
+def _in_doubt(window: dict[str, Any]) -> bool:
+    return any(warning["severity"] == "critical" for warning in window["warnings"])
+
+
+def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
+    """What the overview shows of the last windows of a model."""
+    last = model["last"]
+    if last is None:
+        return None, (), ""
+    shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"], _in_doubt(last))
+    return shown, tuple(model["recent"]), _age(now_micros() - as_micros(last["end"]))
+
+
+@lru_cache(maxsize=4096)
+def _model_row(*shown: Any) -> Markup:
+    """Row of the overview, rendered again only where something that it shows has changed."""
+    return Markup(_environment().get_template("macros.html").module.model_row(*shown))  # type: ignore[attr-defined]
 
 
 def _age(micros: int) -> str:
@@ -217,10 +246,9 @@ def _age(micros: int) -> str:
     return f"{seconds // 60:.0f} min"
 
 
-def _sparkline(values: Sequence[float], reference: float | None) -> dict[str, Any]:
+def _sparkline(values: Sequence[float], reference: float) -> dict[str, Any]:
     """Points of a line in a box of 120 by 32, and the height of the reference."""
-    shown = [*values, *([] if reference is None else [reference])]
-    low, high = min(shown), max(shown)
+    low, high = min(reference, *values), max(reference, *values)
     low, high = (low - 0.02, high + 0.02) if high - low < 0.04 else (low, high)
 
     def height(value: float) -> float:
@@ -228,8 +256,4 @@ def _sparkline(values: Sequence[float], reference: float | None) -> dict[str, An
 
     step = 116 / max(len(values) - 1, 1)
     points = " ".join(f"{2 + i * step:.1f},{height(v)}" for i, v in enumerate(values))
-    return {
-        "points": points,
-        "reference": None if reference is None else height(reference),
-        "end": (2 + (len(values) - 1) * step, height(values[-1])),
-    }
+    return {"points": points, "reference": height(reference), "end": (2 + (len(values) - 1) * step, height(values[-1]))}

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from gdscore.estimator import Estimate
 from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, EstimateWarning, Quantity
 from gdscore.monitor.schema import Alarm, Model, Series, Window
-from gdscore.monitor.times import as_micros, to_datetime
+from gdscore.monitor.windows import as_micros, to_datetime
 
 __all__ = [
     "alarm_dict",
@@ -66,6 +66,7 @@ def alarm_dict(alarm: Alarm, model: Model) -> dict[str, Any]:
         "began": _iso(alarm.began),
         "opened_at": _iso(alarm.opened_at),
         "ended": _iso(alarm.ended),
+        "withdrawn": alarm.withdrawn,
         "acknowledged_by": alarm.acknowledged_by,
         "acknowledged_at": _iso(alarm.acknowledged_at),
     }
@@ -198,47 +199,70 @@ def series_points(
 def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:
     """Newest version of every model with its last window and its open alarms, those with alarms first."""
     alarms = (
-        select(Alarm.model_id, func.count().label("open"))
+        select(Alarm.model_id, func.count().label("open_alarms"))
         .where(Alarm.ended.is_(None))
         .group_by(Alarm.model_id)
         .subquery()
     )
-    rows = session.execute(
-        select(Model, Window, Series, func.coalesce(alarms.c.open, 0))
-        .outerjoin(Series, (Series.model_id == Model.id) & (Series.segment == ""))
-        .outerjoin(Window, Window.id == Series.last_window)
+    open_alarms = func.coalesce(alarms.c.open_alarms, 0).label("open_alarms")
+    # The models of a page are chosen first, so that only their windows are read.
+    page = (
+        select(Model.id, open_alarms)
         .outerjoin(alarms, alarms.c.model_id == Model.id)
         .where(Model.id.in_(current_models()))
-        .order_by(func.coalesce(alarms.c.open, 0).desc(), Model.name)
+        .order_by(open_alarms.desc(), Model.name)
         .limit(limit)
         .offset(after)
+        .subquery()
+    )
+    columns = (Window.start, Window.end, Window.rows, Window.accuracy, Window.low, Window.high, Window.level)
+    rows = session.execute(
+        select(
+            *(Model.name, Model.version, Model.every, Model.rules, Model.estimator_hash, page.c.open_alarms),
+            *(func.coalesce(Series.windows, 0), Series.recent),
+            *(*columns, Window.reference_accuracy, Window.warnings),
+        )
+        .join(page, page.c.id == Model.id)
+        .outerjoin(Series, (Series.model_id == Model.id) & (Series.segment == ""))
+        .outerjoin(Window, Window.id == Series.last_window)
+        .order_by(page.c.open_alarms.desc(), Model.name)
     )
     return [
         {
-            "name": model.name,
-            "version": model.version,
-            "windows": 0 if series is None else series.windows,
-            "recent": [] if series is None else series.recent,
-            "last": None if window is None else window_dict(window, model),
-            "open_alarms": open_alarms,
-            "every_seconds": model.every / 1e6,
-            "rules": model.rules,
-            "estimator_hash": model.estimator_hash,
+            "name": name,
+            "version": version,
+            "windows": windows,
+            "recent": recent or [],
+            "last": None if start is None else _last(start, end, *estimate),
+            "open_alarms": alarmed,
+            "every_seconds": every / 1e6,
+            "rules": rules,
+            "estimator_hash": digest,
         }
-        for model, window, series, open_alarms in rows
+        for name, version, every, rules, digest, alarmed, windows, recent, start, end, *estimate in rows
     ]
 
 
+def _last(start: int, end: int, *estimate: Any) -> dict[str, Any]:
+    names = ("rows", "accuracy", "low", "high", "level", "reference_accuracy", "warnings")
+    return {"start": _iso(start), "end": _iso(end), **dict(zip(names, estimate, strict=True))}
+
+
 def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
-    """Segments of the newest version with their last windows; the one of all rows first."""
+    """Segments of the newest version with their last windows and numbers of open alarms; the one of all rows first."""
+    open_alarms = (
+        select(func.count())
+        .where(Alarm.model_id == Series.model_id, Alarm.segment == Series.segment, Alarm.ended.is_(None))
+        .scalar_subquery()
+    )
     rows = session.execute(
-        select(Window, Model)
+        select(Window, Model, open_alarms)
         .join(Series, Series.last_window == Window.id)
         .join(Model, Model.id == Window.model_id)
         .where(Model.name == model, Model.id.in_(current_models()))
         .order_by(Window.segment)
     )
-    return [window_dict(window, found) for window, found in rows]
+    return [window_dict(window, found) | {"open_alarms": count} for window, found, count in rows]
 
 
 def past_estimates(session: Session, model: str, segment: str = "") -> dict[str, Any]:
@@ -252,7 +276,7 @@ def past_estimates(session: Session, model: str, segment: str = "") -> dict[str,
             func.avg(error),
             func.avg(case((truth.between(Window.low, Window.high), 1.0), else_=0.0)),
             func.avg(Window.level),
-        ).where(*_chosen(session, model, segment), Window.labelled > 0)
+        ).where(*_chosen(session, model, segment), Window.labelled.is_not(None))
     ).one()
     return {
         "windows": count,
@@ -264,12 +288,20 @@ def past_estimates(session: Session, model: str, segment: str = "") -> dict[str,
 
 
 def list_alarms(
-    session: Session, model: str | None = None, *, open_only: bool = False, limit: int | None = 200, after: int = 0
+    session: Session,
+    model: str | None = None,
+    segment: str | None = None,
+    *,
+    open_only: bool = False,
+    limit: int | None = 200,
+    after: int = 0,
 ) -> list[dict[str, Any]]:
     """Alarms, open ones first, then the newest first."""
     query = select(Alarm, Model).join(Model, Model.id == Alarm.model_id)
     if model is not None:
         query = query.where(Model.name == model)
+    if segment is not None:
+        query = query.where(Alarm.segment == segment)
     if open_only:
         query = query.where(Alarm.ended.is_(None))
     query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after)

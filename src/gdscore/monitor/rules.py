@@ -11,7 +11,8 @@ from gdscore._format import percent
 from gdscore._options import integer, number
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import Estimate
-from gdscore.monitor.sequential import BASELINE, SequentialTest, floor_of, standardised_drop, threshold
+from gdscore.monitor.sequential import SequentialTest, floor_of, standardised_drop, threshold
+from gdscore.monitor.windows import shown_time
 
 __all__ = ["Finding", "Rules"]
 
@@ -113,27 +114,22 @@ class Rules:
         series: int,
         reference_rows: int,
     ) -> list[Finding]:
-        """Findings of all rules for the newest window of a series; ``test`` takes the window in."""
+        """Findings of all rules for the next window of a series; ``test`` takes the window in."""
         found: list[Finding] = []
         if self.false_alarms_per_year is not None:
             limit = math.log(threshold(self.false_alarms_per_year, windows_per_year, series))
             reference = estimate.reference_accuracy
             floor = float(floor_of(reference, reference_rows, self.tolerance, test.baseline))
-            test.update_at(float(standardised_drop(estimate.accuracy, estimate.n, reference, floor)), start)
-            if len(test.first) < BASELINE:
-                test.first = [*test.first, estimate.accuracy]
-            found.append(
-                Finding(
-                    "sequential",
-                    float(test.log_statistic) >= limit,
-                    f"{name}: the estimated accuracy has fallen; the newest window has {percent(estimate.accuracy)} "
-                    f"({percent(estimate.low)} to {percent(estimate.high)}), the reference "
-                    f"{percent(estimate.reference_accuracy)}",
-                    test.beginning,
-                )
-                if estimate.accuracy < floor
-                else Finding("sequential", False)
+            z = float(standardised_drop(estimate.accuracy, estimate.n, reference, floor))
+            test.update_at(z, start)
+            test.learn_baseline(estimate.accuracy)
+            message = (
+                f"{name}: the estimated accuracy has fallen to {percent(estimate.accuracy)} "
+                f"({percent(estimate.low)} to {percent(estimate.high)}) in the window of {shown_time(start)}; "
+                f"on the reference it is {percent(reference)}"
             )
+            problem = test.has_problem(estimate.accuracy, z, floor, limit)
+            found.append(Finding("sequential", problem, message, test.beginning))
         if (rule := self._per_window()) is not None:
             check = rule.check(name, estimate)
             found.append(Finding("accuracy", check.status is not Status.FINE, check.reason, start))
@@ -145,10 +141,10 @@ class Rules:
             found.append(Finding("rows", estimate.n < self.min_rows, message, start))
         return found
 
-    def check_missing(self, name: str, newest_end: int, now: int, every: int) -> Finding | None:
-        """Whether windows have stopped coming; None where that is not asked for."""
-        if self.missing_after is None:
-            return None
+    def check_missing(self, name: str, newest_end: int, now: int, every: int) -> Finding:
+        """Whether windows have stopped coming."""
         late = (now - newest_end) / every
-        message = f"{name}: no window for {late:.1f} lengths of a window, expected one within {self.missing_after:g}"
-        return Finding("missing", late > self.missing_after, message, newest_end)
+        message = (
+            f"{name}: no window for {late:.1f} lengths of a window, expected one within {self.missing_after or 0:g}"
+        )
+        return Finding("missing", self.missing_after is not None and late > self.missing_after, message, newest_end)

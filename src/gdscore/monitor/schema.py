@@ -48,6 +48,7 @@ __all__ = [
     "Series",
     "Token",
     "Window",
+    "check_name",
     "open_engine",
 ]
 
@@ -55,6 +56,7 @@ VERSION = 1
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
 """Steps from a version to the next, by the version they start from."""
 
+LONGEST_NAME = 200
 BigId = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in INTEGER columns
 
 
@@ -83,8 +85,8 @@ class Model(Base):
     __tablename__ = "models"
     __table_args__ = (UniqueConstraint("name", "version"),)
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    name: Mapped[str] = mapped_column(String(200))
-    version: Mapped[str] = mapped_column(String(200))
+    name: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    version: Mapped[str] = mapped_column(String(LONGEST_NAME))
     estimator_hash: Mapped[str | None] = mapped_column(ForeignKey("estimators.hash"))
     every: Mapped[int] = mapped_column(BigInteger)
     rules: Mapped[dict[str, Any]] = mapped_column(JSON)
@@ -93,16 +95,25 @@ class Model(Base):
 
 
 class Window(Base):
-    """The estimate of a window of time, and the labels that came later."""
+    """The estimate of a window of time, and the labels that came later.
+
+    Long columns come last: SQLite then finds the short ones without reading the long ones.
+    """
 
     __tablename__ = "windows"
     __table_args__ = (
         UniqueConstraint("model_id", "segment", "start", "end"),
         Index("ix_windows_end", "end"),
+        # All that a chart and "how good past estimates were" read, so that they never open the wide table.
+        Index(
+            "ix_windows_series",
+            *("model_id", "segment", "start", "end", "rows", "accuracy", "low", "high", "level"),
+            *("reference_accuracy", "labelled", "correct", "id"),
+        ),
     )
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
-    segment: Mapped[str] = mapped_column(String(200))
+    segment: Mapped[str] = mapped_column(String(LONGEST_NAME))
     start: Mapped[int] = mapped_column(BigInteger)
     end: Mapped[int] = mapped_column(BigInteger)
     rows: Mapped[int] = mapped_column(BigInteger)
@@ -111,43 +122,53 @@ class Window(Base):
     high: Mapped[float]
     level: Mapped[float]
     reference_accuracy: Mapped[float]
-    warnings: Mapped[list[dict[str, str]]] = mapped_column(JSON)
-    scores: Mapped[dict[str, float]] = mapped_column(JSON)
-    estimate: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
-    content_hash: Mapped[str] = mapped_column(String(64))
-    created_at: Mapped[int] = mapped_column(BigInteger)
     labelled: Mapped[int | None] = mapped_column(BigInteger)
     correct: Mapped[int | None] = mapped_column(BigInteger)
     labels_at: Mapped[int | None] = mapped_column(BigInteger)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    content_hash: Mapped[str] = mapped_column(String(64))
+    warnings: Mapped[list[dict[str, str]]] = mapped_column(JSON)
+    scores: Mapped[dict[str, float]] = mapped_column(JSON)
+    before: Mapped[dict[str, Any] | None] = mapped_column(JSON, deferred=True)
+    """State of the series' alarms before this window, from which they are computed again."""
+    estimate: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
 
 class Series(Base):
-    """What is known of all windows of a model and segment: enough for the overview and for the sequential test."""
+    """Summary of all windows of a model and segment: enough for the overview and for the next window."""
 
     __tablename__ = "series"
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
-    segment: Mapped[str] = mapped_column(String(200), primary_key=True)
+    segment: Mapped[str] = mapped_column(String(LONGEST_NAME), primary_key=True)
     windows: Mapped[int] = mapped_column(BigInteger)
-    newest: Mapped[int] = mapped_column(BigInteger)
     last_window: Mapped[int] = mapped_column(BigInteger)
     recent: Mapped[list[float]] = mapped_column(JSON)
-    state: Mapped[dict[str, Any]] = mapped_column(JSON)
+    state: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
 
 class Alarm(Base):
-    """A problem, from its beginning to its end. ``pending`` names the notice that has not been delivered."""
+    """A problem, from its beginning to its end.
+
+    ``raised`` is the start of the window that raised the alarm, ``began`` the start of the first window that had the
+    problem. ``pending`` names the notices that have not been delivered.
+    """
 
     __tablename__ = "alarms"
-    __table_args__ = (Index("ix_alarms_model", "model_id", "ended"),)
+    __table_args__ = (
+        UniqueConstraint("model_id", "segment", "rule", "raised"),
+        Index("ix_alarms_open", "ended", "model_id"),
+    )
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
-    segment: Mapped[str] = mapped_column(String(200))
+    segment: Mapped[str] = mapped_column(String(LONGEST_NAME))
     rule: Mapped[str] = mapped_column(String(40))
     message: Mapped[str] = mapped_column(Text)
+    raised: Mapped[int] = mapped_column(BigInteger)
     began: Mapped[int] = mapped_column(BigInteger)
-    opened_at: Mapped[int] = mapped_column(BigInteger)
     ended: Mapped[int | None] = mapped_column(BigInteger)
-    acknowledged_by: Mapped[str | None] = mapped_column(String(200))
+    withdrawn: Mapped[bool] = mapped_column(default=False)
+    opened_at: Mapped[int] = mapped_column(BigInteger)
+    acknowledged_by: Mapped[str | None] = mapped_column(String(LONGEST_NAME))
     acknowledged_at: Mapped[int | None] = mapped_column(BigInteger)
     pending: Mapped[str] = mapped_column(String(10), index=True)
 
@@ -157,10 +178,20 @@ class Token(Base):
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    name: Mapped[str] = mapped_column(String(200), unique=True)
+    name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     role: Mapped[str] = mapped_column(String(10))
     created_at: Mapped[int] = mapped_column(BigInteger)
+
+
+def check_name(what: str, name: Any, *, empty: bool = False) -> str:
+    """Name of a model, version, segment or person: printable text that fits into its column."""
+    if not isinstance(name, str) or not (name or empty) or len(name) > LONGEST_NAME or not name.isprintable():
+        raise GdscoreError(
+            f"Expected the name of a {what} to be printable text of 1 to {LONGEST_NAME} characters, but got "
+            f"{str(name)[:60]!r}"
+        )
+    return name
 
 
 def open_engine(url: str) -> Engine:

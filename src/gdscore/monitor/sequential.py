@@ -92,14 +92,17 @@ class SequentialTest:
         Logarithm of R for each λ.
     run, began : list
         For each λ the sum that tells since when the drop lasts (a CUSUM), and the time at which it left 0.
-    first : list of float
-        Estimates of the first windows, at most BASELINE.
+    first : tuple of int and float
+        Number and sum of the estimates of the first windows, at most BASELINE.
+    dropped : tuple of int and float
+        Number and sum of the estimates of windows with the problem, while an alarm is open.
     """
 
     log_r: NDArray[Any] = field(default_factory=lambda: np.full(len(LAMBDAS), -np.inf))
     run: list[float] = field(default_factory=lambda: [0.0] * len(LAMBDAS))
     began: list[int] = field(default_factory=lambda: [0] * len(LAMBDAS))
-    first: list[float] = field(default_factory=list)
+    first: tuple[int, float] = (0, 0.0)
+    dropped: tuple[int, float] = (0, 0.0)
 
     def update(self, z: Any) -> SequentialTest:
         """Take in the standardised drop of one more window, or of one more window of each of many series."""
@@ -119,7 +122,28 @@ class SequentialTest:
     @property
     def baseline(self) -> float | None:
         """Mean of the first windows, once there are enough."""
-        return sum(self.first) / BASELINE if len(self.first) >= BASELINE else None
+        count, total = self.first
+        return total / count if count >= BASELINE else None
+
+    def learn_baseline(self, accuracy: float) -> None:
+        """Take in the estimate of one more window, where it is one of the first."""
+        count, total = self.first
+        if count < BASELINE:
+            self.first = (count + 1, total + accuracy)
+
+    def has_problem(self, accuracy: float, z: float, floor: float, limit: float) -> bool:
+        """Whether a window that was taken in has the problem; it then counts among those that dropped.
+
+        It has where the statistic is at its limit and the estimate is below the floor. While an alarm is open, half a
+        standard error below the floor is allowed, so that the noise of small windows does not keep the alarm open, but
+        only where that is nearer to the floor than to the windows that dropped.
+        """
+        count, total = self.dropped
+        allowed = bool(count) and z < 0.5 and accuracy > (floor + total / count) / 2
+        if z <= 0 or allowed or float(self.log_statistic) < limit:
+            return False
+        self.dropped = (count + 1, total + accuracy)
+        return True
 
     def restarted(self) -> SequentialTest:
         """New test with the same baseline."""
@@ -138,7 +162,8 @@ class SequentialTest:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the database."""
         log_r = [max(value, -1e9) for value in self.log_r.tolist()]
-        return {"log_r": log_r, "run": self.run, "began": self.began, "first": self.first}
+        lists = {name: [*getattr(self, name)] for name in ("run", "began", "first", "dropped")}
+        return {"log_r": log_r, **lists}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any] | None) -> SequentialTest:
@@ -146,4 +171,5 @@ class SequentialTest:
         if not found:
             return cls()
         log_r = np.array(found["log_r"], dtype=np.float64)
-        return cls(log_r, list(found["run"]), list(found["began"]), list(found["first"]))
+        first, dropped = found["first"], found["dropped"]
+        return cls(log_r, [*found["run"]], [*found["began"]], (first[0], first[1]), (dropped[0], dropped[1]))

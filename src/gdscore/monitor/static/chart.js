@@ -28,7 +28,7 @@
   function layout(points, alarms) {
     const last = points.length ? points[points.length - 1].start : null;
     const first = points.length ? points[0].start : null;
-    const bands = alarms.filter((a) => last && a.began <= last && (a.ended || last) >= first).map((a) => ({
+    const bands = alarms.filter((a) => !a.withdrawn && last && a.began <= last && (a.ended || last) >= first).map((a) => ({
       type: "rect", xref: "x", yref: "paper", y0: 0, y1: 1, x0: a.began < first ? first : a.began, x1: a.ended || last,
       fillcolor: css("--alarm"), opacity: 0.1, line: { width: 0 }, layer: "below",
     }));

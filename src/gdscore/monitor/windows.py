@@ -1,9 +1,13 @@
-"""Outputs split into windows of time and segments, in one pass over them."""
+"""Windows of time: their bounds from what people write, and outputs split into windows and segments in one pass.
+
+Times are microseconds since 1970 in UTC.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -11,22 +15,98 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import is_array, to_numpy
 from gdscore._cells import Batch
-from gdscore._windows import window_starts
-from gdscore.errors import GdscoreError
-from gdscore.monitor.times import window_bounds
+from gdscore._format import as_utc, time_text
+from gdscore._windows import parse_every, window_starts
+from gdscore.errors import GdscoreError, shown
+from gdscore.monitor.schema import check_name
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator
     from gdscore.estimator.fitted import TargetState
 
-__all__ = ["Key", "check_name", "window_states"]
+__all__ = [
+    "DAY",
+    "Key",
+    "as_duration",
+    "as_micros",
+    "now_micros",
+    "shown_time",
+    "to_datetime",
+    "window_bounds",
+    "window_states",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+DAY = 86_400_000_000
+MOST_WINDOWS = 100_000
 
 Key: TypeAlias = tuple[int, int, str]
 """Start and end of a window, and its segment; the empty segment holds all rows."""
 
-LONGEST_NAME = 200
-MOST_WINDOWS = 100_000
+
+def as_micros(value: Any) -> int:
+    """Microseconds of a datetime, date, ISO 8601 string or NumPy time; one without a zone is taken for UTC.
+
+    Examples
+    --------
+    >>> as_micros("1970-01-02"), as_micros("1970-01-01T02:00+01:00")
+    (86400000000, 3600000000)
+    """
+    if isinstance(value, np.datetime64) and not np.isnat(value):
+        return int(value.astype("datetime64[us]").astype(np.int64))
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, datetime.min.time())
+    if not isinstance(value, datetime) or value != value:  # NaT of pandas is not equal to itself
+        raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(value)}")
+    return (as_utc(value) - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_datetime(micros: int) -> datetime:
+    """Time in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def now_micros() -> int:
+    """Now."""
+    return as_micros(datetime.now(timezone.utc))
+
+
+def shown_time(micros: int | None) -> str:
+    """Time for people, without the zone, which pages name once."""
+    return (
+        "" if micros is None else time_text(to_datetime(micros).replace(tzinfo=None, microsecond=0)).replace("T", " ")
+    )
+
+
+def as_duration(value: Any) -> int:
+    """Microseconds of a timedelta, or of text such as ``1d``, ``6h`` or ``15min``.
+
+    Examples
+    --------
+    >>> as_duration("1d") == DAY, as_duration("15min") // 1_000_000
+    (True, 900)
+    """
+    if isinstance(value, str):
+        value = parse_every(value)
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise GdscoreError(f"Expected a duration such as 1d, 6h or 15min, but got {shown(value)}")
+    return value // timedelta(microseconds=1)
+
+
+def window_bounds(when: Any, every: int) -> tuple[int, int]:
+    """Start and end of a window: a pair of times, or its start, to which the length of a window is added."""
+    if isinstance(when, (tuple, list)) and len(when) == 2:
+        start, end = as_micros(when[0]), as_micros(when[1])
+    else:
+        start = as_micros(when)
+        end = start + every
+    if end <= start:
+        raise GdscoreError(f"Expected a window that ends after it starts, but got {shown(when)}")
+    return start, end
 
 
 def window_states(
@@ -103,13 +183,3 @@ def _segments(columns: Mapping[str, Any], rows: NDArray[Any]) -> Iterator[tuple[
             found.setdefault(str(value), []).append(row)
         for value, inside in found.items():
             yield check_name("segment", f"{column}={value}" if column else value or "(empty)"), np.array(inside)
-
-
-def check_name(what: str, name: Any, *, empty: bool = False) -> str:
-    """Name of a model, version, segment or person: printable text of at most 200 characters."""
-    if not isinstance(name, str) or not (name or empty) or len(name) > LONGEST_NAME or not name.isprintable():
-        raise GdscoreError(
-            f"Expected the name of a {what} to be printable text of 1 to {LONGEST_NAME} characters, but got "
-            f"{str(name)[:60]!r}"
-        )
-    return name
