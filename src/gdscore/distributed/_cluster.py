@@ -9,6 +9,10 @@ Requirements met here:
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -22,7 +26,11 @@ _FAN_IN = 64
 
 
 def connect(address: str | None) -> Any:
-    """Import Ray and connect to the cluster of an address, or start one on this machine where none is connected."""
+    """Import Ray and connect to the cluster of an address.
+
+    Without an address it is the one that is connected already, that of the environment's ``RAY_ADDRESS``, or else a new
+    one on all processors of this machine, which ends with the process.
+    """
     try:
         import ray
         import ray.data
@@ -31,10 +39,23 @@ def connect(address: str | None) -> Any:
             "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'gdscore[ray]'"
         ) from error
     if not ray.is_initialized():
+        before = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
+            ray.init(
+                address=address or os.environ.get("RAY_ADDRESS", "local"),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=None if address or "RAY_ADDRESS" in os.environ else False,
+            )
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise GdscoreError(f"Expected a Ray cluster at {address!r}, but could not connect: {error}") from error
+            where = "here" if address is None else f"at {address!r}"
+            raise GdscoreError(
+                f"Expected a Ray cluster {where}, but could not connect: {' '.join(str(error).split())}: start one "
+                "with 'ray start --head', or leave the address out to start one on this machine"
+            ) from error
+        # Ray takes the signal for itself, and with it the exit code of programs that have a handler.
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
     return ray
 
 
@@ -79,9 +100,7 @@ def run_all(
             try:
                 report = ray.get(done)
             except ray.exceptions.RayTaskError as error:
-                known = isinstance(error.cause, GdscoreError)
-                why = f"{error.cause} (in {name})" if known else f"Expected no error in {name}, but got {error.cause!r}"
-                raise GdscoreError(why) from error
+                raise GdscoreError(_failure(name, error.cause)) from error
             except ray.exceptions.RayError as error:
                 raise GdscoreError(_death(name, str(error).strip().splitlines() or [type(error).__name__])) from error
             yield number, name, passed_on, report
@@ -89,6 +108,16 @@ def run_all(
         for report in running:
             # Actors' calls cannot be ended by force; their actor ends with its last handle.
             ray.cancel(report, force=False)
+
+
+def _failure(name: str, cause: BaseException) -> str:
+    """Word what a call raised."""
+    if isinstance(cause, GdscoreError):
+        return f"{cause} (in {name})"
+    first = next(iter(str(cause).strip().splitlines()), "")
+    if "No module named" in first:
+        return f"Expected workers with the modules of the caller, but one says {first} (in {name}): install them there"
+    return f"Expected no error in {name}, but got {type(cause).__name__}: {first}"
 
 
 def _death(name: str, lines: list[str]) -> str:
@@ -110,7 +139,7 @@ class Actors:
     cls : type
         Its constructor takes ``args`` and the number of GPUs; its methods return a result and a small report.
     args : tuple
-        May hold references.
+        References to the arguments.
     count : int, optional
         As many as the cluster has processors or GPUs for by default.
     num_cpus, num_gpus : float
@@ -133,7 +162,8 @@ class Actors:
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": RETRIES, "max_task_retries": RETRIES}
         self._ray = ray
-        self._actors = [ray.remote(cls).options(**options).remote(*args, num_gpus) for _ in range(wanted)]
+        made = ray.remote(_fetching(cls)).options(**options)
+        self._actors = [made.remote(list(args), num_gpus) for _ in range(wanted)]
         self._running: list[list[Any]] = [[] for _ in self._actors]
 
     def __len__(self) -> int:
@@ -153,6 +183,17 @@ class Actors:
         """End all actors."""
         for actor in self._actors:
             self._ray.kill(actor)
+
+
+def _fetching(cls: type) -> type:
+    """Class that fetches what its constructor is called with; Ray warns of actors that get references themselves."""
+
+    def start(self: Any, refs: list[Any], num_gpus: float) -> None:
+        import ray
+
+        cls.__init__(self, *ray.get(refs), num_gpus)  # type: ignore[misc]
+
+    return type(cls.__name__, (cls,), {"__init__": start})
 
 
 def merge_refs(ray: Any, refs: list[Any]) -> bytes:
