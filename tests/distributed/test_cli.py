@@ -183,7 +183,7 @@ def test_what_cannot_be_used(gd, folder, args, words):
 
 def test_without_ray_says_what_to_install(gd, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "[ray]" in refused(gd("estimate", "m.gdscore", "parts", "--engine", "ray"))
+    assert "ray[data]" in refused(gd("estimate", "m.gdscore", "parts", "--engine", "ray"))
 
 
 def test_images(gd, tmp_path, monkeypatch):

@@ -262,7 +262,8 @@ def check_writable(
     if not shown or shown == ".":
         raise GdscoreError("Expected the name of a file to write, but it is empty: name one")
     if suffixes and target.suffix.lower() not in suffixes:
-        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}")
+        cure = f"name it {os.fspath(target.with_suffix(suffixes[0]))!r}"
+        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}: {cure}")
     try:
         folder = target.resolve().parent
     except (OSError, RuntimeError) as error:

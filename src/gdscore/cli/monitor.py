@@ -51,7 +51,10 @@ def _open(database: str, webhook: str | None = None) -> Monitor:
     try:
         from gdscore import monitor as module
     except ModuleNotFoundError as error:
-        raise GdscoreError(f"Expected {error.name} to be installed: pip install 'gdscore[monitor]'") from error
+        raise GdscoreError(
+            f"Expected {error.name} to be installed, but it is not: "
+            "pip install fastapi httpx plotly prometheus-client sqlalchemy uvicorn"
+        ) from error
     secret = os.environ.get("GDSCORE_WEBHOOK_SECRET")  # not an option, as others see the options of a process
     return module.Monitor(database, notify=[module.Webhook(webhook, secret)] if webhook else [])
 

@@ -36,7 +36,7 @@ def connect(address: str | None) -> Any:
         import ray.data
     except ImportError as error:
         raise GdscoreError(
-            "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'gdscore[ray]'"
+            "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]' pyarrow"
         ) from error
     if not ray.is_initialized():
         before = signal.getsignal(signal.SIGTERM)

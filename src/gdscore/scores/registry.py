@@ -51,7 +51,9 @@ def register_score(name: str) -> Callable[[S], S]:
 
 def score_class(name: str) -> type[Score]:
     """Class of a registered score."""
-    if not isinstance(name, str) or name not in _REGISTRY:
+    if not isinstance(name, str):
+        raise GdscoreError(f"Expected the name of a score first, but got {type(name).__name__}: swap the arguments")
+    if name not in _REGISTRY:
         raise GdscoreError(f"Unknown score {shown(name)}: {nearest(shown(name), _REGISTRY)}")
     return _REGISTRY[name]
 
