@@ -118,7 +118,7 @@ def extract(
         calls = (
             (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
         )
-        running = _cluster.run_all(ray, calls, 2 * len(pool))
+        running = _cluster.run_all(ray, calls, actors=pool)
         with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
             for number, name, _, (found, there, wrong) in running:
                 if wrong:
@@ -174,7 +174,7 @@ def extract_estimate(
         skipped: dict[str, str] = {}
         sources = _Sources(ray, dataset)
         calls = ((where, partial(pool.start, "state", shared, s, where, by, every)) for where, s in sources)
-        running = _cluster.run_all(ray, calls, 2 * len(pool))
+        running = _cluster.run_all(ray, calls, actors=pool)
         with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
             for number, name, state, (rows, _, wrong) in running:
                 if wrong:
