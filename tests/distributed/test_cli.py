@@ -78,8 +78,12 @@ def test_estimates_are_those_of_one_process(gd, folder, options, tmp_path):
     for engine in ("local", "ray"):
         path = tmp_path / f"{engine}.json"
         done = gd("estimate", "m.gdscore", *options, "--engine", engine, "--json", path)
-        documents.append((done.exit_code, json.loads(path.read_text()), done.stdout.replace(str(path), "")))
-    assert documents[0] == documents[1]
+        # Ray's own lines, of a node that another test has removed say, may stand between ours.
+        shown = done.stdout.replace(str(path), "").splitlines()
+        documents.append((done.exit_code, json.loads(path.read_text()), shown))
+    (code, expected, lines), (found_code, found, found_lines) = documents
+    assert (found_code, found) == (code, expected)
+    assert set(lines) <= set(found_lines)
 
 
 def test_a_file_that_cannot_be_read(gd, folder, tmp_path):
