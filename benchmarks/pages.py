@@ -195,10 +195,36 @@ def methods_blocks():
     return {"vectors": markdown(("logits", "seed", "K", "key", "label"), lines)}
 
 
+def distributed_blocks():
+    """Rows per second and memory on a local cluster, in docs/distributed.md."""
+    path = RESULTS / "ray_scale.json"
+    if not path.exists():
+        return {"ray": "100,000,000 rows have not been run."}
+    found = json.loads(path.read_text())
+    lines = [
+        [
+            f"{row['rows_so_far']:,}",
+            *(f"{row['rows_per_second'][workers]:,.0f}" for workers in ("1", "2")),
+            f"{row['ratio']:.2f}",
+            " and ".join(f"{memory:.0f}" for memory in row["worker_memory_mib"]),
+        ]
+        for row in found["rounds"]
+    ]
+    heads = ("rows so far", "rows/s, 1 worker", "2 workers", "ratio", "largest memory of each worker so far, MiB")
+    merged = found["merging"]
+    return {
+        "ray": f"{markdown(heads, lines)}\n\nThe median ratio is {found['ratio']:.2f}; all of it took "
+        f"{found['seconds']:.0f} s, at a load of {found['load_before']:.1f} before. Before that, {merged['states']:,} states of "
+        f"{merged['bytes_each']:,} bytes were merged in {merged['seconds']:.1f} s, {merged['processor_seconds']:.1f} s of the "
+        "processor."
+    }
+
+
 PAGES = {
     "docs/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
     "docs/choosing.md": choosing_blocks,
+    "docs/distributed.md": distributed_blocks,
     "docs/estimator.md": estimator_blocks,
     "docs/index.md": index_blocks,
     "docs/labeling.md": labeling_blocks,

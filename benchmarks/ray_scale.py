@@ -1,26 +1,37 @@
-"""Estimates over many rows on local Ray workers: rows/s for 1 and 2 workers, memory per worker, merging of states.
+"""Estimates of many rows on one and on two Ray workers: rows/s, their ratio, and memory of the workers as rows go by.
 
-Parquet is made in parts by the workers themselves, read once and deleted, so that 100,000,000 rows need little disk.
-`make bench-ray` runs it; `--rows` makes it smaller.
+Rows are made in rounds of Parquet files, estimated by `distributed.estimate` with one worker and then with two, and
+deleted, so that 100,000,000 rows need 1.1 GB of disk at a time. Making files is not part of the times. The workers live
+through all rounds: their largest memory after each round shows whether it grows with rows.
+
+`make bench-ray` runs it; `--rows` makes it smaller, `--merging` only merges 10,000 states.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import contextlib
+import os
+import shutil
+import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial as bound
 from pathlib import Path
 
 import numpy as np
 
 import gdscore
-from gdscore import partial
+from gdscore import distributed, partial
 from gdscore.files import write_json
-from gdscore.io import read_outputs, write_outputs
+from gdscore.io import write_outputs
 
-CLASSES, FEATURES = 10, 32
-PART_ROWS = 250_000
+CLASSES, FEATURES = 10, 16
+PART_ROWS, BLOCK_ROWS = 250_000, 25_000
+ROUND_ROWS = 10_000_000
+STATES = 10_000
 
 
 def rows_of(rows: int, seed: int, noise: float = 1.0, labels: bool = False) -> gdscore.Outputs:
@@ -33,59 +44,111 @@ def rows_of(rows: int, seed: int, noise: float = 1.0, labels: bool = False) -> g
     return gdscore.Outputs(logits=z, features=x, **({"labels": y} if labels else {}))
 
 
-def part_state(est: gdscore.AccuracyEstimator, folder: str, number: int, rows: int) -> tuple[bytes, float, float, int]:
-    """State of one part, seconds to write it, seconds to read and work on it, and the worker's largest memory."""
-    path = Path(folder) / f"part-{number}.parquet"
-    start = time.perf_counter()
-    write_outputs(
-        path, (rows_of(min(25_000, rows - at), 1000 * number + at // 25_000, 1.2) for at in range(0, rows, 25_000))
-    )
-    written = time.perf_counter()
-    state = partial.partial_state(est, read_outputs(path, progress=False))
-    done = time.perf_counter()
-    path.unlink()
-    return state, written - start, done - written, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def make_part(folder: Path, number: int, rows: int) -> None:
+    sizes = [min(BLOCK_ROWS, rows - at) for at in range(0, rows, BLOCK_ROWS)]
+    blocks = (rows_of(size, 1000 * number + i, 1.2) for i, size in enumerate(sizes))
+    write_outputs(folder / f"part-{number:05d}.parquet", blocks)
 
 
-def run(rows: int, workers: int, est: gdscore.AccuracyEstimator, folder: str) -> dict:
+# -- workers ----------------------------------------------------------------------------------------------------
+
+
+def memory_of_workers() -> list[float]:
+    """Largest resident memory so far of each worker process that has worked, in MiB."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError, ValueError):
+            fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            name = (status.parent / "cmdline").read_bytes().split(b"\0")[0]
+            # Workers of other clusters on this machine are not of this process' session.
+            if name.startswith(b"ray::") and os.getsid(int(status.parent.name)) in _sessions():
+                found.append(int(fields["VmHWM"].split()[0]) / 1024)
+    return sorted(found, reverse=True)[:2]
+
+
+def _sessions() -> set[int]:
     import ray
 
-    ray.init(num_cpus=workers, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+    node = ray._private.worker._global_node
+    return {os.getsid(process.process.pid) for processes in node.all_processes.values() for process in processes}
+
+
+@contextlib.contextmanager
+def one_worker(ray) -> Iterator[None]:
+    """Take one of two processors, so that tasks have the other."""
+
+    class Idle:
+        def ready(self) -> bool:
+            return True
+
+    idle = ray.remote(Idle).options(num_cpus=1).remote()
+    ray.get(idle.ready.remote())
     try:
-        work, shared = ray.remote(part_state), ray.put(est)
-        sizes = [min(PART_ROWS, rows - at) for at in range(0, rows, PART_ROWS)]
-        ray.get([work.remote(shared, folder, 10**6 + w, 1000) for w in range(workers)])  # imports are not measured
-        start = time.perf_counter()
-        waiting, states, reports = [], [], []
-        for number, size in enumerate(sizes):
-            waiting.append(work.remote(shared, folder, number, size))
-            if len(waiting) == 2 * workers or number == len(sizes) - 1:
-                while waiting and (len(waiting) == 2 * workers or number == len(sizes) - 1):
-                    (done,), waiting = ray.wait(waiting)
-                    state, *report = ray.get(done)
-                    states.append(state)
-                    reports.append(report)
-        merged = partial.merge_states(states)
-        seconds = time.perf_counter() - start
-        busy = sum(report[1] for report in reports)
-        memory = [report[2] / 1024 for report in reports]
-        return {
-            "workers": workers,
-            "rows": rows,
-            "seconds_with_writing": seconds,
-            "rows_per_second_with_writing": rows / seconds,
-            "rows_per_second": workers * rows / busy,
-            "memory_mib_first_quarter": max(memory[: max(1, len(memory) // 4)]),
-            "memory_mib": max(memory),
-            "state_bytes": len(merged),
-            "accuracy": partial.finish_state(est, merged).accuracy,
-        }
+        yield
+    finally:
+        ray.kill(idle)
+
+
+def timed(est: gdscore.AccuracyEstimator, folder: Path) -> tuple[float, gdscore.Estimate]:
+    start = time.perf_counter()
+    found = distributed.estimate(est, folder, progress=False)
+    return time.perf_counter() - start, found
+
+
+def run(rows: int, est: gdscore.AccuracyEstimator) -> Iterator[dict]:
+    """One row of the results for each round."""
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=2,
+        object_store_memory=100 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+    )
+    folder = Path(tempfile.mkdtemp(prefix="ray-scale-"))
+    try:
+        with ProcessPoolExecutor(2) as makers:
+            (folder / "first").mkdir()
+            for number in range(2):
+                make_part(folder / "first", number, 1000)
+            timed(est, folder / "first")  # processes start and import, which is not measured
+            for start in range(0, rows, ROUND_ROWS):
+                parts = folder / f"rows-{start}"
+                parts.mkdir()
+                stop = min(rows, start + ROUND_ROWS)
+                sizes = {at // PART_ROWS: min(PART_ROWS, stop - at) for at in range(start, stop, PART_ROWS)}
+                began = time.perf_counter()
+                list(makers.map(bound(make_part, parts), sizes, sizes.values()))
+                made = time.perf_counter() - began
+                with one_worker(ray):
+                    one, first = timed(est, parts)
+                two, second = timed(est, parts)
+                assert first == second, "one and two workers must give the same estimate, bit for bit"
+                size = sum(path.stat().st_size for path in parts.iterdir())
+                shutil.rmtree(parts)
+                yield {
+                    "rows_so_far": stop,
+                    "rows": stop - start,
+                    "bytes": size,
+                    "seconds_to_make": made,
+                    "seconds": {"1": one, "2": two},
+                    "rows_per_second": {"1": (stop - start) / one, "2": (stop - start) / two},
+                    "ratio": one / two,
+                    "worker_memory_mib": memory_of_workers(),
+                    "accuracy": first.accuracy,
+                }
     finally:
         ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def merging(est: gdscore.AccuracyEstimator, count: int = 10_000) -> dict:
-    """Seconds to merge many states, wall and processor."""
+# -- merging ----------------------------------------------------------------------------------------------------
+
+
+def merging(est: gdscore.AccuracyEstimator, count: int = STATES) -> dict:
+    """Seconds to merge many states in a tree, by the clock and of the processor."""
     out = rows_of(200_000, 7)
     few = [partial.partial_state(est, out[at : at + 2000]) for at in range(0, len(out), 2000)]
     states = [few[number % len(few)] for number in range(count)]
@@ -103,18 +166,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000_000)
     parser.add_argument("--output", type=Path, help="JSON file of the results")
+    parser.add_argument("--merging", action="store_true", help="only merge states")
     arguments = parser.parse_args()
     est = gdscore.AccuracyEstimator().fit(rows_of(5000, 1, labels=True))
-    found = {"merging": merging(est), "runs": []}
-    print(f"merging {found['merging']}")
-    with tempfile.TemporaryDirectory() as folder:
-        for workers in (1, 2):
-            found["runs"].append(run(arguments.rows, workers, est, folder))
-            print(found["runs"][-1])
-    one, two = found["runs"]
-    found["ratio"] = two["rows_per_second_with_writing"] / one["rows_per_second_with_writing"]
-    print(f"2 workers / 1 worker: {found['ratio']:.2f}; equal accuracy: {one['accuracy'] == two['accuracy']}")
-    if arguments.output:
+    found: dict = {"merging": merging(est), "load_before": os.getloadavg()[0], "rounds": []}
+    merged = found["merging"]
+    print(
+        f"{merged['states']:,} states of {merged['bytes_each']:,} bytes merged in {merged['seconds']:.2f} s "
+        f"({merged['processor_seconds']:.2f} s of the processor)",
+        flush=True,
+    )
+    if not arguments.merging:
+        start = time.perf_counter()
+        print("rows so far | rows/s of 1 worker | of 2 | ratio | largest memory of the workers, MiB", flush=True)
+        for row in run(arguments.rows, est):
+            found["rounds"].append(row)
+            found["seconds"] = time.perf_counter() - start
+            found["ratio"] = statistics.median(row["ratio"] for row in found["rounds"])
+            if arguments.output:
+                write_json(arguments.output, found)  # after each round, should the run be ended
+            speed, memory = row["rows_per_second"], " and ".join(f"{m:.0f}" for m in row["worker_memory_mib"])
+            print(
+                f"{row['rows_so_far']:,} | {speed['1']:,.0f} | {speed['2']:,.0f} | {row['ratio']:.2f} | {memory}",
+                flush=True,
+            )
+        print(f"median ratio {found['ratio']:.2f}, all in {found['seconds']:.0f} s", flush=True)
+    elif arguments.output:
         write_json(arguments.output, found)
 
 

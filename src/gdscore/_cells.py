@@ -159,11 +159,8 @@ def _diagnose_probabilities(p: NDArray[Any], columns: Sequence[str], place: Plac
             f"Expected probabilities {'of at most 1' if single else 'that add up to 1'} in the columns {named}, but "
             f"got {got}: these look like percentages, divide them by 100"
         )
-    if (
-        not single
-        and abs(total[at] - 1) <= 0.005 * rows.shape[1]
-        and np.allclose(rows[at], rows[at].round(3), atol=1e-9)
-    ):
+    rounded = [d for d in (1, 2, 3) if np.allclose(rows[at], rows[at].round(d), atol=1e-9)]
+    if not single and rounded and abs(total[at] - 1) <= 0.5 * 10.0 ** -rounded[0] * rows.shape[1]:
         raise GdscoreError(
             f"Expected probabilities that add up to 1 in the columns {named}, but they add up to {got}: they look "
             "rounded, so write more digits, or divide each row by its sum"
@@ -244,7 +241,8 @@ def _times(column: str, values: NDArray[Any], place: Place) -> NDArray[np.dateti
                 f"{place.row(far.argmax())}: check the unit of the times"
             )
         return times_in_us
-    times = []
+    times: list[datetime] = []
+    zoned: bool | None = None
     for position, text in enumerate(values.tolist()):
         try:
             time = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
@@ -253,6 +251,12 @@ def _times(column: str, values: NDArray[Any], place: Place) -> NDArray[np.dateti
                 f"Expected times such as 2026-01-31 or 2026-01-31T05:30:00 in column {column!r}, but got {text!r} in "
                 f"{place.row(position)}: write them as in ISO 8601"
             ) from None
+        if zoned not in (None, time.tzinfo is not None):
+            raise GdscoreError(
+                f"Expected a time zone for all times in column {column!r} or for none, but got {text!r} in "
+                f"{place.row(position)} after {values[0]!s:.40}: write all of them with a zone"
+            )
+        zoned = time.tzinfo is not None
         times.append(time if time.tzinfo is None else time.astimezone(timezone.utc).replace(tzinfo=None))
     return np.array(times, dtype="datetime64[us]")
 

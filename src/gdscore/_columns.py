@@ -176,7 +176,8 @@ def check_types(chosen: Chosen, types: Mapping[str, ColumnType], where: str) -> 
 
 def _require_type(fine: bool, wanted: str, column: str, kind: ColumnType, where: str) -> None:
     if not fine:
-        raise GdscoreError(f"Expected `{column}` in {where} to be {wanted}, but its type is {kind.shown}")
+        cure = ": convert it to numbers" if kind.kind == "U" and "number" in wanted else ""
+        raise GdscoreError(f"Expected `{column}` in {where} to be {wanted}, but its type is {kind.shown}{cure}")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -243,6 +244,13 @@ def _in_class_order(
     if set(names) == set(parts):
         by_part = dict(zip(parts, columns, strict=True))
         return tuple(by_part[name] for name in names), names
+    for column, name in zip(columns, names, strict=True):
+        of = [other for other in names if column.endswith(other)]
+        if of and name not in of and all(any(c.endswith(n) for n in names) for c in columns):
+            raise GdscoreError(
+                f"Expected `class_names` in the order of the columns, but {column!r} of {where} would be of the class "
+                f"{name!r}: give the names as {', '.join(next(n for n in names if c.endswith(n)) for c in columns)}"
+            )
     return columns, names
 
 
@@ -278,6 +286,8 @@ def _suggestion(found: Sequence[str]) -> str:
             counts[match[1]] = counts.get(match[1], 0) + 1
     prefix = max(counts, key=lambda key: counts[key], default="")
     if counts.get(prefix, 0) < 2:
-        return "name the columns, for example probabilities='prob_*' or logits=['a', 'b', 'c']"
+        return (
+            "name the columns, for example probabilities='prob_*' or logits=['a', 'b', 'c'] (--probabilities, --logits)"
+        )
     kind = "logits" if "logit" in prefix.lower() else "features" if prefix.lower().startswith("f") else "probabilities"
-    return f"name the columns, for example {kind}='{prefix}*'"
+    return f"name the columns, for example {kind}='{prefix}*' (--{kind} '{prefix}*')"

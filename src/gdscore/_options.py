@@ -11,7 +11,7 @@ import numpy as np
 
 from gdscore.errors import GdscoreError, nearest, shown
 
-__all__ = ["boolean", "choice", "integer", "number"]
+__all__ = ["boolean", "choice", "integer", "number", "share"]
 
 
 def number(
@@ -26,6 +26,15 @@ def number(
         bounds += [f"at most {most}"] if most is not None else []
         raise GdscoreError(f"Expected `{name}` to be a number {' and '.join(bounds)}, but got {shown(value)}")
     return real
+
+
+def share(name: str, value: Any, *, most: float = 1) -> float:
+    """Number above 0 and at most 1, or less; percentages are told to be divided."""
+    real = _as_float(value)
+    if real is not None and 10 <= real <= 100:
+        cure = f"{real:g} % is {real / 100:g}"
+        raise GdscoreError(f"Expected `{name}` to be a share of at most {most:g}, but got {shown(value)}: {cure}")
+    return number(name, value, above=0, most=most)
 
 
 def _as_float(value: Any) -> float | None:

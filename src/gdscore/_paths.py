@@ -9,9 +9,11 @@ Requirements met here:
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +22,8 @@ from gdscore.errors import GdscoreError
 __all__ = ["PathLike", "check_path", "check_readable", "path_errors"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
+_LOOKED_AT = 1000
+"""Names of a folder that are compared with one that is not there."""
 
 
 def check_path(path: Any) -> Path:
@@ -40,9 +44,7 @@ def path_errors(path: PathLike) -> Iterator[None]:
     except GdscoreError:
         raise
     except FileNotFoundError as error:
-        raise GdscoreError(
-            f"Expected a file {os.fspath(path)!r}, but there is none: check the name and the folder"
-        ) from error
+        raise GdscoreError(f"Expected a file {os.fspath(path)!r}, but there is none: {_other_names(path)}") from error
     except OSError as error:
         raise GdscoreError(
             f"Expected to use {os.fspath(path)!r}, but the system refused: {error.strerror or error}"
@@ -50,6 +52,15 @@ def path_errors(path: PathLike) -> Iterator[None]:
     # Before Python 3.13 pathlib raises RuntimeError for a loop of links; names may have no encoding.
     except (RuntimeError, ValueError) as error:
         raise GdscoreError(f"Expected to use {os.fspath(path)!r}, but it cannot be a file ({error})") from error
+
+
+def _other_names(path: PathLike) -> str:
+    """Word which files of the same folder have nearly the same name."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        names = [entry.name for entry in islice(os.scandir(Path(path).parent), _LOOKED_AT)]
+        if close := difflib.get_close_matches(Path(path).name, sorted(names), n=2):
+            return f"did you mean {' or '.join(repr(os.fspath(Path(path).with_name(name))) for name in close)}?"
+    return "check the name and the folder"
 
 
 def check_readable(path: PathLike) -> Path:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
@@ -29,11 +30,15 @@ _EXACT = 1e-3
 
 
 class RowCheck(NamedTuple):
-    """One thing that must hold in every row: a cheap test of all, and the rows to name when it fails."""
+    """One thing that must hold in every row: a cheap test of all, the rows to name when it fails, and the likely cause.
+
+    ``cure`` is called on the host only, where something is wrong.
+    """
 
     ok: Callable[[], Array]
     bad_rows: Callable[[], Array]
     complaint: str
+    cure: Callable[[], str] = str
 
 
 def row_checks(given: dict[str, Array], check_logits: bool = True) -> list[RowCheck]:
@@ -70,6 +75,11 @@ def _finite(name: str, x: Array) -> RowCheck:
         lambda: xp.isfinite(xp.sum(x, dtype=total)),
         bad_rows,
         f"Expected `{name}` to be finite, but got NaN or Inf",
+        lambda: (
+            ": float16 ends at 65,504, so keep them in float32"
+            if str(x.dtype) in ("float16", "torch.float16")
+            else ": leave out or repair such rows"
+        ),
     )
 
 
@@ -82,9 +92,17 @@ def _labels_in_range(labels: Array, classes: int) -> RowCheck:
     return RowCheck(
         lambda: (xp.min(labels) >= 0) & (xp.max(labels) < classes),
         bad_rows,
-        f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes (leave `labels` out "
-        "where they are not known), but got another number",
+        f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes, but got another number",
+        lambda: _label_cure(int(xp.min(labels)), int(xp.max(labels)), classes),
     )
+
+
+def _label_cure(lowest: int, highest: int, classes: int) -> str:
+    if lowest < 0:
+        return ": leave out the rows whose labels are not known"
+    if lowest == 1 and highest == classes:
+        return ": these count classes from 1, so subtract 1"
+    return ": count classes from 0, in the order of the columns"
 
 
 def _row_totals(p: Array) -> Array:
@@ -101,9 +119,22 @@ def _distribution(p: Array) -> RowCheck:
     return RowCheck(
         lambda: ~xp.any(bad_rows()),
         bad_rows,
-        "Expected `probabilities` to be non-negative and to sum to 1 in every row, but they are not (raw scores belong "
-        "into `logits`; divide one-versus-rest or coarsely rounded probabilities by the sum of their row)",
+        "Expected `probabilities` to be non-negative and to sum to 1 in every row, but they are not",
+        lambda: _probability_cure(arrays.to_numpy(p).astype(np.float64)),
     )
+
+
+def _probability_cure(p: NDArray[np.float64]) -> str:
+    totals = p.sum(axis=1)
+    if (p < 0).any():
+        return ": raw scores and logarithms of probabilities belong into logits="
+    if np.abs(totals - 100).max() < 100 * _ROUNDED:
+        return ": these are percentages, divide them by 100"
+    if totals.max() <= 1 + _ROUNDED:
+        return ": give the columns of all classes, or divide coarsely rounded ones by the sum of their row"
+    if p.max() <= 1:
+        return ": divide one-versus-rest or coarsely rounded ones by the sum of their row; rows have one label each"
+    return ": raw scores belong into logits="
 
 
 def _warn_if_rounded(p: Array) -> None:
@@ -146,4 +177,4 @@ def _require(check: RowCheck) -> None:
         bad = arrays.to_numpy(check.bad_rows())
     if bad.any():
         more = f", the first of {int(bad.sum())} such rows" if bad.sum() > 1 else ""
-        raise GdscoreError(f"{check.complaint} in row {int(bad.argmax())}{more}")
+        raise GdscoreError(f"{check.complaint} in row {int(bad.argmax())}{more}{check.cure()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 from gdscore._arrays import is_array
@@ -75,7 +76,9 @@ def stream(data: Outputs | Iterable[Outputs] | None, what: str) -> Iterator[Outp
         empty = False
         yield outputs
     if empty:
-        raise GdscoreError(f"Expected `{what}` to have rows, but the stream is empty")
+        raise GdscoreError(
+            f"Expected `{what}` to have rows, but the stream is empty: a generator gives its rows once, make it again"
+        )
 
 
 def kind_of(value: object) -> str:
@@ -85,4 +88,6 @@ def kind_of(value: object) -> str:
     name = type(value).__name__
     if is_array(value):
         return f"{name}: wrap it as gdscore.Outputs(logits=…) or gdscore.Outputs(probabilities=…)"
+    if isinstance(value, str | os.PathLike):
+        return f"{name}: gdscore.io.read_outputs reads files"
     return f"{name}: gdscore.from_frame makes outputs of it" if hasattr(value, "iloc") else name

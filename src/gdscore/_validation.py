@@ -51,7 +51,7 @@ def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[
         if given[name].shape[0] != first.shape[0]:
             raise GdscoreError(
                 f"Expected `{name}` to have as many rows as `{first_name}`, {first.shape[0]}, "
-                f"but got {given[name].shape[0]}"
+                f"but got {given[name].shape[0]}{_transposed(first_name, first, given[name])}"
             )
     _check_columns(given)
     if arrays.on_host(first):
@@ -147,16 +147,34 @@ def _cure(x: Any) -> str:
     return "; numpy.asarray makes one of it" if hasattr(x, "__len__") and not isinstance(x, str | bytes | dict) else ""
 
 
+def _transposed(name: str, first: Array, x: Array) -> str:
+    return (
+        f": rows come first, so transpose `{name}`" if first.shape[-1] == x.shape[0] else ": give the same rows of both"
+    )
+
+
 def _check_matrix(name: str, x: Array) -> None:
     dimensions = _DIMENSIONS[name]
     if x.ndim != dimensions:
         if name == "logits" and x.ndim == 1 and x.shape[0] and arrays.is_real(x):
             raise GdscoreError(f"Expected `logits` to have 2 dimensions, but got shape {tuple(x.shape)}{_single(x)}")
-        raise GdscoreError(f"Expected `{name}` to have {dimensions} dimensions, but got shape {tuple(x.shape)}")
+        raise GdscoreError(
+            f"Expected `{name}` to have {dimensions} dimensions, but got shape {tuple(x.shape)}{_flat(name, x)}"
+        )
     if not arrays.is_real(x):
-        raise GdscoreError(f"Expected `{name}` to be floating-point numbers, but got {x.dtype}")
+        raise GdscoreError(
+            f"Expected `{name}` to be floating-point numbers, but got {x.dtype}: convert them with astype(float)"
+        )
     if x.shape[0] == 0:
         raise GdscoreError(f"Expected at least one row, but `{name}` has shape {tuple(x.shape)}")
+
+
+def _flat(name: str, x: Array) -> str:
+    if x.ndim == 1 and name == "logits":
+        return ": these look like predicted classes; logits have a column for each class"
+    if x.ndim > 2 and name == "features":
+        return ": give what enters the last linear layer, or x.reshape(len(x), -1)"
+    return ""
 
 
 def _single(x: Array) -> str:
@@ -195,11 +213,16 @@ def _checked_labels(x: Array, first: Array) -> Array:
             f"Expected `labels` to be integers, but got {x.dtype}: encode the classes as 0 … K−1 in the order of the "
             "columns, or use gdscore.from_frame"
         )
-    if not _is_integer(x):
-        cure = ": give the number of the class" if arrays.is_real(x) else ""
-        raise GdscoreError(f"Expected `labels` to be integers, but got {x.dtype}{cure}")
     if x.ndim != 1:
-        raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}")
+        one_hot = x.ndim == 2 and x.shape == first.shape
+        cure = ": they look one-hot, use labels.argmax(1)" if one_hot else ""
+        raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}{cure}")
+    if not _is_integer(x):
+        cure = ""
+        if arrays.is_real(x):
+            missing = arrays.on_host(x) and bool(namespace(x).any(namespace(x).isnan(x)))
+            cure = ": give the number of the class" + (", and leave out the rows where it is NaN" if missing else "")
+        raise GdscoreError(f"Expected `labels` to be integers, but got {x.dtype}{cure}")
     if str(x.dtype) in ("uint64", "torch.uint16", "torch.uint32", "torch.uint64") and not arrays.is_jax(x):
         # torch does not compute with these types, and NumPy does not count by them.
         x = namespace(x).astype(x, namespace(x).int64)

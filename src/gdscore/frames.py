@@ -74,6 +74,11 @@ def from_frame(
     )
     series = _series(df)
     names = [name for name, _ in series]
+    for name in (label, id):
+        if name is not None and name not in names and name in getattr(getattr(df, "index", None), "names", ()):
+            raise GdscoreError(
+                f"Expected a column {name!r} in the data frame, but it is the index: call reset_index() on it first"
+            )
     chosen = choose_columns(columns, names, _WHERE)
     by_name = dict(series)
     check_types(chosen, {name: _type(name, by_name[name]) for name in chosen.names}, _WHERE)

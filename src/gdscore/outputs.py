@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import NoReturn
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
@@ -84,7 +85,7 @@ class Outputs:
 
     def __init__(
         self,
-        *,
+        *by_position: NoReturn,
         logits: Array | None = None,
         probabilities: Array | None = None,
         features: Array | None = None,
@@ -96,6 +97,10 @@ class Outputs:
         class_names: Sequence[str] | None = None,
         check_logits: bool = True,
     ) -> None:
+        if by_position:
+            raise GdscoreError(
+                f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
+            )
         self._check_logits = boolean("check_logits", check_logits)
         self._given = check_outputs(
             {

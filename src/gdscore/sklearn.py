@@ -98,7 +98,9 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
         else:
             given = {"logits": _two_columns(estimator.decision_function(X)), "features": X}
     except ValueError as error:
-        raise GdscoreError(f"Expected `X` as {_name(clf)} was fitted with, but it answers: {error}") from error
+        swapped = y is not None and np.ndim(X) == 1 and np.ndim(y) == 2
+        why = "it has one dimension and `y` two: swap them" if swapped else f"it answers: {str(error).splitlines()[0]}"
+        raise GdscoreError(f"Expected `X` as {_name(clf)} was fitted with, but {why}") from error
     if hasattr(given.get("features"), "tocsr"):
         del given["features"]
     elif "features" in given:

@@ -133,6 +133,20 @@ def test_a_damaged_file_among_many(cluster, est, target, folder, tmp_path):
     assert found == est.estimate([target[:1300], target[1400:2000]])
 
 
+@pytest.mark.slow
+def test_a_damaged_file_among_a_thousand(cluster, est, target, tmp_path):
+    write_outputs(tmp_path / "000.parquet", target[:100])
+    for number in range(1, 1000):
+        (tmp_path / f"{number:03d}.parquet").hardlink_to(tmp_path / "000.parquet")
+    (tmp_path / "613.parquet").unlink()
+    (tmp_path / "613.parquet").write_bytes((tmp_path / "000.parquet").read_bytes()[:-20])
+    with pytest.raises(gdscore.GdscoreError, match=r"613\.parquet"):
+        distributed.estimate(est, tmp_path)
+    with pytest.warns(gdscore.GdscoreWarning, match=r"1 of the files .*613\.parquet"):
+        found = distributed.estimate(est, tmp_path, on_error="skip")
+    assert found == est.estimate([target[:100]] * 999)
+
+
 def test_a_bad_block_of_a_dataset(cluster, est, target, table):
     import pyarrow as pa
     import ray

@@ -139,6 +139,59 @@ def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
     assert parts_of(tmp_path / "out") == parts_of(one_run)
 
 
+def complete(folder):
+    """Whether nothing in a folder of outputs is half-written: parts with notes that can be read, and nothing else."""
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    parts = {name for name in files if name.endswith(".parquet")}
+    notes = {f"_parts/{name.removesuffix('.parquet')}.json" for name in parts}
+    for name in parts:
+        outputs_of(folder / name)
+    return {name for name in files - parts - notes if "part-" not in name} <= {"_parts/done.json"}
+
+
+def test_an_actor_out_of_memory(model, inputs, one_run, tmp_path):
+    """The second file asks for more than there is: the error names it, and the first one's part stays for the next run."""
+
+    def greedy(batch):
+        if batch.num_rows == 8:  # the last batch of the second file
+            np.ones(1 << 46)
+        return torch.tensor(batch.column("image").to_pylist()).reshape(-1, 3, 8, 8)
+
+    with pytest.raises(gdscore.GdscoreError, match=r"1\.parquet.*smaller batch_size"):
+        distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, preprocess=greedy)
+    assert complete(tmp_path / "out")
+    assert "done.json" not in {path.name for path in (tmp_path / "out" / "_parts").iterdir()}
+    assert parts_of(tmp_path / "out").items() <= parts_of(one_run).items()
+
+
+@pytest.mark.slow
+def test_a_node_removed_during_the_run(cluster, model, inputs, one_run, tmp_path):
+    import threading
+    import time
+
+    node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+
+    def slow(batch):
+        import ray
+
+        (tmp_path / ray.get_runtime_context().get_node_id()).touch()
+        time.sleep(0.3)
+        return torch.tensor(batch.column("image").to_pylist()).reshape(-1, 3, 8, 8)
+
+    def remove():
+        while not (tmp_path / node.node_id).exists():
+            time.sleep(0.02)
+        cluster.remove_node(node, allow_graceful=False)
+
+    removing = threading.Thread(target=remove)
+    removing.start()
+    done = distributed.extract(model, inputs, tmp_path / "out", **OPTIONS | {"num_actors": 4}, preprocess=slow)
+    removing.join()
+    assert done.rows == 400
+    assert complete(tmp_path / "out")
+    assert parts_of(tmp_path / "out") == parts_of(one_run)
+
+
 @pytest.mark.slow
 def test_a_ray_dataset(one_run, model, images, table, tmp_path):
     import ray

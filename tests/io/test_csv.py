@@ -60,7 +60,7 @@ def test_batches_do_not_depend_on_the_pieces_of_text(tmp_path):
 def test_time_and_segments(tmp_path):
     path = save(
         tmp_path / "x.csv",
-        "p,t,country,device\n0.5,2026-01-31,fr,1\n0.5,2026-01-31T05:30:00Z,de,2\n0.5,2026-01-31 05:30:00+02:00,NA,1\n",
+        "p,t,country,device\n0.5,2026-01-31T00:00Z,fr,1\n0.5,2026-01-31T05:30:00Z,de,2\n0.5,2026-01-31 05:30:00+02:00,NA,1\n",
     )
     ((out, time, by),) = read_batches(path, columns=Columns(probabilities="p", time="t", by=["country", "device"]))
     assert len(out) == 3
@@ -72,10 +72,16 @@ def test_time_and_segments(tmp_path):
     }
 
 
+def test_times_with_and_without_a_zone_are_refused(tmp_path):
+    path = save(tmp_path / "x.csv", "p,t\n0.5,2026-01-31T05:00:00\n0.5,2026-01-31T05:30:00+01:00\n")
+    with pytest.raises(GdscoreError, match=r"row 1 of .*with a zone"):
+        list(read_batches(path, columns=Columns(probabilities="p", time="t")))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "first line is empty"),
+        ("", "the file is empty"),
         ("\n", "first line is empty|at least one of|no columns|none"),
         ("p_0,p_1\n", "at least one row"),
         ("a,b\n1,2\n", r"match 'p_\*'.*'a', 'b'"),

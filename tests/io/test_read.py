@@ -78,7 +78,7 @@ def test_bad_sources_are_worded(tmp_path):
         (tmp_path / "*.parquet", "matches nothing"),
         (tmp_path / "*.md", "only other things"),
         (tmp_path / "x.md", "begins like none of them"),
-        (tmp_path / "x.csv", "first line is empty"),
+        (tmp_path / "x.csv", "the file is empty"),
         (tmp_path / "x.csv.gz", "unpack it first"),
         (tmp_path / "empty", "in the folder.*empty.*found none"),
         (tmp_path / "mixed", r"npz files such as .*a\.npz.*CSV files such as"),

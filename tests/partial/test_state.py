@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -134,6 +136,31 @@ def test_every_flipped_byte_is_refused(est, target, kind):
             partial.finish_state(owner, partial.merge_states([state, bytes(damaged)]))
     with pytest.raises(gdscore.GdscoreError):
         partial.finish_state(owner, state[:-1])
+
+
+@pytest.mark.parametrize(
+    ("described", "rest"),
+    [
+        ([["cells", "<i4", [2, 1 << 60]]], b""),
+        ([["cells", "<i4", [2, -1]]], b""),
+        ([["cells", "<i4", [True, 2]]], bytes(8)),
+        ([["cells", "|O", [2, 1]]], bytes(16)),
+        ([["cells", "<U4", [2, 1]]], b"\xff" * 32),
+        ([["cells", "<i4", [2, 1]]] * 2, bytes(16)),
+        ([["cells", "<i4", [2, 1]]], bytes(9)),
+        ([[["cells"], "<i4", [2, 1]]], bytes(8)),
+        ([["cells", "<i4"]], bytes(8)),
+        (None, b""),
+    ],
+)
+def test_forged_states_are_refused(est, described, rest):
+    """The checksum is right, what it covers is not."""
+    header = {"format": "gdscore target state", "version": 2, "estimator": "", "classes": 10, "evidence": 2}
+    text = json.dumps([header | {"segmented": False}, described]).encode()
+    body = len(text).to_bytes(8, "little") + text + rest
+    line = partial.partial_state(est, []).split(b"\n")[0] + b"\n"
+    with pytest.raises(gdscore.GdscoreError):
+        partial.merge_states([line + hashlib.sha256(body).digest() + body])
 
 
 def test_states_of_another_estimator_are_refused(est, target):

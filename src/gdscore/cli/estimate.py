@@ -16,6 +16,7 @@ from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, 
 from gdscore._paths import check_readable
 from gdscore._webhook import check_address, post_json
 from gdscore._windows import parse_every
+from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
 from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
     ClassNames,
@@ -122,6 +123,9 @@ def estimate(
     webhook: Annotated[
         str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
     ] = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
+    on_error: OnErrorOption = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -148,9 +152,13 @@ def estimate(
     check_writable(json, inputs=inputs)
     check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
     check_different(json, html, "--html and --json")
+    if engine is Engine.RAY and method is not None:
+        raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else _load(name)
-    if fitted is not None and (time or by):
-        outcomes = _estimate_groups(fitted, found, length, quiet, debug)
+    check_options(engine, address, on_error)
+    if fitted is not None and (engine is Engine.RAY or time or by):
+        groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
+        outcomes = _estimate_groups(partial(groups_of, fitted, every=length, quiet=quiet), found, debug)
     else:
         estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
         outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
@@ -224,14 +232,10 @@ def _window_length(time: str | None, every: str | None, by: str | None, method: 
 
 
 def _estimate_groups(
-    fitted: AccuracyEstimator, targets: Sequence[TargetFiles], length: timedelta, quiet: bool, debug: bool
+    groups_of: Callable[..., list[tuple[TargetFiles, Estimated]]], targets: Sequence[TargetFiles], debug: bool
 ) -> list[Outcome[Estimated]]:
     several = len(targets) > 1
-    nested = try_each(
-        targets,
-        lambda target: estimate_groups(fitted, target, length, quiet, target.name if several else ""),
-        debug,
-    )
+    nested = try_each(targets, lambda target: groups_of(target, prefix=target.name if several else ""), debug)
     return [
         outcome
         for item in nested

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +11,13 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_readable
+from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, extract_on_ray
 from gdscore.cli.console import Debug, Quiet, show
-from gdscore.cli.files import check_writable
-from gdscore.errors import GdscoreError, nearest
+from gdscore.cli.files import check_folder, check_writable
+from gdscore.cli.network import load_model
+from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gdscore.cli.images import Images
     from gdscore.outputs import Outputs
 
@@ -37,7 +35,12 @@ def extract(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Folder of images, or of a sub folder of images for each class.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Outputs to write: .npz or .parquet.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Outputs to write: .npz or .parquet; with --engine ray a folder."
+        ),
+    ],
     peer: Annotated[
         str | None, typer.Option(metavar="MODULE:CALLABLE", help="A second model, for the scores that compare two.")
     ] = None,
@@ -49,6 +52,9 @@ def extract(
     device: Annotated[
         str | None, typer.Option(help="Where to run, such as cuda; by default where the model is.")
     ] = None,
+    engine: EngineOption = Engine.LOCAL,
+    address: Address = None,
+    on_error: OnErrorOption = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -57,20 +63,36 @@ def extract(
     Class folders give labels: folders named by numbers are these classes, others are the classes in the
     order of their names. Images are opened as RGB (or greyscale, where they are) and given to the
     preprocessing one by one. Rows are named by their files. Needs PyTorch; the model is not changed.
+
+    With --engine ray the outputs are a folder of Parquet files. Run it again after it was stopped, and
+    it goes on: files of the same images and weights stay. --device cuda gives each worker a GPU.
     """
     from gdscore import models
     from gdscore.cli.images import Batches, find_images
     from gdscore.io import write_outputs
 
     images = find_images(data, None if classes is None else _lines(classes))
+    if engine is Engine.RAY:
+        if peer is not None:
+            raise GdscoreError("Expected --peer without --engine ray, which runs one model: leave one of them out")
+        check_folder(output)
+        check_options(engine, address, on_error)
+        done = extract_on_ray(model, images, output, batch_size, workers, device, on_error, quiet)
+        if not quiet:
+            show(f"{done.rows:,} images of {data} in {done.parts:,} files, {done.reused:,} of an earlier run.")
+            for why in done.skipped.values():
+                show(f"left out: {why}", style="yellow")
+            show(f"Written: {output}")
+        return
+    check_options(engine, address, on_error)
     check_writable(output, inputs=[*images.paths, *([classes] if classes else [])], suffixes=(".npz", ".parquet"))
-    network, preprocess = _load_model(model, device)
+    network, preprocess = load_model(model, device)
     outputs = models.extract(
         network, Batches(images, preprocess, batch_size, workers), progress=False if quiet else None
     )
     second: Iterator[Any] | None = None
     if peer is not None:
-        other, other_preprocess = _load_model(peer, device)
+        other, other_preprocess = load_model(peer, device)
         # It has its own preprocessing, so images are decoded twice.
         other_loader = Batches(images, other_preprocess, batch_size, workers)
         second = models.extract(other, other_loader, head=False, labels=False, progress=False)
@@ -111,62 +133,3 @@ def _lines(path: Path) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise GdscoreError(f"Expected to read --classes from {os.fspath(path)!r}, but it failed: {error}") from error
     return [line for line in lines if line]
-
-
-# -- a model by the name of the callable that makes it --------------------------------------------------------
-
-
-def _load_model(name: str, device: str | None) -> tuple[nn.Module, Callable[[Any], Any]]:
-    """Model and preprocessing that ``module:callable`` returns; modules of the current folder are found too."""
-    from torch import nn
-
-    made = _call(_find_callable(name), name)
-    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
-        got = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
-        raise GdscoreError(
-            f"Expected {name} to return (model, preprocess), a torch.nn.Module and a callable from a PIL image to a "
-            f"tensor, but got {got}"
-        )
-    if device is not None:
-        try:
-            made[0].to(device)
-        except (RuntimeError, AssertionError) as error:
-            raise GdscoreError(f"Expected --device to be there, but {device!r} is refused: {error}") from error
-    return made
-
-
-def _find_callable(name: str) -> Callable[[], Any]:
-    module_name, colon, path = name.partition(":")
-    if not (module_name and colon and path):
-        raise GdscoreError(f"Expected module:callable, such as network:load for load() in network.py, but got {name!r}")
-    current = str(Path.cwd())
-    if current not in sys.path:
-        sys.path.insert(0, current)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise GdscoreError(
-                f"Expected a module {module_name!r} that can be imported, but there is none: run the command in its "
-                "folder, or install it"
-            ) from error
-        raise GdscoreError(f"{module_name} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:
-        raise GdscoreError(f"Importing {module_name!r} failed with {type(error).__name__}: {error}") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            offered = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")]
-            raise GdscoreError(f"Expected {part!r} in {module_name}, but there is none: {nearest(part, offered)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise GdscoreError(f"Expected {name} to be callable, but it is {type(found).__name__}: name a function")
-    return found  # type: ignore[no-any-return]
-
-
-def _call(function: Callable[[], Any], name: str) -> Any:
-    try:
-        return function()
-    except Exception as error:
-        raise GdscoreError(
-            f"Expected {name}() to return (model, preprocess), but it failed with {type(error).__name__}: {error}"
-        ) from error

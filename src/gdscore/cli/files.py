@@ -42,6 +42,7 @@ __all__ = [
     "Probabilities",
     "TargetFiles",
     "check_different",
+    "check_folder",
     "check_writable",
     "columns_of",
     "date_in",
@@ -261,7 +262,8 @@ def check_writable(
     if not shown or shown == ".":
         raise GdscoreError("Expected the name of a file to write, but it is empty: name one")
     if suffixes and target.suffix.lower() not in suffixes:
-        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}")
+        cure = f"name it {os.fspath(target.with_suffix(suffixes[0]))!r}"
+        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}: {cure}")
     try:
         folder = target.resolve().parent
     except (OSError, RuntimeError) as error:
@@ -281,6 +283,18 @@ def check_writable(
         raise GdscoreError(
             f"Expected to write {shown!r}, but the system refused: {error.strerror}: name a folder that is yours"
         ) from error
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what cannot become a folder of files to write."""
+    shown = os.fspath(path)
+    if path.suffix.lower() in SUFFIXES or (path.exists() and not path.is_dir()):
+        raise GdscoreError(f"Expected a folder to write many files into, but got {shown!r}: name a folder")
+    parent = path.resolve()
+    while not parent.exists():
+        parent = parent.parent
+    if not os.access(parent, os.W_OK):
+        raise GdscoreError(f"Expected to write into {shown!r}, but the system refuses: name a folder that is yours")
 
 
 def check_different(first: str | Path | None, second: str | Path | None, names: str) -> None:

@@ -66,7 +66,10 @@ def _open(database: str, webhook: str | None = None, run: str | None = None, mai
     try:
         from gdscore import monitor as module
     except ModuleNotFoundError as error:
-        raise GdscoreError(f"Expected {error.name} to be installed: pip install 'gdscore[monitor]'") from error
+        raise GdscoreError(
+            f"Expected {error.name} to be installed, but it is not: "
+            "pip install fastapi httpx plotly prometheus-client sqlalchemy uvicorn"
+        ) from error
     notify: list[Any] = []
     if webhook:
         # Secrets are not options, as others see the options of a process.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gdscore import __version__
 from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
 from gdscore._format import percent, time_text
-from gdscore._windows import RowGroups
+from gdscore._windows import Group, RowGroups
 from gdscore.cli.console import Cell, ExitCode, show, show_table, told_once
 from gdscore.cli.files import Outcome, TargetFiles, failures
 
@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
 
-__all__ = ["Estimated", "document", "estimate_groups", "estimate_target", "exit_code", "show_estimates"]
+__all__ = [
+    "Estimated",
+    "document",
+    "estimate_groups",
+    "estimate_target",
+    "exit_code",
+    "group_target",
+    "in_order",
+    "show_estimates",
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class Estimated:
 
     estimate: Estimate
     truth: float | None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Files that could not be read, with the reason, where they are left out on request."""
 
     @property
     def held(self) -> bool:
@@ -39,10 +50,13 @@ class Estimated:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as the JSON has it."""
-        if self.truth is None:
-            return self.estimate.to_dict()
-        error = self.estimate.accuracy - self.truth
-        return self.estimate.to_dict() | {"truth": {"accuracy": self.truth, "error": error, "interval_held": self.held}}
+        plain = self.estimate.to_dict()
+        if self.truth is not None:
+            error = self.estimate.accuracy - self.truth
+            plain["truth"] = {"accuracy": self.truth, "error": error, "interval_held": self.held}
+        if self.left_out:
+            plain["left_out"] = dict(self.left_out)
+        return plain
 
 
 def estimate_target(
@@ -88,12 +102,20 @@ def estimate_groups(
     found = estimator.estimate(unlabelled(), by=numbers_of_parts())
     estimated = []
     for number, group in enumerate(groups.found):
-        names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
-        part = replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
         truth = correct[number] / labelled[number] if labelled[number] else None
-        estimated.append((part, Estimated(found[number], truth)))
-    estimated.sort(key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy))
-    return estimated
+        estimated.append((group_target(target, group, prefix), Estimated(found[number], truth)))
+    return in_order(estimated)
+
+
+def group_target(target: TargetFiles, group: Group, prefix: str) -> TargetFiles:
+    """Window and segment of a target, as a target of its own."""
+    names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
+    return replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
+
+
+def in_order(estimated: Sequence[tuple[TargetFiles, Estimated]]) -> list[tuple[TargetFiles, Estimated]]:
+    """Windows in order, and in each the worst segment first."""
+    return sorted(estimated, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
 
 
 def exit_code(checks: Sequence[Check]) -> ExitCode:
@@ -162,6 +184,8 @@ def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[St
         show(f"accuracy on the reference: {percent(accuracy)}")
     for line in failures(outcomes):
         show(f"not estimated: {line}", style="red")
+    for why in dict.fromkeys(why for _, value in estimated for why in value.left_out.values()):
+        show(f"left out: {why}", style="yellow")
     for label, style in (("warning", "yellow"), ("note", "dim")):
         messages = [
             (name, [w.message for w in value.estimate.warnings if (w.severity == "info") == (label == "note")])

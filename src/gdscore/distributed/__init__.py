@@ -4,8 +4,9 @@ Rows stay where they are: each file or block becomes a state of some kilobytes (
 merged in a tree.
 """
 
+from gdscore.distributed._cluster import connect
 from gdscore.distributed.estimating import estimate, score_all
 from gdscore.distributed.extracting import Extraction, extract, extract_estimate
 from gdscore.distributed.fitting import estimator
 
-__all__ = ["Extraction", "estimate", "estimator", "extract", "extract_estimate", "score_all"]
+__all__ = ["Extraction", "connect", "estimate", "estimator", "extract", "extract_estimate", "score_all"]

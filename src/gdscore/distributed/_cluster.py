@@ -3,13 +3,19 @@
 Requirements met here:
 
 - at most a few calls per processor wait at a time, however many there are;
-- a worker that dies is replaced and its call repeated by Ray; when that does not help, the error names the input;
+- a worker that dies is replaced and its call repeated; when that does not help, the error names the input;
 - when the caller is interrupted or anything fails, calls that still run are cancelled.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from gdscore._options import integer, number
@@ -19,22 +25,41 @@ __all__ = ["Actors", "connect", "merge_refs", "processors", "run_all"]
 
 RETRIES = 3
 _FAN_IN = 64
+_CALLS_EACH = 2
+_LOOK_AGAIN = 1.0
 
 
 def connect(address: str | None) -> Any:
-    """Import Ray and connect to the cluster of an address, or start one on this machine where none is connected."""
+    """Import Ray and connect to the cluster of an address.
+
+    Without an address it is the one that is connected already, that of the environment's ``RAY_ADDRESS``, or else a new
+    one on all processors of this machine, which ends with the process.
+    """
     try:
         import ray
         import ray.data
     except ImportError as error:
         raise GdscoreError(
-            "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'gdscore[ray]'"
+            "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]' pyarrow"
         ) from error
     if not ray.is_initialized():
+        before = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(address=address, log_to_driver=False, include_dashboard=None if address else False)
+            ray.init(
+                address=address or os.environ.get("RAY_ADDRESS", "local"),
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=None if address or "RAY_ADDRESS" in os.environ else False,
+            )
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise GdscoreError(f"Expected a Ray cluster at {address!r}, but could not connect: {error}") from error
+            where = "here" if address is None else f"at {address!r}"
+            raise GdscoreError(
+                f"Expected a Ray cluster {where}, but could not connect: {' '.join(str(error).split())}: start one "
+                "with 'ray start --head', or leave the address out to start one on this machine"
+            ) from error
+        # Ray takes the signal for itself, and with it the exit code of programs that have a handler.
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
     return ray
 
 
@@ -43,8 +68,22 @@ def processors(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
+@dataclass
+class _Call:
+    """A call that runs, or is to be repeated because its worker died."""
+
+    number: int
+    name: str
+    start: Callable[[], tuple[Any, Any]]
+    deaths: int = 0
+    passed_on: Any = None
+
+
 def run_all(
-    ray: Any, calls: Iterable[tuple[str, Callable[[], tuple[Any, Any]]]], waiting: int
+    ray: Any,
+    calls: Iterable[tuple[str, Callable[[], tuple[Any, Any]]]],
+    waiting: int | None = None,
+    actors: Actors | None = None,
 ) -> Generator[tuple[int, str, Any, Any], None, None]:
     """Start calls, a few at a time, and yield them as they end.
 
@@ -54,8 +93,10 @@ def run_all(
     calls : iterable of (str, callable)
         Name of the input, for messages; and a function that starts the work and gives two references: to what is
         passed on, and to a small report that is fetched here.
-    waiting : int
-        Calls that run or wait at a time.
+    waiting : int, optional
+        Calls that run or wait at a time; by default as many as the actors have room for.
+    actors : Actors, optional
+        Those that the calls are made to. Calls of one that dies are made to another; tasks are repeated by Ray.
 
     Close it where not all are taken: calls that still run are then cancelled.
 
@@ -64,31 +105,58 @@ def run_all(
     (number, name, reference, report)
         Numbers count the calls from 0.
     """
-    source = enumerate(calls)
-    running: dict[Any, tuple[int, str, Any]] = {}
+    source = (_Call(number, name, start) for number, (name, start) in enumerate(calls))
+    again: deque[_Call] = deque()
+    running: dict[Any, _Call] = {}
     try:
         while True:
-            while len(running) < waiting and (item := next(source, None)) is not None:
-                number, (name, start) = item
-                passed_on, report = start()
-                running[report] = (number, name, passed_on)
+            while len(running) < (waiting or (1 if actors is None else actors.room())):
+                call = again.popleft() if again else next(source, None)
+                if call is None:
+                    break
+                call.passed_on, report = call.start()
+                running[report] = call
             if not running:
                 return
-            (done,), _ = ray.wait(list(running), num_returns=1)
-            number, name, passed_on = running.pop(done)
-            try:
-                report = ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                known = isinstance(error.cause, GdscoreError)
-                why = f"{error.cause} (in {name})" if known else f"Expected no error in {name}, but got {error.cause!r}"
-                raise GdscoreError(why) from error
-            except ray.exceptions.RayError as error:
-                raise GdscoreError(_death(name, str(error).strip().splitlines() or [type(error).__name__])) from error
-            yield number, name, passed_on, report
+            # Actors that become ready meanwhile get work too.
+            done, _ = ray.wait(list(running), num_returns=1, timeout=None if actors is None else _LOOK_AGAIN)
+            for finished in done:
+                call = running.pop(finished)
+                try:
+                    report = ray.get(finished)
+                except ray.exceptions.RayTaskError as error:
+                    raise GdscoreError(_failure(call.name, error.cause)) from error
+                except ray.exceptions.RayError as error:
+                    lines = str(error).strip().splitlines() or [type(error).__name__]
+                    if actors is None or "creation task" in lines[0]:
+                        raise GdscoreError(_death(call.name, lines)) from error
+                    call.deaths += actors.replace_of(finished)
+                    if call.deaths > RETRIES:
+                        raise GdscoreError(_death(call.name, lines)) from error
+                    again.append(call)
+                    continue
+                if actors is not None:
+                    actors.finished(finished)
+                yield call.number, call.name, call.passed_on, report
     finally:
         for report in running:
             # Actors' calls cannot be ended by force; their actor ends with its last handle.
             ray.cancel(report, force=False)
+
+
+def _failure(name: str, cause: BaseException) -> str:
+    """Word what a call raised."""
+    if isinstance(cause, GdscoreError):
+        return f"{cause} (in {name})"
+    first = next(iter(str(cause).strip().splitlines()), "")
+    if isinstance(cause, MemoryError):
+        return (
+            f"Expected memory for {name}, but a worker has too little: {first} (give workers more, write smaller "
+            "files, or use a smaller batch_size)"
+        )
+    if "No module named" in first:
+        return f"Expected workers with the modules of the caller, but one says {first} (in {name}): install them there"
+    return f"Expected no error in {name}, but got {type(cause).__name__}: {first}"
 
 
 def _death(name: str, lines: list[str]) -> str:
@@ -101,8 +169,19 @@ def _death(name: str, lines: list[str]) -> str:
     )
 
 
+@dataclass
+class _Actor:
+    """An actor, a reference that is there when it is ready, and its calls in the order they are worked on."""
+
+    handle: Any
+    ready: Any
+    calls: list[Any] = field(default_factory=list)
+
+
 class Actors:
-    """Actors of one class, each of which is restarted by Ray where its process or node dies.
+    """Actors of one class, each of which is replaced where its process or node dies.
+
+    A new one may have to wait for a processor, for ever where a node is gone: calls are made to those that are ready.
 
     Parameters
     ----------
@@ -110,7 +189,7 @@ class Actors:
     cls : type
         Its constructor takes ``args`` and the number of GPUs; its methods return a result and a small report.
     args : tuple
-        May hold references.
+        References to the arguments.
     count : int, optional
         As many as the cluster has processors or GPUs for by default.
     num_cpus, num_gpus : float
@@ -131,28 +210,63 @@ class Actors:
                 f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}"
             )
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
-        options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "max_restarts": RETRIES, "max_task_retries": RETRIES}
-        self._ray = ray
-        self._actors = [ray.remote(cls).options(**options).remote(*args, num_gpus) for _ in range(wanted)]
-        self._running: list[list[Any]] = [[] for _ in self._actors]
+        self._ray, self._args, self._num_gpus = ray, list(args), num_gpus
+        self._made = ray.remote(_fetching(cls)).options(num_cpus=num_cpus, num_gpus=num_gpus)
+        self._actors = [self._new() for _ in range(wanted)]
+        self._dying: dict[Any, bool] = {}
 
-    def __len__(self) -> int:
-        return len(self._actors)
+    def _new(self) -> _Actor:
+        handle = self._made.remote(self._args, self._num_gpus)
+        return _Actor(handle, handle.__ray_ready__.remote())
+
+    def room(self) -> int:
+        """Calls that the actors which are ready should have; waits until one is."""
+        return _CALLS_EACH * len(self._ready())
+
+    def _ready(self) -> list[_Actor]:
+        refs = [actor.ready for actor in self._actors]
+        found, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not found:
+            found, _ = self._ray.wait(refs, num_returns=1)
+        return [actor for actor in self._actors if actor.ready in found]
 
     def start(self, method: str, *args: Any) -> tuple[Any, Any]:
         """Call a method of the actor that has least to do; gives references to its result and its report."""
-        self._running = [
-            self._ray.wait(refs, num_returns=len(refs), timeout=0)[1] if refs else [] for refs in self._running
-        ]
-        at = min(range(len(self)), key=lambda i: len(self._running[i]))
-        result, report = getattr(self._actors[at], method).options(num_returns=2).remote(*args)
-        self._running[at].append(report)
+        actor = min(self._ready(), key=lambda ready: len(ready.calls))
+        result, report = getattr(actor.handle, method).options(num_returns=2).remote(*args)
+        actor.calls.append(report)
         return result, report
+
+    def finished(self, report: Any) -> None:
+        """Take note of a call that ended."""
+        for actor in self._actors:
+            if report in actor.calls:
+                actor.calls.remove(report)
+
+    def replace_of(self, report: Any) -> bool:
+        """Put a new actor in the place of the one that died in this call; whether it died while working on it."""
+        for at, actor in enumerate(self._actors):
+            if report in actor.calls:
+                self._ray.kill(actor.handle)
+                self._actors[at] = self._new()
+                self._dying |= {call: call == actor.calls[0] for call in actor.calls}
+        return self._dying.pop(report, True)
 
     def end(self) -> None:
         """End all actors."""
         for actor in self._actors:
-            self._ray.kill(actor)
+            self._ray.kill(actor.handle)
+
+
+def _fetching(cls: type) -> type:
+    """Class that fetches what its constructor is called with; Ray warns of actors that get references themselves."""
+
+    def start(self: Any, refs: list[Any], num_gpus: float) -> None:
+        import ray
+
+        cls.__init__(self, *ray.get(refs), num_gpus)  # type: ignore[misc]
+
+    return type(cls.__name__, (cls,), {"__init__": start})
 
 
 def merge_refs(ray: Any, refs: list[Any]) -> bytes:
@@ -160,7 +274,13 @@ def merge_refs(ray: Any, refs: list[Any]) -> bytes:
     merge = ray.remote(_merged).options(max_retries=RETRIES)
     while len(refs) > 1:
         refs = [merge.remote(*refs[start : start + _FAN_IN]) for start in range(0, len(refs), _FAN_IN)]
-    state: bytes = ray.get(refs[0])
+    try:
+        state: bytes = ray.get(refs[0])
+    except ray.exceptions.RayError as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise GdscoreError(
+            f"Expected all states to merge, but one of them went with its node: {first}: call it again"
+        ) from error
     return state
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ from gdscore._cells import Batch, make_batch
 from gdscore._columns import Columns, check_types, choose_columns
 from gdscore._limits import DEFAULT_LIMITS
 from gdscore._options import choice
-from gdscore._windows import parse_every, window_starts
+from gdscore._progress import Bar, progress_bar
+from gdscore._windows import Group, RowGroups, parse_every, window_starts
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, class_names_of, column_type
 from gdscore.io.find import find_files
@@ -25,6 +29,9 @@ __all__ = [
     "check_by",
     "check_on_error",
     "files_or_dataset",
+    "group_names",
+    "group_of",
+    "rows_bar",
     "segment_columns",
     "segment_names",
     "window_names",
@@ -48,6 +55,40 @@ def files_or_dataset(ray: Any, dataset: Any) -> list[Path] | Any:
         return ray.data.read_parquet([os.fspath(path) for path in paths])
     # Workers may have another working folder.
     return [path.resolve() for path in find_files(paths)]
+
+
+@contextlib.contextmanager
+def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show: bool | None) -> Iterator[Bar]:
+    """Progress bar of rows; those of files are counted in the background, and those of blocks where Ray has them."""
+    with progress_bar(None, show) as bar:
+        if not isinstance(source, list):
+            if type(source).__name__ == "MaterializedDataset":
+                bar.set_total(source.count())
+            yield bar
+            return
+        if not bar.shown:
+            yield bar
+            return
+        ended = threading.Event()
+
+        def count() -> None:
+            known = 0
+            for path in source:
+                # What is wrong with a file is for the worker that reads it to tell.
+                with contextlib.suppress(GdscoreError, OSError):
+                    rows = None if ended.is_set() else rows_of(path)
+                    if rows is None:
+                        return
+                    known += rows
+            bar.set_total(known)
+
+        counting = threading.Thread(target=count, daemon=True)
+        counting.start()
+        try:
+            yield bar
+        finally:
+            ended.set()
+            counting.join()
 
 
 def check_on_error(on_error: str) -> None:
@@ -79,6 +120,20 @@ def segment_columns(columns: Columns | None, by: str | None, every: str | None) 
 def segment_names(batch: Batch, by: str, every: str | None) -> NDArray[np.str_]:
     """Segment of each row: the column as text, or the start of the window that its time lies in."""
     return np.asarray(batch.by[by], dtype=np.str_) if every is None else window_names(batch.time, every)
+
+
+def group_names(batch: Batch, every: timedelta) -> NDArray[np.str_]:
+    """Window and segment of each row as one text, by the columns for times and segments."""
+    groups = RowGroups(every)
+    numbers = groups.number(batch.time, batch.by)
+    names = [f"{group.start.isoformat() if group.start else ''}|{group.segment}" for group in groups.found]
+    return np.array(names, dtype=np.str_)[numbers]
+
+
+def group_of(name: str) -> Group:
+    """Window and segment that `group_names` wrote."""
+    start, _, segment = name.partition("|")
+    return Group(datetime.fromisoformat(start) if start else None, segment)
 
 
 def window_names(time: Any, every: str) -> NDArray[np.str_]:

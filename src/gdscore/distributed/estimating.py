@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from gdscore._cells import Batch
 from gdscore._columns import Columns
-from gdscore._progress import progress_bar
+from gdscore._windows import Group
 from gdscore.distributed import _cluster, _inputs
+from gdscore.distributed._parts import Truth, Work, block_state, file_state, merged_block
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.io.read import read_batches
+from gdscore.io.read import known_rows
 from gdscore.outputs import Outputs
-from gdscore.partial import FittedScores, finish_state, fit_scores, merge_states, partial_state
+from gdscore.partial import FittedScores, finish_state, fit_scores, merge_states
 from gdscore.scores.compute import ScoreTable
 
-__all__ = ["estimate", "score_all"]
-
-Report: TypeAlias = tuple[int, str]
-"""Rows of a part, and what is wrong with it, which is empty where nothing is."""
+__all__ = ["GroupEstimate", "estimate", "estimate_groups", "score_all"]
 
 _STATES_AT_ONCE = 64
 
@@ -109,6 +108,65 @@ def score_all(
     return found
 
 
+def estimate_groups(
+    est: AccuracyEstimator,
+    paths: Sequence[Path],
+    *,
+    every: timedelta,
+    columns: Columns,
+    on_error: str = "raise",
+    address: str | None = None,
+    progress: bool | None = None,
+) -> tuple[list[GroupEstimate], dict[str, str]]:
+    """Estimate each window and segment of files, and compare with the labels where there are any.
+
+    Parameters
+    ----------
+    est, on_error, address, progress
+        As in `estimate`.
+    paths : list of paths
+        Files, which every worker must be able to read.
+    every : timedelta
+        Length of the windows, where ``columns`` has a column of times.
+    columns : gdscore.io.Columns
+        Columns for times and segments make the groups; without either, all rows are one.
+
+    Returns
+    -------
+    list of GroupEstimate, dict of str
+        Groups in no order, and the files that were left out with the reason.
+    """
+    grouped = columns.time is not None or columns.by is not None
+    work = Work(partial(_inputs.group_names, every=every) if grouped else None, compared=True)
+    ray = _cluster.connect(address)
+    merged = _over_files(ray, est, [path.resolve() for path in paths], columns, work, on_error, progress)
+    found = finish_state(est, merged.state)
+    assert not isinstance(found, ScoreTable)
+    named = {"|": found} if isinstance(found, Estimate) else found
+    if not named:
+        raise NoRowsError("Expected a target with rows, but its files have none")
+    truths = {name: merged.truths.get(name if grouped else "", Truth()).accuracy for name in named}
+    return [GroupEstimate(_inputs.group_of(name), e, truths[name]) for name, e in named.items()], merged.failed
+
+
+@dataclass(frozen=True)
+class GroupEstimate:
+    """Estimate of a window and segment, and the accuracy by its labels where it has any."""
+
+    group: Group
+    estimate: Estimate
+    truth: float | None
+
+
+@dataclass
+class _Merged:
+    """State of all parts that could be read, and what was found on the way."""
+
+    state: bytes
+    failed: dict[str, str]
+    truths: dict[str, Truth]
+
+
 def _state(
     target: AccuracyEstimator | FittedScores,
     dataset: Any,
@@ -122,109 +180,81 @@ def _state(
     _inputs.check_on_error(on_error)
     chosen = _inputs.segment_columns(columns, by, every)
     ray = _cluster.connect(address)
-    work = partial(_batches_state, by=by, every=every)
+    work = Work(None if by is None else partial(_inputs.segment_names, by=by, every=every))
     source = _inputs.files_or_dataset(ray, dataset)
     over = _over_files if isinstance(source, list) else _over_blocks
-    state, failed = over(ray, target, source, chosen, work, on_error, progress)
-    if failed:
-        first = next(iter(failed.items()))
+    merged = over(ray, target, source, chosen, work, on_error, progress)
+    if merged.failed:
+        name, why = next(iter(merged.failed.items()))
         warnings.warn(
-            f"{len(failed)} of the files or blocks were left out, among them {first[0]}: {first[1]}",
+            f"{len(merged.failed)} of the files or blocks were left out, among them {name}: {why}",
             GdscoreWarning,
             stacklevel=3,
         )
-    return state
-
-
-def _batches_state(target: Any, batches: Iterable[Batch], by: str | None, every: str | None) -> tuple[bytes, int]:
-    """State of batches, and how many rows they have."""
-    rows, segments = 0, []
-
-    def outputs() -> Iterator[Outputs]:
-        nonlocal rows
-        for batch in batches:
-            rows += len(batch.outputs)
-            if by is not None:
-                segments.append(_inputs.segment_names(batch, by, every))
-            yield batch.outputs
-
-    def names() -> Iterator[Any]:
-        while segments:
-            yield segments.pop(0)
-
-    state = partial_state(target, outputs(), by=None if by is None else names())
-    return state, rows
+    return merged.state
 
 
 # -- files ----------------------------------------------------------------------------------------------------
 
 
 def _over_files(
-    ray: Any,
-    target: Any,
-    paths: list[Path],
-    columns: Columns,
-    work: Callable[..., tuple[bytes, int]],
-    on_error: str,
-    progress: bool | None,
-) -> tuple[bytes, dict[str, str]]:
+    ray: Any, target: Any, paths: list[Path], columns: Columns, work: Work, on_error: str, progress: bool | None
+) -> _Merged:
     shared = ray.put(target)
-    read = ray.remote(_file_state).options(num_returns=2, max_retries=_cluster.RETRIES)
+    read = ray.remote(file_state).options(num_returns=2, max_retries=_cluster.RETRIES)
     calls = ((repr(os.fspath(p)), partial(read.remote, shared, os.fspath(p), columns, work)) for p in paths)
     states: dict[int, Any] = {}
     failed: dict[str, str] = {}
+    truths: dict[str, Truth] = {}
+    classes: tuple[str, tuple[str, ...]] | None = None
     running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
-    with closing(running), progress_bar(len(paths), progress, "files") as advance:
-        for number, name, state, (_, wrong) in running:
-            if wrong and on_error == "raise":
-                raise GdscoreError(wrong)
-            if wrong:
-                failed[name] = wrong
-            else:
-                states[number] = state
-            advance(1)
+    with closing(running), _inputs.rows_bar(paths, partial(known_rows, columns=columns), progress) as advance:
+        for number, name, state, report in running:
+            advance(report.rows)
+            if report.wrong and on_error == "raise":
+                raise GdscoreError(report.wrong)
+            if report.wrong:
+                failed[name] = report.wrong
+                continue
+            states[number] = state
+            if report.class_names is not None:
+                classes = classes or (name, report.class_names)
+                _require_same_classes(*classes, name, report.class_names)
+            for segment, (rows, correct) in report.truths.items():
+                before = truths.get(segment, Truth())
+                truths[segment] = Truth(before.rows + rows, before.correct + correct)
     if not states:
         raise GdscoreError(
             f"Expected files that can be read, but none of {len(paths)} can: {next(iter(failed.values()))}"
         )
-    return _cluster.merge_refs(ray, [states[number] for number in sorted(states)]), failed
+    merged = _cluster.merge_refs(ray, [states[number] for number in sorted(states)])
+    return _Merged(merged, failed, truths)
 
 
-def _file_state(
-    target: Any, path: str, columns: Columns, work: Callable[..., tuple[bytes, int]]
-) -> tuple[bytes, Report]:
-    try:
-        state, rows = work(target, read_batches(path, columns=columns, progress=False))
-    except NoRowsError:
-        return work(target, [])[0], (0, "")
-    except GdscoreError as error:
-        named = str(error) if path in str(error) else f"{error} (in {path!r})"
-        return b"", (0, named)
-    return state, (rows, "")
+def _require_same_classes(first: str, expected: tuple[str, ...], name: str, found: tuple[str, ...]) -> None:
+    if found != expected:
+        raise GdscoreError(
+            f"Expected all files to have the same classes in the same order, but {first} has {', '.join(expected)} and "
+            f"{name} has {', '.join(found)}: write their columns in one order"
+        )
 
 
 # -- blocks of a Ray Dataset ----------------------------------------------------------------------------------
 
 
 def _over_blocks(
-    ray: Any,
-    target: Any,
-    dataset: Any,
-    columns: Columns,
-    work: Callable[..., tuple[bytes, int]],
-    on_error: str,
-    progress: bool | None,
-) -> tuple[bytes, dict[str, str]]:
+    ray: Any, target: Any, dataset: Any, columns: Columns, work: Work, on_error: str, progress: bool | None
+) -> _Merged:
     made = dataset.map_batches(
-        partial(_block_state, target=target, columns=columns, work=work),
+        partial(block_state, target=target, columns=columns, work=work),
         batch_format="pyarrow",
         batch_size=None,
         zero_copy_batch=True,
     )
-    merged = made.map_batches(_merged_block, batch_format="pyarrow", batch_size=_STATES_AT_ONCE)
+    merged = made.map_batches(merged_block, batch_format="pyarrow", batch_size=_STATES_AT_ONCE)
     states = [work(target, [])[0]]
     failed: dict[str, str] = {}
-    with progress_bar(None, progress) as advance:
+    with _inputs.rows_bar(dataset, known_rows, progress) as advance:
         for row in merged.iter_rows():
             for wrong in row["wrong"]:
                 if on_error == "raise":
@@ -234,30 +264,4 @@ def _over_blocks(
             advance(row["rows"])
             if len(states) == _STATES_AT_ONCE:
                 states = [merge_states(states)]
-    return merge_states(states), failed
-
-
-def _block_state(table: Any, target: Any, columns: Columns, work: Callable[..., tuple[bytes, int]]) -> Any:
-    import pyarrow as pa
-
-    wrong = []
-    try:
-        state, rows = work(target, _inputs.arrow_batches(table, columns, "a block of the dataset"))
-    except GdscoreError as error:
-        (state, rows), wrong = work(target, []), [str(error)]
-    return pa.table({"state": pa.array([state], pa.large_binary()), "rows": [rows], "wrong": _texts([wrong])})
-
-
-def _merged_block(table: Any) -> Any:
-    import pyarrow as pa
-
-    state = merge_states(table["state"].to_pylist())
-    wrong = [text for texts in table["wrong"].to_pylist() for text in texts]
-    rows = sum(table["rows"].to_pylist())
-    return pa.table({"state": pa.array([state], pa.large_binary()), "rows": [rows], "wrong": _texts([wrong])})
-
-
-def _texts(lists: list[list[str]]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(lists, pa.list_(pa.string()))
+    return _Merged(merge_states(states), failed, {})

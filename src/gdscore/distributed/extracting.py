@@ -8,16 +8,17 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from gdscore import files
 from gdscore._options import integer
 from gdscore._paths import PathLike, check_path, path_errors
-from gdscore._progress import progress_bar
 from gdscore.distributed import _cluster, _inputs
 from gdscore.distributed._model import NOTES, Extracting, InputColumns, ModelOptions, note_of, part_of
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.io.arrow import decoding
 from gdscore.partial import finish_state
 from gdscore.scores.compute import ScoreTable
 
@@ -73,8 +74,8 @@ def extract(
     ----------
     model : nn.Module, or function that returns one
         A function is called once in each actor, so that weights are read there and do not travel.
-    dataset : Ray Dataset, path, or list of paths
-        Parquet files, which every worker must be able to read, or a Ray Dataset.
+    dataset : Ray Dataset, path, list of paths, or list of Arrow tables
+        Parquet files, which every worker must be able to read, a Ray Dataset, or small tables, of names of images say.
     output : path
         A folder that every worker can write into.
     inputs : str
@@ -117,15 +118,15 @@ def extract(
         calls = (
             (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
         )
-        running = _cluster.run_all(ray, calls, 2 * len(pool))
-        with contextlib.closing(running), progress_bar(sources.count, progress, "files") as advance:
+        running = _cluster.run_all(ray, calls, actors=pool)
+        with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
             for number, name, _, (found, there, wrong) in running:
                 if wrong:
                     _refuse(wrong, on_error)
                     skipped[name] = wrong
                 rows, parts, reused = rows + found, parts + bool(found), reused + there
                 count = max(count, number + 1)
-                advance(1)
+                advance(found)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
         if number >= count:
@@ -173,15 +174,15 @@ def extract_estimate(
         skipped: dict[str, str] = {}
         sources = _Sources(ray, dataset)
         calls = ((where, partial(pool.start, "state", shared, s, where, by, every)) for where, s in sources)
-        running = _cluster.run_all(ray, calls, 2 * len(pool))
-        with contextlib.closing(running), progress_bar(sources.count, progress, "files") as advance:
-            for number, name, state, (_, _, wrong) in running:
+        running = _cluster.run_all(ray, calls, actors=pool)
+        with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
+            for number, name, state, (rows, _, wrong) in running:
                 if wrong:
                     _refuse(wrong, on_error)
                     skipped[name] = wrong
                 else:
                     states[number] = state
-                advance(1)
+                advance(rows)
         if not states:
             raise GdscoreError("Expected a target with rows, but there is no input that can be read")
         merged = _cluster.merge_refs(ray, [states[number] for number in sorted(states)])
@@ -192,25 +193,38 @@ def extract_estimate(
 
 
 class _Sources:
-    """Inputs in a fixed order: files by name, or references to the blocks of a Ray Dataset as they are made."""
+    """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
 
     def __init__(self, ray: Any, dataset: Any) -> None:
-        self._found = _inputs.files_or_dataset(ray, dataset)
-        self.count = len(self._found) if isinstance(self._found, list) else None
+        import pyarrow as pa
+
+        tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
+        self.found = dataset if tables else _inputs.files_or_dataset(ray, dataset)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        if isinstance(self._found, list):
-            yield from ((repr(os.fspath(path)), os.fspath(path)) for path in self._found)
+        if isinstance(self.found, list):
+            for number, item in enumerate(self.found):
+                is_file = isinstance(item, Path)
+                yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
             return
         # Without the order kept, a part would not be the same block in the next run.
-        options = self._found.context.execution_options
+        options = self.found.context.execution_options
         before, options.preserve_order = options.preserve_order, True
         try:
-            blocks = (ref for bundle in self._found.iter_internal_ref_bundles() for ref in bundle.block_refs)
+            blocks = (ref for bundle in self.found.iter_internal_ref_bundles() for ref in bundle.block_refs)
             for number, ref in enumerate(blocks):
                 yield f"block {number} of the dataset", ref
         finally:
             options.preserve_order = before
+
+
+def _rows_of(path: Path | Any) -> int | None:
+    import pyarrow.parquet as pq
+
+    if not isinstance(path, Path):
+        return int(path.num_rows)
+    with decoding(path, "a Parquet file"):
+        return int(pq.read_metadata(path).num_rows)
 
 
 @contextlib.contextmanager

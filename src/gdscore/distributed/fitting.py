@@ -81,22 +81,22 @@ def estimator(
 
     def sets(count: int) -> Iterator[ShiftedSet]:
         calls = [(f"shift {number}", partial(actors.start, "shifted", number)) for number in range(count)]
-        running = _cluster.run_all(ray, calls, 2 * len(actors))
+        running = _cluster.run_all(ray, calls, actors=actors)
         early: dict[int, Any] = {}
         following = 0
         with closing(running), progress_bar(count, progress, "sets") as advance:
             for number, _, found, _ in running:
-                early[number] = found
+                early[number] = ray.get(found)  # at once, as its node may go
                 # Sets are given to the fit in the order of the shifts, whichever ends first.
                 while following in early:
-                    family, rows, arrays = ray.get(early.pop(following))
+                    family, rows, arrays = early.pop(following)
                     yield ShiftedSet(Outputs(**arrays), family, rows)
                     following += 1
                     advance(1)
 
     try:
         calls = [("the reference", partial(actors.start, "reference"))]
-        ((_, _, found, count),) = _cluster.run_all(ray, calls, 1)
+        ((_, _, found, count),) = _cluster.run_all(ray, calls, actors=actors)
         return made.fit(Outputs(**ray.get(found)), shifted_sets=sets(count), progress=False)
     finally:
         actors.end()

@@ -101,9 +101,19 @@ def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[Floats, Floats]:
         return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
 
 
-def reference_warnings(rows: int, accuracy: float, classes: int, sets: int) -> list[EstimateWarning]:
+def reference_warnings(rows: int, accuracy: float, mix: Floats, sets: int) -> list[EstimateWarning]:
     """Warnings about what an estimator was fitted on; they apply to each of its estimates."""
     found = []
+    classes, present = len(mix), int((mix > 0).sum())
+    if present == 1:
+        found.append(
+            EstimateWarning(
+                "one_class",
+                "critical",
+                f"the reference has rows of one class only, of {classes}: nothing is known about the others, so fit on "
+                "rows of all classes",
+            )
+        )
     if accuracy < 1 / classes:
         found.append(
             EstimateWarning(
@@ -143,7 +153,14 @@ def reference_warnings(rows: int, accuracy: float, classes: int, sets: int) -> l
 
 
 def target_warnings(
-    *, rows: int, predicted: Floats, reference_mix: Floats, moved: Floats, farthest: float, same_model: bool
+    *,
+    rows: int,
+    predicted: Floats,
+    reference_mix: Floats,
+    moved: Floats,
+    farthest: float,
+    same_model: bool,
+    is_reference: bool,
 ) -> list[EstimateWarning]:
     """Warnings about one target: its size, its predictions, how far it is from all shifted sets."""
     found = []
@@ -154,6 +171,14 @@ def target_warnings(
                 "critical",
                 "these outputs seem to come from another model than the one the estimator was fitted for: their logits "
                 "do not follow from their features by its last layer; fit the estimator again for this model",
+            )
+        )
+    if is_reference:
+        found.append(
+            EstimateWarning(
+                "is_reference",
+                "info",
+                "the target has exactly the confidences of the reference, whose accuracy is known: give other rows",
             )
         )
     spread, usual = _effective_classes(predicted), _effective_classes(_sampled(reference_mix, rows))

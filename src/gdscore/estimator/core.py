@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from gdscore import _arrays as arrays
-from gdscore._options import choice, integer, number
+from gdscore._options import choice, integer, number, share
 from gdscore._progress import progress_bar
 from gdscore._stream import stream
 from gdscore.calibration import find_temperature
@@ -125,7 +125,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(
         self,
         reference: Outputs | Iterable[Outputs],
-        *,
+        *by_position: NoReturn,
         shifted_sets: Iterable[ShiftedSet] | None = None,
         progress: bool | None = None,
     ) -> Self:
@@ -140,6 +140,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         progress : bool, optional
             Progress bar on standard error; by default where that is a terminal.
         """
+        if by_position:
+            raise GdscoreError(
+                f"Expected labelled outputs and nothing else by position, but got {len(by_position)} more: "
+                "fit(gdscore.Outputs(logits=…, labels=…)), or fit_predictor(predict, inputs, labels)"
+            )
         return self._fit(labelled_reference(reference), shifted_sets, progress)
 
     def fit_predictor(
@@ -363,7 +368,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Level, assumption about the class mix, and the mix where it is given."""
         number("seed", integer("seed", self.seed, least=0), most=2**53)
         mix = given_mix(self.class_mix, classes)
-        level = number("level", self.level, above=0, most=0.999)
+        level = share("level", self.level, most=0.999)
         return level, self.class_mix if mix is None else "given", np.zeros(0) if mix is None else mix
 
     # -- files ----------------------------------------------------------------------------------------------
@@ -384,7 +389,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
 def _warnings(fitted: Fitted, state: TargetState, moved: Floats) -> list[EstimateWarning]:
     return [
         *reference_warnings(
-            fitted.reference_rows, fitted.reference_accuracy, fitted.n_classes, len(fitted.table.families)
+            fitted.reference_rows, fitted.reference_accuracy, fitted.correction.profile.mix, len(fitted.table.families)
         ),
         *target_warnings(
             rows=state.rows,
@@ -393,5 +398,6 @@ def _warnings(fitted: Fitted, state: TargetState, moved: Floats) -> list[Estimat
             moved=moved,
             farthest=fitted.farthest,
             same_model=state.same_model,
+            is_reference=fitted.confidence.same_rows(*state.evidence.confidence),
         ),
     ]

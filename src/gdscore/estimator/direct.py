@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gdscore._options import choice, number
+from gdscore._options import choice, share
 from gdscore._stream import stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
@@ -60,7 +60,7 @@ def direct_estimate(
     True
     """
     choice("name", name, DIRECT)
-    level = number("level", level, above=0, most=1)
+    level = share("level", level, most=1)
     if not isinstance(reference, Outputs) or "labels" not in reference.has:
         raise GdscoreError("Expected `reference` to be labelled `gdscore.Outputs`, but it has no labels")
     divisor = fit_temperature(reference) if temperature else 1.0

@@ -69,6 +69,10 @@ class ConfidenceHistogram:
         """Bounds of the bins, one more than there are bins."""
         return np.linspace(0.0, 1.0, len(self.rows) + 1)
 
+    def same_rows(self, rows: NDArray[Any], confidence: NDArray[Any]) -> bool:
+        """Whether as many rows with the same confidences, up to rounding, are in each bin."""
+        return np.array_equal(self.rows, rows) and np.allclose(self.confidence, confidence, rtol=1e-5, atol=1e-5)
+
 
 @dataclass(frozen=True)
 class Quantity:

@@ -265,7 +265,12 @@ def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
 
 def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
     """Parameters and what was learned, or an error where the file does not hold them."""
-    header, arrays, sizes = files.read_record(path, SCHEMA)
+    try:
+        header, arrays, sizes = files.read_record(path, SCHEMA)
+    except GdscoreError as error:
+        raise GdscoreError(
+            f"{error} (an estimator is a file that `AccuracyEstimator.save` or `gdscore fit` wrote)"
+        ) from error
     classes, sets, mix, mark = sizes["classes"], sizes["sets"], header["class_mix"], header["fingerprint"]
     for fits, what in (
         (len(header["families"]) == sets and all(header["families"]), "a family for each set"),

@@ -170,6 +170,10 @@ def open_csv(path: Path, limits: Limits) -> Iterator[CsvTable]:
     where = repr(os.fspath(path))
     with path_errors(path), path.open("rb") as file:
         raw = file.read(_HEADER)
+    if not raw:
+        raise GdscoreError(
+            f"Expected a line with the names of the columns in {where}, but the file is empty: write it again"
+        )
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4096]:
         raise GdscoreError(f"Expected {where} to be text in UTF-8, but it is UTF-16 or no text: save it as UTF-8")
     line = re.match(rb'(?:[^"\r\n]|"[^"]*")*', raw)

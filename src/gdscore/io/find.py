@@ -39,6 +39,11 @@ _REFUSED = {
     b"PARE": "it is encrypted",
     b"\x93NUMPY": "it is a single array: save it with numpy.savez under a name such as logits",
 }
+_REFUSED_NAMES = {
+    (".xlsx", ".xls", ".ods"): "it is a spreadsheet: save it as CSV",
+    (".pkl", ".pickle", ".pt", ".pth", ".joblib"): "it is a pickle, which can run any code when it is read: write it "
+    "with gdscore.io.write_outputs, or as Parquet",
+}
 
 
 def find_files(source: PathLike | Iterable[PathLike]) -> list[Path]:
@@ -67,6 +72,9 @@ def kind_of(path: Path) -> str:
         begin = file.read(8)
     for mark, reason in _REFUSED.items():
         if begin.startswith(mark):
+            raise GdscoreError(f"Expected outputs in {os.fspath(path)!r}, but {reason}")
+    for suffixes, reason in _REFUSED_NAMES.items():
+        if path.suffix.lower() in suffixes and not begin.startswith(b"PAR1"):
             raise GdscoreError(f"Expected outputs in {os.fspath(path)!r}, but {reason}")
     for mark, kind in _MARKS.items():
         if begin.startswith(mark):

@@ -31,7 +31,7 @@ from gdscore.io.parquet import open_parquet
 from gdscore.io.table import Table, layout
 from gdscore.outputs import Outputs
 
-__all__ = ["read_batches", "read_outputs"]
+__all__ = ["known_rows", "read_batches", "read_outputs"]
 
 _DEFAULT_COLUMNS = Columns()
 _OPENERS: dict[str, Callable[[Path, Limits], AbstractContextManager[Table]]] = {
@@ -128,6 +128,12 @@ def read_batches(
     paths = find_files(source)
     plan = _plan(paths, columns, limits)
     return _stream(paths, plan, columns, batch_rows, progress, limits)
+
+
+def known_rows(path: Path, columns: Columns = _DEFAULT_COLUMNS) -> int | None:
+    """Rows of a file, or None where only reading them all would tell."""
+    with _open(path, DEFAULT_LIMITS) as table:
+        return table.count_rows(_chosen(table, columns))
 
 
 @dataclass(frozen=True)

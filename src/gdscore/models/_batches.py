@@ -139,8 +139,18 @@ def call(model: nn.Module, inputs: Inputs, batch: int) -> Any:
             how = f". The dict was passed as {form}: have the loader yield what forward takes"
         raise GdscoreError(
             f"Expected the model to take the loader's batches, but on batch {batch}, {describe(inputs)}, it failed "
-            f"with {type(error).__name__}: {error}{how}"
+            f"with {type(error).__name__}: {error}{how or _image_cure(inputs)}"
         ) from error
+
+
+def _image_cure(inputs: Inputs) -> str:
+    if not isinstance(inputs, torch.Tensor) or inputs.ndim != 4:
+        return ""
+    if inputs.dtype == torch.uint8:
+        return ". Images of 8 bits are to be converted as in training, such as x.float() / 255"
+    if inputs.shape[3] in (1, 3) and inputs.shape[1] not in (1, 3):
+        return ". Images are to be N, C, H, W: x.permute(0, 3, 1, 2) makes them so"
+    return ""
 
 
 def _takes_keywords(model: nn.Module, names: Mapping[str, Any]) -> bool:
@@ -222,6 +232,8 @@ def describe(value: Any) -> str:
 
 def check_loader(loader: Any, name: str = "loader") -> None:
     """Refuse what would be iterated row by row, or not at all."""
+    if isinstance(loader, nn.Module):
+        raise GdscoreError(f"Expected `{name}` to yield batches, but got a model: the model comes first, so swap them")
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
         raise GdscoreError(f"Expected `{name}` to yield batches, but got a dataset: wrap it in a DataLoader")
     if isinstance(loader, (Tensor, dict, str)):

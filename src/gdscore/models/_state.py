@@ -135,7 +135,8 @@ class Unchanged:
 
     def __init__(self, model: nn.Module, batchnorm: BatchNormMode = "eval") -> None:
         if not isinstance(model, nn.Module):
-            raise GdscoreError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}")
+            cure = ": make the network and load these weights with load_state_dict" if isinstance(model, dict) else ""
+            raise GdscoreError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}{cure}")
         if batchnorm not in MODES:
             raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(batchnorm, MODES)}")
         parameters = list(model.parameters())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ Integers = NDArray[np.int64]
 
 SCHEMA = RecordSchema(
     format="gdscore target state",
-    version=1,
+    version=2,
     header={
         "estimator": str,
         "classes": Number(least=2, most=2**31, whole=True),
@@ -55,7 +56,7 @@ class CellLayout:
     classes: int
     evidence: int
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """Cells of each sum, in order; ``other_model`` counts parts whose outputs come from another model."""
         bins = len(CENTRES)
@@ -70,16 +71,20 @@ class CellLayout:
             "confidence": CONFIDENCE_BINS,
         }
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Cells of a segment."""
         return sum(self.sizes.values())
 
-    @property
+    @cached_property
     def starts(self) -> dict[str, int]:
         """First cell of each sum."""
         ends = np.cumsum(list(self.sizes.values()))
         return {name: int(end) - size for (name, size), end in zip(self.sizes.items(), ends, strict=True)}
+
+
+_layout = lru_cache(maxsize=16)(CellLayout)
+"""Layouts of the states that are merged, whose sizes are worked out once."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +201,7 @@ class TargetCells:
     def from_bytes(cls, state: bytes) -> tuple[Self, str, list[bytes] | None]:
         """State, digest of its estimator and saved scores, all checked."""
         header, arrays, _ = unpack(state, SCHEMA)
-        layout = CellLayout(header["classes"], header["evidence"])
+        layout = _layout(header["classes"], header["evidence"])
         segments = arrays.get("segments")
         steps, values = arrays["cells"].astype(np.int64)
         at = np.cumsum(steps)

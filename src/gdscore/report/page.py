@@ -74,8 +74,9 @@ def write_report(
         Of the file, which appears complete or not at all.
     estimator : AccuracyEstimator or None
         The fitted estimator that made the estimates; None for those of `gdscore.direct_estimate`.
-    targets : Estimate, Target or sequence of Target
-        Several that all have a time make a time series, others a comparison.
+    targets : Estimate, Target, sequence of Target, or dict
+        Several that all have a time make a time series, others a comparison. A dict is what
+        ``estimate(outputs, by=…)`` gives; days and times among its keys are those of the targets.
     model_name : str, optional
         For the title.
     created : date, optional

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
@@ -93,14 +93,25 @@ class Target:
         return "" if self.when is None else time_text(self.when)
 
 
-Targets: TypeAlias = Estimate | Target | Sequence[Target]
+Targets: TypeAlias = Estimate | Target | Sequence[Target] | Mapping[Any, Estimate]
 
 
 def as_targets(given: Targets) -> list[Target]:
     """List of targets, whichever way they were given."""
     if isinstance(given, Estimate):
         return [Target("target", given)]
+    if isinstance(given, Mapping):
+        return [_named(key, estimate) for key, estimate in given.items()]
     return [given] if isinstance(given, Target) else list(given)
+
+
+def _named(key: Any, estimate: Estimate) -> Target:
+    """Target of a segment, whose name may be a day or a time."""
+    if isinstance(key, datetime):  # pandas' timestamps too
+        return Target(time_text(key), estimate, when=key)
+    if isinstance(key, date):
+        return Target(key.isoformat(), estimate, when=datetime(key.year, key.month, key.day))
+    return Target(str(key), estimate)
 
 
 def in_order(targets: Sequence[Target]) -> tuple[list[Target], bool]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from gdscore.errors import GdscoreError, nearest, shown
+from gdscore.outputs import Outputs
 from gdscore.scores._state import read_options
 from gdscore.scores.base import Score, option_names
 
@@ -51,6 +52,8 @@ def register_score(name: str) -> Callable[[S], S]:
 
 def score_class(name: str) -> type[Score]:
     """Class of a registered score."""
+    if isinstance(name, Outputs):
+        raise GdscoreError("Expected the name of a score, but got Outputs: the name comes first, so swap them")
     if not isinstance(name, str) or name not in _REGISTRY:
         raise GdscoreError(f"Unknown score {shown(name)}: {nearest(shown(name), _REGISTRY)}")
     return _REGISTRY[name]
