@@ -19,7 +19,7 @@ help:
 	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (3 minutes)"
 	@echo "make bench-memory    memory and rows/s on 100,000 and 1,000,000 rows of Parquet (2 GB of disk)"
 	@echo "make bench-csv       estimates of 5,000,000 rows of CSV beside Parquet: rows/s and memory (2 GB of disk)"
-	@echo "make bench-fit       fitting an estimator against the bare forward passes (a minute; DEVICE=cuda on a GPU)"
+	@echo "make bench-fit       fitting against the bare forward passes, estimating against reading (2 minutes; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
 	@echo "make coverage        the tests with coverage of lines, at least 90 % (ten minutes)"
 	@echo "make test-slow       tests of faults in a Ray cluster (minutes)"
@@ -104,6 +104,7 @@ bench-transport: $(VENV)/.dev
 DEVICE ?= cpu
 bench-fit: $(VENV)/.dev
 	$(BIN)/python benchmarks/fit_speed.py --device $(DEVICE)
+	$(BIN)/python benchmarks/estimate_speed.py
 
 ROWS ?= 100000000
 bench-ray: $(VENV)/.dev

@@ -52,15 +52,19 @@ def fit(
         str, typer.Option(help="`stable` where targets have the reference's mix of classes, otherwise `unknown`.")
     ] = "unknown",
     level: Annotated[float, typer.Option(help="Share of intervals that are meant to hold the true accuracy.")] = 0.9,
-    seed: Annotated[int, typer.Option(help="Of resampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the class mixes in which shifted sets are seen.")] = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Fit an estimator on a model's labelled outputs.
 
-    Best are shifted, labelled sets of your own (--shifted-sets); without them the reference is resampled,
-    which says little about real shifts, and every estimate carries a warning. In Python,
-    `AccuracyEstimator.fit_predictor` makes shifted sets of images, tables and texts from the model.
+    Shifted, labelled sets (--shifted-sets) make estimates under shift more accurate. Without them confidence is
+    calibrated on the reference alone, and every estimate has a note that says so. In Python, `models.estimator` and
+    `AccuracyEstimator.fit_predictor` make shifted sets of images, tables and texts from the model.
+
+    Cost: this command runs no model. Shifted sets made in Python take one forward pass over the rows each, sets ×
+    rows in all: by default 116 sets of images, 36 to 54 of tables, 36 of texts. Fewer shifts (shifts=) or fewer rows
+    cost less; 1,000 to 2,000 rows are enough.
     """
     from gdscore.estimator import AccuracyEstimator
     from gdscore.shifts import ShiftedSet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -202,7 +202,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         kept: list[SetSummary] = []
         values: list[float] = []
         waiting: Callable[[], tuple[str, Rows, NDArray[Any]]] | None = None
-        with progress_bar(0, False if sets is None else progress, "sets") as advance:
+        total = len(sets) if isinstance(sets, Sized) else None
+        with progress_bar(total, False if sets is None else progress, "sets") as advance:
             for shifted in sets or ():
                 begun = begin_set(shifted, profile, reference, labels)
                 if score is not None:

@@ -43,7 +43,7 @@ def estimator(
     """Fit an estimator of a model's accuracy on shifted copies of labelled inputs.
 
     The model is not changed. Corruptions are computed on its device; on a CPU the next batch is corrupted while the
-    model runs.
+    model runs, and on a GPU nothing waits for the device.
 
     Cost: one forward pass over the rows for the reference and one for each shifted set, by default 117 × rows, and the
     corruptions. ``shifts=gdscore.shifts.corruptions((2, 5))`` makes 38 sets; 1,000 to 2,000 rows are enough.

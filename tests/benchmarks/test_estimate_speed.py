@@ -1,0 +1,21 @@
+"""The benchmark of estimates beside reading runs, in small, on any machine."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pyarrow")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import estimate_speed
+
+
+def test_it_runs_and_keeps_what_it_measures(tmp_path):
+    file = tmp_path / "estimate_speed.json"
+    result = estimate_speed.main(["--rows", "5000", "--repeats", "1", "--output", str(file)])
+    assert json.loads(file.read_text()) == result
+    assert result["rows"] == 5000
+    assert min(result["read_seconds"], result["ratio"], result["cpu_ratio"]) > 0
