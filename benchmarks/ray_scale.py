@@ -89,7 +89,24 @@ def one_worker(ray) -> Iterator[None]:
         ray.kill(idle)
 
 
-def timed(est: gdscore.AccuracyEstimator, folder: Path) -> tuple[float, gdscore.Estimate]:
+def warm(ray, workers: int) -> None:
+    """Wait until so many worker processes are there and have imported what they need."""
+
+    def process() -> int:
+        import pyarrow.parquet  # noqa: F401
+
+        import gdscore.distributed  # noqa: F401
+
+        time.sleep(0.3)
+        return os.getpid()
+
+    ask = ray.remote(process)
+    while len(set(ray.get([ask.remote() for _ in range(2 * workers)]))) < workers:
+        pass
+
+
+def timed(ray, workers: int, est: gdscore.AccuracyEstimator, folder: Path) -> tuple[float, gdscore.Estimate]:
+    warm(ray, workers)
     start = time.perf_counter()
     found = distributed.estimate(est, folder, progress=False)
     return time.perf_counter() - start, found
@@ -110,10 +127,6 @@ def run(rows: int, est: gdscore.AccuracyEstimator) -> Iterator[dict]:
     folder = Path(tempfile.mkdtemp(prefix="ray-scale-"))
     try:
         with ProcessPoolExecutor(2) as makers:
-            (folder / "first").mkdir()
-            for number in range(2):
-                make_part(folder / "first", number, 1000)
-            timed(est, folder / "first")  # processes start and import, which is not measured
             for start in range(0, rows, ROUND_ROWS):
                 parts = folder / f"rows-{start}"
                 parts.mkdir()
@@ -123,8 +136,8 @@ def run(rows: int, est: gdscore.AccuracyEstimator) -> Iterator[dict]:
                 list(makers.map(bound(make_part, parts), sizes, sizes.values()))
                 made = time.perf_counter() - began
                 with one_worker(ray):
-                    one, first = timed(est, parts)
-                two, second = timed(est, parts)
+                    one, first = timed(ray, 1, est, parts)
+                two, second = timed(ray, 2, est, parts)
                 assert first == second, "one and two workers must give the same estimate, bit for bit"
                 size = sum(path.stat().st_size for path in parts.iterdir())
                 shutil.rmtree(parts)
@@ -147,9 +160,9 @@ def run(rows: int, est: gdscore.AccuracyEstimator) -> Iterator[dict]:
 # -- merging ----------------------------------------------------------------------------------------------------
 
 
-def merging(est: gdscore.AccuracyEstimator, count: int = STATES) -> dict:
-    """Seconds to merge many states in a tree, by the clock and of the processor."""
-    out = rows_of(200_000, 7)
+def merging(est: gdscore.AccuracyEstimator, count: int = STATES, rows: int = 200_000) -> dict:
+    """Seconds to merge many states in a tree, by the clock and of the processor; states of 2,000 rows repeat."""
+    out = rows_of(rows, 7)
     few = [partial.partial_state(est, out[at : at + 2000]) for at in range(0, len(out), 2000)]
     states = [few[number % len(few)] for number in range(count)]
     start, used = time.perf_counter(), time.process_time()
