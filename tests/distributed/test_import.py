@@ -17,8 +17,8 @@ def test_ray_is_not_imported():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_ray_the_error_names_the_extra(monkeypatch, tmp_path):
+def test_without_ray_the_error_names_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     est = gdscore.AccuracyEstimator().fit(made(500, keep=("logits", "labels")))
-    with pytest.raises(gdscore.GdscoreError, match=r"gdscore\[ray\]"):
+    with pytest.raises(gdscore.GdscoreError, match=r"ray\[data\]"):
         distributed.estimate(est, tmp_path)
