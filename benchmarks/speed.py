@@ -12,6 +12,7 @@ Ends with status 1 when a ratio (with one thread, of processor time) is above it
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import sys
@@ -123,6 +124,7 @@ def run(options):
         "classes": options.classes,
         "repeats": options.repeats,
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "versions": {"numpy": np.__version__, "torch": torch.__version__, "gdscore": gdscore.__version__},
     }
     failed = False
