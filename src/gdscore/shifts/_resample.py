@@ -102,10 +102,10 @@ def _symmetric(x: Array, half: NDArray[Any], axis: int, border: Border) -> Array
     size, radius = x.shape[axis], len(half) - 1
     padded = _padded(x, radius, axis, border)
     total = x * float(half[0])
-    pair = np.empty_like(total) if is_numpy(x) else None
+    memory = {"out": np.empty_like(total)} if is_numpy(x) else {}
     for k in range(1, radius + 1):
         before, after = _cut(padded, radius - k, size, axis), _cut(padded, radius + k, size, axis)
-        pair = before + after if pair is None or not is_numpy(x) else np.add(before, after, out=pair)
+        pair = namespace(x).add(before, after, **memory)
         pair *= float(half[k])
         total += pair
     return total
