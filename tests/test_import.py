@@ -29,8 +29,9 @@ def test_scoring_numpy_arrays_loads_nothing_heavy():
 
 
 def test_adds_little_time_to_numpy():
-    code = "import time; import numpy; start = time.perf_counter(); import gdscore; print(time.perf_counter() - start)"
-    assert min(float(run(code)) for _ in range(5)) < 0.3
+    """Processor time, which does not depend on what else runs."""
+    code = "import time, numpy; start = time.process_time(); import gdscore; print(time.process_time() - start)"
+    assert min(float(run(code)) for _ in range(3)) < 0.3
 
 
 def test_every_public_name_is_there():
