@@ -14,7 +14,7 @@ import yaml
 
 import gdscore
 from gdscore.monitor import Monitor, Rules, log_to_mlflow
-from gdscore.monitor.metrics import render_metrics
+from gdscore.monitor.app import render_metrics
 from tests.monitor.conftest import estimate, sqlite_url
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

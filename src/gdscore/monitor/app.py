@@ -1,29 +1,39 @@
-"""The HTTP service: `create_app` puts the API, the pages and the metrics together."""
+"""The HTTP service: `create_app` puts the API, the pages and the metrics for Prometheus together."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
-from sqlalchemy import text
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from sqlalchemy import func, select, text
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import gdscore
 from gdscore.errors import GdscoreError
-from gdscore.monitor import api, pages
+from gdscore.monitor import api, pages, reading
 from gdscore.monitor.access import Guard, Settings, require
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.metrics import render_metrics
-from gdscore.monitor.models import ConflictError, NotFoundError
+from gdscore.monitor.schema import Alarm, Model, Series, Window
+from gdscore.monitor.storing import ConflictError, NotFoundError
+from gdscore.monitor.windows import now_micros
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "render_metrics"]
 
 _log = logging.getLogger("gdscore.monitor")
+_FROM_WINDOW = {
+    "accuracy": "Estimated accuracy of the newest window.",
+    "low": "Lower end of its interval.",
+    "high": "Upper end of its interval.",
+    "rows": "Rows of the newest window.",
+    "reference_accuracy": "Accuracy on the reference.",
+}
 
 
 def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
@@ -96,3 +106,46 @@ def _refuse(request: Request, error: Exception) -> Response:
     if error.status_code == 401 and "text/html" in request.headers.get("accept", "") and request.method == "GET":
         return RedirectResponse("/login", 303)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def render_metrics(monitor: Monitor) -> bytes:
+    """Metrics of the newest version of each model, by model and segment, in the text format."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(monitor))
+    return generate_latest(registry)
+
+
+class _Collector:
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        with self.monitor.reading() as session:
+            newest = session.execute(
+                select(Model.name, Window.segment, Window.end, *(getattr(Window, column) for column in _FROM_WINDOW))
+                .join(Series, Series.model_id == Model.id)
+                .join(Window, Window.id == Series.last_window)
+                .where(Model.id.in_(reading.current_models()))
+            ).all()
+            counts = session.execute(
+                select(Model.name, Alarm.segment, func.count())
+                .join(Alarm, Alarm.model_id == Model.id)
+                .where(Alarm.ended.is_(None))
+                .group_by(Model.name, Alarm.segment)
+            ).all()
+        for column, description in _FROM_WINDOW.items():
+            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
+            for window in newest:
+                gauge.add_metric([window.name, window.segment], getattr(window, column))
+            yield gauge
+        now = now_micros()
+        age = GaugeMetricFamily(
+            "gdscore_last_window_age_seconds", "Seconds since the newest window ended.", labels=["model", "segment"]
+        )
+        alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
+        open_now = {(name, segment): count for name, segment, count in counts}
+        for window in newest:
+            age.add_metric([window.name, window.segment], (now - window.end) / 1e6)
+            alarms.add_metric([window.name, window.segment], open_now.get((window.name, window.segment), 0))
+        yield age
+        yield alarms

@@ -17,19 +17,21 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor import reading
 from gdscore.monitor.alarms import check_missing
-from gdscore.monitor.models import (
-    EstimatorLike,
-    NotFoundError,
-    check_model_name,
-    find_model,
-    read_estimator,
-    store_model,
-    to_estimator,
-)
 from gdscore.monitor.notify import Notifier, deliver_notices
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Window, check_name, open_engine
-from gdscore.monitor.storing import delete_windows, store_labels, store_windows
+from gdscore.monitor.storing import (
+    EstimatorLike,
+    NotFoundError,
+    check_model_name,
+    delete_windows,
+    find_model,
+    read_estimator,
+    store_labels,
+    store_model,
+    store_windows,
+    to_estimator,
+)
 from gdscore.monitor.windows import (
     Key,
     as_duration,

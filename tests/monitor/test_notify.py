@@ -1,0 +1,138 @@
+import hashlib
+import hmac
+import json
+import socketserver
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+
+from gdscore import GdscoreError, GdscoreWarning, Outputs
+from gdscore.monitor import Command, Email, Monitor, Rules, Webhook
+from tests.monitor.conftest import estimate, make_outputs, sqlite_url
+from tests.monitor.test_alarms import PER_WINDOW, day, feed
+
+
+@contextmanager
+def receiver(answers):
+    """Server that answers with these codes in turn, and keeps what was posted."""
+    posted = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            posted.append((dict(self.headers), body))
+            self.send_response(answers[min(len(posted), len(answers)) - 1])
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/hook", posted
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_webhook_is_signed_and_tried_again(tmp_path):
+    with receiver([500, 200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, "s3cret", pause=0.01)])
+        feed(monitor, [0.5, 0.9, 0.9, 0.9], rules=Rules(None, min_accuracy=0.8))
+        monitor.close()
+    events = [json.loads(body)["event"] for _, body in posted]
+    assert events == ["alarm.begin", "alarm.begin", "alarm.end"]
+    for headers, body in posted:
+        expected = "sha256=" + hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
+        assert headers["X-Gdscore-Signature"] == expected
+        assert b"s3cret" not in body
+
+
+def test_a_notice_that_failed_is_sent_by_the_next_look(tmp_path):
+    with receiver([500, 200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, attempts=1)])
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+        with pytest.warns(GdscoreWarning, match="not delivered") as caught:
+            monitor.add_estimate("m", estimate(0.5), day(0))
+        assert "/hook" not in str(caught[0].message)
+        monitor.check(now=day(1))
+        monitor.check(now=day(1))
+        monitor.close()
+    assert len(posted) == 2
+
+
+def test_command_gets_the_notice_and_no_shell(tmp_path):
+    script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+    command = Command([sys.executable, "-c", script, str(tmp_path / "got; touch x")])
+    assert command.send({"text": "it fell"}) is None
+    assert json.loads((tmp_path / "got; touch x").read_text()) == {"text": "it fell"}
+    assert "ended with 3" in Command([sys.executable, "-c", "exit(3)"]).send({})
+    assert "failed" in Command([str(tmp_path / "none")]).send({})
+
+
+class _Smtp(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(b"220 hi\r\n")
+        data = False
+        for line in self.rfile:
+            self.server.lines.append(line)
+            if data:
+                if line == b".\r\n":
+                    data = False
+                    self.wfile.write(b"250 ok\r\n")
+                continue
+            word = line[:4].upper()
+            data = word == b"DATA"
+            self.wfile.write(b"354 go\r\n" if data else b"221 bye\r\n" if word == b"QUIT" else b"250 ok\r\n")
+            if word == b"QUIT":
+                return
+
+
+def test_email_has_the_message_and_no_injected_header():
+    with socketserver.TCPServer(("127.0.0.1", 0), _Smtp) as server:
+        server.lines = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        mail = Email("127.0.0.1", "a@example.org", ["b@example.org"], port=server.server_address[1], tls=False)
+        failed = mail.send({"text": "it fell\r\nBcc: evil@example.org", "alarm": {"id": 1}})
+        server.shutdown()
+        thread.join()
+    assert failed is None
+    head = b"".join(server.lines).partition(b"\r\n\r\n")[0]
+    assert b"it fell" in head
+    assert b"\r\nBcc" not in head
+    assert "failed" in Email("127.0.0.1", "a@b", ["c@d"], port=1).send({"text": "", "alarm": {}})
+    with pytest.raises(GdscoreError, match="clear"):
+        Email("h", "a@b", ["c@d"], password="x", tls=False)
+
+
+def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
+    with receiver([200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
+        feed(monitor, [0.9, 0.3], rules=PER_WINDOW)
+        monitor.add_estimate("m", estimate(0.9), day(1), replace=True)
+        monitor.close()
+    told = [json.loads(body) for _, body in posted]
+    assert [t["event"] for t in told] == ["alarm.begin", "alarm.end"]
+    assert told[1]["alarm"]["withdrawn"]
+    assert told[1]["text"].startswith("withdrawn: ")
+
+
+def test_an_alarm_that_begins_and_ends_at_once_is_told_twice(tmp_path, fitted):
+    outputs = make_outputs(200 * 6, 1.0, 1, labels=False)
+    logits = np.asarray(outputs.logits).copy()
+    logits[200:400] = 0.0  # one window of uniform predictions
+    times = np.repeat(np.datetime64("2026-01-01") + np.arange(6), 200)
+    with receiver([200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
+        monitor.register("m", fitted, rules=Rules(None, warnings=(), min_accuracy=0.7))
+        monitor.add("m", Outputs(logits=logits, features=outputs.features), times)
+        monitor.close()
+    assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
