@@ -68,7 +68,7 @@ def value_words(values: Array) -> Array:
     xp = namespace(values)
     with np.errstate(over="ignore"):
         words = working(xp.astype(values, xp.float32, copy=False)).view(xp.int32)
-    # Not by adding 0.0: JAX takes numbers below 1e-38 for 0 when it computes. The sign bit of a sum that overflows tells
+    # Not by adding 0.0: JAX takes numbers below 1e-38 for 0 when it computes. The sign of a sum that overflows tells
     # numbers from 0, in less time than a comparison.
     size = words & 0x7FFFFFFF
     sign = size + 0x7FFFFFFF
