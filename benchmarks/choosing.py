@@ -21,7 +21,7 @@ import argparse
 import contextlib
 import csv
 import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +46,15 @@ ALTERNATIVES = {
 }
 KINDS = {"image": "images", "table": "tables", "text": "text"}
 FIELDS = ("setting", "value", "data", "case", "estimates", "error", "bias", "coverage", "width")
+
+
+def mapped(function, jobs, workers):
+    """Results of the jobs in their order; with one worker they are done in this process."""
+    if workers == 1:
+        yield from (function(*job) for job in jobs)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(function, *zip(*jobs, strict=True))
 
 
 # -- exports --------------------------------------------------------------------------------------------------
@@ -214,21 +223,15 @@ def summary(setting, value, found):
 
 def compare(files, workers, output):
     """A row for each constant as it is and each alternative, kind of data and case."""
-    alternatives = [("present", None), *((name, v) for name, values in ALTERNATIVES.items() for v in values)]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {
-            (name, value): [
-                pool.submit(estimates_of, f, *(("penalty", SETTINGS.penalty) if name == "present" else (name, value)))
-                for f in files
-            ]
-            for name, value in alternatives
-        }
-        rows = []
-        for (name, value), parts in futures.items():
-            found = list(summary(name, "" if value is None else value, [f for p in parts for f in p.result()]))
-            rows += found
-            told = [f"{r['data']} {r['error']}" for r in found if r["case"] == "shifted"]
-            print(f"{name} {'' if value is None else value}: {', '.join(told)}", flush=True)
+    alternatives = [("present", ""), *((name, v) for name, values in ALTERNATIVES.items() for v in values)]
+    present = ("penalty", SETTINGS.penalty)
+    jobs = [(f, *(present if name == "present" else (name, v))) for name, v in alternatives for f in files]
+    parts, rows = mapped(estimates_of, jobs, workers), []
+    for name, value in alternatives:
+        found = list(summary(name, value, [f for _ in files for f in next(parts)]))
+        rows += found
+        told = [f"{r['data']} {r['error']}" for r in found if r["case"] == "shifted"]
+        print(f"{name} {value}: {', '.join(told)}", flush=True)
     write(output, rows)
 
 
@@ -267,8 +270,7 @@ def few_estimates_of(file):
 
 def few(files, workers, output):
     """A row for each kind of data, case and way of fitting."""
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        found = [f for part in pool.map(few_estimates_of, files) for f in part]
+    found = [f for part in mapped(few_estimates_of, [(file,) for file in files], workers) for f in part]
     rows = []
     for way in ("few", "all", "outputs", "cot"):
         own = [(data, case, truth, e) for data, case, name, truth, e in found if name == way]
@@ -297,9 +299,8 @@ def main():
     if options.command == "export":
         jobs = [j for name, made in suites().items() if name.startswith("development") for j in made()]
         jobs = [j for j in jobs if any(text in j.name for text in options.only)]
-        with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-            for done in as_completed(pool.submit(export, j, options.device, options.exports) for j in jobs):
-                print(done.result().name, flush=True)
+        for file in mapped(export, [(j, options.device, options.exports) for j in jobs], options.jobs):
+            print(file.name, flush=True)
     else:
         files = sorted(f for f in options.exports.glob("*.npz") if any(text in f.name for text in options.only))
         task, name = (compare, "choosing.csv") if options.command == "compare" else (few, "few_sets.csv")
