@@ -1,4 +1,4 @@
-"""A cluster of two nodes on this machine, started once for all tests of this folder."""
+"""A cluster of three nodes on this machine, started once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def cluster():
             initialize_head=True,
             head_node_args={"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False},
         )
-        nodes.add_node(num_cpus=2, object_store_memory=STORE)
+        for _ in range(2):
+            nodes.add_node(num_cpus=1, object_store_memory=STORE)
         ray.init(address=nodes.address, log_to_driver=False, logging_level="error")
     yield nodes
     ray.shutdown()
