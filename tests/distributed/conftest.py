@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -23,6 +24,8 @@ def cluster():
     import ray
     from ray.cluster_utils import Cluster
 
+    # A shell's background jobs ignore Ctrl-C and hand that down to the workers: the tests may run in one.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         nodes = Cluster(
@@ -35,6 +38,7 @@ def cluster():
     yield nodes
     ray.shutdown()
     nodes.shutdown()
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_collection_modifyitems(items):
