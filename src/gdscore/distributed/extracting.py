@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gdscore import files
+from gdscore._atomic import remove_abandoned
 from gdscore._options import integer
 from gdscore._paths import PathLike, check_path, path_errors
 from gdscore.distributed import _cluster, _inputs
@@ -132,6 +133,8 @@ def extract(
         if number >= count:
             part_of(str(folder), number).unlink(missing_ok=True)
             note_of(str(folder), number).unlink(missing_ok=True)
+    for written in (folder, folder / NOTES):
+        remove_abandoned(written)  # of actors that were killed
     _warn(skipped)
     files.write_json(folder / NOTES / "done.json", {"parts": parts, "rows": rows, "skipped": skipped})
     return Extraction(rows, parts, reused, skipped)
