@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from estimates import CLASS_MIXES, CONCENTRATION, ROWS, class_rows, drawn, extracted, suites, tensors, trained
+from estimates import ROWS, VARIANTS, class_rows, extracted, in_variant, suites, tensors, trained
 from gdscore.estimator.settings import SETTINGS
 
 EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
@@ -171,15 +171,17 @@ def changed(setting, value):
 
 def cases(name, target, reference):
     """The target as it is, drawn with the reference's class mix, and in other class mixes."""
-    classes = int(reference.n_classes)
     rng = np.random.default_rng([0, *name.encode()])
+    mix = np.bincount(reference.labels, minlength=int(reference.n_classes)) / len(reference)
     shifted = "unshifted" if name == "unshifted" else "shifted"
-    yield shifted, "unknown", target
-    mix = np.bincount(reference.labels, minlength=classes) / len(reference)
-    yield f"{shifted}, reference's class mix", "stable", drawn(target, mix, rng)
-    for _ in range(CLASS_MIXES):
-        other = drawn(target, rng.dirichlet(np.full(classes, CONCENTRATION)), rng)
-        yield f"{shifted}, other class mixes", "unknown", other
+    for variant in VARIANTS["image"]:
+        rows = in_variant(target, variant, mix, rng)
+        if variant == "as-is":
+            yield shifted, "unknown", rows
+        elif variant == "drawn":
+            yield f"{shifted}, reference's class mix", "stable", rows
+        else:
+            yield f"{shifted}, other class mixes", "unknown", rows
 
 
 def estimates_of(file, setting, value):

@@ -12,7 +12,8 @@ default shifts; CIFAR-10's by `fit`, without the family of the corruption that i
 
 - ``as-is``;
 - ``drawn``: its rows drawn with the reference's class mix;
-- ``mixed``: three times, its rows drawn with a class mix from a Dirichlet distribution with concentration 0.5;
+- ``mixed``: three times (once for tables, which have more targets, and not for texts), its rows drawn with a class mix from a
+  Dirichlet distribution with concentration 0.5;
 
 by `AccuracyEstimator` with ``class_mix`` ``unknown`` and ``stable``, by the same fitted on the reference's outputs alone,
 by COT, COTT, ATC, DoC and mean confidence with temperature (`direct_estimate`), and by CBPE: the mean of the maximum
@@ -43,7 +44,14 @@ FIELDS = (
     *("suite", "source", "seed", "target", "variant", "rows", "truth", "estimator", "accuracy", "low", "high"),
     *("class", "reference_accuracy", "reference_rows", "device", "commit"),
 )
-ROWS, CLASS_MIXES, CONCENTRATION = 2000, 3, 0.5
+ROWS, CONCENTRATION = 2000, 0.5
+# Of each kind of job; fewer where there are many targets, so that the files of rows stay small.
+VARIANTS = {
+    "image": ("as-is", "drawn", "mixed-1", "mixed-2", "mixed-3"),
+    "table": ("as-is", "drawn", "mixed-1"),
+    "text": ("as-is", "drawn"),
+    "left-out": ("as-is",),
+}
 CLASS_ROWS, CLASS_VARIANTS = 20, ("as-is", "mixed-1")
 DIRECT = ("cot", "cott", "atc", "doc", "confscore")
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
@@ -241,7 +249,7 @@ def left_out_rows(job, device):
             shift = shifts.Corruption(family, severity, 2026)
             found = predict(shift(tensors(test_images).to(device)))
             targets[f"{family}-{severity}"] = gdscore.Outputs(**found.arrays, labels=test_labels)
-        yield from estimated(Fitted(estimator, reference, targets), job.seed, variants=("as-is",))
+        yield from estimated(Fitted(estimator, reference, targets), job.seed, VARIANTS[job.kind])
 
 
 def drawn(outputs, shares, rng):
@@ -285,23 +293,23 @@ def class_rows(e, rows):
         yield "macro-f1", "", e.f1, f1.mean()
 
 
-def estimated(found, seed, variants=("as-is", "drawn", "mixed")):
+def in_variant(outputs, variant, mix, rng):
+    """Rows of a target in a variant; variants share the generator, in their order."""
+    if variant == "as-is":
+        return outputs
+    shares = mix if variant == "drawn" else rng.dirichlet(np.full(len(mix), CONCENTRATION))
+    return drawn(outputs, shares, rng)
+
+
+def estimated(found, seed, variants):
     """One row for each target, variant and estimator."""
     reference, classes = found.reference, int(found.reference.n_classes)
     mix = np.bincount(reference.labels, minlength=classes) / len(reference)
     alone = gdscore.AccuracyEstimator().fit(reference)
     for name, outputs in found.targets.items():
         rng = np.random.default_rng([seed, *name.encode()])
-        sets = []
-        if "as-is" in variants:
-            sets.append(("as-is", outputs))
-        if "drawn" in variants:
-            sets.append(("drawn", drawn(outputs, mix, rng)))
-        if "mixed" in variants:
-            for number in range(CLASS_MIXES):
-                shares = rng.dirichlet(np.full(classes, CONCENTRATION))
-                sets.append((f"mixed-{number + 1}", drawn(outputs, shares, rng)))
-        for variant, rows in sets:
+        for variant in variants:
+            rows = in_variant(outputs, variant, mix, rng)
             target = gdscore.Outputs(**{key: array for key, array in rows.arrays.items() if key != "labels"})
             estimates = {
                 "unknown": found.estimator.set_params(class_mix="unknown").estimate(target),
@@ -331,7 +339,9 @@ def rows_of(job, device, commit):
     if job.kind == "left-out":
         found = left_out_rows(job, device)
     else:
-        found = estimated((image_job if job.kind == "image" else tabular_job)(job, device), job.seed)
+        found = estimated(
+            (image_job if job.kind == "image" else tabular_job)(job, device), job.seed, VARIANTS[job.kind]
+        )
     fixed = {"suite": job.suite, "source": job.source, "seed": job.seed, "device": device, "commit": commit}
     return [fixed | row for row in found]
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import choosing
 from choosing import COORDINATES, Coordinates, changed, export, read_export
-from estimates import estimated, small_job, tabular_job
+from estimates import VARIANTS, estimated, small_job, tabular_job
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def exported(tmp_path_factory):
 
 def test_rows_of_the_benchmark():
     found = tabular_job(small_job(), "cpu")
-    rows = list(estimated(found, seed=0))
+    rows = list(estimated(found, 0, VARIANTS["image"]))
     keys = [(r["target"], r["variant"], r["estimator"], r.get("class", "")) for r in rows]
     assert len(set(keys)) == len(keys)
     assert {r["target"] for r in rows} == set(found.targets)
