@@ -19,11 +19,11 @@ from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 from sqlalchemy import select
 
-from gdscore._format import percent
+from gdscore._templates import template_environment
 from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
@@ -177,20 +177,12 @@ def _compressed(name: str) -> bytes:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("gdscore.monitor"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = template_environment(
+        "gdscore.monitor",
+        points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
+        in_path=lambda value: quote(value, safe=""),
+        clock=lambda value: "" if value is None else shown_time(as_micros(value)),
     )
-    environment.filters |= {
-        "percent": percent,
-        "points": lambda share: f"{100 * share:+.1f}".replace("-", "−"),
-        "thousands": lambda value: f"{value:,.0f}",
-        "in_path": lambda value: quote(value, safe=""),
-        "clock": lambda value: "" if value is None else shown_time(as_micros(value)),
-    }
     environment.globals |= {"sparkline": _sparkline}
     return environment
 

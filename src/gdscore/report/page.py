@@ -20,12 +20,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 import gdscore
 from gdscore._format import percent
 from gdscore._options import number
+from gdscore._templates import template_environment
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike, atomic
 from gdscore.report.figures import confidence_figure, reliability_figure, shifted_sets_figure, timeline_figure
@@ -136,20 +137,12 @@ def write_report(
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("gdscore.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    environment = template_environment(
+        "gdscore.report",
+        short_percent=lambda value: percent(value, short=True),
+        plain=_plain_number,
+        sentence=sentence,
     )
-    environment.filters |= {
-        "percent": percent,
-        "short_percent": lambda value: percent(value, short=True),
-        "plain": _plain_number,
-        "thousands": lambda value: f"{value:,.0f}",
-        "sentence": sentence,
-    }
     environment.globals |= {"verdict": verdict, "standing": standing, "scores_of": _scores}
     return environment
 
