@@ -45,10 +45,12 @@ def arrays_of(rows, seed, noise, classes=20, features=128):
     x = np.maximum(centres[labels] + noise * rng.normal(size=(rows, features)), 0)
     relu = np.maximum(centres, 0)
     z = x @ relu.T - 0.5 * np.square(relu).sum(1)
+    peer = (z + 0.5 * rng.normal(size=z.shape)).astype(np.float32)
     return {
         "logits": z.astype(np.float32),
         "features": x.astype(np.float32),
-        "peer_logits": (z + 0.5 * rng.normal(size=z.shape)).astype(np.float32),
+        "peer_logits": peer,
+        "batch_logits": peer,
         "rotation_logits": (np.eye(4) + rng.normal(size=(rows, 4, 4))).astype(np.float32),
         "labels": labels,
     }

@@ -113,6 +113,7 @@ def main():
     parser.add_argument("--years", type=int, default=500)
     parser.add_argument("--references", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=100)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     each = args.years // args.references
     results = {(drop, rule): [] for drop in DROPS for rule in RULES}
@@ -140,7 +141,7 @@ def main():
             row = [rule, drop, len(values), "", "", np.median(values), round(np.mean(values <= 30), 3)]
         rows.append(row)
         print(*row, sep="\t")
-    with RESULTS.open("w", newline="") as file:
+    with args.output.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["rule", "drop (points)", "years", "false alarms per year", "years with a false alarm",
                          "median delay (days)", "found within 30 days"])  # fmt: skip

@@ -126,6 +126,7 @@ def main():
     parser.add_argument("--windows", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=50)
     parser.add_argument("--memory-requests", type=int, default=10_000)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     sizes = {"empty": (1, 0), "full": (args.models, args.windows), "one long series": (1, 100_000)}
     estimate = example_estimate()
@@ -155,7 +156,7 @@ def main():
                 rows.append([f"MiB after {count} requests", "full", *sizes["full"], mib, "", "", ""])
         for monitor in monitors.values():
             monitor.close()
-    with RESULTS.open("w", newline="") as file:
+    with args.output.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["page", "history", "models", "windows", "median ms (or MiB)", "processor ms",
                          "times empty", "processor times empty"])  # fmt: skip

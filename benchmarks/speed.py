@@ -50,9 +50,8 @@ def make(options, library):
     z = 3 * rng.standard_normal((options.rows, options.classes), dtype=np.float32)
     peer = z + rng.standard_normal(z.shape, dtype=np.float32)
     rotation = rng.standard_normal((options.rows, 4, 4), dtype=np.float32)
-    out = gdscore.Outputs(
-        logits=convert(z), features=convert(x), peer_logits=convert(peer), rotation_logits=convert(rotation)
-    )
+    made = {"logits": z, "features": x, "peer_logits": peer, "batch_logits": peer, "rotation_logits": rotation}
+    out = gdscore.Outputs(**{name: convert(array) for name, array in made.items()})
     few = slice(0, min(2000, options.rows))
     labels = rng.integers(0, options.classes, options.rows)
     reference = gdscore.Outputs(logits=convert(z[few]), features=convert(x[few]), labels=convert(labels[few]))
