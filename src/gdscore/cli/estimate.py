@@ -64,7 +64,9 @@ def estimate(
     ],
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TARGET", help="Outputs: .npz, .parquet, a folder; dated files make a time series."),
+        typer.Argument(
+            metavar="TARGET", help="Outputs: .npz, .parquet, .arrow, .csv, a folder; dated files are a series."
+        ),
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
     model_name: Annotated[str | None, typer.Option(metavar="TEXT", help="Name of the model, for the report.")] = None,

@@ -43,7 +43,9 @@ __all__ = ["score"]
 
 
 def score(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Outputs: .npz, .parquet, or a folder of them.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Outputs: .npz, .parquet, .arrow, .csv, or a folder of them.")
+    ],
     reference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Reference outputs, labelled if possible: allow more scores.")
     ] = None,
