@@ -1,6 +1,7 @@
 """Constants of the estimator, compared on development data, which no reported figure is measured on.
 
-    python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once
+    python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once; or, after
+                                                                   # `export`, of the suites named
     python benchmarks/choosing.py compare --jobs 2                 # every alternative: results/choosing.csv
     python benchmarks/choosing.py few --jobs 2                     # three families of three sets: results/few_sets.csv
 
@@ -14,7 +15,8 @@ the reference's class mix (``class_mix="stable"``) and in three other class mixe
 confidence calibrated on the reference (CBPE).
 
 Features are exported in few numbers that keep distances to the centres of classes: coordinates in the space of the
-centres and of the leading principal components, and the length of what is left, with alternating sign.
+centres and of the leading principal components, and the length of what is left, with alternating sign. Logits and
+features are rounded to 16 bits.
 """
 
 import argparse
@@ -32,7 +34,7 @@ from gdscore.estimator.settings import SETTINGS
 
 EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
 RESULTS = Path(__file__).resolve().parent / "results"
-COORDINATES, SET_ROWS = 32, 400
+COORDINATES, SET_ROWS = 32, 300
 FEW_FAMILIES, FEW_SETS, DRAWS = 3, 3, 5
 ALTERNATIVES = {
     "calibration_edge": (0.001, 0.02),
@@ -126,7 +128,7 @@ def export(job, device, folder):
     arrays = {}
     named = {f"shift/{s.family}/{number}": s.outputs for number, s in enumerate(sets)}
     for name, outputs in ({"reference": reference} | named | {f"target/{n}": o for n, o in targets.items()}).items():
-        arrays[f"{name}/logits"] = np.asarray(outputs.logits, dtype=np.float32)
+        arrays[f"{name}/logits"] = np.asarray(outputs.logits, dtype=np.float16)
         arrays[f"{name}/labels"] = np.asarray(outputs.labels)
         if reduce is not None:
             arrays[f"{name}/features"] = reduce(outputs).astype(np.float16)
@@ -147,7 +149,7 @@ def read_export(file):
             parts.setdefault(name, {})[array] = packed[key]
     rows = {name: part.pop("rows", None) for name, part in parts.items()}
     outputs = {
-        name: gdscore.Outputs(**{k: v.astype(np.float32) if k == "features" else v for k, v in part.items()})
+        name: gdscore.Outputs(**{k: v if k == "labels" else v.astype(np.float32) for k, v in part.items()})
         for name, part in parts.items()
     }
     sets = [gdscore.ShiftedSet(o, n.split("/")[1], rows[n]) for n, o in outputs.items() if n.startswith("shift/")]
@@ -292,6 +294,7 @@ def write(output, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("export", "compare", "few"))
+    parser.add_argument("suites", nargs="*", help="of jobs to export (default: all of development)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
     parser.add_argument("--exports", type=Path, default=EXPORTS)
     parser.add_argument("--output", type=Path, help="by default results/choosing.csv and results/few_sets.csv")
@@ -299,7 +302,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     options = parser.parse_args()
     if options.command == "export":
-        jobs = [j for name, made in suites().items() if name.startswith("development") for j in made()]
+        found = suites()
+        chosen = options.suites or [name for name in found if name.startswith("development")]
+        jobs = [j for name in chosen for j in found[name]()]
         jobs = [j for j in jobs if any(text in j.name for text in options.only)]
         for file in mapped(export, [(j, options.device, options.exports) for j in jobs], options.jobs):
             print(file.name, flush=True)

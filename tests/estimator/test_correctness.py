@@ -9,7 +9,7 @@ from scipy.special import expit, log_expit, softmax
 from sklearn.isotonic import IsotonicRegression
 
 import gdscore
-from gdscore.estimator.correctness import ClassCounts
+from gdscore.estimator.estimate import ClassCounts
 from gdscore.estimator.settings import SETTINGS
 
 from .data import CLASSES, fitted, outputs, shifted, unlabelled
@@ -174,27 +174,115 @@ def test_stable_caps_a_class_at_its_share():
     assert fitted(class_mix=[1, 1, 0, 1, 1]).estimate(target).accuracy == 0
 
 
-def crowded(seed, noise=1.8):
+def crowded(seed, noise=1.8, push=4.0):
     """A shifted set that crowds into two classes, as models under shift do."""
     plain = outputs(600, noise, seed)
-    logits = np.asarray(plain.logits) + 4.0 * np.eye(CLASSES)[:2].sum(axis=0)
+    logits = np.asarray(plain.logits) + push * np.eye(CLASSES)[:2].sum(axis=0)
     return gdscore.ShiftedSet(gdscore.Outputs(logits=logits, features=plain.features, labels=plain.labels), f"f{seed}")
 
 
-def test_the_share_given_back_is_a_least_squares_fit():
-    """Against scikit-learn's probabilities of rows: the excess over the class mix against what it is too much."""
-    sets = [crowded(seed, 1 + 0.2 * seed) for seed in range(6)]
+def collapsing():
+    """Sets that crowd more and less, so that movement alone does not tell how many rows are right."""
+    return [crowded(seed, 1 + 0.2 * seed, 2.0 * (seed % 2)) for seed in range(8)]
+
+
+def in_other_mixes():
+    """Sets with predictions like those, whose rows do have another class mix."""
+    shares = [0.4, 0.4, 0.08, 0.06, 0.06]
+    return [gdscore.ShiftedSet(outputs(600, 1 + 0.2 * k, 50 + k, shares=shares), f"g{k}") for k in range(1, 8, 2)]
+
+
+def least_squares(x, y):
+    return np.clip(np.linalg.lstsq(np.array(x)[:, None], np.array(y))[0][0], 0, 1)
+
+
+def without_assumption(est, target):
+    """Probability of each row before anything is assumed of the class mix, and the rows' evidence."""
+    correction = est.fitted_.correction
+    rows = correction.profile.rows(target)
+    moved = (rows.evidence.mean(axis=0) - correction.profile.mean) / correction.profile.scale
+    a = rows.calibrated
+    return expit(a + moved @ correction.shift + (a - correction.centre) * (moved @ correction.slope)), rows
+
+
+def looks_shifted(est, rows):
+    """How far the mean evidence is from that of the reference's rows of the same predicted classes: 0 to 1."""
+    profile = est.fitted_.correction.profile
+    far = np.abs((rows.evidence - profile.class_means[rows.predicted]).mean(axis=0)) / profile.scale
+    threshold = max(SETTINGS.moved, 3 / np.sqrt(len(rows.predicted)))
+    return np.clip(far.max() / threshold - 1, 0, 1)
+
+
+def test_the_share_given_back_and_the_lean_are_least_squares_fits(monkeypatch):
+    """From probabilities of rows: the excess over the class mix, and the way to the estimate under it."""
+    monkeypatch.setitem(SETTINGS.__dict__, "mixes", 0)
+    sets = collapsing() + in_other_mixes()
     reference = outputs(800, seed=1)
     est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False)
     mix = np.bincount(reference.labels, minlength=CLASSES) / len(reference)
-    excess, missing = [], []
+    correction = est.fitted_.correction
+    excess, missing, way, off = [], [], [], []
     for s in sets:
-        right = np.bincount(s.outputs.predictions, est.predict_correct(s.outputs), minlength=CLASSES) / len(s.outputs)
+        p, rows = without_assumption(est, s.outputs)
+        right = np.bincount(rows.predicted, p, minlength=CLASSES) / len(p)
         excess.append(np.maximum(right - mix, 0).sum())
         missing.append(s.accuracy - np.minimum(right, mix).sum())
-    expected = np.dot(excess, missing) / np.dot(excess, excess)
-    assert est.fitted_.correction.returned == pytest.approx(np.clip(expected, 0, 1), abs=1e-3)
-    assert 0.05 < est.fitted_.correction.returned < 0.95
+        stable = gdscore.AccuracyEstimator(class_mix="stable")._with(est.fitted_).estimate(s.outputs)
+        way.append(looks_shifted(est, rows) * (stable.accuracy - p.mean()))
+        off.append(s.accuracy - p.mean())
+    assert correction.returned == pytest.approx(least_squares(excess, missing), abs=1e-3)
+    assert correction.lean == pytest.approx(least_squares(way, off), abs=2e-3)
+    assert 0.05 < correction.returned < 0.95
+    assert 0.05 < correction.lean < 0.95
+
+
+@pytest.mark.parametrize("noise", [1.0, 1.3, 1.6, 2.0, 3.0])
+def test_unknown_leans_to_the_references_mix_as_far_as_rows_look_shifted(noise):
+    est = gdscore.AccuracyEstimator().fit(outputs(800, seed=1), shifted_sets=collapsing(), progress=False)
+    target = outputs(4000, noise, seed=5, shares=[0.6, 0.1, 0.1, 0.1, 0.1])
+    e = est.estimate(target)
+    p, rows = without_assumption(est, target)
+    part = looks_shifted(est, rows) * est.fitted_.correction.lean
+    assert e.accuracy == pytest.approx((1 - part) * p.mean() + part * e.assumptions["stable"], abs=1e-4)
+    assert (part > 0) == (noise > 1)
+
+
+def test_collapse_teaches_to_lean_and_other_mixes_teach_not_to(monkeypatch):
+    monkeypatch.setitem(SETTINGS.__dict__, "mixes", 0)
+    lean, less = (
+        gdscore.AccuracyEstimator().fit(outputs(800, seed=1), shifted_sets=sets, progress=False).fitted_.correction.lean
+        for sets in (collapsing(), collapsing() + in_other_mixes())
+    )
+    assert lean > less + 0.2
+
+
+def quantile_of_families(relative, families):
+    """90 % quantile of numbers, those of each family weighing one together."""
+    values, weights = [], []
+    for family in sorted({part for f in families for part in f.split("+")}):
+        own = [r for r, f in zip(relative, families, strict=True) if family in f.split("+")]
+        values += own
+        weights += [1 / len(own)] * len(own)
+    order = np.argsort(values)
+    reached = np.cumsum(np.array(weights)[order]) / sum(weights)
+    return np.array(values)[order][np.argmax(reached >= 0.9 - 1e-9)]
+
+
+@pytest.mark.parametrize("class_mix", ["unknown", "stable"])
+def test_the_width_is_that_of_errors_on_families_left_out(monkeypatch, class_mix):
+    monkeypatch.setitem(SETTINGS.__dict__, "mixes", 0)
+    sets = [*(crowded(seed, 1 + 0.3 * seed) for seed in range(5)), *shifted()]
+    reference = outputs(800, seed=1)
+    est = gdscore.AccuracyEstimator(class_mix=class_mix).fit(reference, shifted_sets=sets, progress=False)
+    correction, relative = est.fitted_.correction, []
+    for s in sets:
+        others = [other for other in sets if other.family != s.family]
+        refit = gdscore.AccuracyEstimator(class_mix=class_mix).fit(reference, shifted_sets=others, progress=False)
+        found = refit.estimate(s.outputs).accuracy
+        m = abs(found - correction.base)
+        relative.append(abs(found - s.accuracy) / (SETTINGS.floor + m * (1 - m)))
+    error = correction.error if class_mix == "unknown" else correction.known_mix_error
+    assert error == pytest.approx(np.sqrt(quantile_of_families(relative, [s.family for s in sets])), abs=1e-5)
 
 
 @pytest.mark.parametrize("returned", [0.0, 0.3, 1.0])

@@ -28,18 +28,18 @@ from gdscore.estimator.checks import (
     target_warnings,
     with_segments,
 )
-from gdscore.estimator.correctness import (
+from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
+from gdscore.estimator.direct import ScoreLine
+from gdscore.estimator.estimate import (
     ClassCounts,
-    Correction,
-    SetSummary,
-    ShiftedSetTable,
+    ConfidenceHistogram,
+    Estimate,
+    EstimateWarning,
+    most_severe_first,
     sampling_error,
 )
-from gdscore.estimator.direct import ScoreLine
-from gdscore.estimator.estimate import ConfidenceHistogram, Estimate, EstimateWarning, most_severe_first
 from gdscore.estimator.evidence import Floats, Profile, Rows, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fitted, TargetState
-from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.defaults import default_shifts
@@ -63,8 +63,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     level : float, default 0.9
         Share of intervals that are meant to hold the true accuracy.
     class_mix : {"unknown", "stable"} or array of shape (K,), default "unknown"
-        What is known of the target's mix of classes. ``unknown``: nothing. ``stable``: it is the reference's, so that
-        no more rows can be right for a class than the reference has of it. An array: the shares of the classes.
+        What is known of the target's mix of classes. ``unknown``: nothing; where rows look shifted, the estimate goes a
+        learned part of the way to ``stable``. ``stable``: it is the reference's, so that no more rows can be right for
+        a class than the reference has of it. An array: the shares of the classes.
     method : str, default "correctness"
         As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
     seed : int, default 0
@@ -189,7 +190,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._fit(reference, sets, progress=False)
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
-        self._check_params(int(reference.n_classes or 0))
+        self._check_params(np.zeros(int(reference.n_classes or 0)))
         if sets is not None and (isinstance(sets, (Outputs, str)) or not isinstance(sets, Iterable)):
             raise GdscoreError(f"Expected `shifted_sets` to be a list of sets, but got {type(sets).__name__}")
         choice("method", self.method, (CORRECTNESS, *list_scores()))
@@ -288,27 +289,29 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._estimate(fitted, state)
 
     def _estimate(self, fitted: Fitted, state: TargetState) -> Estimate:
-        level, class_mix, given = self._check_params(fitted.n_classes)
+        level, class_mix, mix = self._check_params(fitted.correction.profile.mix)
         evidence, correction = state.evidence, fitted.correction
-        moved = correction.moved(evidence.mean())
-        counts = ClassCounts.of(correction, evidence)
-        stable = counts.with_mix(correction.profile.mix, correction.returned)
+        mean, rows = evidence.mean(), evidence.rows
+        moved = correction.moved(mean)
+        counts = correction.counts(evidence)
+        unknown = correction.assumed(counts, mean, rows)
+        stable = correction.assumed(counts, mean, rows, correction.profile.mix)
         warnings = _warnings(fitted, state, moved)
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
-            half = fitted.line.half_width(accuracy, evidence.rows, level)
+            half = fitted.line.half_width(accuracy, rows, level)
             used, lowest = counts.scaled(accuracy), 1.0
         else:
             scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
-            used = {"unknown": counts, "stable": stable}.get(class_mix) or counts.with_mix(given, correction.returned)
+            used = unknown if mix is None else correction.assumed(counts, mean, rows, mix)
             accuracy = used.accuracy
             half = math.hypot(
-                correction.expected_error(accuracy, level), sampling_error(accuracy, evidence.rows, level)
+                correction.expected_error(accuracy, level, known_mix=mix is not None),
+                sampling_error(accuracy, rows, level),
             )
-            within = correction.moved_within_classes(evidence)
-            shifted = float(np.abs(within).max()) > max(SETTINGS.moved, 3 / math.sqrt(evidence.rows))
-            lowest = stable.accuracy if class_mix == "unknown" and shifted else 1.0
+            shifted = mix is None and correction.looks_shifted(counts.predicted, mean, rows) > 0
+            lowest = stable.accuracy if shifted else 1.0
             if lowest < accuracy - half:
                 warnings.append(
                     EstimateWarning(
@@ -319,17 +322,17 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                     )
                 )
         low, high = min(max(accuracy - half, 0.0), lowest), min(accuracy + half, 1.0)
-        per_class, f1 = used.per_class(evidence.rows, low, high, level, fitted.class_names)
+        per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
             low=low,
             high=high,
             level=level,
-            n=evidence.rows,
+            n=rows,
             reference_accuracy=fitted.reference_accuracy,
             class_mix=class_mix,
             method=fitted.method,
-            assumptions={"unknown": counts.accuracy, "stable": stable.accuracy},
+            assumptions={"unknown": unknown.accuracy, "stable": stable.accuracy},
             per_class=per_class,
             f1=f1,
             warnings=most_severe_first({w.code: w for w in warnings}.values()),
@@ -344,17 +347,16 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """
         fitted = self._fitted()
         fitted.check_outputs(outputs)
-        _, class_mix, given = self._check_params(fitted.n_classes)
-        rows = fitted.correction.profile.rows(outputs)
-        found = fitted.correction.probability(rows.calibrated, rows.evidence.mean(axis=0))
-        if class_mix == "unknown":
-            return found
-        mix = fitted.correction.profile.mix if class_mix == "stable" else given
+        _, _, mix = self._check_params(fitted.correction.profile.mix)
+        correction = fitted.correction
+        rows = correction.profile.rows(outputs)
+        mean = rows.evidence.mean(axis=0)
+        found = correction.probability(rows.calibrated, mean)
         predicted, right = (
             np.bincount(rows.predicted, weights=w, minlength=fitted.n_classes) / len(found)
             for w in (np.ones(len(found)), found)
         )
-        known = ClassCounts(predicted, right, right).with_mix(mix, fitted.correction.returned).right
+        known = correction.assumed(ClassCounts(predicted, right, right), mean, len(found), mix).right
         # Towards 0 for classes with too many rows, towards 1 for those with room.
         lower = np.minimum(1, known / np.maximum(right, 1e-300))[rows.predicted]
         upper = (np.maximum(known - right, 0) / np.maximum(predicted - right, 1e-300))[rows.predicted]
@@ -365,19 +367,21 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
         return self.fitted_
 
-    def _check_params(self, classes: int) -> tuple[float, str, Floats]:
-        """Level, assumption about the class mix, and the mix where it is given."""
+    def _check_params(self, reference_mix: Floats) -> tuple[float, str, Floats | None]:
+        """Level, assumption about the class mix, and the mix that it means; None where it is unknown."""
         number("seed", integer("seed", self.seed, least=0), most=2**53)
-        mix = given_mix(self.class_mix, classes)
+        given = given_mix(self.class_mix, len(reference_mix))
         level = share("level", self.level, most=0.999)
-        return level, self.class_mix if mix is None else "given", np.zeros(0) if mix is None else mix
+        if given is not None:
+            return level, "given", given
+        return level, self.class_mix, None if self.class_mix == "unknown" else reference_mix
 
     # -- files ----------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
         fitted = self._fitted()
-        self._check_params(fitted.n_classes)
+        self._check_params(fitted.correction.profile.mix)
         files.save(fitted, self.get_params(), path)
 
     @classmethod

@@ -9,6 +9,10 @@ deviations. Shifted sets teach how much that lowers the log-odds and how much le
 Where nothing has moved, Δ is 0 and this is calibrated confidence, which people know as CBPE. The accuracy is the mean
 of P(right) over the rows.
 
+Where the class mix is known, no more rows can be right for a class than there are of it. Where it is not known but rows
+look shifted, the estimate goes a part of the way to the one under the reference's mix; shifted sets, in their own class
+mix and in others, teach how far.
+
 Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + m (1 − m). Each
 family of shifts is left out in turn; q is the quantile of |error| / s over the sets left out. The half-width of an
 interval is √q · s(m): √q is the geometric mean of q, measured on this model's families, and 1, which fitted natural
@@ -19,19 +23,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
-from gdscore.estimator.estimate import ClassEstimate, Quantity
-from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit, log_odds
+from gdscore.estimator.estimate import ClassCounts, quantile_of
+from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
 
-__all__ = ["ClassCounts", "Correction", "SetSummary", "ShiftedSetTable", "quantile_of", "sampling_error"]
+__all__ = ["Correction", "SetSummary", "ShiftedSetTable"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,10 @@ class SetSummary:
         Mean evidence.
     weight, right, odds : array of shape (M, B)
         Share of the rows in each bin of calibrated log-odds, share of those predicted right, and mean log-odds.
-    cells, counts : integer array of shape (C,)
-        Predicted class × B + bin, wherever there are rows, and how many.
+    cells : integer array of shape (C,)
+        Predicted class × B + bin, wherever there are rows.
+    cell_weight : array of shape (M, C)
+        Share of the rows in each of those.
     """
 
     family: str
@@ -62,7 +66,7 @@ class SetSummary:
     right: Floats
     odds: Floats
     cells: NDArray[Any]
-    counts: NDArray[Any]
+    cell_weight: Floats
 
     @classmethod
     def of(cls, family: str, rows: Rows, labels: NDArray[Any], seed: int) -> SetSummary:
@@ -80,9 +84,69 @@ class SetSummary:
 
         weight, correct, odds = sums(1.0), sums(right), sums(rows.calibrated)
         odds = np.where(weight > 0, odds / np.maximum(weight, 1e-300), CENTRES)
-        cells, counts = np.unique(rows.predicted * len(CENTRES) + index, return_counts=True)
+        cells, place = np.unique(rows.predicted * len(CENTRES) + index, return_inverse=True)
+        cell_weight = np.array([np.bincount(place, weights=w, minlength=len(cells)) for w in shares])
         mean = shares @ rows.evidence
-        return cls(family, float(right.mean()), len(labels), mean, weight, correct, odds, cells, counts)
+        return cls(family, float(right.mean()), len(labels), mean, weight, correct, odds, cells, cell_weight)
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """The same of many sets, one row for each set and class mix.
+
+    Attributes
+    ----------
+    number : integer array of shape (R,)
+        Which set it is.
+    own : boolean array of shape (R,)
+        Whether it is in its own class mix.
+    rows, accuracy : array of shape (R,)
+        Rows of the set, and the true accuracy in this class mix.
+    mean, weight, right, odds : array of shape (R, E) or (R, B)
+        As of a summary.
+    place, bin : integer array of shape (C,)
+        Row × K + predicted class, and bin of row × B, of each cell.
+    cell_weight : array of shape (C,)
+        Its share of the rows.
+    """
+
+    number: NDArray[Any]
+    own: NDArray[Any]
+    rows: NDArray[Any]
+    accuracy: Floats
+    mean: Floats
+    weight: Floats
+    right: Floats
+    odds: Floats
+    place: NDArray[Any]
+    bin: NDArray[Any]
+    cell_weight: Floats
+
+    @classmethod
+    def of(cls, sets: list[SetSummary], classes: int) -> _Sets:
+        """All sets in all their class mixes."""
+        mixes, bins = len(sets[0].mean), len(CENTRES)
+        joined = (np.concatenate([getattr(s, name) for s in sets]) for name in ("mean", "weight", "right", "odds"))
+        mean, weight, right, odds = joined
+        first = np.arange(mixes)[:, None]
+        place, cell = [], []
+        for number, s in enumerate(sets):
+            row = first + number * mixes
+            place.append((row * classes + s.cells // bins).ravel())
+            cell.append((row * bins + s.cells % bins).ravel())
+        return cls(
+            number=np.repeat(np.arange(len(sets)), mixes),
+            own=np.arange(len(sets) * mixes) % mixes == 0,
+            rows=np.repeat([s.rows for s in sets], mixes),
+            accuracy=right.sum(axis=1),
+            mean=mean,
+            weight=weight,
+            right=right,
+            odds=odds,
+            place=np.concatenate(place),
+            bin=np.concatenate(cell),
+            cell_weight=np.concatenate([s.cell_weight.ravel() for s in sets]),
+        )
 
 
 @dataclass(frozen=True)
@@ -121,11 +185,14 @@ class Correction:
         ā, mean log-odds on the reference.
     base : float
         Expected accuracy where nothing has moved.
-    error : float
-        √q, the error of estimates relative to s(m).
+    error, known_mix_error : float
+        √q, the error of estimates relative to s(m), where the class mix is not known and where it is.
     returned : float
         Where the class mix is known, what exceeds it is not right: this share of it goes to other classes instead. 0
         without shifted sets.
+    lean : float
+        Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the
+        reference's mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
     """
 
     profile: Profile
@@ -134,14 +201,18 @@ class Correction:
     centre: float
     base: float
     error: float
+    known_mix_error: float
     returned: float = 0.0
+    lean: float = 0.0
 
     @classmethod
     def fit(cls, profile: Profile, reference: Rows, sets: list[SetSummary]) -> tuple[Correction, ShiftedSetTable]:
         """Learn from shifted sets; without any, confidence as calibrated on the reference is all there is."""
         kinds = reference.evidence.shape[1]
         centre, base = float(reference.calibrated.mean()), float(expit(reference.calibrated).mean())
-        plain = cls(profile, np.zeros(kinds), np.zeros(kinds), centre, base, SETTINGS.outputs_only)
+        plain = cls(
+            profile, np.zeros(kinds), np.zeros(kinds), centre, base, SETTINGS.outputs_only, SETTINGS.outputs_only
+        )
         table = ShiftedSetTable(
             [s.family for s in sets],
             np.array([s.accuracy for s in sets]),
@@ -150,26 +221,60 @@ class Correction:
         )
         if not sets:
             return plain, table
-        fitted = plain._learned(sets)
-        fitted = replace(fitted, returned=fitted._returned(sets))
+        stacked = _Sets.of(sets, len(profile.mix))
+        everything = np.ones(len(stacked.number), dtype=bool)
+        fitted = plain._learned(stacked, everything)
         parts = [parts_of(s.family) for s in sets]
+        unknown, known = (np.full(len(stacked.number), np.nan) for _ in range(2))
         for group in sorted(set(parts), key=sorted):
-            others = [s for s, own in zip(sets, parts, strict=True) if not group & own]
-            if others:
-                without = plain._learned(others, start=fitted)
-                for i in (i for i, own in enumerate(parts) if own == group):
-                    p = without.probability(sets[i].odds[0], sets[i].mean[0])
-                    table.predicted[i] = p @ sets[i].weight[0]
-        q = _quantile(fitted, table, parts)
-        return fitted if q is None else replace(fitted, error=math.sqrt(q)), table
+            others = np.array([not group & own for own in parts])[stacked.number]
+            if others.any():
+                without = plain._learned(stacked, others, start=fitted)
+                own = np.array([own == group for own in parts])[stacked.number]
+                unknown[own], known[own] = (estimates[own] for estimates in without._estimates(stacked))
+        table.predicted[:] = unknown[stacked.own]
+        if np.isnan(unknown).all():
+            return fitted, table
+        # Where the class mix is not known, estimates have to hold in any; the reference's is the sets' own.
+        known[~stacked.own] = np.nan
+        families = sorted(frozenset[str]().union(*parts))
+        members = np.array([[family in own for own in parts] for family in families])[:, stacked.number]
+        error, known_mix_error = (_relative_error(e, stacked.accuracy, base, members) for e in (unknown, known))
+        return replace(fitted, error=error, known_mix_error=known_mix_error), table
 
-    def _learned(self, sets: list[SetSummary], start: Correction | None = None) -> Correction:
+    def _learned(self, sets: _Sets, used: NDArray[Any], start: Correction | None = None) -> Correction:
+        """What the used rows of the sets teach."""
+        fitted = self._with_slopes(sets, used, start)
+        counts = fitted._counts(sets)
+        fitted = replace(fitted, returned=_returned(counts, self.profile.mix, sets, used & sets.own))
+        stable = counts.with_mix(self.profile.mix, fitted.returned)
+        unknown = counts.right.sum(axis=1)
+        way = fitted.looks_shifted(counts.predicted, sets.mean, sets.rows) * (stable.right.sum(axis=1) - unknown)
+        return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used]))
+
+    def _counts(self, sets: _Sets) -> ClassCounts:
+        """Shares by class of every row of the sets; those of the true classes are not known."""
+        shape = (len(sets.number), len(self.profile.mix))
+        p = self.probability(sets.odds, sets.mean).ravel()[sets.bin]
+        predicted, right = (
+            np.asarray(np.bincount(sets.place, weights=w, minlength=shape[0] * shape[1]), dtype=float).reshape(shape)
+            for w in (sets.cell_weight, sets.cell_weight * p)
+        )
+        return ClassCounts(predicted, right, right)
+
+    def _estimates(self, sets: _Sets) -> tuple[Floats, Floats]:
+        """Accuracy of every row of the sets, without and with the assumption of the reference's class mix."""
+        counts = self._counts(sets)
+        unknown = self.assumed(counts, sets.mean, sets.rows)
+        known = self.assumed(counts, sets.mean, sets.rows, self.profile.mix)
+        return unknown.right.sum(axis=1), known.right.sum(axis=1)
+
+    def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets: Newton's method with step halving."""
-        moved = np.stack([self.moved(mean) for s in sets for mean in s.mean])[:, None, :]
-        offset = np.concatenate([s.odds for s in sets])
+        moved, offset = self.moved(sets.mean[used])[:, None, :], sets.odds[used]
         x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
-        weight = np.concatenate([s.weight / len(s.weight) for s in sets])
-        right = np.concatenate([s.right / len(s.right) for s in sets])
+        mixes = sets.own.size // max(int(sets.own.sum()), 1)
+        weight, right = sets.weight[used] / mixes, sets.right[used] / mixes
         full = weight > 0
         x, offset, weight, right = x[full], offset[full], weight[full], right[full]
         share = weight / weight.sum()
@@ -199,48 +304,43 @@ class Correction:
         shift, slope = np.split(beta / scale, 2)
         return replace(self, shift=shift, slope=slope)
 
-    def _returned(self, sets: list[SetSummary]) -> float:
-        """By least squares: the share of what exceeds the class mix that brings the sets' estimates to the truth."""
-        product, square = 0.0, 1e-6  # without any excess, nothing goes back
-        for s in sets:
-            expected = self.probability(s.odds[0], s.mean[0])[s.cells % len(CENTRES)] * s.counts / s.rows
-            right = np.bincount(s.cells // len(CENTRES), weights=expected, minlength=len(self.profile.mix))
-            within = np.minimum(right, self.profile.mix)
-            excess = float((right - within).sum())
-            product += excess * (s.accuracy - float(within.sum()))
-            square += excess**2
-        return min(max(product / square, 0.0), 1.0)
-
     def moved(self, mean: Floats) -> Floats:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
         return np.asarray((mean - self.profile.mean) / self.profile.scale)
 
-    def moved_within_classes(self, evidence: Evidence) -> Floats:
-        """As `moved`, from the reference's rows of the same predicted classes: another class mix alone is no move."""
-        usual = evidence.histogram.sum(axis=1) @ self.profile.class_means / evidence.rows
-        return np.asarray((evidence.mean() - usual) / self.profile.scale)
+    def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
+        """How much rows look shifted beside the reference's rows of the same predicted classes, from 0 to 1.
+
+        Another class mix alone is no shift. 0 up to the constant ``moved``, 1 from twice that on.
+        """
+        usual = predicted @ self.profile.class_means
+        moved = np.abs((mean - usual) / self.profile.scale).max(axis=-1)
+        return np.clip(moved / np.maximum(SETTINGS.moved, 3 / np.sqrt(rows)) - 1, 0, 1)
+
+    def counts(self, evidence: Evidence) -> ClassCounts:
+        """Expected shares of a target's rows by class."""
+        p = self.probability(evidence.bins(), evidence.mean())
+        right = evidence.histogram @ p / evidence.rows
+        wrong = (1 - p) @ evidence.others / evidence.rows
+        return ClassCounts(evidence.histogram.sum(axis=1) / evidence.rows, right, right + wrong)
+
+    def assumed(self, counts: ClassCounts, mean: Floats, rows: Any, mix: Floats | None = None) -> ClassCounts:
+        """Counts of a target with this mean evidence where the classes have these shares, or, with None, any."""
+        if mix is not None:
+            return counts.with_mix(mix, self.returned)
+        part = self.lean * self.looks_shifted(counts.predicted, mean, rows)
+        return counts.towards(counts.with_mix(self.profile.mix, self.returned), part)
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
-        """P(right) of rows with these calibrated log-odds in a target with this mean evidence."""
+        """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
         moved = self.moved(mean)
-        odds = calibrated + moved @ self.shift + (calibrated - self.centre) * (moved @ self.slope)
-        return np.asarray(expit(odds))
+        shift, slope = (np.asarray(moved @ c)[..., None] for c in (self.shift, self.slope))
+        return np.asarray(expit(calibrated + shift + (calibrated - self.centre) * slope))
 
-    def expected_error(self, accuracy: float, level: float) -> float:
+    def expected_error(self, accuracy: float, level: float, *, known_mix: bool) -> float:
         """Half-width of an interval of the level, without the sampling error of the rows."""
-        m = abs(accuracy - self.base)
-        return self.error * (SETTINGS.floor + m * (1 - m)) * quantile_of(level) / quantile_of(0.9)
-
-
-def quantile_of(level: float) -> float:
-    """Standard normal quantile of a two-sided interval."""
-    return NormalDist().inv_cdf(0.5 + min(level, 1 - 1e-9) / 2)
-
-
-def sampling_error(share: Any, rows: Any, level: float) -> Any:
-    """Half-width of a normal interval for a share observed on so many rows; never 0, as no share is certain."""
-    shrunk = (share * rows + 1) / (rows + 2)
-    return quantile_of(level) * np.sqrt(shrunk * (1 - shrunk) / rows)
+        error = self.known_mix_error if known_mix else self.error
+        return float(error * _expected(accuracy, self.base) * quantile_of(level) / quantile_of(0.9))
 
 
 def _other_mix(labels: NDArray[Any], rng: np.random.Generator) -> Floats:
@@ -251,91 +351,32 @@ def _other_mix(labels: NDArray[Any], rng: np.random.Generator) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _quantile(fitted: Correction, table: ShiftedSetTable, parts: list[frozenset[str]]) -> float | None:
-    """The 90 % quantile of |error| / s over the sets left out, every family weighing the same; None without any."""
-    known = ~np.isnan(table.predicted)
-    if not known.any():
-        return None
-    m = np.abs(table.predicted - fitted.base)
-    relative = np.abs(table.predicted - table.accuracy) / (SETTINGS.floor + m * (1 - m))
-    values, weights = [], []
-    for family in sorted(frozenset[str]().union(*parts)):
-        own = known & np.array([family in other for other in parts])
-        values.append(relative[own])
-        weights.append(np.full(own.sum(), 1 / max(own.sum(), 1)))
-    flat, share = np.concatenate(values), np.concatenate(weights)
-    order = np.argsort(flat)
+def _share(x: Floats, y: Floats) -> float:
+    """The share of x that is nearest to y, by least squares."""
+    return min(max(float(x @ y) / (float(x @ x) + 1e-6), 0.0), 1.0)  # without any x, nothing
+
+
+def _returned(counts: ClassCounts, mix: Floats, sets: _Sets, used: NDArray[Any]) -> float:
+    """The share of what exceeds the class mix that brings the sets' estimates to the truth."""
+    within = np.minimum(counts.right, mix).sum(axis=1)
+    return _share((counts.right.sum(axis=1) - within)[used], (sets.accuracy - within)[used])
+
+
+def _relative_error(estimates: Floats, accuracy: Floats, base: float, members: NDArray[Any]) -> float:
+    """√q: the root of the 90 % quantile of |error| / s, every family weighing the same.
+
+    ``members`` has a row for each family and a column for each estimate; NaN is no estimate.
+    """
+    there = ~np.isnan(estimates)
+    relative = np.abs(estimates - accuracy)[there] / _expected(estimates[there], base)
+    own = members[:, there]
+    share = (own / np.maximum(own.sum(axis=1, keepdims=True), 1)).sum(axis=0)
+    order = np.argsort(relative)
     index = int(np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum() - 1e-9))
-    return float(flat[order][min(index, len(flat) - 1)])
+    return math.sqrt(relative[order][min(index, len(order) - 1)])
 
 
-@dataclass(frozen=True)
-class ClassCounts:
-    """Expected shares of rows by class: predicted, right, and truly of the class."""
-
-    predicted: Floats
-    right: Floats
-    share: Floats
-
-    @classmethod
-    def of(cls, correction: Correction, evidence: Evidence) -> ClassCounts:
-        """Shares that the histogram of a target gives."""
-        p = correction.probability(evidence.bins(), evidence.mean())
-        right = evidence.histogram @ p / evidence.rows
-        wrong = (1 - p) @ evidence.others / evidence.rows
-        return cls(evidence.histogram.sum(axis=1) / evidence.rows, right, right + wrong)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of rows that are right."""
-        return min(float(self.right.sum()), 1.0)
-
-    def with_mix(self, mix: Floats, returned: float) -> ClassCounts:
-        """The same where the classes have these shares: no more rows can be right for a class than there are of it.
-
-        Of what exceeds them, the share ``returned`` goes to the other classes as far as they have room.
-        """
-        right = np.minimum(self.right, mix)
-        room = np.minimum(self.predicted, mix) - right
-        back = min(returned * float((self.right - right).sum()), float(room.sum()))
-        return ClassCounts(self.predicted, right + back * room / max(float(room.sum()), 1e-300), mix)
-
-    def scaled(self, accuracy: float) -> ClassCounts:
-        """The same with the log-odds of all classes moved until the accuracy is this one."""
-        odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9)
-
-        def missing(change: float) -> float:
-            return float((self.predicted * expit(odds + change)).sum()) - accuracy
-
-        down, up = -45.0, 45.0
-        if missing(down) >= 0 or missing(up) <= 0:
-            change = down if missing(down) >= 0 else up
-        else:
-            change = float(brentq(missing, down, up, xtol=1e-9))
-        right = self.predicted * expit(odds + change)
-        return ClassCounts(self.predicted, right, np.maximum(self.share, right))
-
-    def measures(self) -> Floats:
-        """Recall, precision and F1 of each class, shape (3, K)."""
-        sizes = np.stack([self.share, self.predicted, 0.5 * (self.share + self.predicted)])
-        return np.clip(self.right / np.maximum(sizes, 1e-12), 0, 1)
-
-    def per_class(
-        self, rows: int, low: float, high: float, level: float, names: tuple[str, ...] | None
-    ) -> tuple[list[ClassEstimate], Quantity]:
-        """Estimates of each class; their intervals move with one that is wider than the accuracy's by a constant."""
-        a = self.accuracy
-        wider = (max(a - SETTINGS.class_width * (a - low), 0.0), min(a + SETTINGS.class_width * (high - a), 1.0))
-        value, lower, upper = (counts.measures() for counts in (self, *map(self.scaled, wider)))
-        sizes = np.stack([self.share, self.predicted, self.share + self.predicted]) * rows
-        noise = sampling_error(value, np.maximum(sizes, 1), level)
-        lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)
-        highest = np.minimum(value + np.hypot(np.maximum(upper - value, 0), noise), 1)
-        columns = np.stack([value, lowest, highest], axis=2).tolist()
-        shares = zip(self.share.tolist(), self.predicted.tolist(), strict=True)
-        found = [
-            ClassEstimate(k, str(k) if names is None else names[k], *both, *(Quantity(*c[k]) for c in columns))
-            for k, both in enumerate(shares)
-        ]
-        f1, below, above = (float(part[2].mean()) for part in (value, lower, upper))
-        return found, Quantity(f1, min(f1, below), max(f1, above))
+def _expected(accuracy: Any, base: float) -> Any:
+    """s(m): how far estimates are expected to be off, up to a factor."""
+    m = np.abs(accuracy - base)
+    return SETTINGS.floor + m * (1 - m)

@@ -12,8 +12,8 @@ from gdscore._options import choice, share
 from gdscore._stream import stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
-from gdscore.estimator.correctness import ShiftedSetTable, quantile_of, sampling_error
-from gdscore.estimator.estimate import Estimate, EstimateWarning
+from gdscore.estimator.correctness import ShiftedSetTable
+from gdscore.estimator.estimate import Estimate, EstimateWarning, quantile_of, sampling_error
 from gdscore.estimator.evidence import Floats
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score

@@ -1,19 +1,24 @@
-"""`Estimate`: an accuracy with its interval, and the warnings that apply to it."""
+"""`Estimate`: an accuracy with its interval and warnings, and the shares by class that it is made of."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from gdscore._format import percent
 from gdscore.errors import GdscoreError
+from gdscore.estimator.evidence import Floats, expit, log_odds
+from gdscore.estimator.settings import SETTINGS
 
 __all__ = [
+    "ClassCounts",
     "ClassEstimate",
     "ConfidenceHistogram",
     "Estimate",
@@ -21,6 +26,8 @@ __all__ = [
     "Quantity",
     "Severity",
     "most_severe_first",
+    "quantile_of",
+    "sampling_error",
 ]
 
 Severity = Literal["info", "warning", "critical"]
@@ -197,3 +204,88 @@ def most_severe_first(warnings: Iterable[EstimateWarning]) -> list[EstimateWarni
 
 def _label(warning: EstimateWarning) -> str:
     return "note" if warning.severity == "info" else "warning"
+
+
+def quantile_of(level: float) -> float:
+    """Standard normal quantile of a two-sided interval."""
+    return NormalDist().inv_cdf(0.5 + min(level, 1 - 1e-9) / 2)
+
+
+def sampling_error(share: Any, rows: Any, level: float) -> Any:
+    """Half-width of a normal interval for a share observed on so many rows; never 0, as no share is certain."""
+    shrunk = (share * rows + 1) / (rows + 2)
+    return quantile_of(level) * np.sqrt(shrunk * (1 - shrunk) / rows)
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """Expected shares of rows by class, of shape (K,): predicted, right, and truly of the class.
+
+    Those of many targets, of shape (R, K), can be moved to a class mix at once.
+    """
+
+    predicted: Floats
+    right: Floats
+    share: Floats
+
+    @property
+    def accuracy(self) -> float:
+        """Share of rows that are right."""
+        return min(float(self.right.sum()), 1.0)
+
+    def with_mix(self, mix: Floats, returned: float) -> ClassCounts:
+        """The same where the classes have these shares: no more rows can be right for a class than there are of it.
+
+        Of what exceeds them, the share ``returned`` goes to the other classes as far as they have room.
+        """
+        right = np.minimum(self.right, mix)
+        room = np.minimum(self.predicted, mix) - right
+        excess, total = ((self.right - right).sum(axis=-1, keepdims=True), room.sum(axis=-1, keepdims=True))
+        back = np.minimum(returned * excess, total)
+        return ClassCounts(self.predicted, right + back * room / np.maximum(total, 1e-300), mix)
+
+    def towards(self, other: ClassCounts, part: Any) -> ClassCounts:
+        """A part of the way, from 0 to 1, to other counts of the same predictions."""
+        part = np.asarray(part)[..., None]
+        right, share = ((1 - part) * a + part * b for a, b in ((self.right, other.right), (self.share, other.share)))
+        return ClassCounts(self.predicted, right, share)
+
+    def scaled(self, accuracy: float) -> ClassCounts:
+        """The same with the log-odds of all classes moved until the accuracy is this one."""
+        odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9)
+
+        def missing(change: float) -> float:
+            return float((self.predicted * expit(odds + change)).sum()) - accuracy
+
+        down, up = -45.0, 45.0
+        if missing(down) >= 0 or missing(up) <= 0:
+            change = down if missing(down) >= 0 else up
+        else:
+            change = float(brentq(missing, down, up, xtol=1e-9))
+        right = self.predicted * expit(odds + change)
+        return ClassCounts(self.predicted, right, np.maximum(self.share, right))
+
+    def measures(self) -> Floats:
+        """Recall, precision and F1 of each class, shape (3, K)."""
+        sizes = np.stack([self.share, self.predicted, 0.5 * (self.share + self.predicted)])
+        return np.clip(self.right / np.maximum(sizes, 1e-12), 0, 1)
+
+    def per_class(
+        self, rows: int, low: float, high: float, level: float, names: tuple[str, ...] | None
+    ) -> tuple[list[ClassEstimate], Quantity]:
+        """Estimates of each class; their intervals move with one that is wider than the accuracy's by a constant."""
+        a = self.accuracy
+        wider = (max(a - SETTINGS.class_width * (a - low), 0.0), min(a + SETTINGS.class_width * (high - a), 1.0))
+        value, lower, upper = (counts.measures() for counts in (self, *map(self.scaled, wider)))
+        sizes = np.stack([self.share, self.predicted, self.share + self.predicted]) * rows
+        noise = sampling_error(value, np.maximum(sizes, 1), level)
+        lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)
+        highest = np.minimum(value + np.hypot(np.maximum(upper - value, 0), noise), 1)
+        columns = np.stack([value, lowest, highest], axis=2).tolist()
+        shares = zip(self.share.tolist(), self.predicted.tolist(), strict=True)
+        found = [
+            ClassEstimate(k, str(k) if names is None else names[k], *both, *(Quantity(*c[k]) for c in columns))
+            for k, both in enumerate(shares)
+        ]
+        f1, below, above = (float(part[2].mean()) for part in (value, lower, upper))
+        return found, Quantity(f1, min(f1, below), max(f1, above))

@@ -180,7 +180,7 @@ _FINITE = float
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=6,
+    version=7,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf("unknown", "stable", [Number(least=0, most=1e12)]),
@@ -193,7 +193,9 @@ SCHEMA = RecordSchema(
         "centre": Number(least=-50, most=50),
         "base": _SHARE,
         "error": Number(least=0, most=1e6),
+        "known_mix_error": Number(least=0, most=1e6),
         "returned": _SHARE,
+        "lean": _SHARE,
         "farthest": Number(least=0, most=1e9),
         "families": [str],
         "class_names": OneOf(None, [str]),
@@ -223,6 +225,7 @@ SCHEMA = RecordSchema(
     },
     least_sizes={"classes": 2, "sets": 0},
 )
+_CORRECTION_NUMBERS = ("centre", "base", "error", "known_mix_error", "returned", "lean")
 _PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "class_means", "counts")
 
 
@@ -239,10 +242,7 @@ def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
         "reference_rows": fitted.reference_rows,
         "temperature": float(profile.temperature),
         "spread": profile.spread,
-        "centre": correction.centre,
-        "base": correction.base,
-        "error": correction.error,
-        "returned": correction.returned,
+        **{name: getattr(correction, name) for name in _CORRECTION_NUMBERS},
         "farthest": fitted.farthest,
         "families": table.families,
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
@@ -302,7 +302,7 @@ def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
             profile,
             arrays["shift"],
             arrays["slope"],
-            *(header[name] for name in ("centre", "base", "error", "returned")),
+            *(header[name] for name in _CORRECTION_NUMBERS),
         ),
         table=ShiftedSetTable(header["families"], arrays["set_accuracy"], predicted, arrays["set_rows"]),
         line=None if header["line"] is None else ScoreLine(header["method"], **header["line"]),

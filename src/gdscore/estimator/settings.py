@@ -29,7 +29,7 @@ class Settings:
         Error relative to its expectation where no shifted sets were given.
     moved : float
         How far the target's mean evidence must be from that of the reference's rows of the same predicted classes, in
-        standard deviations of rows, before its rows count as shifted.
+        standard deviations of rows, before its rows look shifted; from twice as far on they do in full.
     few_rows, small_reference : int
         Rows of a target, and of the reference, below which there is a warning.
     easy_reference : float

@@ -19,7 +19,7 @@ import numpy as np
 from gdscore._options import number
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
-from gdscore.estimator.correctness import quantile_of
+from gdscore.estimator.estimate import quantile_of
 from gdscore.estimator.evidence import expit, log_odds
 from gdscore.labeling.labelled import LabelledEstimate
 

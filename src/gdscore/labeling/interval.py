@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.estimator.correctness import quantile_of
+from gdscore.estimator.estimate import quantile_of
 
 __all__ = ["PRIOR_LABELS", "interval", "labels_for", "variance_ratio"]
 
