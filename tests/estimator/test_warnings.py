@@ -69,6 +69,22 @@ def test_class_mix_far_from_the_reference():
     assert "class_mix" not in codes(est.estimate(near))
 
 
+def test_a_given_class_mix_is_no_surprise():
+    shares = [0.5, 0.5, 0, 0, 0]
+    target = outputs(2000, seed=31, shares=shares)
+    assert {"collapse", "class_mix"} <= set(codes(fitted().estimate(target)))
+    assert not {"collapse", "class_mix"} & set(codes(fitted(class_mix=shares).estimate(target)))
+    told = fitted(class_mix=[0, 0, 0, 0, 1]).estimate(target)
+    assert "the one given" in next(w.message for w in told.warnings if w.code == "class_mix")
+
+
+def test_one_family():
+    est = gdscore.AccuracyEstimator().fit(outputs(800, seed=1), shifted_sets=shifted(families=1), progress=False)
+    assert severity(est.estimate(SAME), "one_family") == "info"
+    assert "one_family" not in codes(fitted().estimate(SAME))
+    assert "one_family" not in codes(fitted(sets=False).estimate(SAME))
+
+
 def test_class_mix_of_few_rows_is_noise():
     est = fitted()
     told = ["class_mix" in codes(est.estimate(SAME[i : i + 20])) for i in range(0, 2000, 20)]

@@ -127,9 +127,9 @@ def _show(trials: list[Trial]) -> None:
     show(
         f"{sum(t.held for t in trials)} of {len(trials)} intervals hold the truth. Estimates within 5 points of "
         f"it: {close}.\nThe worst is {worst.name}: {percent(worst.estimate.accuracy)} instead of "
-        f"{percent(worst.truth)}.\nstable is the estimate with class_mix='stable': digits are as frequent in the targets "
-        f"as in the reference.\n{', '.join(METHODS)} are direct estimates, whose intervals know nothing of the "
-        f"shift; the best of them here is {best}. "
+        f"{percent(worst.truth)}.\nstable is the estimate with class_mix='stable': digits are as frequent in the "
+        f"targets as in the reference.\n{', '.join(METHODS)} are direct estimates, whose intervals know nothing of "
+        f"the shift; the best of them here is {best}. "
         f"{len(trials)} targets of one network are an illustration, not a benchmark."
     )
 

@@ -101,8 +101,11 @@ def _seen(outputs: Outputs, direction: NDArray[Any]) -> tuple[Floats, Floats]:
         return x, arrays.to_numpy(outputs.logits).astype(np.float64) @ direction
 
 
-def reference_warnings(rows: int, accuracy: float, mix: Floats, sets: int) -> list[EstimateWarning]:
-    """Warnings about what an estimator was fitted on; they apply to each of its estimates."""
+def reference_warnings(rows: int, accuracy: float, mix: Floats, left_out: Floats) -> list[EstimateWarning]:
+    """Warnings about what an estimator was fitted on; they apply to each of its estimates.
+
+    ``left_out`` are the estimates of shifted sets without their family, NaN where there is no other.
+    """
     found = []
     classes, present = len(mix), int((mix > 0).sum())
     if present == 1:
@@ -140,13 +143,22 @@ def reference_warnings(rows: int, accuracy: float, mix: Floats, sets: int) -> li
                 "learned about its errors",
             )
         )
-    if not sets:
+    if not len(left_out):
         found.append(
             EstimateWarning(
                 "outputs_only",
                 "info",
                 "the estimator was fitted without shifted sets; fit_predictor, or shifted sets of your own, make it "
                 "more accurate under shift",
+            )
+        )
+    elif np.isnan(left_out).all():
+        found.append(
+            EstimateWarning(
+                "one_family",
+                "info",
+                "all shifted sets are of one family, so that the interval rests on a constant; sets of other families "
+                "show how far estimates are off under a new shift",
             )
         )
     return found
@@ -156,13 +168,17 @@ def target_warnings(
     *,
     rows: int,
     predicted: Floats,
-    reference_mix: Floats,
+    expected: Floats,
+    given: bool,
     moved: Floats,
     farthest: float,
     same_model: bool,
     is_reference: bool,
 ) -> list[EstimateWarning]:
-    """Warnings about one target: its size, its predictions, how far it is from all shifted sets."""
+    """Warnings about one target: its size, its predictions, how far it is from all shifted sets.
+
+    ``expected`` is the mix of predicted classes that is no surprise: the reference's, or the one that the user gave.
+    """
     found = []
     if not same_model:
         found.append(
@@ -181,25 +197,26 @@ def target_warnings(
                 "the target has exactly the confidences of the reference, whose accuracy is known: give other rows",
             )
         )
-    spread, usual = _effective_classes(predicted), _effective_classes(_sampled(reference_mix, rows))
+    where, whose = ("in the mix given", "the one given") if given else ("on the reference", "the reference's")
+    spread, usual = _effective_classes(predicted), _effective_classes(_sampled(expected, rows))
     if spread < SETTINGS.collapse * usual:
         found.append(
             EstimateWarning(
                 "collapse",
                 "critical",
                 f"predictions have collapsed to few classes (as many as {spread:.1f} equally frequent ones, against "
-                f"{usual:.1f} on the reference): either the target holds few classes or the model fails on it",
+                f"{usual:.1f} {where}): either the target holds few classes or the model fails on it",
             )
         )
-    distance = 0.5 * float(np.abs(predicted - reference_mix).sum())
-    noise = 0.8 * float(np.sqrt(reference_mix * (1 - reference_mix) / rows).sum())
+    distance = 0.5 * float(np.abs(predicted - expected).sum())
+    noise = 0.8 * float(np.sqrt(expected * (1 - expected) / rows).sum())
     if distance > SETTINGS.far_mix + noise:
         found.append(
             EstimateWarning(
                 "class_mix",
                 "warning",
-                f"the mix of predicted classes is far from the reference's: {distance:.0%} of the rows would have to "
-                "change class",
+                f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change "
+                "class",
             )
         )
     if rows < SETTINGS.few_rows:

@@ -296,12 +296,12 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         counts = correction.counts(evidence)
         unknown = correction.assumed(counts, mean, rows)
         stable = correction.assumed(counts, mean, rows, correction.profile.mix)
-        warnings = _warnings(fitted, state, moved)
+        warnings = _warnings(fitted, state, moved, mix if class_mix == "given" else None)
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
-            used, lowest = counts.scaled(accuracy), 1.0
+            used, lowest, highest = counts.scaled(accuracy), 1.0, 1.0
         else:
             scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
             used = unknown if mix is None else correction.assumed(counts, mean, rows, mix)
@@ -312,6 +312,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             )
             shifted = mix is None and correction.looks_shifted(counts.predicted, mean, rows) > 0
             lowest = stable.accuracy if shifted else 1.0
+            highest = 1.0 if mix is None else used.most(correction.most_of(mix, rows))
             if lowest < accuracy - half:
                 warnings.append(
                     EstimateWarning(
@@ -321,7 +322,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                         "interval covers that too. class_mix='stable' assumes it",
                     )
                 )
-        low, high = min(max(accuracy - half, 0.0), lowest), min(accuracy + half, 1.0)
+        low, high = min(max(accuracy - half, 0.0), lowest), min(accuracy + half, max(highest, accuracy))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
@@ -391,15 +392,15 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return cls(**params)._with(fitted)
 
 
-def _warnings(fitted: Fitted, state: TargetState, moved: Floats) -> list[EstimateWarning]:
+def _warnings(fitted: Fitted, state: TargetState, moved: Floats, given: Floats | None) -> list[EstimateWarning]:
+    profile = fitted.correction.profile
     return [
-        *reference_warnings(
-            fitted.reference_rows, fitted.reference_accuracy, fitted.correction.profile.mix, len(fitted.table.families)
-        ),
+        *reference_warnings(fitted.reference_rows, fitted.reference_accuracy, profile.mix, fitted.table.predicted),
         *target_warnings(
             rows=state.rows,
             predicted=state.evidence.histogram.sum(axis=1) / state.rows,
-            reference_mix=fitted.correction.profile.predicted_mix,
+            expected=profile.predicted_mix if given is None else given,
+            given=given is not None,
             moved=moved,
             farthest=fitted.farthest,
             same_model=state.same_model,

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.estimator.estimate import ClassCounts, quantile_of
+from gdscore.estimator.estimate import ClassCounts, most_of, quantile_of
 from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
@@ -246,11 +246,16 @@ class Correction:
         """What the used rows of the sets teach."""
         fitted = self._with_slopes(sets, used, start)
         counts = fitted._counts(sets)
-        fitted = replace(fitted, returned=_returned(counts, self.profile.mix, sets, used & sets.own))
-        stable = counts.with_mix(self.profile.mix, fitted.returned)
+        fitted = replace(fitted, returned=fitted._returned_share(counts, sets, used & sets.own))
+        stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix)
         unknown = counts.right.sum(axis=1)
         way = fitted.looks_shifted(counts.predicted, sets.mean, sets.rows) * (stable.right.sum(axis=1) - unknown)
         return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used]))
+
+    def _returned_share(self, counts: ClassCounts, sets: _Sets, used: NDArray[Any]) -> float:
+        """The share of what exceeds the class mix that brings the sets' estimates to the truth."""
+        within = np.minimum(counts.right, self.most_of(self.profile.mix, sets.rows)).sum(axis=1)
+        return _share((counts.right.sum(axis=1) - within)[used], (sets.accuracy - within)[used])
 
     def _counts(self, sets: _Sets) -> ClassCounts:
         """Shares by class of every row of the sets; those of the true classes are not known."""
@@ -326,10 +331,18 @@ class Correction:
 
     def assumed(self, counts: ClassCounts, mean: Floats, rows: Any, mix: Floats | None = None) -> ClassCounts:
         """Counts of a target with this mean evidence where the classes have these shares, or, with None, any."""
+        given = counts.with_mix(self.profile.mix if mix is None else mix, self.returned, self._rows_of_mix(rows))
         if mix is not None:
-            return counts.with_mix(mix, self.returned)
-        part = self.lean * self.looks_shifted(counts.predicted, mean, rows)
-        return counts.towards(counts.with_mix(self.profile.mix, self.returned), part)
+            return given
+        return counts.towards(given, self.lean * self.looks_shifted(counts.predicted, mean, rows))
+
+    def most_of(self, mix: Floats, rows: Any) -> Floats:
+        """The largest share of each class in a target of so many rows."""
+        return most_of(mix, self._rows_of_mix(rows))
+
+    def _rows_of_mix(self, rows: Any) -> Any:
+        """Rows that a class mix is seen with: a target shows it with noise, and so did the reference."""
+        return 1 / (1 / np.asarray(rows, dtype=float) + 1 / self.profile.counts.sum())
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
@@ -354,12 +367,6 @@ def _other_mix(labels: NDArray[Any], rng: np.random.Generator) -> Floats:
 def _share(x: Floats, y: Floats) -> float:
     """The share of x that is nearest to y, by least squares."""
     return min(max(float(x @ y) / (float(x @ x) + 1e-6), 0.0), 1.0)  # without any x, nothing
-
-
-def _returned(counts: ClassCounts, mix: Floats, sets: _Sets, used: NDArray[Any]) -> float:
-    """The share of what exceeds the class mix that brings the sets' estimates to the truth."""
-    within = np.minimum(counts.right, mix).sum(axis=1)
-    return _share((counts.right.sum(axis=1) - within)[used], (sets.accuracy - within)[used])
 
 
 def _relative_error(estimates: Floats, accuracy: Floats, base: float, members: NDArray[Any]) -> float:

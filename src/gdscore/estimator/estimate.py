@@ -25,6 +25,7 @@ __all__ = [
     "EstimateWarning",
     "Quantity",
     "Severity",
+    "most_of",
     "most_severe_first",
     "quantile_of",
     "sampling_error",
@@ -217,6 +218,11 @@ def sampling_error(share: Any, rows: Any, level: float) -> Any:
     return quantile_of(level) * np.sqrt(shrunk * (1 - shrunk) / rows)
 
 
+def most_of(mix: Floats, rows: Any) -> Floats:
+    """The largest share of each class that so many rows show, two standard errors above its share in the population."""
+    return np.asarray(np.minimum(mix + 2 * np.sqrt(mix * (1 - mix) / np.asarray(rows)[..., None]), 1.0))
+
+
 @dataclass(frozen=True)
 class ClassCounts:
     """Expected shares of rows by class, of shape (K,): predicted, right, and truly of the class.
@@ -233,16 +239,25 @@ class ClassCounts:
         """Share of rows that are right."""
         return min(float(self.right.sum()), 1.0)
 
-    def with_mix(self, mix: Floats, returned: float) -> ClassCounts:
+    def with_mix(self, mix: Floats, returned: float, rows: Any) -> ClassCounts:
         """The same where the classes have these shares: no more rows can be right for a class than there are of it.
 
-        Of what exceeds them, the share ``returned`` goes to the other classes as far as they have room.
+        Of what exceeds them, the share ``returned`` goes to the other classes as far as they have room. So many rows
+        show the shares with two standard errors.
         """
-        right = np.minimum(self.right, mix)
-        room = np.minimum(self.predicted, mix) - right
+        most = most_of(mix, rows)
+        right = np.minimum(self.right, most)
+        room = np.minimum(self.predicted, most) - right
         excess, total = ((self.right - right).sum(axis=-1, keepdims=True), room.sum(axis=-1, keepdims=True))
-        back = np.minimum(returned * excess, total)
-        return ClassCounts(self.predicted, right + back * room / np.maximum(total, 1e-300), mix)
+        right = right + np.minimum(returned * excess, total) * room / np.maximum(total, 1e-300)
+        # Rows that are wrong belong to the classes that have fewer right rows than their share.
+        missing = np.maximum(mix - right, 0)
+        wrong = (1 - right.sum(axis=-1, keepdims=True)) / np.maximum(missing.sum(axis=-1, keepdims=True), 1e-300)
+        return ClassCounts(self.predicted, right, right + wrong * missing)
+
+    def most(self, shares: Floats) -> float:
+        """Largest accuracy of these predictions where the classes have no larger shares than these."""
+        return float(np.minimum(self.predicted, shares).sum())
 
     def towards(self, other: ClassCounts, part: Any) -> ClassCounts:
         """A part of the way, from 0 to 1, to other counts of the same predictions."""

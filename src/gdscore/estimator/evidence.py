@@ -65,7 +65,8 @@ class Rows:
     confidence : array of shape (m,)
         Largest probability, with temperature.
     evidence : array of shape (m, E)
-        Log-odds of the confidence; log distance to the predicted class, where there are features.
+        Log-odds of the confidence; log of the squared distance to the predicted class relative to the reference's
+        spread, where there are features.
     calibrated : array of shape (m,)
         Log-odds of being right that rows of this confidence have on the reference.
     """
@@ -193,11 +194,14 @@ class Profile:
     def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
         with np.errstate(all="ignore"):
+            squared = squared / self.spread
             if own is not None:
                 # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
+                # The only row of a class is its centre: it gets the distance that two rows of a class have on average.
                 n = self.counts[predicted]
-                squared = np.where(own == predicted, squared * (n / np.maximum(n - 1, 1)) ** 2, squared)
-            return np.asarray(squared / self.spread)
+                corrected = np.where(n > 1, squared * (n / np.maximum(n - 1, 1)) ** 2, 2.0)
+                squared = np.where(own == predicted, corrected, squared)
+            return np.asarray(squared)
 
 
 def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
