@@ -7,15 +7,15 @@ import numpy as np
 import gdscore
 
 CLASSES, FEATURES = 5, 6
-_CENTRES = 1.6 * np.random.default_rng(5).normal(size=(CLASSES, FEATURES))
+CENTRES = 1.6 * np.random.default_rng(5).normal(size=(CLASSES, FEATURES))
 
 
 def rows(count, noise=1.0, seed=0, *, shares=None, offset=0.0):
     """Features, logits and labels; ``shares`` of the classes, ``offset`` moves all features."""
     rng = np.random.default_rng([seed, 11])
     labels = rng.choice(CLASSES, count, p=shares)
-    x = _CENTRES[labels] + noise * rng.normal(size=(count, FEATURES)) + offset
-    logits = 1.2 * (x @ _CENTRES.T - 0.5 * np.square(_CENTRES).sum(axis=1))
+    x = CENTRES[labels] + noise * rng.normal(size=(count, FEATURES)) + offset
+    logits = 1.2 * (x @ CENTRES.T - 0.5 * np.square(CENTRES).sum(axis=1))
     return x, logits, labels
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import gdscore
 from tests.data import LIBRARIES, to_library
 
+from . import data
 from .data import CLASSES, fitted, numbers, outputs, shifted
 
 EST = {sets: fitted(sets) for sets in (True, False)}
@@ -173,6 +174,53 @@ def test_stable_is_never_above_unknown(seed, noise, shares):
     moved = max(abs(v) for v in unknown.scores.values())
     if moved > 1:
         assert unknown.low <= stable.accuracy
+
+
+def test_ends_move_as_smoothly_as_the_target():
+    """Targets that shift little by little while predictions crowd into two classes."""
+    x, logits, _ = data.rows(2000, 1.0, seed=12)
+    noise = np.random.default_rng(12).normal(size=x.shape)
+    ends = []
+    for more in np.linspace(0, 1.2, 121):
+        moved = logits + more * noise @ data.CENTRES.T * 1.2
+        moved[:, :2] += 5
+        e = EST[True].estimate(gdscore.Outputs(logits=moved, features=x + more * noise))
+        ends.append((e.low, e.accuracy, e.high))
+    assert np.abs(np.diff(ends, axis=0)).max() < 0.04
+    assert "class_mix" in {w.code for w in e.warnings}
+    assert e.low <= e.assumptions["stable"]
+
+
+def test_one_rare_class_alone_does_not_look_shifted():
+    """Means of classes with few reference rows are noisy: an unshifted target of one class is no shift."""
+    rng = np.random.default_rng(13)
+    centres = 2.5 * rng.normal(size=(60, 8))
+
+    def made(labels, noise):
+        x = centres[labels] + noise * rng.normal(size=(len(labels), 8))
+        logits = (x @ centres.T - 0.5 * np.square(centres).sum(axis=1)).astype(np.float32)
+        return gdscore.Outputs(logits=logits, features=x.astype(np.float32), labels=labels)
+
+    sets = [gdscore.ShiftedSet(made(rng.integers(0, 60, 600), 1 + 0.3 * k), f"f{k}") for k in range(1, 8)]
+    est = gdscore.AccuracyEstimator().fit(made(rng.integers(0, 60, 600), 1.0), shifted_sets=sets, progress=False)
+    looks = []
+    for k in range(60):
+        evidence = est.state().update(made(np.full(300, k), 1.0)).evidence
+        predicted = evidence.histogram.sum(axis=1) / evidence.rows
+        looks.append(est.fitted_.correction.looks_shifted(predicted, evidence.mean(), evidence.rows))
+    assert np.mean(np.array(looks) > 0) < 0.1
+
+
+def test_sets_may_have_class_mixes_of_their_own():
+    """Where the mix of each site is known and used, estimates are at least as near as where it is not."""
+    rng = np.random.default_rng(14)
+    sites = [
+        gdscore.ShiftedSet(outputs(400, 1.2 + 0.1 * k, 600 + k, shares=rng.dirichlet(np.full(CLASSES, 0.5))), f"s{k}")
+        for k in range(12)
+    ]
+    est = gdscore.AccuracyEstimator().fit(outputs(800, seed=1), shifted_sets=sites, progress=False)
+    correction = est.fitted_.correction
+    assert correction.known_mix_error <= correction.error + 0.05
 
 
 def test_given_mix_equal_to_the_reference_is_stable():

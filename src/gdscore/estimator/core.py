@@ -211,11 +211,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                     values.append(score.reset().update(shifted.outputs).compute())
                 # One set behind: an accelerator has the next set to work on while this one is summed up here.
                 if waiting is not None:
-                    kept.append(SetSummary.of(*waiting(), seed=self.seed))
+                    kept.append(SetSummary.of(*waiting(), classes=len(profile.mix), seed=self.seed))
                 waiting = begun
                 advance(1)
             if waiting is not None:
-                kept.append(SetSummary.of(*waiting(), seed=self.seed))
+                kept.append(SetSummary.of(*waiting(), classes=len(profile.mix), seed=self.seed))
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
         correction, table = Correction.fit(profile, own, kept)
@@ -301,7 +301,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
-            used, lowest, highest = counts.scaled(accuracy), 1.0, 1.0
+            used, highest = counts.scaled(accuracy), 1.0
         else:
             scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
             used = unknown if mix is None else correction.assumed(counts, mean, rows, mix)
@@ -310,19 +310,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 correction.expected_error(accuracy, level, known_mix=mix is not None),
                 sampling_error(accuracy, rows, level),
             )
-            shifted = mix is None and correction.looks_shifted(counts.predicted, mean, rows) > 0
-            lowest = stable.accuracy if shifted else 1.0
             highest = 1.0 if mix is None else used.most(correction.most_of(mix, rows))
-            if lowest < accuracy - half:
-                warnings.append(
-                    EstimateWarning(
-                        "class_mix",
-                        "warning",
-                        f"if the target has the reference's mix of classes, accuracy is about {lowest:.0%}; the "
-                        "interval covers that too. class_mix='stable' assumes it",
-                    )
-                )
-        low, high = min(max(accuracy - half, 0.0), lowest), min(accuracy + half, max(highest, accuracy))
+        low, high = max(accuracy - half, 0.0), min(accuracy + half, max(highest, accuracy))
+        if fitted.line is None and mix is None and stable.accuracy < low:
+            shifted = float(correction.looks_shifted(counts.predicted, mean, rows))
+            low -= shifted * (low - stable.accuracy)
+            if shifted:
+                warnings.append(_other_assumption(stable.accuracy, low))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
@@ -390,6 +384,15 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Read an estimator that `save` wrote."""
         params, fitted = files.load(path)
         return cls(**params)._with(fitted)
+
+
+def _other_assumption(accuracy: float, low: float) -> EstimateWarning:
+    return EstimateWarning(
+        "class_mix",
+        "warning",
+        f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}; the interval "
+        f"{'covers' if low <= accuracy else 'reaches towards'} that too. class_mix='stable' assumes it",
+    )
 
 
 def _warnings(fitted: Fitted, state: TargetState, moved: Floats, given: Floats | None) -> list[EstimateWarning]:

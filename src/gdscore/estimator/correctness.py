@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.estimator.estimate import ClassCounts, most_of, quantile_of
+from gdscore.estimator.estimate import ClassCounts, quantile_of
 from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
@@ -48,10 +48,12 @@ class SetSummary:
         True accuracy.
     rows : int
         Number of rows.
+    mix : array of shape (M, K)
+        Share of each class.
     mean : array of shape (M, E)
         Mean evidence.
     weight, right, odds : array of shape (M, B)
-        Share of the rows in each bin of calibrated log-odds, share of those predicted right, and mean log-odds.
+        Share of the rows that are in each bin of calibrated log-odds, that are in it and right, and mean log-odds.
     cells : integer array of shape (C,)
         Predicted class × B + bin, wherever there are rows.
     cell_weight : array of shape (M, C)
@@ -61,6 +63,7 @@ class SetSummary:
     family: str
     accuracy: float
     rows: int
+    mix: Floats
     mean: Floats
     weight: Floats
     right: Floats
@@ -69,7 +72,7 @@ class SetSummary:
     cell_weight: Floats
 
     @classmethod
-    def of(cls, family: str, rows: Rows, labels: NDArray[Any], seed: int) -> SetSummary:
+    def of(cls, family: str, rows: Rows, labels: NDArray[Any], *, classes: int, seed: int) -> SetSummary:
         """Summary of a set; its class mixes depend on the family and the set alone, not on their order."""
         right = np.asarray(rows.predicted == labels)
         rng = np.random.default_rng(
@@ -86,13 +89,14 @@ class SetSummary:
         odds = np.where(weight > 0, odds / np.maximum(weight, 1e-300), CENTRES)
         cells, place = np.unique(rows.predicted * len(CENTRES) + index, return_inverse=True)
         cell_weight = np.array([np.bincount(place, weights=w, minlength=len(cells)) for w in shares])
+        mix = np.array([np.bincount(labels, weights=w, minlength=classes) for w in shares])
         mean = shares @ rows.evidence
-        return cls(family, float(right.mean()), len(labels), mean, weight, correct, odds, cells, cell_weight)
+        return cls(family, float(right.mean()), len(labels), mix, mean, weight, correct, odds, cells, cell_weight)
 
 
 @dataclass(frozen=True)
 class _Sets:
-    """The same of many sets, one row for each set and class mix.
+    """The same of many sets, one entry for each set and class mix.
 
     Attributes
     ----------
@@ -102,10 +106,12 @@ class _Sets:
         Whether it is in its own class mix.
     rows, accuracy : array of shape (R,)
         Rows of the set, and the true accuracy in this class mix.
+    mix, predicted : array of shape (R, K)
+        Share of each class among the labels and among the predictions.
     mean, weight, right, odds : array of shape (R, E) or (R, B)
         As of a summary.
     place, bin : integer array of shape (C,)
-        Row × K + predicted class, and bin of row × B, of each cell.
+        Entry × K + predicted class, and entry × B + bin, of each cell.
     cell_weight : array of shape (C,)
         Its share of the rows.
     """
@@ -114,6 +120,8 @@ class _Sets:
     own: NDArray[Any]
     rows: NDArray[Any]
     accuracy: Floats
+    mix: Floats
+    predicted: Floats
     mean: Floats
     weight: Floats
     right: Floats
@@ -123,29 +131,32 @@ class _Sets:
     cell_weight: Floats
 
     @classmethod
-    def of(cls, sets: list[SetSummary], classes: int) -> _Sets:
+    def of(cls, sets: list[SetSummary]) -> _Sets:
         """All sets in all their class mixes."""
-        mixes, bins = len(sets[0].mean), len(CENTRES)
-        joined = (np.concatenate([getattr(s, name) for s in sets]) for name in ("mean", "weight", "right", "odds"))
-        mean, weight, right, odds = joined
-        first = np.arange(mixes)[:, None]
+        (mixes, classes), bins = sets[0].mix.shape, len(CENTRES)
+        mix, mean, weight, right, odds = (
+            np.concatenate([getattr(s, name) for s in sets]) for name in ("mix", "mean", "weight", "right", "odds")
+        )
         place, cell = [], []
         for number, s in enumerate(sets):
-            row = first + number * mixes
-            place.append((row * classes + s.cells // bins).ravel())
-            cell.append((row * bins + s.cells % bins).ravel())
+            entry = np.arange(mixes)[:, None] + number * mixes
+            place.append((entry * classes + s.cells // bins).ravel())
+            cell.append((entry * bins + s.cells % bins).ravel())
+        places, cell_weight = np.concatenate(place), np.concatenate([s.cell_weight.ravel() for s in sets])
         return cls(
             number=np.repeat(np.arange(len(sets)), mixes),
-            own=np.arange(len(sets) * mixes) % mixes == 0,
+            own=np.arange(len(mix)) % mixes == 0,
             rows=np.repeat([s.rows for s in sets], mixes),
             accuracy=right.sum(axis=1),
+            mix=mix,
+            predicted=_summed(places, cell_weight, mix.shape),
             mean=mean,
             weight=weight,
             right=right,
             odds=odds,
-            place=np.concatenate(place),
+            place=places,
             bin=np.concatenate(cell),
-            cell_weight=np.concatenate([s.cell_weight.ravel() for s in sets]),
+            cell_weight=cell_weight,
         )
 
 
@@ -221,58 +232,39 @@ class Correction:
         )
         if not sets:
             return plain, table
-        stacked = _Sets.of(sets, len(profile.mix))
-        everything = np.ones(len(stacked.number), dtype=bool)
-        fitted = plain._learned(stacked, everything)
+        stacked = _Sets.of(sets)
+        fitted, _ = plain._learned(stacked, np.ones(len(stacked.number), dtype=bool))
         parts = [parts_of(s.family) for s in sets]
         unknown, known = (np.full(len(stacked.number), np.nan) for _ in range(2))
         for group in sorted(set(parts), key=sorted):
             others = np.array([not group & own for own in parts])[stacked.number]
             if others.any():
-                without = plain._learned(stacked, others, start=fitted)
+                without, counts = plain._learned(stacked, others, start=fitted)
                 own = np.array([own == group for own in parts])[stacked.number]
-                unknown[own], known[own] = (estimates[own] for estimates in without._estimates(stacked))
+                for estimates, mix in ((unknown, None), (known, stacked.mix)):
+                    assumed = without.assumed(counts, stacked.mean, stacked.rows, mix)
+                    estimates[own] = assumed.right.sum(axis=1)[own]
         table.predicted[:] = unknown[stacked.own]
         if np.isnan(unknown).all():
             return fitted, table
-        # Where the class mix is not known, estimates have to hold in any; the reference's is the sets' own.
-        known[~stacked.own] = np.nan
         families = sorted(frozenset[str]().union(*parts))
         members = np.array([[family in own for own in parts] for family in families])[:, stacked.number]
         error, known_mix_error = (_relative_error(e, stacked.accuracy, base, members) for e in (unknown, known))
         return replace(fitted, error=error, known_mix_error=known_mix_error), table
 
-    def _learned(self, sets: _Sets, used: NDArray[Any], start: Correction | None = None) -> Correction:
-        """What the used rows of the sets teach."""
+    def _learned(
+        self, sets: _Sets, used: NDArray[Any], start: Correction | None = None
+    ) -> tuple[Correction, ClassCounts]:
+        """What the used entries teach; and counts of all of them before anything is assumed of the class mix."""
         fitted = self._with_slopes(sets, used, start)
-        counts = fitted._counts(sets)
-        fitted = replace(fitted, returned=fitted._returned_share(counts, sets, used & sets.own))
-        stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix)
-        unknown = counts.right.sum(axis=1)
-        way = fitted.looks_shifted(counts.predicted, sets.mean, sets.rows) * (stable.right.sum(axis=1) - unknown)
-        return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used]))
-
-    def _returned_share(self, counts: ClassCounts, sets: _Sets, used: NDArray[Any]) -> float:
-        """The share of what exceeds the class mix that brings the sets' estimates to the truth."""
-        within = np.minimum(counts.right, self.most_of(self.profile.mix, sets.rows)).sum(axis=1)
-        return _share((counts.right.sum(axis=1) - within)[used], (sets.accuracy - within)[used])
-
-    def _counts(self, sets: _Sets) -> ClassCounts:
-        """Shares by class of every row of the sets; those of the true classes are not known."""
-        shape = (len(sets.number), len(self.profile.mix))
-        p = self.probability(sets.odds, sets.mean).ravel()[sets.bin]
-        predicted, right = (
-            np.asarray(np.bincount(sets.place, weights=w, minlength=shape[0] * shape[1]), dtype=float).reshape(shape)
-            for w in (sets.cell_weight, sets.cell_weight * p)
-        )
-        return ClassCounts(predicted, right, right)
-
-    def _estimates(self, sets: _Sets) -> tuple[Floats, Floats]:
-        """Accuracy of every row of the sets, without and with the assumption of the reference's class mix."""
-        counts = self._counts(sets)
-        unknown = self.assumed(counts, sets.mean, sets.rows)
-        known = self.assumed(counts, sets.mean, sets.rows, self.profile.mix)
-        return unknown.right.sum(axis=1), known.right.sum(axis=1)
+        p = fitted.probability(sets.odds, sets.mean).ravel()[sets.bin]
+        right = _summed(sets.place, sets.cell_weight * p, sets.mix.shape)
+        counts, unknown = ClassCounts(sets.predicted, right, right), right.sum(axis=1)
+        within = np.minimum(right, self.most_of(sets.mix, sets.rows)).sum(axis=1)
+        fitted = replace(fitted, returned=_share((unknown - within)[used], (sets.accuracy - within)[used]))
+        stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix).right.sum(axis=1)
+        way = fitted.looks_shifted(counts.predicted, sets.mean, sets.rows) * (stable - unknown)
+        return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used])), counts
 
     def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets: Newton's method with step halving."""
@@ -316,11 +308,14 @@ class Correction:
     def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
         """How much rows look shifted beside the reference's rows of the same predicted classes, from 0 to 1.
 
-        Another class mix alone is no shift. 0 up to the constant ``moved``, 1 from twice that on.
+        Another class mix alone is no shift. 0 up to the constant ``moved``, or three standard errors where that is
+        more, and 1 from twice that on.
         """
-        usual = predicted @ self.profile.class_means
-        moved = np.abs((mean - usual) / self.profile.scale).max(axis=-1)
-        return np.clip(moved / np.maximum(SETTINGS.moved, 3 / np.sqrt(rows)) - 1, 0, 1)
+        profile = self.profile
+        moved = np.abs((mean - predicted @ profile.class_means) / profile.scale).max(axis=-1)
+        seen = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
+        noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / seen))
+        return np.clip(moved / np.maximum(SETTINGS.moved, 3 * noise) - 1, 0, 1)
 
     def counts(self, evidence: Evidence) -> ClassCounts:
         """Expected shares of a target's rows by class."""
@@ -331,18 +326,19 @@ class Correction:
 
     def assumed(self, counts: ClassCounts, mean: Floats, rows: Any, mix: Floats | None = None) -> ClassCounts:
         """Counts of a target with this mean evidence where the classes have these shares, or, with None, any."""
-        given = counts.with_mix(self.profile.mix if mix is None else mix, self.returned, self._rows_of_mix(rows))
+        shares = self.profile.mix if mix is None else mix
+        given = counts.with_mix(shares, self.most_of(shares, rows), self.returned)
         if mix is not None:
             return given
         return counts.towards(given, self.lean * self.looks_shifted(counts.predicted, mean, rows))
 
     def most_of(self, mix: Floats, rows: Any) -> Floats:
-        """The largest share of each class in a target of so many rows."""
-        return most_of(mix, self._rows_of_mix(rows))
+        """The largest share of each class in a target of so many rows: two standard errors above its share.
 
-    def _rows_of_mix(self, rows: Any) -> Any:
-        """Rows that a class mix is seen with: a target shows it with noise, and so did the reference."""
-        return 1 / (1 / np.asarray(rows, dtype=float) + 1 / self.profile.counts.sum())
+        Rows show a class mix with noise, those of the target and those of the reference that it is known from.
+        """
+        noise = 1 / np.asarray(rows)[..., None] + 1 / self.profile.counts.sum()
+        return np.asarray(np.minimum(mix + 2 * np.sqrt(mix * np.maximum(1 - mix, 0) * noise), 1.0))
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
@@ -364,9 +360,14 @@ def _other_mix(labels: NDArray[Any], rng: np.random.Generator) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
+def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:
+    """Sums of values by their place in an array of the shape."""
+    return np.bincount(place, weights=values, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
+
+
 def _share(x: Floats, y: Floats) -> float:
-    """The share of x that is nearest to y, by least squares."""
-    return min(max(float(x @ y) / (float(x @ x) + 1e-6), 0.0), 1.0)  # without any x, nothing
+    """The share of x that is nearest to y, by least squares; 0 where x is small, at most a hundredth, throughout."""
+    return min(max(float(x @ y) / (float(x @ x) + 1e-4 * len(x)), 0.0), 1.0)
 
 
 def _relative_error(estimates: Floats, accuracy: Floats, base: float, members: NDArray[Any]) -> float:

@@ -25,7 +25,6 @@ __all__ = [
     "EstimateWarning",
     "Quantity",
     "Severity",
-    "most_of",
     "most_severe_first",
     "quantile_of",
     "sampling_error",
@@ -218,11 +217,6 @@ def sampling_error(share: Any, rows: Any, level: float) -> Any:
     return quantile_of(level) * np.sqrt(shrunk * (1 - shrunk) / rows)
 
 
-def most_of(mix: Floats, rows: Any) -> Floats:
-    """The largest share of each class that so many rows show, two standard errors above its share in the population."""
-    return np.asarray(np.minimum(mix + 2 * np.sqrt(mix * (1 - mix) / np.asarray(rows)[..., None]), 1.0))
-
-
 @dataclass(frozen=True)
 class ClassCounts:
     """Expected shares of rows by class, of shape (K,): predicted, right, and truly of the class.
@@ -239,13 +233,12 @@ class ClassCounts:
         """Share of rows that are right."""
         return min(float(self.right.sum()), 1.0)
 
-    def with_mix(self, mix: Floats, returned: float, rows: Any) -> ClassCounts:
-        """The same where the classes have these shares: no more rows can be right for a class than there are of it.
+    def with_mix(self, mix: Floats, most: Floats, returned: float) -> ClassCounts:
+        """The same where the classes have these shares, and at most those of ``most`` in this sample.
 
-        Of what exceeds them, the share ``returned`` goes to the other classes as far as they have room. So many rows
-        show the shares with two standard errors.
+        No more rows can be right for a class than there are of it. Of what exceeds them, the share ``returned`` goes to
+        the other classes as far as they have room.
         """
-        most = most_of(mix, rows)
         right = np.minimum(self.right, most)
         room = np.minimum(self.predicted, most) - right
         excess, total = ((self.right - right).sum(axis=-1, keepdims=True), room.sum(axis=-1, keepdims=True))
