@@ -45,7 +45,7 @@ class Settings:
     calibration_edge: float = 0.005
     mixes: int = 1
     concentration: float = 0.5
-    penalty: float = 0.3
+    penalty: float = 1.0
     floor: float = 0.03
     class_width: float = 2.0
     outputs_only: float = 1.5
