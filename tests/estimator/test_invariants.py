@@ -169,10 +169,10 @@ def test_stable_is_never_above_unknown(seed, noise, shares):
     target = outputs(300, noise, seed=seed, shares=np.array(shares) / sum(shares))
     stable = gdscore.AccuracyEstimator(class_mix="stable")._with(EST[True].fitted_).estimate(target)
     unknown = EST[True].estimate(target)
-    assert stable.accuracy <= unknown.accuracy
+    assert stable.accuracy <= unknown.accuracy + 1e-12
     assert unknown.assumptions == stable.assumptions == {"unknown": unknown.accuracy, "stable": stable.accuracy}
     moved = max(abs(v) for v in unknown.scores.values())
-    if moved > 1:
+    if moved > 2:
         assert unknown.low <= stable.accuracy
 
 

@@ -255,7 +255,7 @@ class ClassCounts:
     def towards(self, other: ClassCounts, part: Any) -> ClassCounts:
         """A part of the way, from 0 to 1, to other counts of the same predictions."""
         part = np.asarray(part)[..., None]
-        right, share = ((1 - part) * a + part * b for a, b in ((self.right, other.right), (self.share, other.share)))
+        right, share = (a + part * (b - a) for a, b in ((self.right, other.right), (self.share, other.share)))
         return ClassCounts(self.predicted, right, share)
 
     def scaled(self, accuracy: float) -> ClassCounts:
