@@ -301,7 +301,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
-            used, highest = counts.scaled(accuracy), 1.0
+            used = counts.scaled(accuracy)
         else:
             scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
             used = unknown if mix is None else correction.assumed(counts, mean, rows, mix)
@@ -310,8 +310,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 correction.expected_error(accuracy, level, known_mix=mix is not None),
                 sampling_error(accuracy, rows, level),
             )
-            highest = 1.0 if mix is None else used.most(correction.most_of(mix, rows))
-        low, high = max(accuracy - half, 0.0), min(accuracy + half, max(highest, accuracy))
+        low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         if fitted.line is None and mix is None and stable.accuracy < low:
             shifted = float(correction.looks_shifted(counts.predicted, mean, rows))
             low -= shifted * (low - stable.accuracy)

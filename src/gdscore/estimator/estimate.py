@@ -248,10 +248,6 @@ class ClassCounts:
         wrong = (1 - right.sum(axis=-1, keepdims=True)) / np.maximum(missing.sum(axis=-1, keepdims=True), 1e-300)
         return ClassCounts(self.predicted, right, right + wrong * missing)
 
-    def most(self, shares: Floats) -> float:
-        """Largest accuracy of these predictions where the classes have no larger shares than these."""
-        return float(np.minimum(self.predicted, shares).sum())
-
     def towards(self, other: ClassCounts, part: Any) -> ClassCounts:
         """A part of the way, from 0 to 1, to other counts of the same predictions."""
         part = np.asarray(part)[..., None]
