@@ -45,6 +45,9 @@ ALTERNATIVES = {
     "class_width": (1.0, 1.5, 3.0),
     "outputs_only": (1.0, 2.0),
     "moved": (0.25, 1.0, 1e9),
+    "noise": (1.0, 5.0),
+    "mix_noise": (0.0, 4.0),
+    "small_way": (0.001, 0.03),
 }
 KINDS = {"image": "images", "table": "tables", "text": "text"}
 FIELDS = ("setting", "value", "data", "case", "estimates", "error", "bias", "coverage", "width")

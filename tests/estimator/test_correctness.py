@@ -244,7 +244,7 @@ def looks_shifted(est, rows):
     variance = 1 / len(rows.predicted)
     for k, count in zip(*np.unique(rows.predicted, return_counts=True), strict=True):
         variance += (count / len(rows.predicted)) ** 2 / (profile.predicted_mix[k] * profile.counts.sum())
-    return np.clip(far.max() / max(SETTINGS.moved, 3 * np.sqrt(variance)) - 1, 0, 1)
+    return np.clip(far.max() / max(SETTINGS.moved, SETTINGS.noise * np.sqrt(variance)) - 1, 0, 1)
 
 
 def test_the_share_given_back_and_the_lean_are_least_squares_fits(monkeypatch):

@@ -225,7 +225,7 @@ def target_warnings(
                 "few_rows", "warning", f"{rows} rows are few; collect at least {SETTINGS.few_rows} for an estimate"
             )
         )
-    if farthest > 0 and float(np.abs(moved).max()) > SETTINGS.beyond * farthest + 3 / np.sqrt(rows):
+    if farthest > 0 and float(np.abs(moved).max()) > SETTINGS.beyond * farthest + SETTINGS.noise / np.sqrt(rows):
         found.append(
             EstimateWarning(
                 "beyond",

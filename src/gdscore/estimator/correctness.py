@@ -7,14 +7,14 @@ deviations. Shifted sets teach how much that lowers the log-odds and how much le
     P(right) = σ( a + Δ·γ + (a − ā) Δ·δ ).
 
 Where nothing has moved, Δ is 0 and this is calibrated confidence, which people know as CBPE. The accuracy is the mean
-of P(right) over the rows.
+of P(right) over the rows, adjusted to what is known of the class mix.
 
 Where the class mix is known, no more rows can be right for a class than there are of it. Where it is not known but rows
 look shifted, the estimate goes a part of the way to the one under the reference's mix; shifted sets, in their own class
 mix and in others, teach how far.
 
 Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + m (1 − m). Each
-family of shifts is left out in turn; q is the quantile of |error| / s over the sets left out. The half-width of an
+family of shifts is left out in turn; q is the 90 % quantile of |error| / s over the sets left out. The half-width of an
 interval is √q · s(m): √q is the geometric mean of q, measured on this model's families, and 1, which fitted natural
 shifts of development data. The sampling error of the rows is added to it (root of the sum of squares).
 """
@@ -270,7 +270,7 @@ class Correction:
         """γ and δ by penalised maximum likelihood on the sets: Newton's method with step halving."""
         moved, offset = self.moved(sets.mean[used])[:, None, :], sets.odds[used]
         x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
-        mixes = sets.own.size // max(int(sets.own.sum()), 1)
+        mixes = len(sets.own) // int(sets.own.sum())
         weight, right = sets.weight[used] / mixes, sets.right[used] / mixes
         full = weight > 0
         x, offset, weight, right = x[full], offset[full], weight[full], right[full]
@@ -308,14 +308,14 @@ class Correction:
     def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
         """How much rows look shifted beside the reference's rows of the same predicted classes, from 0 to 1.
 
-        Another class mix alone is no shift. 0 up to the constant ``moved``, or three standard errors where that is
-        more, and 1 from twice that on.
+        Another class mix alone is no shift. 0 up to the constant ``moved``, or the noise where that is more, and 1 from
+        twice that on.
         """
         profile = self.profile
         moved = np.abs((mean - predicted @ profile.class_means) / profile.scale).max(axis=-1)
         seen = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
         noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / seen))
-        return np.clip(moved / np.maximum(SETTINGS.moved, 3 * noise) - 1, 0, 1)
+        return np.clip(moved / np.maximum(SETTINGS.moved, SETTINGS.noise * noise) - 1, 0, 1)
 
     def counts(self, evidence: Evidence) -> ClassCounts:
         """Expected shares of a target's rows by class."""
@@ -333,12 +333,12 @@ class Correction:
         return counts.towards(given, self.lean * self.looks_shifted(counts.predicted, mean, rows))
 
     def most_of(self, mix: Floats, rows: Any) -> Floats:
-        """The largest share of each class in a target of so many rows: two standard errors above its share.
+        """The largest share of each class in a target of so many rows: some standard errors above its share.
 
         Rows show a class mix with noise, those of the target and those of the reference that it is known from.
         """
-        noise = 1 / np.asarray(rows)[..., None] + 1 / self.profile.counts.sum()
-        return np.asarray(np.minimum(mix + 2 * np.sqrt(mix * np.maximum(1 - mix, 0) * noise), 1.0))
+        variance = mix * np.maximum(1 - mix, 0) * (1 / np.asarray(rows)[..., None] + 1 / self.profile.counts.sum())
+        return np.asarray(np.minimum(mix + SETTINGS.mix_noise * np.sqrt(variance), 1.0))
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
@@ -366,8 +366,8 @@ def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floa
 
 
 def _share(x: Floats, y: Floats) -> float:
-    """The share of x that is nearest to y, by least squares; 0 where x is small, at most a hundredth, throughout."""
-    return min(max(float(x @ y) / (float(x @ x) + 1e-4 * len(x)), 0.0), 1.0)
+    """The share of x that is nearest to y, by least squares; near 0 where all of x is small."""
+    return min(max(float(x @ y) / (float(x @ x) + SETTINGS.small_way**2 * len(x)), 0.0), 1.0)
 
 
 def _relative_error(estimates: Floats, accuracy: Floats, base: float, members: NDArray[Any]) -> float:

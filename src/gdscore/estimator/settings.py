@@ -22,16 +22,25 @@ class Settings:
     penalty : float
         Ridge penalty of the correction, in sets.
     floor : float
-        Expected error where the estimate has not moved, in shares.
+        Expected error where the estimate has not moved, in shares and up to the factor √q.
     class_width : float
         Width of the intervals of classes relative to the accuracy's, before the sampling error of the class.
     outputs_only : float
-        Error relative to its expectation where no shifted sets were given.
+        Error relative to its expectation where no shifted sets were given, or none can be left out.
     moved : float
         How far the target's mean evidence must be from that of the reference's rows of the same predicted classes, in
         standard deviations of rows, before its rows look shifted; from twice as far on they do in full.
-    few_rows, small_reference : int
-        Rows of a target, and of the reference, below which there is a warning.
+    noise : float
+        Standard errors that a difference between a target and the reference must exceed before it counts.
+    mix_noise : float
+        Standard errors by which a class may exceed its share where the class mix is known.
+    small_way : float
+        How far two assumptions about the class mix must differ on the shifted sets, in shares, before these teach which
+        one to follow.
+    few_rows : int
+        Rows of a target below which there is a warning.
+    small_reference : int
+        Rows of the reference below which there is a warning.
     easy_reference : float
         Accuracy on the reference above which it shows too few errors to learn from.
     collapse : float
@@ -50,6 +59,9 @@ class Settings:
     class_width: float = 2.0
     outputs_only: float = 1.5
     moved: float = 0.5
+    noise: float = 3.0
+    mix_noise: float = 2.0
+    small_way: float = 0.01
     few_rows: int = 200
     small_reference: int = 500
     easy_reference: float = 0.995
