@@ -313,7 +313,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         if fitted.line is None and mix is None and stable.accuracy < low:
             shifted = float(correction.looks_shifted(counts.predicted, mean, rows))
-            low -= shifted * (low - stable.accuracy)
+            low = stable.accuracy + (1 - shifted) * (low - stable.accuracy)
             if shifted:
                 warnings.append(_other_assumption(stable.accuracy, low))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
