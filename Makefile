@@ -114,7 +114,7 @@ pages: $(VENV)/.dev
 	$(BIN)/python benchmarks/pages.py
 
 examples: $(VENV)/.dev
-	$(BIN)/jupyter execute --inplace examples/*.ipynb
+	PYTHONWARNINGS=ignore $(BIN)/jupyter execute --inplace examples/*.ipynb
 
 monitor: $(VENV)/.dev
 	mkdir -p out

@@ -172,7 +172,7 @@ def test_stable_is_never_above_unknown(seed, noise, shares):
     assert stable.accuracy <= unknown.accuracy + 1e-12
     assert unknown.assumptions == stable.assumptions == {"unknown": unknown.accuracy, "stable": stable.accuracy}
     moved = max(abs(v) for v in unknown.scores.values())
-    if moved > 2:
+    if moved > 1:
         assert unknown.low <= stable.accuracy
 
 
@@ -208,7 +208,7 @@ def test_one_rare_class_alone_does_not_look_shifted():
         evidence = est.state().update(made(np.full(300, k), 1.0)).evidence
         predicted = evidence.histogram.sum(axis=1) / evidence.rows
         looks.append(est.fitted_.correction.looks_shifted(predicted, evidence.mean(), evidence.rows))
-    assert np.mean(np.array(looks) > 0) < 0.1
+    assert np.mean(np.array(looks) > 1) < 0.1
 
 
 def test_sets_may_have_class_mixes_of_their_own():

@@ -312,8 +312,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             )
         low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         if fitted.line is None and mix is None and stable.accuracy < low:
-            shifted = float(correction.looks_shifted(counts.predicted, mean, rows))
-            low = stable.accuracy + (1 - shifted) * (low - stable.accuracy)
+            # Not at once, so that the end does not jump when a row more is seen.
+            shifted = np.clip(2 * correction.looks_shifted(counts.predicted, mean, rows) - 1, 0, 1)
+            low = stable.accuracy + float(1 - shifted) * (low - stable.accuracy)
             if shifted:
                 warnings.append(_other_assumption(stable.accuracy, low))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)

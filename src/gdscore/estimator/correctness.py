@@ -263,7 +263,7 @@ class Correction:
         within = np.minimum(right, self.most_of(sets.mix, sets.rows)).sum(axis=1)
         fitted = replace(fitted, returned=_share((unknown - within)[used], (sets.accuracy - within)[used]))
         stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix).right.sum(axis=1)
-        way = fitted.looks_shifted(counts.predicted, sets.mean, sets.rows) * (stable - unknown)
+        way = self._leaning(counts.predicted, sets.mean, sets.rows) * (stable - unknown)
         return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used])), counts
 
     def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
@@ -306,16 +306,19 @@ class Correction:
         return np.asarray((mean - self.profile.mean) / self.profile.scale)
 
     def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
-        """How much rows look shifted beside the reference's rows of the same predicted classes, from 0 to 1.
+        """How far rows are from the reference's rows of the same predicted classes, where 1 is far enough to tell.
 
-        Another class mix alone is no shift. 0 up to the constant ``moved``, or the noise where that is more, and 1 from
-        twice that on.
+        That is the constant ``moved``, or the noise where that is more. Another class mix alone is no shift.
         """
         profile = self.profile
         moved = np.abs((mean - predicted @ profile.class_means) / profile.scale).max(axis=-1)
         seen = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
         noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / seen))
-        return np.clip(moved / np.maximum(SETTINGS.moved, SETTINGS.noise * noise) - 1, 0, 1)
+        return moved / np.maximum(SETTINGS.moved, SETTINGS.noise * noise)
+
+    def _leaning(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
+        """From 0, where rows do not look shifted, to 1 at twice as far."""
+        return np.clip(self.looks_shifted(predicted, mean, rows) - 1, 0, 1)
 
     def counts(self, evidence: Evidence) -> ClassCounts:
         """Expected shares of a target's rows by class."""
@@ -330,7 +333,7 @@ class Correction:
         given = counts.with_mix(shares, self.most_of(shares, rows), self.returned)
         if mix is not None:
             return given
-        return counts.towards(given, self.lean * self.looks_shifted(counts.predicted, mean, rows))
+        return counts.towards(given, self.lean * self._leaning(counts.predicted, mean, rows))
 
     def most_of(self, mix: Floats, rows: Any) -> Floats:
         """The largest share of each class in a target of so many rows: some standard errors above its share.
