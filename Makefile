@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
 .PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit bench-ray
-.PHONY: coverage test-slow monitor postgres pages examples docs dist clean
+.PHONY: coverage test-slow monitor postgres prometheus pages examples docs dist clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
@@ -28,6 +28,7 @@ help:
 	@echo "make examples        the notebooks run again and stored with their outputs"
 	@echo "make monitor         the monitor on sixty days of digits, at http://127.0.0.1:8600"
 	@echo "make postgres        tests of the monitor on PostgreSQL too: installs it if need be, starts it in a temporary folder"
+	@echo "make prometheus      tests of the monitor with a real Prometheus: installs it if need be (Debian package)"
 	@echo "make docs            HTML documentation in site/"
 	@echo "make dist            source archive and wheel in dist/, the wheel tried in a fresh environment"
 
@@ -123,6 +124,11 @@ monitor: $(VENV)/.dev
 postgres: $(VENV)/.dev
 	@started=$$(deploy/postgres.sh start) && url=$${started% *} && folder=$${started##* } && \
 	trap "deploy/postgres.sh stop $$folder" EXIT && GDSCORE_TEST_POSTGRES="$$url" $(BIN)/pytest tests/monitor
+
+prometheus: $(VENV)/.dev
+	@command -v prometheus >/dev/null || { sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends prometheus >/dev/null; }
+	$(BIN)/pytest tests/monitor/test_prometheus.py tests/monitor/test_deploy.py
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

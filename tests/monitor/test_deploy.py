@@ -20,13 +20,15 @@ from tests.monitor.conftest import estimate, sqlite_url
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
-def test_the_dashboard_asks_only_for_metrics_that_exist(local):
+def test_dashboard_and_alerts_ask_only_for_metrics_that_exist(local):
     local.register("m", rules=Rules(None, min_accuracy=0.8))
     local.add_estimate("m", estimate(0.7), "2026-01-01")
     known = set(re.findall(r"^(gdscore_\w+)\{", render_metrics(local).decode(), re.MULTILINE))
     dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
     asked = [t["expr"] for p in dashboard["panels"] for t in p["targets"]]
     asked += [v["definition"] for v in dashboard["templating"]["list"]]
+    alerts = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
+    asked += [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
     names = {name for expression in asked for name in re.findall(r"gdscore_\w+", expression)}
     assert names <= known
     assert len(names) >= 6
@@ -42,7 +44,8 @@ def test_compose_names_files_that_exist():
             assert source in compose["volumes"] or source in made_later or (DEPLOY / source).is_file(), source
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:")
-    scrape = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
+    settings = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
+    (scrape,) = settings["scrape_configs"]
     assert scrape["static_configs"][0]["targets"] == ["monitor:8600"]
     sources = yaml.safe_load((DEPLOY / "grafana" / "datasource.yaml").read_text())
     provider = yaml.safe_load((DEPLOY / "grafana" / "provider.yaml").read_text())
@@ -51,8 +54,9 @@ def test_compose_names_files_that_exist():
     assert source["url"] == "http://prometheus:9090"
     mounted = [v.split(":")[1] for v in compose["services"]["grafana"]["volumes"]]
     assert provider["providers"][0]["options"]["path"] in {str(Path(path).parent) for path in mounted}
-    token = compose["services"]["prometheus"]["volumes"][1].split(":")[1]
-    assert scrape["authorization"]["credentials_file"] == token
+    mounted = {Path(v.split(":")[1]) for v in compose["services"]["prometheus"]["volumes"]}
+    named = [scrape["authorization"]["credentials_file"], *settings["rule_files"], "prometheus.yml"]
+    assert {Path("/etc/prometheus") / name for name in named} <= mounted
     dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
     asked = [t["datasource"] for p in dashboard["panels"] for t in [p, *p["targets"]]]
     assert {(d["type"], d["uid"]) for d in asked} == {(source["type"], source["uid"])}
@@ -64,6 +68,7 @@ def test_prometheus_takes_its_settings_and_our_metrics(local):
     if promtool is None:
         pytest.skip("there is no promtool: apt-get install prometheus")
     subprocess.run([promtool, "check", "config", "--syntax-only", DEPLOY / "prometheus.yaml"], check=True)
+    subprocess.run([promtool, "check", "rules", DEPLOY / "alerts.yaml"], check=True)
     local.register("m", rules=Rules(None, min_accuracy=0.8))
     local.add_estimate("m", estimate(0.7), "2026-01-01", segment='x"y\\z')
     subprocess.run([promtool, "check", "metrics"], input=render_metrics(local), check=True)

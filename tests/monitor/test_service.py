@@ -13,7 +13,7 @@ from gdscore import AccuracyEstimator, Outputs
 from gdscore.io import write_outputs
 from gdscore.monitor import Rules
 from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
-from gdscore.monitor.app import create_app
+from gdscore.monitor.app import create_app, render_metrics
 from tests.monitor.conftest import estimate, make_outputs, serve
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
@@ -250,6 +250,27 @@ def test_metrics_and_health(client):
     assert found["gdscore_open_alarms", 'x"y\\z'] == 1
     assert found["gdscore_last_window_age_seconds", 'x"y\\z'] > 0
     assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_metrics_count_alarms_of_models_without_windows_of_all_rows(monitor):
+    """The alarm of missing windows is one of all rows, also where windows have segments only or never came."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    for name in ("segments", "never"):
+        monitor.register(name, rules=Rules(None, missing_after=2))
+    monitor.add_estimate("segments", estimate(), "2026-01-01", segment="country=fr")
+
+    def samples(name):
+        families = text_string_to_metric_families(render_metrics(monitor).decode())
+        return {
+            (s.labels["model"], s.labels["segment"]): s.value for f in families if f.name == name for s in f.samples
+        }
+
+    fine = {("segments", "country=fr"): 0, ("segments", ""): 0, ("never", ""): 0}
+    assert samples("gdscore_open_alarms") == fine
+    monitor.check("2100-01-01")
+    assert samples("gdscore_open_alarms") == fine | {("segments", ""): 1, ("never", ""): 1}
+    assert samples("gdscore_accuracy") == {("segments", "country=fr"): 0.9}
 
 
 def test_the_schema_describes_every_route(client):

@@ -133,6 +133,7 @@ class _Collector:
                 .where(Alarm.ended.is_(None))
                 .group_by(Model.name, Alarm.segment)
             ).all()
+            models = session.scalars(select(Model.name).where(Model.id.in_(reading.current_models()))).all()
         for column, description in _FROM_WINDOW.items():
             gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
             for window in newest:
@@ -143,9 +144,12 @@ class _Collector:
             "gdscore_last_window_age_seconds", "Seconds since the newest window ended.", labels=["model", "segment"]
         )
         alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
-        open_now = {(name, segment): count for name, segment, count in counts}
         for window in newest:
             age.add_metric([window.name, window.segment], (now - window.end) / 1e6)
-            alarms.add_metric([window.name, window.segment], open_now.get((window.name, window.segment), 0))
+        # Windows that stop coming are an alarm of all rows, also where no window has all rows.
+        open_now = {(name, ""): 0 for name in models} | {(window.name, window.segment): 0 for window in newest}
+        open_now |= {(name, segment): count for name, segment, count in counts}
+        for series, count in open_now.items():
+            alarms.add_metric(series, count)
         yield age
         yield alarms
