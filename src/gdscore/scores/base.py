@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
+from gdscore._derived import how_to_get
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.outputs import Outputs, how_to_get
+from gdscore.outputs import Outputs
 from gdscore.scores._state import Layout, SavedScore, check_restored, counts_of, refuse_damaged
 from gdscore.scores.together import fit_together
 
