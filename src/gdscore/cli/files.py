@@ -22,16 +22,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
 from gdscore._format import time_text
-from gdscore._paths import check_path
+from gdscore._paths import check_path, check_readable
 from gdscore.cli.console import describe_error, show_traceback, told_once
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
+
+if TYPE_CHECKING:
+    from gdscore.estimator import AccuracyEstimator
 
 __all__ = [
     "ClassNames",
@@ -48,6 +51,7 @@ __all__ = [
     "date_in",
     "failures",
     "find_targets",
+    "load_estimator",
     "one_set",
     "try_each",
     "write_json",
@@ -192,6 +196,14 @@ def find_targets(given: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> l
 def one_set(given: str | Path, columns: Columns = _DEFAULT_COLUMNS) -> TargetFiles:
     """All that a path, folder or pattern holds, as one set of rows."""
     return TargetFiles(os.fspath(given), tuple(find_files(given)), None, columns)
+
+
+def load_estimator(name: str) -> AccuracyEstimator:
+    """Estimator that `gdscore fit` wrote; what is no file is refused first."""
+    from gdscore.estimator import AccuracyEstimator
+
+    check_readable(name)
+    return AccuracyEstimator.load(name)
 
 
 def date_in(name: str) -> datetime | None:

@@ -153,17 +153,11 @@ def add(
     debug: Debug = False,
 ) -> None:
     """Estimate the accuracy of windows and keep it; ends with code 3 where the model has an open alarm."""
-    from dataclasses import replace as changed
-
     from gdscore.monitor.reading import list_alarms
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
-    columns = changed(
-        columns_of(probabilities, logits, features, label, class_names),
-        time=time,
-        by=by.split(",") if by else None,
-    )
+    columns = columns_of(probabilities, logits, features, label, class_names, time, by or None)
     added: list[dict[str, Any]] = []
     for target in find_targets(targets, columns):
         when = None if time else at or target.when
