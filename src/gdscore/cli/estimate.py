@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
+from gdscore._paths import check_different, check_writable
 from gdscore._webhook import check_address, post_json
 from gdscore._windows import parse_every
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
@@ -25,8 +26,6 @@ from gdscore.cli.files import (
     Outcome,
     Probabilities,
     TargetFiles,
-    check_different,
-    check_writable,
     columns_of,
     date_in,
     find_targets,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
+from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
     ClassNames,
@@ -19,7 +20,6 @@ from gdscore.cli.files import (
     Logits,
     Probabilities,
     TargetFiles,
-    check_writable,
     columns_of,
     load_estimator,
     one_set,

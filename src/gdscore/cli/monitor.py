@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from gdscore._format import percent
+from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, ExitCode, JsonPath, show, show_table
-from gdscore.cli.files import (
-    ClassNames,
-    Features,
-    Label,
-    Logits,
-    Probabilities,
-    check_writable,
-    columns_of,
-    find_targets,
-    write_json,
-)
+from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, find_targets, write_json
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
