@@ -19,6 +19,7 @@ from gdscore._windows import parse_every
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
 from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
+    COLUMNS_PANEL,
     ClassNames,
     Features,
     Label,
@@ -92,21 +93,15 @@ def estimate(
     class_names: ClassNames = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel="Columns of tables"
-        ),
+        typer.Option(metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(
-            metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel="Columns of tables"
-        ),
+        typer.Option(metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel=COLUMNS_PANEL),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel="Columns of tables"
-        ),
+        typer.Option(metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel=COLUMNS_PANEL),
     ] = None,
     min_accuracy: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")

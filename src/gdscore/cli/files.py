@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator
 
 __all__ = [
+    "COLUMNS_PANEL",
     "ClassNames",
     "Features",
     "Label",
@@ -55,25 +56,27 @@ __all__ = [
 
 T = TypeVar("T")
 _DEFAULT_COLUMNS = Columns()
-_PANEL = "Columns of tables"
+COLUMNS_PANEL = "Columns of tables"
 Probabilities: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=_PANEL
+        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=COLUMNS_PANEL
     ),
 ]
 Logits: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=_PANEL)
+    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=COLUMNS_PANEL)
 ]
 Features: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=_PANEL)
+    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=COLUMNS_PANEL)
 ]
 Label: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=_PANEL)
+    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=COLUMNS_PANEL)
 ]
 ClassNames: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=_PANEL),
+    typer.Option(
+        metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=COLUMNS_PANEL
+    ),
 ]
 
 
