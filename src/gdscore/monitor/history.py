@@ -20,6 +20,7 @@ from gdscore.monitor.alarms import check_missing
 from gdscore.monitor.notify import Notifier, deliver_notices
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Window, check_name, open_engine
+from gdscore.monitor.storing import EstimatorLike
 from gdscore.monitor.windows import Key, as_duration, as_micros, now_micros, window_bounds, window_states
 from gdscore.outputs import Outputs
 
@@ -81,7 +82,7 @@ class Monitor:
     def register(
         self,
         name: str,
-        estimator: storing.EstimatorLike | None = None,
+        estimator: EstimatorLike | None = None,
         *,
         version: str = "1",
         every: Any = "1d",
@@ -113,7 +114,7 @@ class Monitor:
                 session, name, version, content, every=length, rules=rules or Rules(), reference_rows=rows
             )
 
-    def set_estimator(self, name: str, estimator: storing.EstimatorLike, *, version: str = "1") -> None:
+    def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str = "1") -> None:
         """Give a registered model its estimator; its window length and rules stay."""
         found = self._model(name, version)
         every, rules = timedelta(microseconds=found.every), Rules.from_dict(found.rules)
