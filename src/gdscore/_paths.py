@@ -1,4 +1,4 @@
-"""Paths that a caller gives: what cannot be a file is refused before it is opened.
+"""Paths that a caller gives: what cannot be read or written is refused before the work starts.
 
 Requirements met here:
 
@@ -12,14 +12,15 @@ import contextlib
 import difflib
 import os
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from gdscore.errors import GdscoreError
 
-__all__ = ["PathLike", "check_path", "check_readable", "path_errors"]
+__all__ = ["PathLike", "check_different", "check_path", "check_readable", "check_writable", "path_errors"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 _LOOKED_AT = 1000
@@ -76,3 +77,42 @@ def check_readable(path: PathLike) -> Path:
             "copy its contents into a file first"
         )
     return checked
+
+
+def check_writable(
+    path: str | Path | None, *, inputs: Iterable[str | Path] = (), suffixes: tuple[str, ...] = ()
+) -> None:
+    """Refuse a path that cannot be written, is one of the input files or has another suffix; None and - are fine."""
+    if path is None or os.fspath(path) == "-":
+        return
+    shown, target = os.fspath(path), Path(path)
+    if not shown or shown == ".":
+        raise GdscoreError("Expected the name of a file to write, but it is empty: name one")
+    if suffixes and target.suffix.lower() not in suffixes:
+        cure = f"name it {os.fspath(target.with_suffix(suffixes[0]))!r}"
+        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}: {cure}")
+    try:
+        folder = target.resolve().parent
+    except (OSError, RuntimeError) as error:
+        raise GdscoreError(f"Expected a path that can be written, but {shown!r} is a loop of links") from error
+    if target.exists() and not target.is_file():
+        raise GdscoreError(f"Expected {shown!r} to be a file, but it is a folder or a device: name a file")
+    for given in inputs if target.exists() else ():
+        if Path(given).exists() and target.samefile(given):
+            raise GdscoreError(f"Expected an output beside the inputs, but {shown!r} is one of them: name another file")
+    if not folder.is_dir():
+        raise GdscoreError(f"Expected a folder to write {shown!r} into, but there is none: create it first")
+    try:
+        # Tried and not asked: permissions, quotas and read-only disks differ too much.
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise GdscoreError(
+            f"Expected to write {shown!r}, but the system refused: {error.strerror}: name a folder that is yours"
+        ) from error
+
+
+def check_different(first: str | Path | None, second: str | Path | None, names: str) -> None:
+    """Refuse one file for two outputs."""
+    if first is not None and second is not None and Path(first).resolve() == Path(second).resolve():
+        raise GdscoreError(f"Expected different files for {names}, but both are {os.fspath(first)!r}: name another")

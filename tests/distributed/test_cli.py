@@ -133,7 +133,7 @@ def test_ctrl_c_ends_the_tasks(gd, folder, tmp_path, monkeypatch):
 
     slow = Slow()
     vars(slow).update(vars(gdscore.AccuracyEstimator.load(folder / "m.gdscore")))
-    monkeypatch.setattr("gdscore.cli.estimate._load", lambda name: slow)
+    monkeypatch.setattr("gdscore.cli.estimate.load_estimator", lambda name: slow)
 
     def interrupt():
         while not begun.exists():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._format import percent
+from gdscore._paths import check_writable
 from gdscore.cli.console import Cell, Debug, Quiet, show, show_table, told_once, working
-from gdscore.cli.files import check_writable
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
-from gdscore._paths import check_readable
+from gdscore._paths import check_different, check_writable
 from gdscore._webhook import check_address, post_json
 from gdscore._windows import parse_every
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
 from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
+    COLUMNS_PANEL,
     ClassNames,
     Features,
     Label,
@@ -26,21 +27,29 @@ from gdscore.cli.files import (
     Outcome,
     Probabilities,
     TargetFiles,
-    check_different,
-    check_writable,
     columns_of,
     date_in,
     find_targets,
+    load_estimator,
     one_set,
     try_each,
     write_json,
 )
-from gdscore.cli.results import Estimated, document, estimate_groups, estimate_target, exit_code, show_estimates
+from gdscore.cli.results import (
+    Estimated,
+    document,
+    estimate_groups,
+    estimate_target,
+    exit_code,
+    show_estimates,
+    try_groups,
+    write_html,
+)
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator, Estimate
+    from gdscore.estimator import Estimate
     from gdscore.outputs import Outputs
 
 __all__ = ["estimate"]
@@ -84,21 +93,15 @@ def estimate(
     class_names: ClassNames = None,
     time: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel="Columns of tables"
-        ),
+        typer.Option(metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(
-            metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel="Columns of tables"
-        ),
+        typer.Option(metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel=COLUMNS_PANEL),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel="Columns of tables"
-        ),
+        typer.Option(metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel=COLUMNS_PANEL),
     ] = None,
     min_accuracy: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
@@ -156,11 +159,11 @@ def estimate(
     check_different(json, html, "--html and --json")
     if engine is Engine.RAY and method is not None:
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
-    fitted = None if name is None else _load(name)
+    fitted = None if name is None else load_estimator(name)
     check_options(engine, address, on_error)
     if fitted is not None and (engine is Engine.RAY or time or by):
         groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
-        outcomes = _estimate_groups(partial(groups_of, fitted, every=length, quiet=quiet), found, debug)
+        outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), found, debug)
     else:
         estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
         outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
@@ -171,7 +174,7 @@ def estimate(
     with_report = html is not None and any(o.value for o in outcomes)
     if html is not None and with_report:
         command = shlex.join(["gdscore", *_without_secrets(context.obj)])
-        checks += _attempt(lambda: _write_report(html, fitted, outcomes, rule, model_name, command), debug)
+        checks += _attempt(lambda: write_html(html, fitted, outcomes, rule, model_name, command), debug)
     facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
     if json is not None:
         checks += _attempt(lambda: write_json(json, facts), debug)
@@ -208,13 +211,6 @@ def _estimator_and_targets(
     return name, targets
 
 
-def _load(name: str) -> AccuracyEstimator:
-    from gdscore.estimator import AccuracyEstimator
-
-    check_readable(name)
-    return AccuracyEstimator.load(name)
-
-
 def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[Iterator[Outputs]], Estimate]:
     from gdscore.estimator import direct_estimate
 
@@ -231,22 +227,6 @@ def _window_length(time: str | None, every: str | None, by: str | None, method: 
     if every is not None and time is None:
         raise GdscoreError("Expected --time with --every: name the column of times")
     return parse_every(every or "1d")
-
-
-def _estimate_groups(
-    groups_of: Callable[..., list[tuple[TargetFiles, Estimated]]], targets: Sequence[TargetFiles], debug: bool
-) -> list[Outcome[Estimated]]:
-    several = len(targets) > 1
-    nested = try_each(targets, lambda target: groups_of(target, prefix=target.name if several else ""), debug)
-    return [
-        outcome
-        for item in nested
-        for outcome in (
-            [Outcome(item.target, None, item.error)]
-            if item.value is None
-            else [Outcome(group, value) for group, value in item.value]
-        )
-    ]
 
 
 # -- alarms ---------------------------------------------------------------------------------------------------
@@ -299,34 +279,7 @@ def _attempt(action: Callable[[], None], debug: bool) -> list[Check]:
 
 def _without_secrets(args: Sequence[str]) -> list[str]:
     """Command line without the address of the webhook, which often holds a secret."""
-    shown: list[str] = []
-    for before, arg in zip(["", *args], args, strict=False):
-        if before == "--webhook":
-            arg = "…"
-        shown.append("--webhook=…" if arg.startswith("--webhook=") else arg)
-    return shown
-
-
-def _write_report(
-    path: Path,
-    estimator: AccuracyEstimator | None,
-    outcomes: Sequence[Outcome[Estimated]],
-    rule: AlarmRule | None,
-    model_name: str | None,
-    command: str,
-) -> None:
-    from gdscore.report import Target, write_report
-
-    estimated = [(o.target, o.value) for o in outcomes if o.value is not None]
-    write_report(
-        path,
-        estimator,
-        [
-            Target(target.name, value.estimate, when=target.when, truth=value.truth, segment=target.segment)
-            for target, value in estimated
-        ],
-        model_name=model_name,
-        min_accuracy=None if rule is None else rule.floor(estimated[0][1].estimate),
-        made_by={"command": command},
-        not_estimated={o.name: o.error for o in outcomes if o.value is None},
-    )
+    return [
+        "…" if before == "--webhook" else "--webhook=…" if arg.startswith("--webhook=") else arg
+        for before, arg in zip(["", *args], args, strict=False)
+    ]

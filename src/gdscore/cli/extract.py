@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_readable
+from gdscore._paths import check_readable, check_writable
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, extract_on_ray
 from gdscore.cli.console import Debug, Quiet, show
-from gdscore.cli.files import check_folder, check_writable
 from gdscore.cli.network import load_model
 from gdscore.errors import GdscoreError
+from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
     from gdscore.cli.images import Images
@@ -75,7 +75,7 @@ def extract(
     if engine is Engine.RAY:
         if peer is not None:
             raise GdscoreError("Expected --peer without --engine ray, which runs one model: leave one of them out")
-        check_folder(output)
+        _check_folder(output)
         check_options(engine, address, on_error)
         done = extract_on_ray(model, images, output, batch_size, workers, device, on_error, quiet)
         if not quiet:
@@ -124,6 +124,18 @@ class _Counted:
             self.n += len(named)
             self.correct += int(named.correct.sum()) if "labels" in named.has else 0
             yield named
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse what cannot become a folder of files to write."""
+    shown = os.fspath(path)
+    if path.suffix.lower() in SUFFIXES or (path.exists() and not path.is_dir()):
+        raise GdscoreError(f"Expected a folder to write many files into, but got {shown!r}: name a folder")
+    parent = path.resolve()
+    while not parent.exists():
+        parent = parent.parent
+    if not os.access(parent, os.W_OK):
+        raise GdscoreError(f"Expected to write into {shown!r}, but the system refuses: name a folder that is yours")
 
 
 def _lines(path: Path) -> list[str]:

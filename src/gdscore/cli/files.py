@@ -1,4 +1,4 @@
-"""Files that commands read and write: which files make which target, and paths refused before the work starts.
+"""Files that commands read and write: which files make which target, and which columns are read.
 
 Requirements met here:
 
@@ -17,23 +17,26 @@ import contextlib
 import json
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
 from gdscore._format import time_text
-from gdscore._paths import check_path
+from gdscore._paths import check_path, check_readable
 from gdscore.cli.console import describe_error, show_traceback, told_once
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
 
+if TYPE_CHECKING:
+    from gdscore.estimator import AccuracyEstimator
+
 __all__ = [
+    "COLUMNS_PANEL",
     "ClassNames",
     "Features",
     "Label",
@@ -41,13 +44,11 @@ __all__ = [
     "Outcome",
     "Probabilities",
     "TargetFiles",
-    "check_different",
-    "check_folder",
-    "check_writable",
     "columns_of",
     "date_in",
     "failures",
     "find_targets",
+    "load_estimator",
     "one_set",
     "try_each",
     "write_json",
@@ -55,25 +56,27 @@ __all__ = [
 
 T = TypeVar("T")
 _DEFAULT_COLUMNS = Columns()
-_PANEL = "Columns of tables"
+COLUMNS_PANEL = "Columns of tables"
 Probabilities: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=_PANEL
+        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=COLUMNS_PANEL
     ),
 ]
 Logits: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=_PANEL)
+    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=COLUMNS_PANEL)
 ]
 Features: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=_PANEL)
+    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=COLUMNS_PANEL)
 ]
 Label: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=_PANEL)
+    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=COLUMNS_PANEL)
 ]
 ClassNames: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=_PANEL),
+    typer.Option(
+        metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=COLUMNS_PANEL
+    ),
 ]
 
 
@@ -194,6 +197,14 @@ def one_set(given: str | Path, columns: Columns = _DEFAULT_COLUMNS) -> TargetFil
     return TargetFiles(os.fspath(given), tuple(find_files(given)), None, columns)
 
 
+def load_estimator(name: str) -> AccuracyEstimator:
+    """Estimator that `gdscore fit` wrote; what is no file is refused first."""
+    from gdscore.estimator import AccuracyEstimator
+
+    check_readable(name)
+    return AccuracyEstimator.load(name)
+
+
 def date_in(name: str) -> datetime | None:
     """First date in a name, with its time where there is one.
 
@@ -247,60 +258,6 @@ def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
 
 def _date_in_path(path: Path) -> datetime | None:
     return next((when for part in reversed(path.parts) if (when := date_in(part))), None)
-
-
-# -- files to write -------------------------------------------------------------------------------------------
-
-
-def check_writable(
-    path: str | Path | None, *, inputs: Iterable[str | Path] = (), suffixes: tuple[str, ...] = ()
-) -> None:
-    """Refuse a path that cannot be written, is one of the input files or has another suffix; None and - are fine."""
-    if path is None or os.fspath(path) == "-":
-        return
-    shown, target = os.fspath(path), Path(path)
-    if not shown or shown == ".":
-        raise GdscoreError("Expected the name of a file to write, but it is empty: name one")
-    if suffixes and target.suffix.lower() not in suffixes:
-        cure = f"name it {os.fspath(target.with_suffix(suffixes[0]))!r}"
-        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {shown!r}: {cure}")
-    try:
-        folder = target.resolve().parent
-    except (OSError, RuntimeError) as error:
-        raise GdscoreError(f"Expected a path that can be written, but {shown!r} is a loop of links") from error
-    if target.exists() and not target.is_file():
-        raise GdscoreError(f"Expected {shown!r} to be a file, but it is a folder or a device: name a file")
-    for given in inputs if target.exists() else ():
-        if Path(given).exists() and target.samefile(given):
-            raise GdscoreError(f"Expected an output beside the inputs, but {shown!r} is one of them: name another file")
-    if not folder.is_dir():
-        raise GdscoreError(f"Expected a folder to write {shown!r} into, but there is none: create it first")
-    try:
-        # Tried and not asked: permissions, quotas and read-only disks differ too much.
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise GdscoreError(
-            f"Expected to write {shown!r}, but the system refused: {error.strerror}: name a folder that is yours"
-        ) from error
-
-
-def check_folder(path: Path) -> None:
-    """Refuse what cannot become a folder of files to write."""
-    shown = os.fspath(path)
-    if path.suffix.lower() in SUFFIXES or (path.exists() and not path.is_dir()):
-        raise GdscoreError(f"Expected a folder to write many files into, but got {shown!r}: name a folder")
-    parent = path.resolve()
-    while not parent.exists():
-        parent = parent.parent
-    if not os.access(parent, os.W_OK):
-        raise GdscoreError(f"Expected to write into {shown!r}, but the system refuses: name a folder that is yours")
-
-
-def check_different(first: str | Path | None, second: str | Path | None, names: str) -> None:
-    """Refuse one file for two outputs."""
-    if first is not None and second is not None and Path(first).resolve() == Path(second).resolve():
-        raise GdscoreError(f"Expected different files for {names}, but both are {os.fspath(first)!r}: name another")
 
 
 def write_json(path: str, value: Any) -> None:

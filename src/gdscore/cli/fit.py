@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_path
+from gdscore._paths import check_path, check_writable
 from gdscore.cli.console import Debug, Quiet, collect_warnings, show
-from gdscore.cli.files import (
-    ClassNames,
-    Features,
-    Label,
-    Logits,
-    Probabilities,
-    check_writable,
-    columns_of,
-    one_set,
-)
+from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, one_set
 from gdscore.errors import GdscoreError
 from gdscore.io import find_files
 

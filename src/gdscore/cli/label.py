@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_readable
+from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
     ClassNames,
@@ -20,15 +20,14 @@ from gdscore.cli.files import (
     Logits,
     Probabilities,
     TargetFiles,
-    check_writable,
     columns_of,
+    load_estimator,
     one_set,
     write_json,
 )
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator
     from gdscore.labeling import LabelledEstimate, LabelRows
     from gdscore.outputs import Outputs
 
@@ -97,7 +96,7 @@ def choose(
     inputs = [*rows_of.paths, Path(estimator)]
     check_writable(output, inputs=inputs, suffixes=(".csv",))
     earlier = None if labels is None else labeling.read_csv(labels)
-    fitted = _load(estimator)
+    fitted = load_estimator(estimator)
 
     def segments() -> Iterator[Any]:
         return (batch.by[str(by)] for batch in read_batches(rows_of.paths, columns=rows_of.columns, progress=False))
@@ -143,7 +142,7 @@ def estimate(
     rows_of = _target(target, columns, id_column, None)
     check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
     drawn, given = labeling.read_csv(table)
-    fitted, opener = _load(estimator), _opener(rows_of, quiet)
+    fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
     found = labeling.estimate(fitted, opener, drawn, given)
     by_segment = {} if drawn.segments is None else labeling.estimate_segments(fitted, opener, drawn, given)
     sequence = labeling.sequence(fitted, opener, drawn, given) if drawn.design == "random" else None
@@ -185,7 +184,7 @@ def status(
 
     rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, None)
     drawn, given = labeling.read_csv(table)
-    fitted, opener = _load(estimator), _opener(rows_of, quiet)
+    fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
     found = labeling.estimate(fitted, opener, drawn, given)
     more = found.more_labels_for(half_width)
     show(
@@ -217,13 +216,6 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
 }
 for _command, _examples in _COMMANDS.items():
     label.command(help=one_line_paragraphs(_command.__doc__ or ""), epilog=examples(*_examples))(_command)
-
-
-def _load(name: str) -> AccuracyEstimator:
-    from gdscore.estimator import AccuracyEstimator
-
-    check_readable(name)
-    return AccuracyEstimator.load(name)
 
 
 def _target(given: str, columns: Any, id_column: str | None, by: str | None) -> TargetFiles:

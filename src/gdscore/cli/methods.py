@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, JsonPath, show, show_table
-from gdscore.cli.files import check_writable, write_json
+from gdscore.cli.files import write_json
 
 __all__ = ["methods"]
 

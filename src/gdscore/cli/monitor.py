@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from gdscore._format import percent
+from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, ExitCode, JsonPath, show, show_table
-from gdscore.cli.files import (
-    ClassNames,
-    Features,
-    Label,
-    Logits,
-    Probabilities,
-    check_writable,
-    columns_of,
-    find_targets,
-    write_json,
-)
+from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, find_targets, write_json
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
@@ -153,17 +144,11 @@ def add(
     debug: Debug = False,
 ) -> None:
     """Estimate the accuracy of windows and keep it; ends with code 3 where the model has an open alarm."""
-    from dataclasses import replace as changed
-
     from gdscore.monitor.reading import list_alarms
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
-    columns = changed(
-        columns_of(probabilities, logits, features, label, class_names),
-        time=time,
-        by=by.split(",") if by else None,
-    )
+    columns = columns_of(probabilities, logits, features, label, class_names, time, by or None)
     added: list[dict[str, Any]] = []
     for target in find_targets(targets, columns):
         when = None if time else at or target.when

@@ -1,4 +1,4 @@
-"""Estimates of targets as a table and as JSON, with the truth where a target has labels."""
+"""Estimates of targets as a table, as JSON and as a report, with the truth where a target has labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
 from gdscore._format import percent, time_text
 from gdscore._windows import Group, RowGroups
 from gdscore.cli.console import Cell, ExitCode, show, show_table, told_once
-from gdscore.cli.files import Outcome, TargetFiles, failures
+from gdscore.cli.files import Outcome, TargetFiles, failures, try_each
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
@@ -31,6 +32,8 @@ __all__ = [
     "group_target",
     "in_order",
     "show_estimates",
+    "try_groups",
+    "write_html",
 ]
 
 
@@ -105,6 +108,23 @@ def estimate_groups(
         truth = correct[number] / labelled[number] if labelled[number] else None
         estimated.append((group_target(target, group, prefix), Estimated(found[number], truth)))
     return in_order(estimated)
+
+
+def try_groups(
+    groups_of: Callable[..., list[tuple[TargetFiles, Estimated]]], targets: Sequence[TargetFiles], debug: bool
+) -> list[Outcome[Estimated]]:
+    """Estimate the groups of every target; one that fails has one outcome."""
+    several = len(targets) > 1
+    nested = try_each(targets, lambda target: groups_of(target, prefix=target.name if several else ""), debug)
+    return [
+        outcome
+        for item in nested
+        for outcome in (
+            [Outcome(item.target, None, item.error)]
+            if item.value is None
+            else [Outcome(group, value) for group, value in item.value]
+        )
+    ]
 
 
 def group_target(target: TargetFiles, group: Group, prefix: str) -> TargetFiles:
@@ -211,3 +231,29 @@ def _truth(value: Estimated | None) -> list[Cell]:
 
 def _codes(value: Estimated | None) -> str:
     return "" if value is None else ", ".join(w.code for w in value.estimate.warnings if w.severity != "info")
+
+
+def write_html(
+    path: Path,
+    estimator: AccuracyEstimator | None,
+    outcomes: Sequence[Outcome[Estimated]],
+    rule: AlarmRule | None,
+    model_name: str | None,
+    command: str,
+) -> None:
+    """Write the report on all that was estimated."""
+    from gdscore.report import Target, write_report
+
+    estimated = [(o.target, o.value) for o in outcomes if o.value is not None]
+    write_report(
+        path,
+        estimator,
+        [
+            Target(target.name, value.estimate, when=target.when, truth=value.truth, segment=target.segment)
+            for target, value in estimated
+        ],
+        model_name=model_name,
+        min_accuracy=None if rule is None else rule.floor(estimated[0][1].estimate),
+        made_by={"command": command},
+        not_estimated={o.name: o.error for o in outcomes if o.value is None},
+    )

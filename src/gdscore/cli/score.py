@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gdscore._paths import check_writable
 from gdscore.cli.console import (
     Debug,
     ExitCode,
@@ -26,7 +27,6 @@ from gdscore.cli.files import (
     Outcome,
     Probabilities,
     TargetFiles,
-    check_writable,
     columns_of,
     failures,
     find_targets,

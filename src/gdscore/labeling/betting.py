@@ -86,14 +86,10 @@ def sequence(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
 
     Parameters
     ----------
-    est : AccuracyEstimator
-        Fitted.
-    outputs : Outputs, stream of Outputs, or function that returns one
-        The target that the rows were drawn from.
+    est, outputs, labels
+        As for `estimate`.
     rows : LabelRows
         Drawn by ``choose(…, design="random")``.
-    labels : sequence, or mapping from id or position to label
-        As for `estimate`.
 
     Examples
     --------

@@ -12,34 +12,16 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gdscore._options import integer, number
+from gdscore._options import integer
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor import reading
+from gdscore.monitor import reading, storing
 from gdscore.monitor.alarms import check_missing
 from gdscore.monitor.notify import Notifier, deliver_notices
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Window, check_name, open_engine
-from gdscore.monitor.storing import (
-    EstimatorLike,
-    NotFoundError,
-    check_model_name,
-    delete_windows,
-    find_model,
-    read_estimator,
-    store_labels,
-    store_model,
-    store_windows,
-    to_estimator,
-)
-from gdscore.monitor.windows import (
-    Key,
-    as_duration,
-    as_micros,
-    now_micros,
-    window_bounds,
-    window_states,
-)
+from gdscore.monitor.storing import EstimatorLike
+from gdscore.monitor.windows import Key, as_duration, as_micros, now_micros, window_bounds, window_states
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -122,31 +104,35 @@ class Monitor:
         reference_rows : int, optional
             Rows of the reference, which tell how well its accuracy is known; by default the estimator's, or 1,000.
         """
-        check_model_name(name, version)
-        content, rows = (None, None) if estimator is None else read_estimator(estimator)
+        storing.check_model_name(name, version)
+        content, rows = (None, None) if estimator is None else storing.read_estimator(estimator)
         if reference_rows is not None:
             rows = integer("reference_rows", reference_rows, least=1)
         length = as_duration(every)
         with self.writing() as session:
-            store_model(session, name, version, content, every=length, rules=rules or Rules(), reference_rows=rows)
+            storing.store_model(
+                session, name, version, content, every=length, rules=rules or Rules(), reference_rows=rows
+            )
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str = "1") -> None:
         """Give a registered model its estimator; its window length and rules stay."""
-        with self.reading() as session:
-            found = find_model(session, name, version)
-            every, rules = found.every, Rules.from_dict(found.rules)
-        self.register(name, estimator, version=version, every=timedelta(microseconds=every), rules=rules)
+        found = self._model(name, version)
+        every, rules = timedelta(microseconds=found.every), Rules.from_dict(found.rules)
+        self.register(name, estimator, version=version, every=every, rules=rules)
+
+    def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
+        """Estimator of a model, where it was registered with one."""
+        digest = self._model(model, version).estimator_hash
+        return None if digest is None else self._estimator(digest)
 
     def _load_estimator(self, digest: str) -> AccuracyEstimator:
         with self.reading() as session:
             content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
-        return to_estimator(content)
+        return storing.to_estimator(content)
 
-    def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
-        """Estimator of a model, where it was registered with one."""
+    def _model(self, name: str, version: str | None) -> Model:
         with self.reading() as session:
-            digest = find_model(session, model, version).estimator_hash
-        return None if digest is None else self._estimator(digest)
+            return storing.find_model(session, name, version)
 
     # -- adding ---------------------------------------------------------------------------------------------
 
@@ -185,19 +171,17 @@ class Monitor:
         list of dict
             The windows; ``new`` tells whether a window was added.
         """
-        with self.reading() as session:
-            found = find_model(session, model, version)
-            digest, every, version = found.estimator_hash, found.every, found.version
-        if digest is None:
+        found = self._model(model, version)
+        if found.estimator_hash is None:
             raise GdscoreError(f"Expected {model!r} to have an estimator, but it has none: register it with one")
         if time is None and isinstance(outputs, Outputs):
             raise GdscoreError("Expected the time of the window: give time=")
-        estimator = self._estimator(digest)
-        states = window_states(estimator, outputs, time, by, every)
+        estimator = self._estimator(found.estimator_hash)
+        states = window_states(estimator, outputs, time, by, found.every)
         if not states:
             raise GdscoreError("Expected outputs with at least one row, but there is none")
         estimates = {key: estimator.estimate_state(state) for key, state in sorted(states.items())}
-        return self._store(model, version, estimates, replace)
+        return self._store(found, estimates, replace)
 
     def add_estimate(
         self,
@@ -213,17 +197,14 @@ class Monitor:
         if not isinstance(estimate, Estimate):
             raise GdscoreError(f"Expected a gdscore.Estimate, but got {type(estimate).__name__}")
         check_name("segment", segment, empty=True)
-        with self.reading() as session:
-            found = find_model(session, model, version)
-            every, version = found.every, found.version
-        return self._store(model, version, {(*window_bounds(time, every), segment): estimate}, replace)[0]
+        found = self._model(model, version)
+        return self._store(found, {(*window_bounds(time, found.every), segment): estimate}, replace)[0]
 
-    def _store(self, name: str, version: str, estimates: Mapping[Key, Estimate], replace: bool) -> list[dict[str, Any]]:
+    def _store(self, model: Model, estimates: Mapping[Key, Estimate], replace: bool) -> list[dict[str, Any]]:
         with self.writing() as session:
             # Writers of one model wait for each other here, so that its alarms see windows one after the other.
-            locked = select(Model).where(Model.name == name, Model.version == version).with_for_update()
-            model = session.scalars(locked).one()
-            added = store_windows(session, model, estimates, replace)
+            locked = session.scalars(select(Model).where(Model.id == model.id).with_for_update()).one()
+            added = storing.store_windows(session, locked, estimates, replace)
         if self.notify_on_add:
             self.deliver()
         return added
@@ -251,20 +232,11 @@ class Monitor:
         correct, accuracy, rows : int, float, int, optional
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
-        if outputs is not None:
-            if "labels" not in outputs.has:
-                raise GdscoreError("Expected outputs with labels, but they have none")
-            accuracy, rows = outputs.accuracy, len(outputs)
-        rows = integer("rows", rows, least=1)
-        if accuracy is not None:
-            correct = round(number("accuracy", accuracy, least=0, most=1) * rows)
-        correct = integer("correct", correct, least=0)
-        if correct > rows:
-            raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
+        counts = storing.count_correct(outputs, correct=correct, accuracy=accuracy, rows=rows)
         check_name("segment", segment, empty=True)
         with self.writing() as session:
-            found = find_model(session, model, version)
-            store_labels(session, found, (*window_bounds(time, found.every), segment), correct, rows)
+            found = storing.find_model(session, model, version)
+            storing.store_labels(session, found, (*window_bounds(time, found.every), segment), *counts)
 
     # -- alarms ---------------------------------------------------------------------------------------------
 
@@ -287,14 +259,7 @@ class Monitor:
         """Note that somebody has seen an alarm; the first one stays."""
         check_name("person", by)
         with self.writing() as session:
-            row = session.execute(
-                select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == alarm).with_for_update()
-            ).first()
-            if row is None:
-                raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {alarm}")
-            if row[0].acknowledged_at is None:
-                row[0].acknowledged_by, row[0].acknowledged_at = by, now_micros()
-            return reading.alarm_dict(*row)
+            return storing.acknowledge_alarm(session, alarm, by)
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -316,7 +281,7 @@ class Monitor:
         """Delete windows that ended longer ago than this, and alarms that did; returns how many windows."""
         limit = (now_micros() if now is None else as_micros(now)) - as_duration(older_than)
         with self.writing() as session:
-            return delete_windows(session, limit)
+            return storing.delete_windows(session, limit)
 
 
 def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence[str]) -> pd.DataFrame:

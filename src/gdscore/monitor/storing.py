@@ -1,4 +1,4 @@
-"""What goes into the database: models with their estimators and rules, windows, labels."""
+"""What goes into the database: models with their estimators and rules, windows, labels, who has seen an alarm."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from gdscore._options import integer, number
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor.alarms import end_alarms, recompute_series
-from gdscore.monitor.reading import window_dict
+from gdscore.monitor.reading import alarm_dict, window_dict
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Series, Window, check_name
 from gdscore.monitor.windows import Key, now_micros, shown_time
+from gdscore.outputs import Outputs
 
 __all__ = [
     "ConflictError",
     "EstimatorLike",
     "NotFoundError",
+    "acknowledge_alarm",
     "check_model_name",
+    "count_correct",
     "delete_windows",
     "find_model",
     "read_estimator",
@@ -167,6 +171,23 @@ def _store_window(
     return window, fate
 
 
+def count_correct(
+    outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
+) -> tuple[int, int]:
+    """How many rows were predicted right, of how many: from outputs with labels, or from the numbers given."""
+    if outputs is not None:
+        if "labels" not in outputs.has:
+            raise GdscoreError("Expected outputs with labels, but they have none")
+        accuracy, rows = outputs.accuracy, len(outputs)
+    rows = integer("rows", rows, least=1)
+    if accuracy is not None:
+        correct = round(number("accuracy", accuracy, least=0, most=1) * rows)
+    correct = integer("correct", correct, least=0)
+    if correct > rows:
+        raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
+    return correct, rows
+
+
 def store_labels(session: Session, model: Model, key: Key, correct: int, rows: int) -> None:
     """Keep how many rows of a window were predicted right."""
     start, end, segment = key
@@ -189,3 +210,15 @@ def delete_windows(session: Session, limit: int) -> int:
         kept = select(func.count()).where(Window.model_id == Series.model_id, Window.segment == Series.segment)
         session.execute(update(Series).values(windows=kept.scalar_subquery()))
     return deleted
+
+
+def acknowledge_alarm(session: Session, alarm: int, by: str) -> dict[str, Any]:
+    """Note who has seen an alarm, if nobody had."""
+    row = session.execute(
+        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == alarm).with_for_update()
+    ).first()
+    if row is None:
+        raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {alarm}")
+    if row[0].acknowledged_at is None:
+        row[0].acknowledged_by, row[0].acknowledged_at = by, now_micros()
+    return alarm_dict(*row)
