@@ -46,7 +46,6 @@ ALTERNATIVES = {
     "outputs_only": (1.0, 2.0),
     "moved": (0.25, 1.0, 1e9),
     "noise": (1.0, 5.0),
-    "mix_noise": (0.0, 4.0),
     "small_way": (0.001, 0.03),
 }
 KINDS = {"image": "images", "table": "tables", "text": "text"}

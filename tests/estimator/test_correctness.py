@@ -162,6 +162,23 @@ def test_classes_against_the_truth():
         assert c.precision.value == pytest.approx(right / (predicted == c.label).sum(), abs=0.1)
 
 
+def chance(mix, rows, reference):
+    """How much a sample exceeds the shares of a population known from another, in classes where it does, on average."""
+    rng = np.random.default_rng(0)
+    draws = [rng.multinomial(count, mix, size=4000) / count for count in (rows, reference)]
+    return np.maximum(draws[0] - draws[1], 0).sum(axis=1).mean()
+
+
+@pytest.mark.parametrize(("classes", "rows", "reference"), [(2, 500, 500), (7, 2000, 1000), (50, 3000, 5000)])
+def test_the_noise_of_a_class_mix_is_that_of_samples(classes, rows, reference):
+    rng = np.random.default_rng(classes)
+    mix = rng.dirichlet(np.full(classes, 3.0))
+    labels = np.repeat(np.arange(classes), np.round(mix * reference).astype(int))
+    correction = gdscore.AccuracyEstimator().fit(certain(labels, classes, rng)).fitted_.correction
+    found = correction._mix_noise(correction.profile.mix, rows)
+    assert found == pytest.approx(chance(correction.profile.mix, rows, len(labels)), rel=0.05)
+
+
 def test_stable_caps_a_class_at_its_share():
     """A model that predicts one class for all rows cannot be right more often than that class appears."""
     x = outputs(1000, 1.0, seed=6)
@@ -169,9 +186,9 @@ def test_stable_caps_a_class_at_its_share():
     logits[:, 2] = 20
     target = gdscore.Outputs(logits=logits, features=x.features)
     share = (np.asarray(outputs(800, seed=1).labels) == 2).mean()
-    noise = 2 * np.sqrt(share * (1 - share) * (1 / 800 + 1 / 1000))
     stable = fitted(class_mix="stable").estimate(target)
-    assert stable.accuracy <= share + noise + 1e-9
+    mix = np.bincount(outputs(800, seed=1).labels, minlength=CLASSES) / 800
+    assert stable.accuracy <= share + 1.05 * chance(mix, 1000, 800)
     assert fitted(class_mix=[0, 0, 1, 0, 0]).estimate(target).accuracy > share
     assert fitted(class_mix=[1, 1, 0, 1, 1]).estimate(target).accuracy == 0
 
@@ -259,9 +276,9 @@ def test_the_share_given_back_and_the_lean_are_least_squares_fits(monkeypatch):
         mix = np.bincount(s.outputs.labels, minlength=CLASSES) / len(s.outputs)
         p, rows = without_assumption(est, s.outputs)
         right = np.bincount(rows.predicted, p, minlength=CLASSES) / len(p)
-        most = mix + 2 * np.sqrt(mix * (1 - mix) * (1 / len(p) + 1 / len(reference)))
-        excess.append(np.maximum(right - most, 0).sum())
-        missing.append(s.accuracy - np.minimum(right, most).sum())
+        noise = correction._mix_noise(mix, len(p))
+        excess.append(max(np.maximum(right - mix, 0).sum() - noise, 0))
+        missing.append(s.accuracy - (right.sum() - excess[-1]))
         stable = gdscore.AccuracyEstimator(class_mix="stable")._with(est.fitted_).estimate(s.outputs)
         way.append(looks_shifted(est, rows) * (stable.accuracy - p.mean()))
         off.append(s.accuracy - p.mean())
@@ -329,13 +346,15 @@ def test_a_known_class_mix_is_never_exceeded(returned):
     for _ in range(200):
         predicted, mix = rng.dirichlet(np.full(CLASSES, 0.3)), rng.dirichlet(np.full(CLASSES, 0.5))
         counts = ClassCounts(predicted, predicted * rng.uniform(size=CLASSES), predicted)
-        most = mix + 2 * np.sqrt(mix * (1 - mix) / 500)
-        known = counts.with_mix(mix, most, returned)
-        assert (known.right <= np.minimum(predicted, most) + 1e-12).all()
-        within = np.minimum(counts.right, most).sum()
-        assert known.accuracy <= min(counts.accuracy, np.minimum(predicted, most).sum()) + 1e-12
-        room = np.minimum(predicted, most).sum() - within
-        assert known.accuracy == pytest.approx(within + min(returned * (counts.accuracy - within), room))
+        known = counts.with_mix(mix, 0.02, returned)
+        beyond = np.maximum(counts.right - mix, 0).sum()
+        taken = max(beyond - 0.02, 0)
+        assert (known.right <= counts.predicted + 1e-12).all()
+        assert np.maximum(known.right - mix, 0).sum() == pytest.approx(min(beyond, 0.02))
+        left = counts.right - np.maximum(counts.right - mix, 0) * (taken / beyond if beyond else 0)
+        room = np.maximum(np.minimum(predicted, mix) - left, 0).sum()
+        assert known.accuracy == pytest.approx(counts.accuracy - taken + min(returned * taken, room))
+        assert known.accuracy <= counts.accuracy + 1e-12
         assert known.share.sum() == pytest.approx(1)
         assert (known.share >= known.right - 1e-12).all()
         few = known.right <= mix

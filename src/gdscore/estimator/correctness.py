@@ -260,8 +260,8 @@ class Correction:
         p = fitted.probability(sets.odds, sets.mean).ravel()[sets.bin]
         right = _summed(sets.place, sets.cell_weight * p, sets.mix.shape)
         counts, unknown = ClassCounts(sets.predicted, right, right), right.sum(axis=1)
-        within = np.minimum(right, self.most_of(sets.mix, sets.rows)).sum(axis=1)
-        fitted = replace(fitted, returned=_share((unknown - within)[used], (sets.accuracy - within)[used]))
+        excess = counts.excess(sets.mix, self._mix_noise(sets.mix, sets.rows)).sum(axis=1)
+        fitted = replace(fitted, returned=_share(excess[used], (sets.accuracy - unknown + excess)[used]))
         stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix).right.sum(axis=1)
         way = self._leaning(counts.predicted, sets.mean, sets.rows) * (stable - unknown)
         return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used])), counts
@@ -330,18 +330,19 @@ class Correction:
     def assumed(self, counts: ClassCounts, mean: Floats, rows: Any, mix: Floats | None = None) -> ClassCounts:
         """Counts of a target with this mean evidence where the classes have these shares, or, with None, any."""
         shares = self.profile.mix if mix is None else mix
-        given = counts.with_mix(shares, self.most_of(shares, rows), self.returned)
+        given = counts.with_mix(shares, self._mix_noise(shares, rows), self.returned)
         if mix is not None:
             return given
         return counts.towards(given, self.lean * self._leaning(counts.predicted, mean, rows))
 
-    def most_of(self, mix: Floats, rows: Any) -> Floats:
-        """The largest share of each class in a target of so many rows: some standard errors above its share.
+    def _mix_noise(self, mix: Floats, rows: Any) -> Any:
+        """How much more of some classes than their shares so many rows show by chance, on average, over all classes.
 
-        Rows show a class mix with noise, those of the target and those of the reference that it is known from.
+        Rows show a class mix with noise, those of the target and those of the reference that it is known from. The mean
+        of the positive part of a normal variable is its standard deviation divided by √(2π).
         """
-        variance = mix * np.maximum(1 - mix, 0) * (1 / np.asarray(rows)[..., None] + 1 / self.profile.counts.sum())
-        return np.asarray(np.minimum(mix + SETTINGS.mix_noise * np.sqrt(variance), 1.0))
+        noise = 1 / np.asarray(rows) + 1 / self.profile.counts.sum()
+        return np.sqrt(mix * np.maximum(1 - mix, 0)).sum(axis=-1) * np.sqrt(noise / (2 * np.pi))
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""

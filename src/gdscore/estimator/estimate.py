@@ -233,20 +233,27 @@ class ClassCounts:
         """Share of rows that are right."""
         return min(float(self.right.sum()), 1.0)
 
-    def with_mix(self, mix: Floats, most: Floats, returned: float) -> ClassCounts:
-        """The same where the classes have these shares, and at most those of ``most`` in this sample.
+    def with_mix(self, mix: Floats, noise: Any, returned: float) -> ClassCounts:
+        """The same where the classes have these shares: no more rows can be right for a class than there are of it.
 
-        No more rows can be right for a class than there are of it. Of what exceeds them, the share ``returned`` goes to
-        the other classes as far as they have room.
+        ``noise`` is how much more than that a sample shows by chance, summed over the classes; so much is left. Of the
+        rest, the share ``returned`` goes to the other classes as far as they have room.
         """
-        right = np.minimum(self.right, most)
-        room = np.minimum(self.predicted, most) - right
-        excess, total = ((self.right - right).sum(axis=-1, keepdims=True), room.sum(axis=-1, keepdims=True))
-        right = right + np.minimum(returned * excess, total) * room / np.maximum(total, 1e-300)
+        right = self.right - self.excess(mix, noise)
+        room = np.maximum(np.minimum(self.predicted, mix) - right, 0)
+        taken, total = ((self.right - right).sum(axis=-1, keepdims=True), room.sum(axis=-1, keepdims=True))
+        right = right + np.minimum(returned * taken, total) * room / np.maximum(total, 1e-300)
         # Rows that are wrong belong to the classes that have fewer right rows than their share.
         missing = np.maximum(mix - right, 0)
         wrong = (1 - right.sum(axis=-1, keepdims=True)) / np.maximum(missing.sum(axis=-1, keepdims=True), 1e-300)
         return ClassCounts(self.predicted, right, right + wrong * missing)
+
+    def excess(self, mix: Floats, noise: Any) -> Floats:
+        """Right rows of each class beyond its share, without what a sample shows by chance."""
+        found = np.maximum(self.right - mix, 0)
+        total = np.where(mix > 0, found, 0).sum(axis=-1)
+        kept = np.minimum(noise / np.maximum(total, 1e-300), 1)[..., None]
+        return np.asarray(np.where(mix > 0, found * (1 - kept), found))
 
     def towards(self, other: ClassCounts, part: Any) -> ClassCounts:
         """A part of the way, from 0 to 1, to other counts of the same predictions."""

@@ -32,8 +32,6 @@ class Settings:
         standard deviations of rows, before its rows look shifted; from twice as far on they do in full.
     noise : float
         Standard errors that a difference between a target and the reference must exceed before it counts.
-    mix_noise : float
-        Standard errors by which a class may exceed its share where the class mix is known.
     small_way : float
         How far two assumptions about the class mix must differ on the shifted sets, in shares, before these teach which
         one to follow.
@@ -60,7 +58,6 @@ class Settings:
     outputs_only: float = 1.5
     moved: float = 0.5
     noise: float = 3.0
-    mix_noise: float = 2.0
     small_way: float = 0.01
     few_rows: int = 200
     small_reference: int = 500
