@@ -29,6 +29,7 @@ __all__ = [
     "begin_set",
     "given_mix",
     "labelled_reference",
+    "other_assumption",
     "reference_warnings",
     "segments",
     "target_warnings",
@@ -235,6 +236,16 @@ def target_warnings(
             )
         )
     return found
+
+
+def other_assumption(accuracy: float, low: float) -> EstimateWarning:
+    """Warning that the reference's class mix means another accuracy, below the interval if that had not been moved."""
+    return EstimateWarning(
+        "class_mix",
+        "warning",
+        f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}; the interval "
+        f"{'covers' if low <= accuracy else 'reaches towards'} that too. class_mix='stable' assumes it",
+    )
 
 
 def _sampled(mix: Floats, rows: int) -> Floats:

@@ -23,6 +23,7 @@ from gdscore.estimator.checks import (
     begin_set,
     given_mix,
     labelled_reference,
+    other_assumption,
     reference_warnings,
     segments,
     target_warnings,
@@ -190,7 +191,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._fit(reference, sets, progress=False)
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
-        self._check_params(np.zeros(int(reference.n_classes or 0)))
+        self._check_params(int(reference.n_classes or 0))
         if sets is not None and (isinstance(sets, (Outputs, str)) or not isinstance(sets, Iterable)):
             raise GdscoreError(f"Expected `shifted_sets` to be a list of sets, but got {type(sets).__name__}")
         choice("method", self.method, (CORRECTNESS, *list_scores()))
@@ -289,7 +290,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._estimate(fitted, state)
 
     def _estimate(self, fitted: Fitted, state: TargetState) -> Estimate:
-        level, class_mix, mix = self._check_params(fitted.correction.profile.mix)
+        level, class_mix, mix = self._assumption(fitted)
         evidence, correction = state.evidence, fitted.correction
         mean, rows = evidence.mean(), evidence.rows
         moved = correction.moved(mean)
@@ -316,7 +317,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             shifted = np.clip(2 * correction.looks_shifted(counts.predicted, mean, rows) - 1, 0, 1)
             low = stable.accuracy + float(1 - shifted) * (low - stable.accuracy)
             if shifted:
-                warnings.append(_other_assumption(stable.accuracy, low))
+                warnings.append(other_assumption(stable.accuracy, low))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
@@ -342,7 +343,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """
         fitted = self._fitted()
         fitted.check_outputs(outputs)
-        _, _, mix = self._check_params(fitted.correction.profile.mix)
+        _, _, mix = self._assumption(fitted)
         correction = fitted.correction
         rows = correction.profile.rows(outputs)
         mean = rows.evidence.mean(axis=0)
@@ -362,21 +363,25 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
         return self.fitted_
 
-    def _check_params(self, reference_mix: Floats) -> tuple[float, str, Floats | None]:
-        """Level, assumption about the class mix, and the mix that it means; None where it is unknown."""
+    def _check_params(self, classes: int) -> tuple[float, Floats | None]:
+        """Level, and the class mix where it is given."""
         number("seed", integer("seed", self.seed, least=0), most=2**53)
-        given = given_mix(self.class_mix, len(reference_mix))
-        level = share("level", self.level, most=0.999)
+        given = given_mix(self.class_mix, classes)
+        return share("level", self.level, most=0.999), given
+
+    def _assumption(self, fitted: Fitted) -> tuple[float, str, Floats | None]:
+        """Level, assumption about the class mix, and the mix that it means; None where it is unknown."""
+        level, given = self._check_params(fitted.n_classes)
         if given is not None:
             return level, "given", given
-        return level, self.class_mix, None if self.class_mix == "unknown" else reference_mix
+        return level, self.class_mix, None if self.class_mix == "unknown" else fitted.correction.profile.mix
 
     # -- files ----------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
         fitted = self._fitted()
-        self._check_params(fitted.correction.profile.mix)
+        self._check_params(fitted.n_classes)
         files.save(fitted, self.get_params(), path)
 
     @classmethod
@@ -384,15 +389,6 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Read an estimator that `save` wrote."""
         params, fitted = files.load(path)
         return cls(**params)._with(fitted)
-
-
-def _other_assumption(accuracy: float, low: float) -> EstimateWarning:
-    return EstimateWarning(
-        "class_mix",
-        "warning",
-        f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}; the interval "
-        f"{'covers' if low <= accuracy else 'reaches towards'} that too. class_mix='stable' assumes it",
-    )
 
 
 def _warnings(fitted: Fitted, state: TargetState, moved: Floats, given: Floats | None) -> list[EstimateWarning]:
