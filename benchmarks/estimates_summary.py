@@ -61,8 +61,10 @@ GOALS = {
 }
 README_GROUPS = (
     *("PACS, pretrained network", "PACS, drawn with the reference's class mix, class_mix='stable'"),
-    *("PACS, other class mixes", "PACS, unshifted, other class mixes", "CIFAR-10 corruptions, family left out"),
-    *("tables in time order: electricity", "electricity, class_mix='stable'", "reviews of other products"),
+    *("PACS, other class mixes", "PACS, unshifted, other class mixes"),
+    *("networks from scratch: PACS, digits, CIFAR-100 subclasses", "CIFAR-10 corruptions, family left out"),
+    *("tables in time order: electricity", "electricity, class_mix='stable'", "tables in time order: INSECTS"),
+    "reviews of other products",
 )
 OTHERS = {"cot": "COT", "cott": "COTT", "atc": "ATC", "doc": "DoC", "confscore": "mean confidence", "cbpe": "CBPE"}
 
