@@ -108,11 +108,16 @@ def _temporary(path: PathLike, target: Path, permissions: int | None) -> tuple[P
     return temporary, descriptor
 
 
-def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of killed writers; for a folder that nobody begins to write to meanwhile."""
+def remove_abandoned(folder: Path) -> bool:
+    """Remove the temporary files of killed writers; for a folder that nobody begins to write to meanwhile.
+
+    False where some are left, whose writers have not ended yet.
+    """
     digits = "[0-9a-f]" * 16
-    for temporary in folder.glob(f".{digits}-{digits}.tmp"):
+    found = list(folder.glob(f".{digits}-{digits}.tmp"))
+    for temporary in found:
         _remove_if_abandoned(temporary, seconds=0)
+    return not any(temporary.exists() for temporary in found)
 
 
 def _remove_if_abandoned(temporary: Path, seconds: float = _STALE_SECONDS) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -111,30 +112,31 @@ def extract(
     with path_errors(output):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
         (folder / NOTES / "done.json").unlink(missing_ok=True)
-    with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
-        rows = parts = reused = count = 0
-        skipped: dict[str, str] = {}
-        ray, pool = actors
-        sources = _Sources(ray, dataset)
-        calls = (
-            (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
-        )
-        running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
-            for number, name, _, (found, there, wrong) in running:
-                if wrong:
-                    _refuse(wrong, on_error)
-                    skipped[name] = wrong
-                rows, parts, reused = rows + found, parts + bool(found), reused + there
-                count = max(count, number + 1)
-                advance(found)
+    try:
+        with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
+            rows = parts = reused = count = 0
+            skipped: dict[str, str] = {}
+            ray, pool = actors
+            sources = _Sources(ray, dataset)
+            calls = (
+                (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
+            )
+            running = _cluster.run_all(ray, calls, actors=pool)
+            with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
+                for number, name, _, (found, there, wrong) in running:
+                    if wrong:
+                        _refuse(wrong, on_error)
+                        skipped[name] = wrong
+                    rows, parts, reused = rows + found, parts + bool(found), reused + there
+                    count = max(count, number + 1)
+                    advance(found)
+    finally:
+        _clean(folder)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
         if number >= count:
             part_of(str(folder), number).unlink(missing_ok=True)
             note_of(str(folder), number).unlink(missing_ok=True)
-    for written in (folder, folder / NOTES):
-        remove_abandoned(written)  # of actors that were killed
     _warn(skipped)
     files.write_json(folder / NOTES / "done.json", {"parts": parts, "rows": rows, "skipped": skipped})
     return Extraction(rows, parts, reused, skipped)
@@ -251,6 +253,14 @@ def _actors(
         yield ray, pool
     finally:
         pool.end()
+
+
+def _clean(folder: Path) -> None:
+    """Remove the temporary files of actors that were killed, for which it may have to wait until they have ended."""
+    for _ in range(50):
+        if all(remove_abandoned(written) for written in (folder, folder / NOTES)):
+            return
+        time.sleep(0.1)
 
 
 def _refuse(wrong: str, on_error: str) -> None:
