@@ -54,7 +54,8 @@ def readme_blocks():
         "example": f"about {e.accuracy:.0%} accurate, between {e.low:.0%} and {e.high:.0%}; it was "
         f"{e.reference_accuracy:.0%} on the reference data",
         "estimates": estimate_blocks()["estimates"],
-        "fit": f"{fit['fit_seconds']:.0f} s, {fit['ratio']:.1f} times the bare forward passes",
+        "fit": f"{fit['fit_seconds']:.0f} s: {fit['ratio']:.2f} times bare forward passes that copy every batch to the "
+        f"GPU, {fit['on_device_ratio']:.2f} times those over images that are there",
         "gpu_gdscore": f"{100 * (gpu['gdscore'] - 1):.1f} %",
         "bigfile": f"{big['seconds']:.0f} s and {big['peak_mb']:.0f} MB",
     }
