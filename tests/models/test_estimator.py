@@ -223,15 +223,31 @@ def test_progress_counts_rows_of_all_sets(model, monkeypatch):
     assert sum(done) == 4 * 300
 
 
+def test_batches_without_rows_are_passed_over(model):
+    (x, y), (none, nothing) = next(iter(loader(800, 900))), (torch.rand(0, 1, 8, 8), torch.zeros(0).long())
+    plain = models.estimator(model, [(x, y)], shifts=SHIFTS[:4])
+    same(plain, models.estimator(model, [(none, nothing), (x, y), (none, nothing)], shifts=SHIFTS[:4]))
+
+
 @pytest.mark.parametrize(
     ("batches", "options", "message"),
     [
         ([torch.rand(8, 1, 8, 8)], {}, "batch 0 has no labels"),
         ([(torch.rand(8, 64), torch.zeros(8))], {}, r"shape \(m, C, H, W\)"),
-        ([(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())], {}, "float images"),
+        ([(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())], {}, "float images.*x.float\\(\\) / 255"),
+        ([{"x": torch.rand(8, 1, 8, 8), "label": torch.zeros(8)}], {}, r"as pairs \(x, y\).*fit_predictor"),
+        ([(torch.full((8, 1, 8, 8), float("nan")), torch.zeros(8))], {}, "finite images, but batch 0 holds NaN"),
+        ([(torch.rand(8, 1, 8, 8) * 255, torch.zeros(8))], {}, "divide them by 255"),
+        ([(torch.rand(8, 1, 8, 8), torch.eye(10)[:8])], {}, r"each of 8 rows.*argmax\(1\)$"),
+        ([(torch.rand(0, 1, 8, 8), torch.zeros(0))], {}, "yield rows"),
+        (
+            [(torch.rand(8, 1, 8, 8), torch.zeros(8)), (torch.rand(8, 1, 9, 9), torch.zeros(8))],
+            {},
+            r"inputs of one shape, \(1, 8, 8\), but batch 1 has \(1, 9, 9\): pad, crop or resize",
+        ),
         ([(torch.rand(8, 1, 8, 8) * 9, torch.zeros(8).long())], {}, "normalize=\\(mean, std\\)"),
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": 3}, "pair \\(mean, std\\)"),
-        ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0, 0], [1, 1])}, "1 numbers in the mean"),
+        ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0, 0], [1, 1])}, "1 number in the mean"),
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0], [0])}, "positive std"),
         ([], {}, "yielded none"),
         ([(["a", "b"], torch.zeros(2))], {"shifts": [lambda x: x]}, "yield a tensor"),

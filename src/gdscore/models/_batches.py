@@ -170,8 +170,12 @@ def count_rows(inputs: Inputs) -> int:
     return first.shape[0]
 
 
-def integer_labels(labels: Any, rows: int, device: torch.device | str, non_blocking: bool = True) -> Tensor:
+def integer_labels(
+    labels: Any, rows: int, device: torch.device | str, non_blocking: bool = True, *, optional: bool = True
+) -> Tensor:
     """Labels on the device as int64; whole numbers may come as floats, bools and in a single column.
+
+    ``optional`` where the caller can leave labels out by ``labels=False``, which errors then name.
 
     Examples
     --------
@@ -184,26 +188,29 @@ def integer_labels(labels: Any, rows: int, device: torch.device | str, non_block
         y = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError):
         raise GdscoreError(
-            f"Expected labels to be integers, but the loader yielded {describe(labels)}: number the classes from 0, or "
-            "pass labels=False to leave them out"
+            f"Expected labels to be integers, but got {describe(labels)}: number the classes from 0"
+            + (", or pass labels=False to leave them out" if optional else "")
         ) from None
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
+    if not y.ndim and rows == 1:
+        y = y[None]
     if tuple(y.shape) != (rows,):
+        cures = ["one-hot or soft labels become classes by labels.argmax(1)"] if y.ndim == 2 else []
+        cures += ["a second input is yielded as ((x1, x2), y)", "labels=False leaves labels out"] if optional else []
         raise GdscoreError(
-            f"Expected a label for each of {rows} rows, but got labels of shape {tuple(y.shape)}: one-hot or soft "
-            "labels become classes by labels.argmax(1), a second input is yielded as ((x1, x2), y), and labels=False "
-            "leaves labels out"
+            f"Expected a label for each of {rows} rows, but got labels of shape {tuple(y.shape)}"
+            + (f": {'; '.join(cures)}" if cures else "")
         )
     if y.is_complex():
-        raise GdscoreError(f"Expected labels to be integers, but the loader yielded {y.dtype}")
+        raise GdscoreError(f"Expected labels to be integers, but got {y.dtype}")
     if y.is_floating_point():
         whole = y == y.round()
         if y.device.type == "cpu" and not bool(whole.all()):
             row = int((~whole).int().argmax())
             raise GdscoreError(
-                f"Expected labels to be classes 0, 1, …, but row {row} of a batch has {float(y[row])!r}: give classes, "
-                "or pass labels=False to leave labels out"
+                f"Expected labels to be classes 0, 1, …, but row {row} of a batch has {float(y[row])!r}: give classes"
+                + (", or pass labels=False to leave labels out" if optional else "")
             )
         # On an accelerator the label that is no class is found later, with all others that are out of range.
         y = torch.where(whole, y, torch.full_like(y, -1))

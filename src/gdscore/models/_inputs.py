@@ -10,6 +10,7 @@ Requirements met here:
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -70,22 +71,22 @@ class ImageForm(TensorForm):
         """Images of 8 bits a value where that keeps every value exactly, otherwise as they are."""
         if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
             raise GdscoreError(
-                f"Expected float images of shape (m, C, H, W) from `val_loader`, but batch {number} is {describe(x)}; "
-                "for other inputs give `shifts`, callables from inputs to inputs"
+                f"Expected float images of shape (m, C, H, W) from `val_loader`, but batch {number} is {describe(x)}: "
+                f"{_form_cure(x)}"
             )
         for name, part in (("mean", self._mean), ("std", self._std)):
             if len(part) not in (1, x.shape[1]):
-                raise GdscoreError(f"Expected {x.shape[1]} numbers in the {name} of `normalize`, but got {len(part)}")
+                numbers = "1 number" if x.shape[1] == 1 else f"{x.shape[1]} numbers"
+                raise GdscoreError(f"Expected {numbers} in the {name} of `normalize`, but got {len(part)}")
+        if not len(x):
+            return x
         x = x.detach()
         mean, std = self._mean.to(x.device), self._std.to(x.device)
         given = x.to(torch.float32)
         images = given * std + mean
         low, high = float(images.min()), float(images.max())
         if not (low >= -0.02 and high <= 1.02):
-            raise GdscoreError(
-                f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: where the loader "
-                "normalises, pass normalize=(mean, std)"
-            )
+            raise GdscoreError(_range_message(low, high, number))
         levels: Tensor = (images * 255).round().clamp(0, 255).to(torch.uint8)
         back = levels / 255
         return levels if torch.equal((back - mean) / std if self._normalized else back, given) else x
@@ -105,6 +106,23 @@ class ImageForm(TensorForm):
         """Normalised images."""
         mean, std = self._here
         return (x - mean) / std if self._normalized else x
+
+
+def _form_cure(x: Any) -> str:
+    if not isinstance(x, Tensor):
+        return "yield images and labels as pairs (x, y), or use AccuracyEstimator.fit_predictor with a function"
+    if x.ndim == 4 and x.dtype == torch.uint8:
+        return "convert images of 8 bits as in training, such as x.float() / 255"
+    return "for other inputs give `shifts`, callables from inputs to inputs"
+
+
+def _range_message(low: float, high: float, number: int) -> str:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f"Expected finite images, but batch {number} holds NaN or Inf: leave out or repair such rows"
+    cure = "where the loader normalises, pass normalize=(mean, std)"
+    if low >= 0 and 2 < high <= 255:
+        cure = "where they go up to 255, divide them by 255 as in training; " + cure
+    return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
 
 
 class LabelledInputs:
@@ -132,7 +150,7 @@ class LabelledInputs:
         parts: list[Tensor] = []
         labels, size, self.kept = [], 0, True
         for kept, y in self._read():
-            self._values = kept[:1].numel()
+            self._values = kept[0].numel()
             labels.append(y)
             size += kept.nbytes
             # An iterator cannot be read again: what it gives is kept.
@@ -142,7 +160,7 @@ class LabelledInputs:
             else:
                 parts.clear()
         if not labels:
-            raise GdscoreError("Expected `val_loader` to yield batches, but it yielded none")
+            raise GdscoreError("Expected `val_loader` to yield rows, but it yielded none")
         self.labels = torch.cat(labels)
         self._parts = _placed(parts, size, form.device)
 
@@ -170,6 +188,7 @@ class LabelledInputs:
         with random:
             batches = iter(self._loader)
         end = object()
+        shape: torch.Size | None = None
         for number in range(2**62):
             with random:
                 batch = next(batches, end)
@@ -181,7 +200,15 @@ class LabelledInputs:
                     f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels"
                 )
             kept = self._form.encode(x, number)
-            yield kept, integer_labels(y, len(kept), torch.device("cpu"))
+            if not len(kept):
+                continue
+            shape = shape or kept.shape[1:]
+            if kept.shape[1:] != shape:
+                raise GdscoreError(
+                    f"Expected inputs of one shape, {tuple(shape)}, but batch {number} has {tuple(kept.shape[1:])}: "
+                    "pad, crop or resize all rows alike in the loader"
+                )
+            yield kept, integer_labels(y, len(kept), torch.device("cpu"), optional=False)
 
     def _read_again(self) -> Iterator[Tensor]:
         start = 0

@@ -78,7 +78,7 @@ def collected(
                 )
             parts.append(to_device(x, "cpu", non_blocking=False))
             if labelled:
-                labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False))
+                labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
     if not parts:
         raise GdscoreError(f"Expected `{name}` to yield rows, but it yielded none (an iterator can be read only once)")
     return Rows(_joined(parts), torch.cat(labels) if labelled else None)

@@ -84,7 +84,7 @@ def outputs_of(predictions: Any, labels: Any = None, *, logits: Where = None, ou
     if labels is not None:
         rows, device = len(next(iter(given.values()))), next(iter(given.values())).device
         joined = np.concatenate([np.asarray(part) for part in labels]) if _is_batched(labels) else labels
-        given["labels"] = integer_labels(joined, rows, device)
+        given["labels"] = integer_labels(joined, rows, device, optional=False)
     made = Outputs(**cast("dict[str, Any]", given))
     return made.to_numpy() if on_host else made
 
@@ -116,7 +116,7 @@ def _labels_in(batch: Any, rows: int) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
         return {}
     found = next((batch[name] for name in ("labels", "label") if name in batch), None)
-    return {} if found is None else {"labels": integer_labels(found, rows, "cpu")}
+    return {} if found is None else {"labels": integer_labels(found, rows, "cpu", optional=False)}
 
 
 def _as_tensors(part: Any) -> Any:
