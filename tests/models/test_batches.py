@@ -173,6 +173,10 @@ def test_integer_labels(labels):
     assert y.tolist() == [0, 1, 2, 3]
 
 
+def test_label_of_one_row_that_was_squeezed():
+    assert integer_labels(torch.tensor(2), 1, "cpu").tolist() == [2]
+
+
 def test_binary_labels():
     for labels in (torch.tensor([True, False]), torch.tensor([1.0, 0.0]), torch.tensor([[1.0], [0.0]])):
         assert integer_labels(labels, 2, "cpu").tolist() == [1, 0]

@@ -234,7 +234,11 @@ def test_batches_without_rows_are_passed_over(model):
     [
         ([torch.rand(8, 1, 8, 8)], {}, "batch 0 has no labels"),
         ([(torch.rand(8, 64), torch.zeros(8))], {}, r"shape \(m, C, H, W\)"),
-        ([(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())], {}, "float images.*x.float\\(\\) / 255"),
+        (
+            [(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())],
+            {},
+            "float images.*x.float\\(\\) / 255",
+        ),
         ([{"x": torch.rand(8, 1, 8, 8), "label": torch.zeros(8)}], {}, r"as pairs \(x, y\).*fit_predictor"),
         ([(torch.full((8, 1, 8, 8), float("nan")), torch.zeros(8))], {}, "finite images, but batch 0 holds NaN"),
         ([(torch.rand(8, 1, 8, 8) * 255, torch.zeros(8))], {}, "divide them by 255"),

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gdscore
 from gdscore import GdscoreError
-from gdscore.models import extract
+from gdscore.models import estimator, extract, fit_rotation_head, head_of, projnorm, score_all
 from tests.models.networks import CLASSES, CNN, ROWS, distilbert, images, labels, loader, seeded, texts
 
 
@@ -131,6 +131,19 @@ def test_what_is_no_loader(bad, word):
         extract(seeded(CNN), bad)
 
 
+def test_batches_without_rows_only():
+    with pytest.raises(GdscoreError, match="to yield rows, but all of its 2 batches are empty"):
+        list(extract(seeded(CNN), [images()[:0]] * 2))
+
+
+@pytest.mark.parametrize("use", [extract, score_all, head_of, projnorm, fit_rotation_head, estimator])
+def test_models_without_values(use):
+    model = seeded(CNN).to("meta")
+    data = images() if use is head_of else loader()
+    with pytest.raises(GdscoreError, match="device meta, which holds no values"):
+        use(model, data, *([loader()] if use is projnorm else []))
+
+
 def test_iterable_datasets_are_loaders():
     class Stream(IterableDataset):
         def __iter__(self):
@@ -152,6 +165,7 @@ def test_iterable_datasets_are_loaders():
         ((images(), ["cat"] * ROWS), "labels to be integers"),
         (None, "NoneType"),
         (images() * float("nan"), "finite"),
+        (images()[0], r"shape \(3, 16, 16\).*first dimension of rows.*DataLoader"),
     ],
 )
 def test_bad_batches(batch, word):
@@ -186,9 +200,11 @@ def test_bad_options_are_refused_before_the_first_batch():
         extract(lambda x: x, loader())
 
 
-def test_one_batch_of_one_row_on_batch_statistics_says_why():
-    with pytest.raises(GdscoreError, match="more than 1 value per channel"):
-        list(extract(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), [torch.zeros(1, 4)], batchnorm="batch"))
+@pytest.mark.parametrize("mode", ["batch", "both"])
+def test_one_batch_of_one_row_on_batch_statistics_says_why(mode):
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    with pytest.raises(GdscoreError, match="batch 1, .*more than 1 value per channel.*drop_last=True"):
+        list(extract(model, [torch.zeros(4, 4), torch.zeros(1, 4)], batchnorm=mode))
 
 
 def test_progress(capsys):

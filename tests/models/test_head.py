@@ -202,6 +202,44 @@ def test_head_by_hand(by):
     assert torch.allclose(out.features @ model.fc.weight.T + model.fc.bias, out.logits, atol=1e-5)
 
 
+def test_a_head_that_is_no_layer():
+    class Functional(CNN):
+        def forward(self, x):
+            return nn.functional.linear(self.backbone(x), self.fc.weight, self.fc.bias)
+
+    with pytest.raises(GdscoreError, match=r"no such layer ran .*make the logits by an nn.Linear"):
+        next(extract(seeded(Functional), loader()))
+
+
+def test_features_that_come_first_in_a_tuple():
+    class Pair(CNN):
+        def forward(self, x):
+            features = self.backbone(x)
+            return features, self.fc(features)
+
+    model = seeded(Pair)
+    with pytest.raises(
+        GdscoreError, match=r"taken from a tuple of \(.*\(12, 16\), .*\(12, 5\)\): .*logits= .*position"
+    ):
+        next(extract(model, loader()))
+    assert next(extract(model, loader(), logits=1)).n_features == 16
+
+
+def test_logits_of_every_token():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, CLASSES)
+
+        def forward(self, x):
+            return self.fc(x)
+
+    model, data = seeded(Tokens), [torch.randn(4, 6, 8)]
+    with pytest.raises(GdscoreError, match=r"float32 of shape \(4, 6, 5\): .*logits=lambda output: output\[:, 0\]"):
+        next(extract(model, data))
+    assert next(extract(model, data, logits=lambda output: output[:, 0])).n_features == 8
+
+
 def test_the_wrong_head_by_hand():
     model = seeded(TwoHeads)
     with pytest.raises(GdscoreError, match="the layer given as head= to make .*`aux`.*differs"):
@@ -255,6 +293,19 @@ def test_head_of():
     assert head_of(seeded(CNN, bias=False), images())[1] is None
     W, b = head_of(seeded(ConvHead), images())
     assert (W.shape, b.shape) == ((16, CLASSES), (CLASSES,))
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "words"),
+    [
+        (images(), {"head": False}, "`head` to be a layer or its name, but got False"),
+        (images()[:0], {}, "a batch with rows, but got float32 of shape \\(0, 3, 16, 16\\)"),
+        (iter(loader()), {}, "`batch` to be one batch, but got list_iterator: next\\(iter\\(loader\\)\\) gives one"),
+    ],
+)
+def test_head_of_what_is_no_batch(batch, options, words):
+    with pytest.raises(GdscoreError, match=words):
+        head_of(seeded(CNN), batch, **options)
 
 
 def test_binary_model_with_one_logit():

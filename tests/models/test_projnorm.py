@@ -192,6 +192,11 @@ def test_fewer_rows_than_a_batch(net):
         ({"reference_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
         ({"loader": TARGET[0]}, "a single Tensor"),
         ({"loader": []}, "yielded none"),
+        ({"loader": [TARGET[0][:0]]}, "yielded none"),
+        ({"loader": [TARGET[0] * float("nan")]}, "finite logits, but the model gives NaN or Inf in row 0 of `loader`"),
+        ({"reference_loader": [(REFERENCE[0] * float("nan"), REFERENCE[1])]}, "in row 0 of `reference_loader`"),
+        ({"reference_loader": [(REFERENCE[0], torch.eye(3)[REFERENCE[1]])]}, r"argmax\(1\)$"),
+        ({"device": "gpu"}, "`device` to be a torch device, but got 'gpu'"),
         ({"loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
         ({"loader": [{"x": TARGET[0]}, {"y": TARGET[0]}]}, "every batch to have 'x'"),
         ({"init": nn.Linear(1, 1)}, "`init` to be a function"),
@@ -209,6 +214,8 @@ def test_bad_input_is_told(net, change, words):
 def test_models_that_cannot_be_used():
     with pytest.raises(GdscoreError, match="has none"):
         projnorm(nn.Flatten(), [TARGET[0]], [REFERENCE])
+    with pytest.raises(GdscoreError, match="load_state_dict"):
+        projnorm(Net().state_dict(), [TARGET[0]], [REFERENCE])
     net = Net()
     net.kept = net(REFERENCE[0][:2])
     with pytest.raises(GdscoreError, match="deepcopy"):

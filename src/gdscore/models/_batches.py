@@ -144,7 +144,9 @@ def call(model: nn.Module, inputs: Inputs, batch: int) -> Any:
 
 
 def _image_cure(inputs: Inputs) -> str:
-    if not isinstance(inputs, torch.Tensor) or inputs.ndim != 4:
+    if isinstance(inputs, Tensor) and inputs.ndim == 3 and inputs.shape[0] in (1, 3):
+        return ". A single image lacks the first dimension of rows: a DataLoader makes batches"
+    if not isinstance(inputs, Tensor) or inputs.ndim != 4:
         return ""
     if inputs.dtype == torch.uint8:
         return ". Images of 8 bits are to be converted as in training, such as x.float() / 255"
@@ -255,7 +257,7 @@ def row_count(loader: Any) -> int | None:
     """Rows of all batches, where the loader knows."""
     try:
         return len(loader.dataset)
-    except (AttributeError, TypeError):
+    except (AttributeError, NotImplementedError, TypeError):
         return None
 
 

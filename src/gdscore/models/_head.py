@@ -272,11 +272,13 @@ def _nothing_fits(recorder: LayerRecorder, logits: Tensor, asked: bool) -> str:
     seen = [f"{call}: {_relation(call.output, logits, call.changed)}" for call in recorder.calls[-6:]]
     seen += [f"`{name}`: its output is {what}" for name, what in list(recorder.others.items())[-3:]]
     what = "the layer given as head= to make" if asked else "a linear layer to make"
-    advice = "pass head= with the layer or its name, " if not asked else ""
+    advice = "return the layer's own output" + ("" if asked else ", pass head= with the layer or its name")
+    if not seen and not asked:
+        advice = "make the logits by an nn.Linear, which can share its weight with other layers"
     return (
         f"Expected {what} the model's logits, {describe(logits)}, so that features × weights + bias = logits, but "
         + (f"on this batch the layers seen were {'; '.join(seen)}. " if seen else "no such layer ran on this batch. ")
-        + f"Have the model return the layer's own output, {advice}or pass head=False to go without features"
+        + f"Have the model {advice}, or pass head=False to go without features"
     )
 
 

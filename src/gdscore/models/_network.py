@@ -6,11 +6,12 @@ Beside it, what runs on the same batches: a second model, the model with batch s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from gdscore.errors import GdscoreError, nearest
 from gdscore.models._batches import Inputs, call, count_rows, describe, split_batch, to_device
@@ -57,7 +58,7 @@ class Network:
     ) -> None:
         self._unchanged = Unchanged(model, batchnorm)
         self._model = unwrapped(model)
-        self._where = logits
+        self._where, self._batchnorm = logits, batchnorm
         self._asked = head is not None
         self._recorder = LayerRecorder([] if head is False else layers_to_record(self._model, head))
         self._wants_head = head is not False
@@ -82,11 +83,10 @@ class Network:
         `kind` has the form that `Outputs` needs: (m, 1) of a binary model, and probabilities, come as they are.
         """
         with torch.no_grad(), self.precision(), self._unchanged, self._recorder as recorder:
-            with self._eagerly():
-                output = call(self._model, inputs, batch)
+            output = self._called(inputs, batch)
             returned = logits_of(output, self._where, count_rows(inputs))
             self.kind.check(returned)
-            features = self._features(recorder, returned) if self._wants_head else None
+            features = self._features(recorder, returned, output) if self._wants_head else None
             recorder.clear()
             return matrix(returned, returned.shape[0]), features
 
@@ -94,15 +94,35 @@ class Network:
         """Logits with a column for each class; logarithms of probabilities."""
         return self.kind.logits(self.run(inputs, batch)[0])
 
+    def _called(self, inputs: Inputs, batch: int) -> Any:
+        try:
+            with self._eagerly():
+                return call(self._model, inputs, batch)
+        except GdscoreError as error:
+            if self._batchnorm == "eval" or count_rows(inputs) > 1:
+                raise
+            raise GdscoreError(
+                f"{error}. BatchNorm needs two rows or more for the statistics of a batch: choose a batch_size that "
+                "leaves no batch of one row, or drop_last=True, in the loader"
+            ) from error.__cause__
+
     def _eagerly(self) -> contextlib.AbstractContextManager[Any]:
         if self._compiled and hasattr(torch.compiler, "set_stance"):
             eager: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
             return eager
         return contextlib.nullcontext()
 
-    def _features(self, recorder: LayerRecorder, returned: Tensor) -> Tensor:
+    def _features(self, recorder: LayerRecorder, returned: Tensor, output: Any) -> Tensor:
         if self.head is None:
-            self.head = find_head(recorder, returned, asked=self._asked, probabilities=self.kind.probabilities)
+            try:
+                self.head = find_head(recorder, returned, asked=self._asked, probabilities=self.kind.probabilities)
+            except GdscoreError as error:
+                if self._where is not None or not isinstance(output, (tuple, list)) or len(output) < 2:
+                    raise
+                raise GdscoreError(
+                    f"{error}. The logits were taken from {describe(output)}: where another entry holds them, pass "
+                    "logits= with its position"
+                ) from None
             self._recorder = LayerRecorder([(self.head.name, self.head.module)])
         return self.head.features(recorder, returned)
 
@@ -146,8 +166,17 @@ def head_of(
     >>> tuple(W.shape), torch.equal(b, model[2].bias)
     ((4, 3), True)
     """
+    if head is False:
+        raise GdscoreError("Expected `head` to be a layer or its name, but got False")
+    if isinstance(batch, (DataLoader, Iterator)):
+        raise GdscoreError(
+            f"Expected `batch` to be one batch, but got {type(batch).__name__}: next(iter(loader)) gives one"
+        )
     network = Network(model, device=device, head=head, logits=logits)
-    network.run(to_device(split_batch(batch)[0], network.device, dtype=network.dtype), 0)
+    inputs = split_batch(batch)[0]
+    if not count_rows(inputs):
+        raise GdscoreError(f"Expected a batch with rows, but got {describe(inputs)}")
+    network.run(to_device(inputs, network.device, dtype=network.dtype), 0)
     assert network.head is not None
     weight, bias = network.head.weight_and_bias()
     return two_columns(weight), None if bias is None else two_columns(bias[None])[0]
@@ -232,7 +261,14 @@ def floating_dtype(model: nn.Module) -> torch.dtype | None:
 
 
 def _device(model: nn.Module, device: torch.device | str | None) -> torch.device:
-    tensors = [*model.parameters(), *model.buffers()]
+    everywhere = [*model.parameters(), *model.buffers()]
+    # Weights that are loaded from a disk layer by layer are on the device meta meanwhile.
+    tensors = [t for t in everywhere if not t.is_meta]
+    if everywhere and not tensors:
+        raise GdscoreError(
+            "Expected a model with weights, but it is on the device meta, which holds no values: load them, such as by "
+            "model.load_state_dict(weights, assign=True)"
+        )
     here = tensors[0].device if tensors else torch.device("cpu")
     if device is None:
         return here

@@ -28,7 +28,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gdscore.errors import GdscoreError, nearest
 
-__all__ = ["MODES", "BatchNormMode", "RandomStream", "Unchanged", "batchnorm_layers", "kept_rng", "unwrapped"]
+__all__ = [
+    "MODES",
+    "BatchNormMode",
+    "RandomStream",
+    "Unchanged",
+    "batchnorm_layers",
+    "kept_rng",
+    "not_a_module",
+    "unwrapped",
+]
 
 BatchNormMode: TypeAlias = Literal["eval", "batch"]
 MODES = ("eval", "batch")
@@ -43,6 +52,12 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = model._orig_mod  # type: ignore[assignment]
         else:
             return model
+
+
+def not_a_module(model: Any) -> str:
+    """Error for what was given in the place of a model."""
+    cure = ": make the network and load these weights with load_state_dict" if isinstance(model, dict) else ""
+    return f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}{cure}"
 
 
 def batchnorm_layers(model: nn.Module) -> list[_BatchNorm]:
@@ -135,8 +150,7 @@ class Unchanged:
 
     def __init__(self, model: nn.Module, batchnorm: BatchNormMode = "eval") -> None:
         if not isinstance(model, nn.Module):
-            cure = ": make the network and load these weights with load_state_dict" if isinstance(model, dict) else ""
-            raise GdscoreError(f"Expected `model` to be a torch.nn.Module, but got {type(model).__name__}{cure}")
+            raise GdscoreError(not_a_module(model))
         if batchnorm not in MODES:
             raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(batchnorm, MODES)}")
         parameters = list(model.parameters())

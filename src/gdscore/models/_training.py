@@ -24,7 +24,7 @@ from gdscore.models._batches import (
     to_device,
 )
 from gdscore.models._network import Network, floating_dtype
-from gdscore.models._state import kept_rng, unwrapped
+from gdscore.models._state import kept_rng, not_a_module, unwrapped
 from gdscore.models.predictions import Where, logits_of, two_columns
 
 
@@ -79,7 +79,7 @@ def collected(
             parts.append(to_device(x, "cpu", non_blocking=False))
             if labelled:
                 labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
-    if not parts:
+    if not any(map(count_rows, parts)):
         raise GdscoreError(f"Expected `{name}` to yield rows, but it yielded none (an iterator can be read only once)")
     return Rows(_joined(parts), torch.cat(labels) if labelled else None)
 
@@ -102,7 +102,7 @@ def shuffled(rows: Rows, batch_size: int, generator: torch.Generator) -> Iterato
         yield rows[order[start : start + size]]
 
 
-def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where) -> tuple[Rows, int]:
+def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where, name: str = "loader") -> tuple[Rows, int]:
     """Rows with the classes a model predicts in evaluation mode as labels, and the number of classes."""
     network = Network(model, head=False, logits=logits)
     labels, n_classes = [], 0
@@ -110,6 +110,13 @@ def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where) -> t
         # Copied by index: a model that works in place must not change the rows kept.
         piece = rows[torch.arange(start, min(start + batch_size, len(rows)))]
         z = network.logits(to_device(piece.inputs, network.device, dtype=network.dtype), index)
+        finite = z.isfinite().all(1)
+        if not bool(finite.all()):
+            row = start + int((~finite).int().argmax())
+            raise GdscoreError(
+                f"Expected finite logits, but the model gives NaN or Inf in row {row} of `{name}`: leave out or repair "
+                "such rows"
+            )
         labels.append(z.argmax(1))
         n_classes = z.shape[1]
     return Rows(rows.inputs, torch.cat(labels).cpu()), n_classes
@@ -122,13 +129,21 @@ def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
     except (RuntimeError, TypeError) as error:
         raise GdscoreError(f"Expected a model that copy.deepcopy can copy, but it failed: {error}") from error
     twin.zero_grad(set_to_none=True)
-    return twin.to(device)
+    try:
+        return twin.to(device)
+    except AssertionError as error:  # of a torch without CUDA
+        raise GdscoreError(f"Expected a device that torch can use, but got {str(device)!r}: {error}") from error
 
 
 def device_of(model: nn.Module, device: torch.device | str | None = None) -> torch.device:
     """Return the device asked for, or else where the model's first parameter is."""
+    if not isinstance(model, nn.Module):
+        raise GdscoreError(not_a_module(model))
     if device is not None:
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise GdscoreError(f"Expected `device` to be a torch device, but got {device!r}: {error}") from None
     first = next(model.parameters(), None)
     if first is None:
         raise GdscoreError(f"Expected a model with parameters, but {type(model).__name__} has none")

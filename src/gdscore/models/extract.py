@@ -140,13 +140,15 @@ def _stream(
                 given["rotation_logits"] = rotation.logits(inputs, features, number)
             if numbered:
                 given["ids"] = torch.arange(seen, seen + m, device=device)
-                seen += m
+            seen += m
             reader.prefetch()
             # The network's own check has looked at them, or was told not to.
             outputs = Outputs(**given, check_logits=False)
             del batch, inputs, returned, features, given
             yield outputs
             advance(len(outputs))
+    if not seen:
+        raise GdscoreError(f"Expected the loader to yield rows, but all of its {reader.count} batches are empty")
 
 
 def score_all(

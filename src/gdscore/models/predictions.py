@@ -9,7 +9,7 @@ Requirements met here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -66,9 +66,19 @@ def outputs_of(predictions: Any, labels: Any = None, *, logits: Where = None, ou
     if hasattr(predictions, "predictions") and hasattr(predictions, "label_ids"):
         labels = predictions.label_ids if labels is None else labels
         predictions = predictions.predictions
+    if isinstance(predictions, Iterator):
+        raise GdscoreError(
+            f"Expected predictions as an array or a list of batches, but got {type(predictions).__name__}: list(…) "
+            "makes one of it"
+        )
     batches = predictions if isinstance(predictions, list) else [predictions]
     if not batches:
         raise GdscoreError("Expected predictions of at least one batch, but the list is empty")
+    if any(isinstance(batch, Outputs) for batch in batches):
+        raise GdscoreError(
+            "Expected what a trainer returns, but these are `gdscore.Outputs` already: use them as they are; "
+            "Outputs.concatenate joins several"
+        )
     if isinstance(batches[0], list):
         raise GdscoreError(
             "Expected predictions of one loader, but got a list of lists, as `predict` gives for several loaders: call "
@@ -161,6 +171,8 @@ def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tens
         logits = logits.reshape(1, -1) if rows == 1 else logits[:, None]
     if logits.ndim != 2 or not logits.is_floating_point():
         hint = ": these look like predicted classes, so return the logits" if _is_vector(found) else ""
+        if found.ndim == 3:
+            hint = ": of logits for every token pick those of each row, such as by logits=lambda output: output[:, 0]"
         raise GdscoreError(
             "Expected the model to return floating-point logits of shape (rows, classes), or (rows,) of a binary "
             f"model, but got {describe(found)}{hint}"
@@ -251,8 +263,8 @@ class LogitsOrProbabilities:
             how = "sigmoid" if columns == 1 else "softmax"
             raise GdscoreError(
                 f"Expected the model to return logits, but its outputs {what}: they look like probabilities. Have the "
-                f'model return its numbers before the {how}, or pass outputs="probabilities" to `extract`; '
-                'outputs="logits" if they are logits all the same'
+                f"model return its numbers before the {how}; `extract`, `score_all`, `estimator` and `outputs_of` also "
+                'take outputs="probabilities", or outputs="logits" if they are logits all the same'
             )
 
 

@@ -143,8 +143,8 @@ def projnorm(
             reference = collected(reference_loader, seed, where, labelled=True, name="reference_loader")
             runs.append(checked(reference, n_classes))
         initial = given if init is None else _initialised(init, seed, where)
-        for rows in runs:
-            _, classes = predicted(initial, rows[:1], 1, logits)
+        for rows, name in zip(runs, ("loader", "reference_loader"), strict=False):
+            _, classes = predicted(initial, rows[:1], 1, logits, name)
             if classes != n_classes:
                 raise GdscoreError(f"Expected `init` to make a network of {n_classes} classes, but it has {classes}")
         ends = []
@@ -182,5 +182,8 @@ def _distance(first: nn.Module, second: nn.Module) -> float:
     squares = [(a.detach().double() - b.detach().double()).square().sum().item() for a, b in pairs]
     value = math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan
     if math.isnan(value):
-        raise GdscoreError("The training diverged: parameters are not finite any more; use a smaller `lr`")
+        raise GdscoreError(
+            "The training diverged: parameters are not finite any more; use a smaller `lr`, and leave out rows with "
+            "NaN or Inf"
+        )
     return value
