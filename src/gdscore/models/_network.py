@@ -166,8 +166,6 @@ def head_of(
     >>> tuple(W.shape), torch.equal(b, model[2].bias)
     ((4, 3), True)
     """
-    if head is False:
-        raise GdscoreError("Expected `head` to be a layer or its name, but got False")
     if isinstance(batch, (DataLoader, Iterator)):
         raise GdscoreError(
             f"Expected `batch` to be one batch, but got {type(batch).__name__}: next(iter(loader)) gives one"
@@ -177,7 +175,8 @@ def head_of(
     if not count_rows(inputs):
         raise GdscoreError(f"Expected a batch with rows, but got {describe(inputs)}")
     network.run(to_device(inputs, network.device, dtype=network.dtype), 0)
-    assert network.head is not None
+    if network.head is None:
+        raise GdscoreError("Expected `head` to be a layer or its name, but got False")
     weight, bias = network.head.weight_and_bias()
     return two_columns(weight), None if bias is None else two_columns(bias[None])[0]
 
