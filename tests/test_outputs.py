@@ -158,6 +158,13 @@ class TestRows:
             gdscore.Outputs.concatenate([made(3), made(3, classes=4)])
         with pytest.raises(gdscore.GdscoreError, match="at least one"):
             gdscore.Outputs.concatenate([])
+        with pytest.raises(gdscore.GdscoreError, match="but got ndarray"):
+            gdscore.Outputs.concatenate([made(3), np.zeros((3, 5))])
+
+    def test_concatenate_takes_any_iterable(self):
+        out = made(10)
+        again = gdscore.Outputs.concatenate(out[i : i + 4] for i in range(0, 10, 4))
+        np.testing.assert_array_equal(again.logits, out.logits)
 
     def test_class_names_stay(self):
         names = ("cat", "dog", "fox")

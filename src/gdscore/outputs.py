@@ -10,7 +10,7 @@ What is derived from the arrays, such as the softmax, is in `_derived`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from gdscore import _arrays as arrays
@@ -120,10 +120,14 @@ class Outputs(DerivedArrays):
         return chosen
 
     @staticmethod
-    def concatenate(parts: Sequence[Outputs]) -> Outputs:
+    def concatenate(parts: Iterable[Outputs]) -> Outputs:
         """Rows of several outputs, one after the other; all must hold the same arrays and classes."""
+        parts = list(parts)
         if not parts:
             raise GdscoreError("Expected at least one `Outputs` to concatenate, but got none")
+        for part in parts:
+            if not isinstance(part, Outputs):
+                raise GdscoreError(f"Expected `gdscore.Outputs` to concatenate, but got {type(part).__name__}")
         first = parts[0]
         for part in parts[1:]:
             if part.arrays.keys() != first.arrays.keys():

@@ -37,6 +37,13 @@ def test_streams(name):
     assert streamed.accuracy == pytest.approx(e.accuracy, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["confscore", "doc", "atc", "cot", "cott"])
+def test_a_reference_that_is_a_stream(name):
+    parts = (REFERENCE[i : i + 128] for i in range(0, 1500, 128))
+    streamed = gdscore.direct_estimate(name, TARGET, reference=parts)
+    assert streamed == gdscore.direct_estimate(name, TARGET, reference=REFERENCE)
+
+
 def test_confidence_is_the_mean_largest_probability():
     e = gdscore.direct_estimate("confscore", TARGET, reference=REFERENCE, temperature=False)
     assert e.accuracy == pytest.approx(np.asarray(TARGET.confidence, dtype=float).mean(), abs=1e-6)
@@ -53,11 +60,16 @@ def test_level():
         ("entropy", TARGET, {}, "name"),
         (None, TARGET, {}, "name"),
         ("atc", TARGET, {"level": 0}, "level"),
+        ("atc", TARGET, {"level": 1}, "at most 0.999"),
+        ("atc", TARGET, {"temperature": 2.0}, "`temperature` to be True or False"),
         ("atc", TARGET, {"reference": outputs(5).only({"logits"})}, "labels"),
         ("atc", TARGET, {"reference": None}, "reference"),
         ("atc", None, {}, "outputs"),
         ("atc", [], {}, "empty"),
         ("atc", outputs(50), {}, "classes"),
+        ("confscore", outputs(50), {}, "classes as in the reference"),
+        ("confscore", TARGET.only({"features"}), {}, "`logits`"),
+        ("atc", TARGET, {"reference": iter(())}, "empty"),
         ("agreescore", TARGET.only({"logits"}), {}, "peer_logits"),
     ],
 )

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gdscore._options import choice, share
+from gdscore._options import boolean, choice, share
 from gdscore._stream import stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
+from gdscore.estimator.checks import labelled_reference
 from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.estimate import Estimate, EstimateWarning, quantile_of, sampling_error
 from gdscore.estimator.evidence import Floats
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.registry import create_score
 from gdscore.shifts.sets import parts_of
 
@@ -29,7 +30,7 @@ def direct_estimate(
     name: str,
     outputs: Outputs | Iterable[Outputs],
     *,
-    reference: Outputs,
+    reference: Outputs | Iterable[Outputs],
     temperature: bool = True,
     level: float = 0.9,
 ) -> Estimate:
@@ -41,12 +42,17 @@ def direct_estimate(
         ``confscore``, ``doc``, ``atc``, ``cot``, ``cott`` or ``agreescore`` (needs peer logits).
     outputs : Outputs or iterable of Outputs
         Outputs of the target.
-    reference : Outputs
+    reference : Outputs or iterable of Outputs
         Labelled outputs of the reference.
-    temperature : bool
+    temperature : bool, default True
         Divide the logits by the temperature fitted on the reference.
-    level : float
+    level : float, default 0.9
         Of the interval, which holds the sampling error of the rows only: how far the score is off is unknown.
+
+    Returns
+    -------
+    Estimate
+        Accuracy and interval; ``scores`` has the score.
 
     Examples
     --------
@@ -60,14 +66,19 @@ def direct_estimate(
     True
     """
     choice("name", name, DIRECT)
-    level = share("level", level, most=1)
-    if not isinstance(reference, Outputs) or "labels" not in reference.has:
-        raise GdscoreError("Expected `reference` to be labelled `gdscore.Outputs`, but it has no labels")
-    divisor = fit_temperature(reference) if temperature else 1.0
+    level = share("level", level, most=0.999)
+    temperature = boolean("temperature", temperature)
+    known = labelled_reference(reference)
+    divisor = fit_temperature(known) if temperature else 1.0
     score = create_score(name)
     if score.reference_inputs:
-        score.fit(reference.with_temperature(divisor))
+        score.fit(known.with_temperature(divisor))
     for part in stream(outputs, "outputs"):
+        if "logits" in part.has and part.n_classes != known.n_classes:
+            raise GdscoreError(
+                f"Expected {known.n_classes} classes as in the reference, but the outputs have {part.n_classes}"
+            )
+        same_class_names(known.class_names, part.class_names)
         score.update(part.with_temperature(divisor))
     value = score.compute()
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)
@@ -80,7 +91,7 @@ def direct_estimate(
         high=min(1.0, accuracy + error),
         level=level,
         n=score.n_rows,
-        reference_accuracy=reference.accuracy,
+        reference_accuracy=known.accuracy,
         scores={name: value},
         warnings=[EstimateWarning("sampling_only", "info", message)],
         method=f"{name}{' with temperature' if temperature else ''}",
