@@ -223,6 +223,16 @@ def test_progress_counts_rows_of_all_sets(model, monkeypatch):
     assert sum(done) == 4 * 300
 
 
+def test_class_names(model):
+    names = [f"digit {k}" for k in range(10)]
+    est = models.estimator(model, loader(800, 1100), shifts=SHIFTS[:4], class_names=names)
+    same(est, models.estimator(model, loader(800, 1100), shifts=SHIFTS[:4]))
+    assert est.class_names_ == tuple(names)
+    assert [c.name for c in est.estimate(models.extract(model, loader(1300, 1600))).per_class] == names
+    with pytest.raises(gdscore.GdscoreError, match="the same order"):
+        est.estimate(models.extract(model, loader(1300, 1600), class_names=names[::-1]))
+
+
 def test_batches_without_rows_are_passed_over(model):
     (x, y), (none, nothing) = next(iter(loader(800, 900))), (torch.rand(0, 1, 8, 8), torch.zeros(0).long())
     plain = models.estimator(model, [(x, y)], shifts=SHIFTS[:4])

@@ -32,6 +32,7 @@ def estimator(
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
     batch_size: int = 500,
+    class_names: Sequence[str] | None = None,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
     outputs: OutputKind = "auto",
@@ -64,8 +65,10 @@ def estimator(
     shifts : iterable of callables, optional
         From inputs to inputs; by default the corruptions of `gdscore.shifts.default_shifts`. Corruptions get images in
         [0, 1]. Where all shifts are your own and ``normalize`` is left out, they get what the loader gives.
-    batch_size : int
+    batch_size : int, default 500
         Rows given to the model at once.
+    class_names : sequence of K str, optional
+        Names of the classes in the order of the logits, for ``Estimate.per_class`` and reports.
     head, logits, outputs, device, autocast
         As in `extract`.
     progress : bool, optional
@@ -102,6 +105,7 @@ def estimator(
         shifts=shifts,
         batch_size=batch_size,
         seed=fitted.seed,
+        class_names=class_names,
         device=device,
         head=head,
         logits=logits,
@@ -130,10 +134,15 @@ class _Predictor:
     """What the model returns for batches of inputs, and labelled outputs made of it."""
 
     def __init__(
-        self, network: Network, form: TensorForm, memory_format: torch.memory_format | None, labels: Tensor
+        self,
+        network: Network,
+        form: TensorForm,
+        memory_format: torch.memory_format | None,
+        labels: Tensor,
+        class_names: Sequence[str] | None,
     ) -> None:
         self._network, self._form, self._memory_format = network, form, memory_format
-        self._labels = labels.to(network.device)
+        self._labels, self._class_names = labels.to(network.device), class_names
         self._batch = 0
         self._parts: list[tuple[Tensor, Tensor | None]] = []
 
@@ -157,7 +166,12 @@ class _Predictor:
         returned, features = zip(*self._parts, strict=True)
         self._parts = []
         joined = None if features[0] is None else torch.cat(features)
-        return Outputs(**self._network.kind.arrays(torch.cat(returned)), features=joined, labels=self._labels)
+        return Outputs(
+            **self._network.kind.arrays(torch.cat(returned)),
+            features=joined,
+            labels=self._labels,
+            class_names=self._class_names,
+        )
 
 
 class ShiftPasses:
@@ -178,6 +192,7 @@ class ShiftPasses:
         shifts: Iterable[Callable[[Tensor], Tensor]] | None,
         batch_size: int,
         seed: int,
+        class_names: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
         self._size = integer("batch_size", batch_size, least=1)
@@ -189,7 +204,7 @@ class ShiftPasses:
         if chosen is None:
             chosen = default_shifts(next(self.inputs.batches(1))[1], seed=seed)
         self.shifts: list[Any] = list(chosen)
-        self._predictor = _Predictor(network, form, _memory_format(model), self.inputs.labels)
+        self._predictor = _Predictor(network, form, _memory_format(model), self.inputs.labels, class_names)
 
     def reference(self) -> Outputs:
         """Labelled outputs of the inputs as they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -33,6 +33,7 @@ def extract(
     batchnorm: BatchNormStatistics = "eval",
     autocast: torch.dtype | None = None,
     labels: bool = True,
+    class_names: Sequence[str] | None = None,
     numbered: bool = False,
     progress: bool | None = None,
 ) -> Iterator[Outputs]:
@@ -59,7 +60,7 @@ def extract(
     logits : int, str or callable, optional
         Where the logits are in what the model returns, if that is not plain: the position in a tuple, the name in a
         dict, or a function of the output.
-    outputs : {"auto", "logits", "probabilities"}
+    outputs : {"auto", "logits", "probabilities"}, default "auto"
         What the model returns, and ``peer`` too. ``"auto"``: logits; outputs that look like probabilities are refused.
         ``"probabilities"``: a softmax, or a sigmoid in a single column. ``"logits"``: no check.
     peer : nn.Module, optional
@@ -67,16 +68,18 @@ def extract(
     rotation_head : callable, optional
         From features (m, D) to logits (m, 4) of the rotation by 0°, 90°, 180°, 270°, for ``rotation_logits``. Inputs
         must be images m×C×H×W; they pass the model three more times.
-    batchnorm : {"eval", "batch", "both"}
-        ``"batch"``: BatchNorm uses the statistics of each batch, as in training, and its running statistics stay.
-        ``"both"``: the model as it is, and a second pass with the statistics of about 128 rows of the batch, for
-        ``batch_logits``; where the two disagree, the data differ from the training data. The loader should then
-        shuffle, and give 100 rows or more in a batch.
+    batchnorm : {"eval", "batch", "both"}, default "eval"
+        ``"eval"``: the statistics stored in the model. ``"batch"``: BatchNorm uses the statistics of each batch, as in
+        training, and its running statistics stay. ``"both"``: the model as it is, and a second pass with the statistics
+        of about 128 rows of the batch, for ``batch_logits``; where the two disagree, the data differ from the training
+        data. The loader should then shuffle, and give 100 rows or more in a batch.
     autocast : torch.dtype, optional
         Run the forward passes under ``torch.autocast`` with this precision.
-    labels : bool
+    labels : bool, default True
         False ignores the loader's labels.
-    numbered : bool
+    class_names : sequence of K str, optional
+        Names of the classes in the order of the logits, such as ``dataset.classes`` of torchvision's ``ImageFolder``.
+    numbered : bool, default False
         Name rows by their number in the loader's order (``ids``). Random labels then depend on the number and not on
         the bits of the logits, which can differ in the last digit with the loader's batch size. For loaders that do
         not shuffle.
@@ -106,7 +109,7 @@ def extract(
     rotation = None if rotation_head is None else RotationNetwork(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
-    return _stream(network, loader, others, rotation, labels, numbered, progress)
+    return _stream(network, loader, others, rotation, labels, class_names, numbered, progress)
 
 
 def _stream(
@@ -115,6 +118,7 @@ def _stream(
     others: Mapping[str, Network],
     rotation: RotationNetwork | None,
     with_labels: bool,
+    class_names: Sequence[str] | None,
     numbered: bool,
     progress: bool | None,
 ) -> Iterator[Outputs]:
@@ -143,7 +147,7 @@ def _stream(
             seen += m
             reader.prefetch()
             # The network's own check has looked at them, or was told not to.
-            outputs = Outputs(**given, check_logits=False)
+            outputs = Outputs(**given, class_names=class_names, check_logits=False)
             del batch, inputs, returned, features, given
             yield outputs
             advance(len(outputs))

@@ -53,6 +53,16 @@ class Score(Method):
         for features, others for any length.
     higher_is_better : bool
         Whether the number rises with accuracy. May depend on the options of the instance.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> z = np.random.default_rng(0).normal(size=(300, 4))
+    >>> first, second = (gdscore.create_score("confscore").update(gdscore.Outputs(logits=part)) for part in (z, 2 * z))
+    >>> first.merge(second).n_rows, second.n_rows
+    (600, 300)
+    >>> round(first.compute(), 4)
+    0.5849
     """
 
     def __init__(self) -> None:

@@ -37,6 +37,11 @@ def score(
     **options
         Options of the score.
 
+    Returns
+    -------
+    float
+        Finite; a number that overflows is an error.
+
     Examples
     --------
     >>> import numpy as np, gdscore
@@ -53,7 +58,19 @@ def score(
 
 
 class ScoreTable(dict[str, float]):
-    """Scores by name, and in ``skipped`` why each of the others could not be computed."""
+    """Scores by name, and in ``skipped`` why each of the others could not be computed.
+
+    Attributes
+    ----------
+    skipped : dict of str
+        Name of each score that is missing, and the reason.
+
+    Examples
+    --------
+    >>> table = ScoreTable({"confscore": 0.9}, skipped={"atc": "needs labelled reference data"})
+    >>> table["confscore"], table.skipped["atc"]
+    (0.9, 'needs labelled reference data')
+    """
 
     def __init__(self, values: Mapping[str, float], skipped: Mapping[str, str]) -> None:
         super().__init__(values)

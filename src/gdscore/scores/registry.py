@@ -24,6 +24,16 @@ def register_score(name: str) -> Callable[[S], S]:
 
     All options of the class must have defaults. A name belongs to one class.
 
+    Parameters
+    ----------
+    name : str
+        New name; one that another class has is refused.
+
+    Returns
+    -------
+    callable
+        Decorator, which returns the class.
+
     Examples
     --------
     >>> import gdscore
@@ -68,6 +78,11 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
         What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``batch_logits``,
         ``rotation_logits``, ``reference`` (outputs), ``reference_labels`` (with labels), ``network``.
 
+    Returns
+    -------
+    list of str
+        Sorted.
+
     Examples
     --------
     >>> import gdscore
@@ -91,6 +106,18 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
 def create_score(name: str, /, **options: Any) -> Score:
     """Streaming score by name; see the class of each score for its options.
 
+    Parameters
+    ----------
+    name : str
+        Name of the score, see `list_scores`.
+    **options
+        Options of the score; `Score.options` has their values.
+
+    Returns
+    -------
+    Score
+        Without rows; where its ``reference_inputs`` are not empty, it needs `Score.fit` first.
+
     Examples
     --------
     >>> import gdscore
@@ -107,6 +134,23 @@ def create_score(name: str, /, **options: Any) -> Score:
 
 
 def restore_score(state: dict[str, Any]) -> Score:
-    """Score with the options, fit and rows of a saved `Score.state_dict`."""
+    """Score with the options, fit and rows of a saved `Score.state_dict`.
+
+    Parameters
+    ----------
+    state : dict
+        What `Score.state_dict` gave.
+
+    Returns
+    -------
+    Score
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> score = gdscore.create_score("confscore").update(gdscore.Outputs(logits=np.array([[0.0, 1.0], [2.0, 0.0]])))
+    >>> gdscore.restore_score(score.state_dict()).compute() == score.compute()
+    True
+    """
     name, options = read_options(state)
     return create_score(name, **options).load_state_dict(state)
