@@ -38,5 +38,8 @@ def test_bad_arguments():
         models.score_all(seeded(CNN), loader(), reference=torch.zeros(3))
     with pytest.raises(GdscoreError, match="it yielded none"):
         models.score_all(seeded(CNN), loader(), reference=[])
+    one = iter(loader())
+    with pytest.raises(GdscoreError, match="make a second one"):
+        models.score_all(seeded(CNN), one, reference=one)
     with pytest.raises(TypeError, match="unexpected keyword"):
         models.score_all(seeded(CNN), loader(), heads="fc")

@@ -24,6 +24,13 @@ def test_streams_are_read_once():
     assert streamed == gdscore.score_all(out, reference=REFERENCE)
 
 
+def test_one_iterator_is_not_target_and_reference():
+    one = iter(batches(REFERENCE, 700))
+    with pytest.raises(gdscore.GdscoreError, match="make a second one"):
+        gdscore.score_all(one, reference=one)
+    assert gdscore.score_all(REFERENCE, reference=REFERENCE)["atc"] == pytest.approx(REFERENCE.accuracy, abs=0.002)
+
+
 def test_what_is_skipped_and_why():
     table = gdscore.score_all(made(300, keep=("logits",)))
     assert set(table) == {"confscore", "entropy", "mano", "nuclear"}

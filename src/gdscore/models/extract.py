@@ -200,6 +200,7 @@ def score_all(
     """
     if reference is not None:
         check_loader(reference, "reference")
+        compute.refuse_one_iterator(loader, reference)
     target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
     # No score learns from batch statistics of the reference.
     plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gdscore._stream import stream
@@ -13,7 +13,7 @@ from gdscore.scores.base import Score
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.scores.together import fit_together, run_together
 
-__all__ = ["ScoreTable", "chosen_scores", "missing_inputs", "peek", "score", "score_all"]
+__all__ = ["ScoreTable", "chosen_scores", "missing_inputs", "peek", "refuse_one_iterator", "score", "score_all"]
 
 
 def score(
@@ -109,6 +109,7 @@ def score_all(
     'needs features'
     """
     made = {name: create_score(name, **chosen) for name, chosen in chosen_scores(scores).items()}
+    refuse_one_iterator(outputs, reference)
     target, has = peek(outputs, "outputs")
     reference_has: frozenset[str] | None = None
     if reference is not None:
@@ -125,6 +126,15 @@ def score_all(
         except GdscoreError as error:
             skipped[name] = str(error)
     return ScoreTable(values, skipped)
+
+
+def refuse_one_iterator(target: Any, reference: Any) -> None:
+    """Refuse an iterator that is target and reference: each would get a part of its rows."""
+    if reference is target and isinstance(target, Iterator):
+        raise GdscoreError(
+            f"Expected other data as `reference`, but got the {type(target).__name__} that is the target too, whose "
+            "rows are read only once: make a second one"
+        )
 
 
 def chosen_scores(scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None) -> dict[str, Mapping[str, Any]]:
