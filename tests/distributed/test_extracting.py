@@ -221,9 +221,9 @@ def test_straight_into_an_estimate(cluster, model, images, labels, inputs):
 def test_the_estimator_is_that_of_one_machine(cluster, model, images, labels, tmp_path):
     from gdscore import shifts
 
-    chosen = shifts.corruptions((2, 5))[:6]
+    chosen, names = shifts.corruptions((2, 5))[:6], ["ant", "bee", "cow", "dog"]
     loader = [(images[:200], labels[:200]), (images[200:], labels[200:])]
-    options = {"shifts": chosen, "batch_size": 100, "level": 0.8}
+    options = {"shifts": chosen, "batch_size": 100, "level": 0.8, "class_names": names}
     distributed.estimator(model, loader, num_actors=2, **options).save(tmp_path / "cluster")
     models.estimator(model, loader, **options).save(tmp_path / "one")
     assert (tmp_path / "cluster").read_bytes() == (tmp_path / "one").read_bytes()

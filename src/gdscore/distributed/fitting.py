@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ def estimator(
     shifts: Iterable[Callable[[Any], Any]] | None = None,
     batch_size: int = 500,
     normalize: Any = None,
+    class_names: Sequence[str] | None = None,
     num_actors: int | None = None,
     num_cpus: float = 1,
     num_gpus: float = 0,
@@ -45,7 +46,7 @@ def estimator(
 
     Parameters
     ----------
-    model, val_loader, shifts, batch_size, normalize, head, logits, outputs, autocast
+    model, val_loader, shifts, batch_size, normalize, class_names, head, logits, outputs, autocast
         As in `gdscore.models.estimator`. The loader is read by the caller, once.
     num_actors : int, optional
         Actors, each with a copy of the model; by default as many as the cluster has processors (or GPUs) for.
@@ -97,7 +98,8 @@ def estimator(
     try:
         calls = [("the reference", partial(actors.start, "reference"))]
         ((_, _, found, count),) = _cluster.run_all(ray, calls, actors=actors)
-        return made.fit(Outputs(**ray.get(found)), shifted_sets=sets(count), progress=False)
+        reference = Outputs(**ray.get(found), class_names=class_names)
+        return made.fit(reference, shifted_sets=sets(count), progress=False)
     finally:
         actors.end()
 
