@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import random
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import gdscore
 from gdscore import GdscoreError
 from gdscore.models import extract
 from gdscore.models._state import Unchanged, unwrapped
@@ -567,3 +570,37 @@ def test_a_stochastic_model_does_not_repeat_the_draws_of_its_loader():
     drawn = []
     list(extract(net, DataLoader(Noise(torch.zeros(8, 4)), 8), head=False))
     assert not torch.equal(seen[0], drawn[0])
+
+
+def test_threads_that_use_one_model_take_turns():
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.fc = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            entered.append(self)
+            time.sleep(0.002)  # lets the other threads run
+            most.append(len(entered))
+            logits = self.fc(self.norm(x)).clone()
+            entered.pop()
+            return logits
+
+    entered: list[nn.Module] = []
+    most: list[int] = []
+    model = seeded(Slow).train()
+    rng = torch.Generator().manual_seed(0)
+    loaders = [[torch.randn(8, 6, generator=rng) for _ in range(5)] for _ in range(4)]
+
+    def run(batches):
+        return gdscore.Outputs.concatenate(extract(model, batches))
+
+    expected = list(map(run, loaders))
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(run, loaders))
+    for out, alone in zip(found, expected, strict=True):
+        assert torch.equal(out.logits, alone.logits)
+        assert torch.equal(out.features, alone.features)
+    assert max(most) == 1
+    assert all(module.training for module in model.modules())
+    assert not model.fc._forward_hooks

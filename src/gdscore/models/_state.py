@@ -7,6 +7,7 @@ Requirements met here:
 - values of buffers, and of other tensors that modules keep as attributes, are copied before every pass and written
   back after it. This covers every way of writing (in place, through ``.data``, by a subclass of BatchNorm in evaluation
   mode), costs two copies of the buffers, and never waits for a device;
+- threads that use one model take turns, as each puts back what it found;
 - models that draw random numbers in evaluation mode draw them from a stream that continues from batch to batch, while
   the generators of torch, NumPy and Python are as before whenever the caller's code runs.
 """
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from operator import eq, is_
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -41,6 +44,15 @@ __all__ = [
 
 BatchNormMode: TypeAlias = Literal["eval", "batch"]
 MODES = ("eval", "batch")
+
+_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+_NEW_LOCK = threading.Lock()
+
+
+def _lock_of(model: nn.Module) -> threading.RLock:
+    """Lock that all passes of a model share; reentrant, as a model may be run within its own forward pass."""
+    with _NEW_LOCK:
+        return _LOCKS.setdefault(unwrapped(model), threading.RLock())
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -158,13 +170,14 @@ class Unchanged:
             raise GdscoreError("Expected a model with weights, but it has lazy layers that saw no data: call it once")
         if batchnorm == "batch" and any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
             raise GdscoreError('Expected batchnorm="eval" for a scripted model: give the model it was scripted from')
-        self._model, self._batchnorm = model, batchnorm
+        self._model, self._batchnorm, self._turn = model, batchnorm, _lock_of(model)
         devices = {t.device for t in (*parameters, *model.buffers())}
         self._random = RandomStream(sorted(d.index for d in devices if d.type == "cuda"), derived=True)
         self._attributes: _Attributes | None = None
 
     def __enter__(self) -> None:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(self._turn)
             stack.enter_context(self._random)
             if self._attributes is None or not self._attributes.unchanged():
                 self._attributes = self._look_over()
