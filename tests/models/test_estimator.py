@@ -198,6 +198,14 @@ def test_other_inputs_with_shifts_of_ones_own():
     assert est.shifted_sets_.families == ["masked False", "masked False", "masked True", "masked True"]
 
 
+def test_shifts_of_ones_own_take_images_of_any_shape():
+    x = torch.rand(40, 5, 4, 2, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(40, 3))
+    chosen = [lambda x: x / 2, lambda x: x.flip(3)]
+    est = models.estimator(model, [((x - 0.5) / 0.5, torch.arange(40) % 3)], normalize=([0.5], [0.5]), shifts=chosen)
+    assert len(est.shifted_sets_.families) == 2
+
+
 def test_channels_last_models_get_channels_last_images():
     seen = []
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
@@ -254,6 +262,10 @@ def test_batches_without_rows_are_passed_over(model):
         ([(torch.rand(8, 1, 8, 8) * 255, torch.zeros(8))], {}, "divide them by 255"),
         ([(torch.rand(8, 1, 8, 8), torch.eye(10)[:8])], {}, r"each of 8 rows.*argmax\(1\)$"),
         ([(torch.rand(0, 1, 8, 8), torch.zeros(0))], {}, "yield rows"),
+        ([(torch.rand(8, 4, 8, 8), torch.zeros(8))], {}, "1 or 3 channels.*give `shifts`"),
+        ([(torch.rand(8, 4, 8, 8), torch.zeros(8))], {"shifts": SHIFTS}, "1 or 3 channels"),
+        ([(torch.rand(8, 8, 8, 3), torch.zeros(8))], {}, "channels last"),
+        ([(torch.rand(8, 1, 16, 4), torch.zeros(8))], {}, "at least 8×8 pixels, but got 16×4"),
         (
             [(torch.rand(8, 1, 8, 8), torch.zeros(8)), (torch.rand(8, 1, 9, 9), torch.zeros(8))],
             {},

@@ -150,7 +150,7 @@ class LabelledInputs:
         parts: list[Tensor] = []
         labels, size, self.kept = [], 0, True
         for kept, y in self._read():
-            self._values = kept[0].numel()
+            self._row_shape = kept.shape[1:]
             labels.append(y)
             size += kept.nbytes
             # An iterator cannot be read again: what it gives is kept.
@@ -167,6 +167,11 @@ class LabelledInputs:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of all inputs, (N, …)."""
+        return len(self), *self._row_shape
+
     def batches(self, size: int) -> Iterator[tuple[int, Tensor]]:
         """Position of the first row and inputs on the device, ``size`` rows at a time."""
         start = 0
@@ -180,7 +185,7 @@ class LabelledInputs:
         """Batches of a size that an accelerator can corrupt at once in little memory; 1 on a CPU."""
         if self._form.device.type == "cpu":
             return 1
-        return max(1, min(_VALUES_AT_ONCE // (size * self._values), -(-len(self) // size)))
+        return max(1, min(_VALUES_AT_ONCE // (size * self._row_shape.numel()), -(-len(self) // size)))
 
     def _read(self) -> Iterator[tuple[Tensor, Tensor]]:
         # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.

@@ -135,7 +135,9 @@ def head_of(
     logits: Where = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Weights of the model's last linear layer, for ``AccuracyEstimator.fit(head=...)``.
+    """Weights and bias of the model's last linear layer.
+
+    With what `extract` gives, ``features @ W + b`` equals ``logits``.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from gdscore.models._network import Network
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
 from gdscore.shifts import Composition, Corruption, default_shifts
-from gdscore.shifts.images import corrupt
+from gdscore.shifts.images import check_image_shape, corrupt
 from gdscore.shifts.sets import ShiftedSet, apply_shift, checked_shifts, named_families
 
 __all__ = ["ShiftPasses", "estimator"]
@@ -130,6 +130,13 @@ def _checked(shifts: Iterable[Any]) -> list[Any]:
     return chosen
 
 
+def _check_shape(shape: tuple[int, ...]) -> None:
+    try:
+        check_image_shape(shape)
+    except GdscoreError as error:
+        raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
+
+
 class _Predictor:
     """What the model returns for batches of inputs, and labelled outputs made of it."""
 
@@ -201,6 +208,8 @@ class ShiftPasses:
         as_images = chosen is None or normalize is not None or any(isinstance(s, _CORRUPTIONS) for s in chosen)
         form = ImageForm(normalize, network.device) if as_images else TensorForm(network.device)
         self.inputs = LabelledInputs(val_loader, form)
+        if chosen is None or any(isinstance(shift, _CORRUPTIONS) for shift in chosen):
+            _check_shape(self.inputs.shape)
         if chosen is None:
             chosen = default_shifts(next(self.inputs.batches(1))[1], seed=seed)
         self.shifts: list[Any] = list(chosen)

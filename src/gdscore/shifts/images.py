@@ -27,7 +27,15 @@ from gdscore.errors import GdscoreError
 from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
 from gdscore.shifts._corruption import FAMILIES, SEVERITIES, Draws, check_severity, cores, family_of
 
-__all__ = ["Composition", "Corruption", "compositions", "corrupt", "corruption_names", "corruptions"]
+__all__ = [
+    "Composition",
+    "Corruption",
+    "check_image_shape",
+    "compositions",
+    "corrupt",
+    "corruption_names",
+    "corruptions",
+]
 
 _LEAST_PIXELS = 8
 _TOLERANCE = 1e-3
@@ -267,18 +275,9 @@ def _check_images(images: Array) -> None:
             f"Expected images as an array of NumPy, PyTorch, JAX or CuPy, but got {type(images).__name__}"
         )
     shape = tuple(images.shape)
-    if len(shape) != 4:
-        hint = "; add the batch axis with images[None]" if len(shape) == 3 else ""
-        raise GdscoreError(f"Expected images of shape (N, C, H, W), but got shape {shape}{hint}")
-    if shape[1] not in (1, 3):
-        hint = ""
-        if shape[3] in (1, 3):
-            hint = "; it looks like channels last: transpose to (N, C, H, W) with axes (0, 3, 1, 2)"
-        raise GdscoreError(f"Expected images of 1 or 3 channels, (N, C, H, W), but got shape {shape}{hint}")
+    check_image_shape(shape)
     if not shape[0]:
         raise GdscoreError(f"Expected at least one image, but got an empty batch of shape {shape}")
-    if min(shape[2:]) < _LEAST_PIXELS:
-        raise GdscoreError(f"Expected images of at least 8×8 pixels, but got {shape[2]}×{shape[3]}")
     xp = namespace(images)
     if images.dtype != xp.uint8:
         if not xp.isdtype(images.dtype, "real floating"):
@@ -287,6 +286,20 @@ def _check_images(images: Array) -> None:
         host = to_numpy(images) if is_torch(images) and on_host(images) else images
         with full_precision(host):
             _check_range(host)
+
+
+def check_image_shape(shape: tuple[int, ...]) -> None:
+    """Refuse shapes that the corruptions are not made for."""
+    if len(shape) != 4:
+        hint = "; add the batch axis with images[None]" if len(shape) == 3 else ""
+        raise GdscoreError(f"Expected images of shape (N, C, H, W), but got shape {shape}{hint}")
+    if shape[1] not in (1, 3):
+        hint = ""
+        if shape[3] in (1, 3):
+            hint = "; it looks like channels last: transpose to (N, C, H, W) with axes (0, 3, 1, 2)"
+        raise GdscoreError(f"Expected images of 1 or 3 channels, (N, C, H, W), but got shape {shape}{hint}")
+    if min(shape[2:]) < _LEAST_PIXELS:
+        raise GdscoreError(f"Expected images of at least 8×8 pixels, but got {shape[2]}×{shape[3]}")
 
 
 def _check_range(images: Array) -> None:
