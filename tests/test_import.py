@@ -39,6 +39,6 @@ def test_every_public_name_is_there():
 
     for name in gdscore.__all__:
         assert getattr(gdscore, name) is not None
-    assert set(gdscore.__all__) <= set(dir(gdscore))
+    assert set(gdscore.__all__) == set(dir(gdscore))
     with pytest.raises(AttributeError, match="no attribute 'scor'"):
         _ = gdscore.scor

@@ -209,6 +209,8 @@ class ContiguousShard(Sampler[int]):
     >>> from gdscore.models import ContiguousShard
     >>> [len(ContiguousShard(range(1000), num_replicas=3, rank=rank)) for rank in range(3)]
     [256, 384, 360]
+    >>> ContiguousShard(range(1000), num_replicas=3, rank=1)
+    ContiguousShard(384 rows from 256)
     """
 
     def __init__(
@@ -233,3 +235,6 @@ class ContiguousShard(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"ContiguousShard({len(self)} rows from {self._rows.start})"
