@@ -265,6 +265,8 @@ def test_batches_without_rows_are_passed_over(model):
         ([(torch.rand(8, 4, 8, 8), torch.zeros(8))], {}, "1 or 3 channels.*give `shifts`"),
         ([(torch.rand(8, 4, 8, 8), torch.zeros(8))], {"shifts": SHIFTS}, "1 or 3 channels"),
         ([(torch.rand(8, 8, 8, 3), torch.zeros(8))], {}, "channels last"),
+        ([(torch.rand(8, 1, 0, 8), torch.zeros(8))], {}, "at least 8×8 pixels"),
+        ([(torch.rand(8), torch.zeros(8)), (torch.rand(8, 2), torch.zeros(8))], {"shifts": [abs]}, "one shape"),
         ([(torch.rand(8, 1, 16, 4), torch.zeros(8))], {}, "at least 8×8 pixels, but got 16×4"),
         (
             [(torch.rand(8, 1, 8, 8), torch.zeros(8)), (torch.rand(8, 1, 9, 9), torch.zeros(8))],

@@ -78,7 +78,7 @@ class ImageForm(TensorForm):
             if len(part) not in (1, x.shape[1]):
                 numbers = "1 number" if x.shape[1] == 1 else f"{x.shape[1]} numbers"
                 raise GdscoreError(f"Expected {numbers} in the {name} of `normalize`, but got {len(part)}")
-        if not len(x):
+        if not x.numel():
             return x
         x = x.detach()
         mean, std = self._mean.to(x.device), self._std.to(x.device)
@@ -207,7 +207,7 @@ class LabelledInputs:
             kept = self._form.encode(x, number)
             if not len(kept):
                 continue
-            shape = shape or kept.shape[1:]
+            shape = kept.shape[1:] if shape is None else shape
             if kept.shape[1:] != shape:
                 raise GdscoreError(
                     f"Expected inputs of one shape, {tuple(shape)}, but batch {number} has {tuple(kept.shape[1:])}: "
