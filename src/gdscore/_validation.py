@@ -218,7 +218,7 @@ def _checked_labels(x: Array, first: Array) -> Array:
         cure = ": they look one-hot, use labels.argmax(1)" if one_hot else ""
         raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}{cure}")
     if not _is_integer(x):
-        cure = ""
+        cure = ": give 0 and 1" if str(x.dtype).endswith("bool") else ""
         if arrays.is_real(x):
             missing = arrays.on_host(x) and bool(namespace(x).any(namespace(x).isnan(x)))
             cure = ": give the number of the class" + (", and leave out the rows where it is NaN" if missing else "")

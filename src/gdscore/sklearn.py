@@ -25,7 +25,7 @@ from gdscore._softmax import binary_logits, softmax
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
-__all__ = ["sklearn_head", "sklearn_outputs"]
+__all__ = ["Predictor", "sklearn_head", "sklearn_outputs"]
 
 _PROBES = 32
 _COMPARED_ROWS = 1000
@@ -85,29 +85,54 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
     >>> bool(abs(out.features @ W + b - out.logits).max() < 1e-9)
     True
     """
-    transformers, estimator = _unwrapped(clf)
-    head = _head(estimator)
-    given: dict[str, Any]
-    try:
-        for step in transformers:
-            X = step.transform(X)
-        if head is None:
-            given = {"probabilities": _probabilities(estimator, X)}
-        elif hasattr(estimator, "coefs_"):
-            given = _network_outputs(estimator, X, *head)
-        else:
-            given = {"logits": _two_columns(estimator.decision_function(X)), "features": X}
-    except ValueError as error:
-        swapped = y is not None and np.ndim(X) == 1 and np.ndim(y) == 2
-        why = "it has one dimension and `y` two: swap them" if swapped else f"it answers: {str(error).splitlines()[0]}"
-        raise GdscoreError(f"Expected `X` as {_name(clf)} was fitted with, but {why}") from error
-    if hasattr(given.get("features"), "tocsr"):
-        del given["features"]
-    elif "features" in given:
-        given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
-    if y is not None:
-        given["labels"] = _positions(estimator.classes_, y)
-    return Outputs(**given, class_names=[str(name) for name in estimator.classes_], check_logits=False)
+    return Predictor(clf)(X, y)
+
+
+class Predictor:
+    """`sklearn_outputs` of one classifier for many batches.
+
+    Whether it has a softmax is tried out once, and its predictions are compared on the first batch only, so that
+    fitting on many shifted sets runs it once for each and warns once.
+    """
+
+    def __init__(self, clf: Any) -> None:
+        self._name = _name(clf)
+        self._transformers, self._classifier = _unwrapped(clf)
+        self._head = _head(self._classifier)
+        self._compared = False
+
+    def __call__(self, X: Any, y: Any = None) -> Outputs:
+        """Outputs for the rows of ``X``."""
+        classifier = self._classifier
+        given: dict[str, Any]
+        try:
+            for step in self._transformers:
+                X = step.transform(X)
+            if self._head is None:
+                given = {"probabilities": np.asarray(classifier.predict_proba(X), dtype=np.float64)}
+                if not self._compared:
+                    _compare_predictions(classifier, X, given["probabilities"])
+                    self._compared = True
+            elif hasattr(classifier, "coefs_"):
+                given = _network_outputs(classifier, X, *self._head)
+            else:
+                given = {"logits": _two_columns(classifier.decision_function(X)), "features": X}
+        except ValueError as error:
+            swapped = y is not None and np.ndim(X) == 1 and np.ndim(y) == 2
+            answer = f"it answers: {str(error).splitlines()[0]}"
+            why = "it has one dimension and `y` two: swap them" if swapped else answer
+            raise GdscoreError(f"Expected `X` as {self._name} was fitted with, but {why}") from error
+        if hasattr(given.get("features"), "tocsr"):
+            del given["features"]
+        elif "features" in given:
+            given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
+        if y is not None:
+            given["labels"] = self.positions(y)
+        return Outputs(**given, class_names=[str(name) for name in classifier.classes_], check_logits=False)
+
+    def positions(self, y: Any) -> NDArray[np.int64]:
+        """Classes as the classifier names them, as positions in its ``classes_``."""
+        return _positions(self._classifier.classes_, y)
 
 
 def sklearn_head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -241,10 +266,10 @@ def _network_outputs(clf: Any, X: Any, W: Array, b: Array) -> dict[str, Any]:
     return {"logits": hidden @ W + b, "features": hidden}
 
 
-def _probabilities(clf: Any, X: Any) -> Array:
+def _compare_predictions(clf: Any, X: Any, probabilities: Array) -> None:
+    """Warn where ``predict`` is not the class of highest probability."""
     from sklearn.utils import shuffle
 
-    probabilities = np.asarray(clf.predict_proba(X), dtype=np.float64)
     rows, drawn = shuffle(X, probabilities, n_samples=min(_COMPARED_ROWS, len(probabilities)), random_state=0)
     predictions = _positions(clf.classes_, clf.predict(rows))
     differing = int((predictions != Outputs(probabilities=drawn).predictions).sum())
@@ -253,14 +278,8 @@ def _probabilities(clf: Any, X: Any) -> Array:
             f"{_name(clf)}.predict differs from its class of highest probability in {differing} of {len(drawn)} "
             "rows compared: outputs and accuracy are those of the highest probability, the first of equals",
             GdscoreWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return probabilities
-
-
-def label_positions(clf: Any, y: Any) -> NDArray[np.int64]:
-    """Classes as a fitted classifier names them, as positions in its ``classes_``."""
-    return _positions(_unwrapped(clf)[1].classes_, y)
 
 
 def _positions(classes: Array, y: Any) -> NDArray[np.int64]:

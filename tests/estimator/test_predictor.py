@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 import gdscore
@@ -76,6 +77,9 @@ def test_class_labels_of_the_classifier():
     named = LogisticRegression(max_iter=300).fit(X, names[Y])
     est = fit(named, y=names[Y])
     assert est.reference_accuracy_ == pytest.approx(named.score(X, names[Y]))
+    assert est.class_names_ == tuple(names)
+    e = est.estimate(gdscore.sklearn_outputs(named, X))
+    assert [found.name for found in e.per_class] == names.tolist()
     with pytest.raises(gdscore.GdscoreError):
         fit(named, y=np.where(Y == 0, "fox", names[Y]))
 
@@ -94,6 +98,83 @@ def test_sparse_matrices():
     clf = LogisticRegression(max_iter=300).fit(sparse, Y)
     est = gdscore.AccuracyEstimator().fit_predictor(clf, sparse, Y, progress=False)
     assert est.reference_accuracy_ == pytest.approx(clf.score(sparse, Y))
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "bsr"])
+@pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.csr_array])
+def test_every_sparse_format(kind, make):
+    first = make(np.maximum(X[:300], 0))
+    clf = LogisticRegression(max_iter=300).fit(first, Y[:300])
+    out = gdscore.sklearn_outputs(clf, make(np.maximum(X[300:], 0)))
+    expected, found = (
+        gdscore.AccuracyEstimator().fit_predictor(clf, inputs, Y[:300], progress=False).estimate(out)
+        for inputs in (first, first.asformat(kind))
+    )
+    np.testing.assert_allclose(numbers(found), numbers(expected), atol=1e-12)
+
+
+def test_arrow_tables():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({str(j): column for j, column in enumerate(X.T)})
+
+    def predict(part):
+        return CLASSIFIER.predict_proba(np.column_stack([column.to_numpy() for column in part.columns]))
+
+    est = gdscore.AccuracyEstimator().fit_predictor(predict, table, pa.chunked_array([Y]), progress=False)
+    by_hand = gdscore.AccuracyEstimator().fit_predictor(CLASSIFIER.predict_proba, X, Y, progress=False)
+    assert est.shifted_sets_.families == by_hand.shifted_sets_.families
+    np.testing.assert_allclose(est.shifted_sets_.accuracy, by_hand.shifted_sets_.accuracy)
+
+
+def test_a_classifier_runs_once_for_each_set_and_warns_once():
+    class Contrary(GaussianNB):
+        rows = 0
+
+        def predict(self, X):
+            Contrary.rows += len(X)
+            return (super().predict(X) + 1) % 5
+
+    clf = Contrary().fit(X, Y)
+    with pytest.warns(gdscore.GdscoreWarning, match="differs from its class") as caught:
+        fit(clf, batch_size=100)
+    assert len(caught) == 1
+    assert Contrary.rows == 100
+
+
+def test_a_model_that_refuses_shifted_inputs():
+    positive = np.abs(X)
+
+    def predict(x):
+        if (x < 0).any():
+            raise ValueError("numbers below 0")
+        return CLASSIFIER.predict_proba(x)
+
+    with pytest.raises(gdscore.GdscoreError, match=r"shift 'noise' of severity 1 it failed: ValueError: .* `shifts`"):
+        gdscore.AccuracyEstimator().fit_predictor(predict, positive, Y, progress=False)
+    with pytest.raises(gdscore.GdscoreError, match=r"shift 'offset' it failed: .* as many rows as it gets"):
+        fit(predict, x=positive, used=[lambda x: x, offset_below])
+
+
+def offset_below(x):
+    return x - 1e3
+
+
+offset_below.family = "offset"  # type: ignore[attr-defined]
+
+
+def test_time_is_not_ignored():
+    with pytest.raises(gdscore.GdscoreError, match="`time` without `shifts`"):
+        fit(time=np.arange(700))
+    with pytest.raises(gdscore.GdscoreError, match="`time` with a table only"):
+        gdscore.shifts.default_shifts(["a text"], time=[1])
+
+
+def test_a_data_frame_for_a_model_of_texts():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"text": ["good film", "bad film"] * 50})
+    clf = make_pipeline(CountVectorizer(), LogisticRegression()).fit(frame["text"], [0, 1] * 50)
+    with pytest.raises(gdscore.GdscoreError, match="each of 100 inputs, but got 1: for a model of texts"):
+        gdscore.AccuracyEstimator().fit_predictor(clf, frame, [0, 1] * 50)
 
 
 def test_texts():
@@ -127,10 +208,13 @@ def test_functions_without_a_name_are_numbered():
         ({"predict": None}, "scikit-learn classifier"),
         ({"predict": lambda x: [1, 2]}, "list"),
         ({"predict": lambda x: None}, "NoneType"),
-        ({"predict": lambda x: np.zeros(3)}, "probabilities"),
+        ({"predict": lambda x: np.zeros(3)}, "row for each of 512 inputs, but got 3"),
+        ({"predict": CLASSIFIER.predict}, "predict_proba"),
         ({"y": Y[:-1]}, "one label for each of 700"),
         ({"y": np.zeros((700, 2))}, "one label"),
         ({"y": None}, "one label"),
+        ({"y": Y[:, None]}, r"labels.ravel\(\)"),
+        ({"y": Y > 1}, "give 0 and 1"),
         ({"y": Y + 0.5}, None),
         ({"y": Y + 100}, None),
         ({"used": []}, "empty"),
@@ -152,6 +236,21 @@ def gdscore_outputs(x):
     if x is None:
         raise gdscore.GdscoreError("nothing to predict")
     return gdscore.Outputs(probabilities=CLASSIFIER.predict_proba(x))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (X.tolist(), r"list of list: give np.array\(inputs\)"),
+        (X[:, 0], r"inputs.reshape\(-1, 1\)"),
+        ([None, *["text"] * 699], "row 0 is NoneType"),
+        (np.ma.masked_array(X, mask=X > 1), r"inputs.filled\(np.nan\)"),
+        ({"text": ["a"]}, "dict: for other inputs give `shifts`"),
+    ],
+)
+def test_inputs_without_default_shifts(inputs, message):
+    with pytest.raises(gdscore.GdscoreError, match=message):
+        gdscore.AccuracyEstimator().fit_predictor(CLASSIFIER, inputs, Y, progress=False)
 
 
 @pytest.mark.parametrize("inputs", [None, 3, "text", [], np.zeros((0, 6)), np.float64(3)])

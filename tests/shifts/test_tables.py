@@ -254,6 +254,30 @@ def test_periods_cut_the_reference_in_order_of_time():
         periods[0].rows(table[:3])
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.uint32, np.uint64])
+def test_sparse_integers_stay_within_their_type(dtype):
+    limits = np.iinfo(dtype)
+    dense = np.zeros((40, 6), dtype=dtype)
+    dense[::2] = np.random.default_rng(0).integers(1, 120, (20, 6))
+    for shift in changing(sparse.csr_array(dense)):
+        shifted = shift(sparse.csr_array(dense))
+        wide = shift(sparse.csr_array(dense.astype(np.int64))).toarray()
+        assert shifted.dtype == dtype
+        np.testing.assert_array_equal(
+            shifted.toarray().astype(np.float64), np.clip(wide, float(limits.min), float(limits.max))
+        )
+
+
+def test_sparse_columns_of_pandas():
+    dense = pd.DataFrame({"a": np.arange(40.0) % 5, "b": np.arange(40) % 3, "c": np.arange(40) % 4 == 0})
+    columns = {name: pd.arrays.SparseArray(dense[name]) for name in dense}
+    table = pd.DataFrame(columns)
+    for ours, theirs in zip(changing(table), changing(dense), strict=True):
+        found = ours(table)
+        assert found.dtypes.equals(table.dtypes)
+        np.testing.assert_array_equal(cells(found), cells(theirs(dense)))
+
+
 def test_a_fitted_pipeline_accepts_shifted_frames():
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.linear_model import LogisticRegression
@@ -295,6 +319,8 @@ def test_odd_tables():
         (np.empty((0, 3)), r"rows and columns, but got shape \(0, 3\)"),
         (sparse.csr_array((0, 3)), r"rows and columns, but got shape \(0, 3\)"),
         (pl.LazyFrame({"a": [1]}), "LazyFrame: call .collect"),
+        (pd.DataFrame({"day": pd.date_range("2026-01-01", periods=3)}), "all of them have other types"),
+        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), "masked array"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "columns of different names"),
     ],
 )

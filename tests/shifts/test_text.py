@@ -128,6 +128,9 @@ def test_collections_keep_their_type():
         assert (shifted.name, shifted.dtype) == (series.name, series.dtype)
         shifted = shift(pl.Series("review", TEXTS))
         assert (shifted.name, shifted.dtype, shifted.to_list()) == ("review", pl.String, expected[shift.family])
+        # Shifted texts are none of the categories.
+        assert shift(series.astype("category")).tolist() == expected[shift.family]
+        assert shift(pl.Series(TEXTS, dtype=pl.Categorical)).to_list() == expected[shift.family]
     assert series.tolist() == TEXTS
 
 

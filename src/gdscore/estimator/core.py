@@ -184,6 +184,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             Progress bar on standard error; by default where that is a terminal.
         """
         integer("batch_size", batch_size, least=1)
+        if shifts is not None and time is not None:
+            raise GdscoreError(
+                "Expected `time` without `shifts`, as it adds periods to the default shifts, but got both: give "
+                "shifts=[*gdscore.shifts.table_shifts(inputs, time=time), …]"
+            )
         chosen = default_shifts(inputs, time=time, seed=self.seed) if shifts is None else checked_shifts(shifts)
         function, classes = as_predictor(predict, inputs, labels)
         reference = labelled_reference(predicted(function, inputs, classes, None, batch_size))

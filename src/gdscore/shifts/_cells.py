@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gdscore.errors import GdscoreError
 from gdscore.shifts._rows import Numbers, RowDraws
 
-__all__ = ["Cells", "DenseReference", "sampled_rows"]
+__all__ = ["Cells", "DenseReference", "as_dtype", "sampled_rows"]
 
 _MISSING, _UNSEEN = -1, -2
 _SAMPLE = 5000
@@ -59,6 +59,8 @@ def _opened(table: Any) -> Any:
                 "Expected `inputs` to be a 2-D array of numbers, booleans, strings or objects, "
                 f"but got {table.dtype} of shape {table.shape}{hint}"
             )
+        if isinstance(table, np.ma.MaskedArray):
+            raise GdscoreError("Expected `inputs` without a mask, but got a masked array: use inputs.filled(np.nan)")
         return table
     try:
         frame = nw.from_native(table, eager_only=True)
@@ -87,6 +89,9 @@ def _kind(table: Any, column: int) -> str:
     dtype = table[:, column].dtype
     if dtype == nw.Object:
         return _kind_of_objects(_values(table, column))
+    subtype = _sparse_subtype(table[:, column])
+    if subtype is not None:
+        return "number" if subtype.kind in "fiu" else "category" if subtype.kind == "b" else "other"
     if dtype in (nw.Boolean, nw.String, nw.Categorical, nw.Enum):
         return "category"
     return "number" if dtype.is_numeric() and dtype not in (nw.Decimal, nw.Int128, nw.UInt128) else "other"
@@ -95,6 +100,8 @@ def _kind(table: Any, column: int) -> str:
 def _numbers(table: Any, column: int) -> Numbers:
     if isinstance(table, np.ndarray):
         present = [np.nan if _is_missing(value) else value for value in table[:, column]]
+    elif _sparse_subtype(table[:, column]) is not None:
+        return np.asarray(table[:, column].to_native(), dtype=np.float64)
     elif table[:, column].dtype != nw.Object:
         return np.asarray(table[:, column].cast(nw.Float64).to_numpy(), dtype=np.float64)
     else:
@@ -106,6 +113,12 @@ def _numbers(table: Any, column: int) -> Numbers:
         raise GdscoreError(
             f"Expected numbers in column {name}, as in the reference, but got others: give it the same dtype"
         ) from None
+
+
+def _sparse_subtype(series: Any) -> Any:
+    """Type of the values of a sparse column of pandas; None for other columns."""
+    dtype: Any = series.to_native().dtype if series.implementation.is_pandas_like() else None
+    return dtype.subtype if type(dtype).__name__ == "SparseDtype" else None
 
 
 class Layout:
@@ -148,7 +161,7 @@ class Layout:
                 # Integers cannot be missing: such cells keep their value.
                 moved &= ~np.isnan(after.numbers)
             result = table.copy()
-            result[moved] = _as_dtype(after.numbers[moved], table.dtype)
+            result[moved] = as_dtype(after.numbers[moved], table.dtype)
             return result
         changed = {j: (moved[:, k], after.numbers[:, k]) for k, j in enumerate(self.numeric) if moved[:, k].any()}
         for k, j in enumerate(self.categorical):
@@ -170,6 +183,11 @@ def _learn_layout(inputs: Any) -> Layout:
     if not len(names) or not table.shape[0]:
         raise GdscoreError(f"Expected `inputs` to have rows and columns, but got shape {tuple(table.shape)}")
     kinds = [_kind(table, j) for j in range(len(names))]
+    if set(kinds) == {"other"}:
+        raise GdscoreError(
+            "Expected `inputs` to have columns of numbers, booleans, strings or categories, but all of them have other "
+            "types, which are left as they are: convert them, decimal numbers to float, or give `shifts` of your own"
+        )
     vocabularies = [
         [value for value, _ in Counter(v for v in _values(table, j) if not _is_missing(v)).most_common()]
         for j, kind in enumerate(kinds)
@@ -178,13 +196,14 @@ def _learn_layout(inputs: Any) -> Layout:
     return Layout(names, kinds, vocabularies)
 
 
-def _as_dtype(values: Numbers, dtype: Any) -> NDArray[Any]:
+def as_dtype(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Values in a column's dtype; integers are rounded, and kept within the limits of their type."""
     if dtype.kind not in "iu":
         return values.astype(dtype)
     limits = np.iinfo(dtype)
     # The largest 64-bit integers have no float64 of their own: stay below them.
     most = float(limits.max) if limits.bits < 64 else np.nextafter(float(limits.max), 0)
-    return np.clip(np.rint(np.nan_to_num(values)), float(limits.min), most).astype(dtype)
+    return np.asarray(np.clip(np.rint(np.nan_to_num(values)), float(limits.min), most), dtype=dtype)
 
 
 def _written(table: Any, changed: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Any:
@@ -201,6 +220,10 @@ def _written(table: Any, changed: dict[int, tuple[NDArray[Any], NDArray[Any]]]) 
 
 def _new_series(series: Any, where: NDArray[Any], values: NDArray[Any]) -> Any:
     native, pandas = series.to_native(), series.implementation.is_pandas_like()
+    if _sparse_subtype(series) is not None:
+        dense = nw.from_native(native.sparse.to_dense(), series_only=True)
+        changed = _new_series(dense, where, values).to_native().astype(native.dtype)
+        return nw.from_native(changed, series_only=True)
     missing = np.array([_is_missing(value) for value in values]) if values.dtype == object else np.isnan(values)
     new: Any = values
     if values.dtype == object or missing.any() or not series.dtype.is_float():
@@ -208,7 +231,7 @@ def _new_series(series: Any, where: NDArray[Any], values: NDArray[Any]) -> Any:
             # A column that cannot hold missing values keeps its own.
             where = where & ~missing
         if series.dtype.is_integer():
-            values = _as_dtype(values, np.dtype(str(series.dtype).lower()))
+            values = as_dtype(values, np.dtype(str(series.dtype).lower()))
         new = series.to_list()
         for i in np.flatnonzero(where):
             new[i] = None if missing[i] else values[i]

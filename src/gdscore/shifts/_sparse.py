@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from gdscore.errors import GdscoreError
-from gdscore.shifts._cells import sampled_rows
+from gdscore.shifts._cells import as_dtype, sampled_rows
 from gdscore.shifts._rows import Context, Families, Numbers, RowDraws, chosen, pairs_to_swap, signs
 
 __all__ = ["SPARSE", "SparseReference", "shift_sparse"]
@@ -59,7 +59,10 @@ def shift_sparse(family: str, batch: Any, reference: SparseReference, context: C
     """Batch of the same sparse format and dtype after the shift."""
     csr = _checked(batch, reference)
     csr.sum_duplicates()
-    return SPARSE.function(family)(csr, reference, context).astype(batch.dtype).asformat(batch.format)
+    shifted = SPARSE.function(family)(csr, reference, context)
+    if shifted.dtype != batch.dtype:
+        shifted.data = as_dtype(shifted.data, batch.dtype)
+    return shifted.asformat(batch.format)
 
 
 def _stored_rows(csr: Any) -> NDArray[np.int64]:
@@ -68,7 +71,9 @@ def _stored_rows(csr: Any) -> NDArray[np.int64]:
 
 def _with_values(csr: Any, values: Numbers) -> Any:
     whole = csr.dtype.kind in "iub"
-    return type(csr)((np.rint(values) if whole else values, csr.indices, csr.indptr), shape=csr.shape)
+    # In float64, as SciPy has no sparse matrices of the half precision that 8-bit integers are rounded in.
+    rounded = np.rint(values, dtype=np.float64) if whole else values
+    return type(csr)((rounded, csr.indices, csr.indptr), shape=csr.shape)
 
 
 @SPARSE.family(0.2, 0.6, 1.5, 4.0)

@@ -39,6 +39,8 @@ def default_shifts(inputs: Any, *, time: Any = None, seed: int = 0) -> list[Any]
     (116, 'dropout')
     """
     kind = _kind_of(inputs)
+    if time is not None and kind != "table":
+        raise GdscoreError(f"Expected `time` with a table only, but `inputs` are of the kind {kind}: leave it out")
     if kind == "images":
         return [*corruptions(SEVERITIES, seed=seed), *compositions(COMPOSITIONS, seed=seed)]
     if kind == "text":
@@ -61,19 +63,36 @@ def _kind_of(inputs: Any) -> str:
         is_array(inputs) or hasattr(inputs, "columns") or hasattr(inputs, "tocsr") or hasattr(inputs, "schema")
     ):
         return "table"
-    what = f"shape {tuple(inputs.shape)}" if hasattr(inputs, "shape") else type(inputs).__name__
     raise GdscoreError(
         "Expected images of shape (N, C, H, W), a table (2-D array, data frame or sparse matrix) or a list of texts, "
-        f"but got {what}: for other inputs give `shifts`, callables from inputs to inputs"
+        f"but got {_described(inputs)}"
     )
 
 
+def _described(inputs: Any) -> str:
+    """What came instead, and what to do with it."""
+    name = type(inputs).__name__
+    if hasattr(inputs, "collect"):
+        return f"{name}: call .collect() on it first"
+    if isinstance(inputs, np.matrix):
+        return f"{name}: give np.asarray(inputs)"
+    if isinstance(inputs, (list, tuple)) and len(inputs) and isinstance(inputs[0], (list, tuple, np.ndarray)):
+        return f"{name} of {type(inputs[0]).__name__}: give np.array(inputs)"
+    shape = tuple(inputs.shape) if hasattr(inputs, "shape") else None
+    if shape is not None and len(shape) == 1:
+        return f"{name} of shape {shape}: a table of one column has two dimensions, as inputs.reshape(-1, 1) gives"
+    came = name if shape is None else f"{name} of shape {shape}"
+    return f"{came}: for other inputs give `shifts`, callables from inputs to inputs"
+
+
 def _is_text(inputs: Any) -> bool:
+    """Whether there is a text among the first; `text_shifts` refuses rows that are missing or something else."""
     if isinstance(inputs, (str, bytes)):
         return False
     if isinstance(inputs, Sequence) and not hasattr(inputs, "shape"):
-        return len(inputs) > 0 and all(isinstance(value, str) for value in inputs[:100])
-    if hasattr(inputs, "shape") and len(inputs.shape) == 1 and inputs.shape[0]:
-        first = inputs.iloc[0] if hasattr(inputs, "iloc") else inputs[0]
-        return isinstance(first, (str, np.str_))
-    return False
+        first: Any = inputs[:100]
+    elif hasattr(inputs, "shape") and len(inputs.shape) == 1:
+        first = list(inputs.iloc[:100] if hasattr(inputs, "iloc") else inputs[:100])
+    else:
+        return False
+    return any(isinstance(value, str) for value in first)

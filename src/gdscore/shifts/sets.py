@@ -131,14 +131,51 @@ def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: Any, shift
     parts = []
     for start in range(0, _length(inputs), size):
         batch = _taken(inputs, slice(start, start + size))
-        if shift is not None:
-            batch = apply_shift(shift, batch, start)
-        found = predict(batch)
-        if not isinstance(found, Outputs):
-            raise GdscoreError(f"Expected `predict` to return `gdscore.Outputs`, but got {type(found).__name__}")
-        given = {name: array for name, array in found.arrays.items() if name != "labels"}
-        parts.append(Outputs(**given, labels=labels[start : start + size]))
+        own = labels[start : start + size]
+        if shift is None:
+            parts.append(_labelled(predict, batch, own))
+            continue
+        shifted = apply_shift(shift, batch, start)
+        try:
+            parts.append(_labelled(predict, shifted, own))
+        except (ValueError, TypeError, LookupError) as error:
+            raise _refused(shift, error) from error
     return Outputs.concatenate(parts)
+
+
+def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Outputs:
+    found = predict(batch)
+    if not isinstance(found, Outputs):
+        raise GdscoreError(
+            "Expected `predict` to return `gdscore.Outputs` or an array of probabilities of shape (m, K), but got "
+            f"{type(found).__name__}"
+        )
+    if len(found) != len(labels):
+        column = ": for a model of texts give the column, not the data frame" if _is_column(batch) else ""
+        raise GdscoreError(
+            f"Expected `predict` to return a row for each of {len(labels)} inputs, but got {len(found)}{column}"
+        )
+    given = {name: array for name, array in found.arrays.items() if name != "labels"}
+    return Outputs(**given, labels=labels, class_names=found.class_names, check_logits=False)
+
+
+def _refused(shift: Any, error: Exception) -> GdscoreError:
+    answer = str(error) if isinstance(error, GdscoreError) else f"{type(error).__name__}: {error}"
+    severity, cure = "", "A shift has to return as many rows as it gets, as the model takes them"
+    if hasattr(shift, "severity"):
+        severity = f" of severity {shift.severity}"
+        cure = (
+            "Give columns of codes the type of categories, or `shifts` without this family "
+            "(gdscore.shifts.default_shifts lists them)"
+        )
+    return GdscoreError(
+        f"Expected the model to take shifted inputs too, but under the shift {named_families([shift])[0]!r}{severity} "
+        f"it failed: {answer.rstrip('.:')}. {cure}"
+    )
+
+
+def _is_column(inputs: Any) -> bool:
+    return hasattr(inputs, "columns") and len(inputs.columns) == 1
 
 
 def apply_shift(shift: Any, batch: Any, start: int) -> Any:
@@ -181,24 +218,31 @@ def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any]
     """A function from inputs to `Outputs`, and the labels as numbers of classes."""
     found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
     if found.ndim != 1 or len(found) != _length(inputs) or not len(found):
+        cure = ": use labels.ravel()" if found.shape == (_length(inputs), 1) else ""
         raise GdscoreError(
-            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {found.shape}"
+            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {found.shape}{cure}"
         )
     if hasattr(predict, "predict_proba") or hasattr(predict, "decision_function"):
-        from gdscore.sklearn import label_positions, sklearn_outputs
+        from gdscore.sklearn import Predictor
 
-        return (lambda batch: sklearn_outputs(predict, batch)), label_positions(predict, found)
+        function = Predictor(predict)
+        return function, function.positions(found)
     if not callable(predict):
         raise GdscoreError(
             "Expected `predict` to be a function from inputs to outputs or a fitted scikit-learn classifier, but got "
             f"{type(predict).__name__}"
         )
 
-    def function(batch: Any) -> Outputs:
+    def outputs(batch: Any) -> Outputs:
         result = predict(batch)
+        if arrays.is_numpy(result) and result.dtype.kind in "iubUO":
+            raise GdscoreError(
+                f"Expected `predict` to return probabilities, but got {result.dtype} of shape {result.shape}, as of "
+                "classes: give the classifier, or its predict_proba"
+            )
         return Outputs(probabilities=result) if arrays.is_array(result) else result
 
-    return function, found
+    return outputs, found
 
 
 def parts_of(family: str) -> frozenset[str]:
@@ -223,6 +267,12 @@ def _taken(inputs: Any, rows: slice | NDArray[Any]) -> Any:
     """Rows by slice or index array, as the same kind of inputs."""
     if hasattr(inputs, "iloc"):
         return inputs.iloc[rows]
+    if hasattr(inputs, "tocsr"):
+        # Several sparse formats cannot be indexed.
+        return inputs.tocsr()[rows].asformat(inputs.format)
+    if hasattr(inputs, "combine_chunks") and not isinstance(rows, slice):
+        # Tables of Arrow take positions by a method of their own.
+        return inputs.take(rows)
     if isinstance(inputs, (list, tuple)) and not isinstance(rows, slice):
         return [inputs[i] for i in rows]
     return inputs[rows]

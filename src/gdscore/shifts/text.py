@@ -51,7 +51,7 @@ def text_shifts(texts: Any, *, severities: Iterable[int] = (1, 2, 3, 4), seed: i
     Parameters
     ----------
     texts : list, tuple, array or Series of str
-        Texts of the reference. Shifted batches have the same type.
+        Texts of the reference. Shifted batches have the same type; a Series of categories becomes one of strings.
     severities : iterable of int
         1 (accuracy hardly changes) to 4 (accuracy falls a lot, where the model looks at what the family changes: a
         model that counts words does not see their order or case).
@@ -116,9 +116,13 @@ def _like(changed: list[str], texts: Any) -> Any:
     if isinstance(texts, np.ndarray):
         return np.array(changed, dtype=object if texts.dtype.kind == "O" else texts.dtype.kind)
     series = nw.from_native(texts, series_only=True)
+    # Shifted texts are none of the categories.
+    categories = series.dtype in (nw.Categorical, nw.Enum)
     if series.implementation.is_pandas_like():
-        return type(texts)(changed, index=texts.index, name=texts.name, dtype=texts.dtype)
-    return nw.new_series(series.name, changed, series.dtype, backend=series.implementation).to_native()
+        dtype = texts.dtype.categories.dtype if categories else texts.dtype
+        return type(texts)(changed, index=texts.index, name=texts.name, dtype=dtype)
+    dtype = nw.String if categories else series.dtype
+    return nw.new_series(series.name, changed, dtype, backend=series.implementation).to_native()
 
 
 def words_of(text: str) -> list[str]:
