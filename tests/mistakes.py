@@ -137,6 +137,8 @@ ESTIMATES = [
     Mistake("Segments of other rows", "est.estimate(val, by=['fr', 'de'])", "segment"),
     Mistake("Another table than the classifier was fitted on", "est.fit_predictor(clf, df, y)", "was fitted with"),
     Mistake("An unfitted classifier", "est.fit_predictor(type(clf)(), x, y)", "fit"),
+    Mistake("Classes in place of probabilities", "est.fit_predictor(clf.predict, x, y)", "predict_proba"),
+    Mistake("A list of lists as a table", "est.fit_predictor(clf, x.tolist(), y)", "np.array"),
     Mistake("A regressor", "gdscore.sklearn_outputs(regressor, x)", "classifier"),
     Mistake("Labels where inputs belong", "gdscore.sklearn_outputs(clf, y, x)", "swap"),
     Mistake("fit(X, y), as in scikit-learn", "gdscore.AccuracyEstimator().fit(z, y)", "gdscore.Outputs(logits="),
@@ -235,6 +237,7 @@ COMMANDS = [
     Mistake("A pickled file", "gdscore estimate m.gdscore new.pkl", "as Parquet"),
     Mistake("A single NumPy array", "gdscore estimate m.gdscore z.npy", "savez"),
     Mistake("A compressed file", "gdscore estimate m.gdscore new.csv.gz", "unpack"),
+    Mistake("A packed file", "gdscore estimate m.gdscore new.csv.zip", "unpack"),
     Mistake("A spreadsheet", "gdscore estimate m.gdscore new.xlsx", "as CSV"),
     Mistake("Decimal commas", "gdscore estimate m.gdscore commas.csv --probabilities 'prob_*'", "decimal"),
     Mistake("A PDF report", "gdscore estimate m.gdscore new.csv --probabilities 'prob_*' --html report.pdf", ".html"),
@@ -293,6 +296,11 @@ COMMANDS = [
         "gdscore estimate m.gdscore new.csv --probabilities prob_fox,prob_dog,prob_cat --class-names cat,dog,fox",
         "fox, dog, cat",
     ),
+    Mistake(
+        "Columns in another order",
+        "gdscore estimate m.gdscore reversed.csv --probabilities 'prob_*'",
+        "--class-names",
+    ),
     Mistake("Two models' outputs in one folder", "gdscore estimate m.gdscore mixed --probabilities 'prob_*'", "same"),
     Mistake("Files of two kinds in one folder", "gdscore estimate m.gdscore kinds --probabilities 'prob_*'", "pattern"),
     Mistake("A model by its file name", "gdscore extract network.py photos -o out.npz", "network:load"),
@@ -330,8 +338,10 @@ def scene(folder: Path) -> dict[str, Any]:
     log[p.argmax(1) == 0].to_csv(folder / "collapsed.csv", index=False)
     log.to_csv(folder / "commas.csv", index=False, sep=";", decimal=",", float_format="%.6f")
     log.to_csv(folder / "new.csv.gz", index=False)
+    log.to_csv(folder / "new.csv.zip", index=False)
     log[:0].to_csv(folder / "header.csv", index=False)
     log.assign(prob_owl=0.0).to_csv(folder / "four.csv", index=False)
+    log[log.columns[::-1]].to_csv(folder / "reversed.csv", index=False)
     (folder / "empty.csv").touch()
     (folder / "new.pkl").write_bytes(b"\x80\x04\x95\x00\x00\x00\x00.")
     (folder / "new.xlsx").write_bytes(b"PK\x03\x04" + bytes(60))
@@ -448,7 +458,7 @@ HARMLESS = """
 
 - A model in training mode: `models.extract` runs it in evaluation mode and leaves it in training mode.
 - Float labels 0.0 and 1.0 of a binary model, and logits of shape (m,), from a loader: they are taken as classes and as two columns.
-- Columns in another order than the classes, where `prob_*` names them: names decide.
+- Columns in another order than `class_names`, where `prob_*` names them: names decide.
 - Parquet under any name: the first bytes decide.
 """
 

@@ -184,9 +184,10 @@ class Outputs(DerivedArrays):
 
 def same_class_names(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Class names of rows that belong together; other names, or another order, are an error."""
-    if None not in (first, second) and first != second:
+    if first is not None and second is not None and first != second:
+        cure = ": give the first as class_names (--class-names)" if sorted(first) == sorted(second) else ""
         raise GdscoreError(
             f"Expected rows of the same classes in the same order, but their class names are {shown(first)} and "
-            f"{shown(second)}"
+            f"{shown(second)}{cure}"
         )
     return first or second

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,25 @@ def test_shifted_sets_of_file_names(gd, folder):
 def test_outputs_alone_give_an_estimator_with_a_warning(gd):
     assert gd("fit", "val.npz", "-o", "alone.gdscore").exit_code == 0
     assert "outputs_only" in [warning["code"] for warning in estimate("alone.gdscore")["warnings"]]
+
+
+def test_the_command_that_follows_reads_such_files(gd, folder):
+    val = read("val.npz")
+    frame = gdscore.to_frame(gdscore.Outputs(probabilities=val.probabilities, labels=val.labels))
+    frame.round(3).to_csv("rounded.csv", index=False)
+    result = gd("fit", "rounded.csv", "--probabilities", "prob_*", "--label", "label", "-o", "made.gdscore")
+    assert "no shifted sets" in result.stdout
+    assert "warning: a row of `probabilities` sums to" in result.stdout
+    following = next(line for line in result.stdout.splitlines() if line.startswith("Next:")).removeprefix("Next:")
+    command, *args = shlex.split(following)
+    (folder / "NEW.csv").write_bytes((folder / "rounded.csv").read_bytes())
+    found = gd(*args)
+    assert (command, found.exit_code) == ("gdscore", 0)
+    assert "warning: a row of `probabilities` sums to" in found.stdout
+    assert "Warning" not in found.stderr
+    to_json = gd(*args, "--json", "-")
+    assert json.loads(to_json.stdout)["targets"][0]["n"] == len(val)
+    assert "warning: a row of `probabilities` sums to" in to_json.stderr
 
 
 @pytest.mark.parametrize(

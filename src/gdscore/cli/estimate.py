@@ -17,7 +17,7 @@ from gdscore._paths import check_different, check_writable
 from gdscore._webhook import check_address, post_json
 from gdscore._windows import parse_every
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
-from gdscore.cli.console import Debug, JsonPath, Quiet, complain, describe_error, show, show_traceback
+from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
     COLUMNS_PANEL,
     ClassNames,
@@ -161,12 +161,13 @@ def estimate(
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else load_estimator(name)
     check_options(engine, address, on_error)
-    if fitted is not None and (engine is Engine.RAY or time or by):
-        groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
-        outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), found, debug)
-    else:
-        estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
-        outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
+    with collect_warnings() as warnings:
+        if fitted is not None and (engine is Engine.RAY or time or by):
+            groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
+            outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), found, debug)
+        else:
+            estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
+            outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
     times = [outcome.target.when for outcome in outcomes]
     checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(outcomes)
     by_target = [_check(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)]
@@ -182,14 +183,21 @@ def estimate(
         checks += _attempt(lambda: post_json(webhook, facts), debug)
     if json != "-" and not quiet:
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
+        for line in dict.fromkeys(warnings):
+            show(f"warning: {line}", style="yellow")
         for path in (html if with_report else None, json):
             if path is not None:
                 show(f"Written: {path}")
+    elif not quiet:
+        for line in dict.fromkeys(warnings):
+            complain(f"warning: {line}")
     for status in Status:
         if line := summarize([check for check in checks if check.status is status]):
             complain(line)
     if old := [o.name for o, is_checked in zip(outcomes, checked, strict=True) if o.value is None and not is_checked]:
         complain(f"not estimated, but older than what is checked: {', '.join(old[:3])}{' …' if len(old) > 3 else ''}")
+    if rule and not any(checked):
+        complain(f"nothing was checked: no target has a date from {since} on")
     if code := exit_code(checks):
         raise typer.Exit(code)
 

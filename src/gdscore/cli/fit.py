@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,8 @@ __all__ = ["fit"]
 
 def fit(
     reference: Annotated[
-        str, typer.Argument(metavar="REFERENCE", help="Labelled outputs on reference data: .npz or .parquet.")
+        str,
+        typer.Argument(metavar="REFERENCE", help="Labelled outputs on reference data: .npz, .parquet, .arrow or .csv."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Estimator to write: m.gdscore.")],
     shifted_sets: Annotated[
@@ -64,24 +66,39 @@ def fit(
     check_writable(output, inputs=[*one_set(reference).paths, *files])
     estimator = AccuracyEstimator(level=level, class_mix=class_mix, seed=seed)
     columns = columns_of(probabilities, logits, features, label, class_names)
-    rows = one_set(reference, columns).read_labelled(quiet)
-    sets = None
-    if shifted_sets is not None:
-        sets = [
-            ShiftedSet(one_set(path, columns).read_labelled(quiet), _family(path.relative_to(shifted_sets)))
-            for path in files
-        ]
     with collect_warnings() as warnings:
+        rows = one_set(reference, columns).read_labelled(quiet)
+        sets = None
+        if shifted_sets is not None:
+            sets = [
+                ShiftedSet(one_set(path, columns).read_labelled(quiet), _family(path.relative_to(shifted_sets)))
+                for path in files
+            ]
         estimator.fit(rows, shifted_sets=sets, progress=False if quiet else None)
     estimator.save(output)
     if not quiet:
+        outputs = {"--probabilities": probabilities, "--logits": logits, "--features": features}
+        options = [part for name, given in outputs.items() if given is not None for part in (name, given)]
+        options += [] if class_names is None else ["--class-names", class_names]
+        following = shlex.join(["gdscore", "estimate", os.fspath(output), f"NEW{_suffix(reference)}", *options])
         show(
             f"Fitted on {len(rows):,} reference rows, {percent(estimator.reference_accuracy_)} accurate, and "
-            f"{len(estimator.shifted_sets_.families):,} shifted sets of {estimator.n_families_} families.\n"
-            f"{_left_out(estimator)}\nWritten: {output}\nNext:    gdscore estimate {output} NEW.npz"
+            f"{_sets(estimator)}.\n{_left_out(estimator)}\nWritten: {output}\nNext:    {following}"
         )
-        for line in warnings:
+        for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")
+
+
+def _sets(estimator: AccuracyEstimator) -> str:
+    sets, families = len(estimator.shifted_sets_.families), estimator.n_families_
+    if not sets:
+        return "no shifted sets"
+    return f"{sets:,} shifted set{'s' * (sets > 1)} of {families} famil{'ies' if families > 1 else 'y'}"
+
+
+def _suffix(reference: str) -> str:
+    """Ending of the files to give next, those of a folder or a pattern too."""
+    return find_files(reference)[0].suffix
 
 
 def _left_out(estimator: AccuracyEstimator) -> str:

@@ -35,12 +35,16 @@ _MARKS = {
 }
 _REFUSED = {
     b"\x1f\x8b": "it is compressed: unpack it first",
+    b"BZh": "it is compressed: unpack it first",
+    b"\xfd7zXZ": "it is compressed: unpack it first",
+    b"\x28\xb5\x2f\xfd": "it is compressed: unpack it first",
     b"FEA1": "it is Feather of version 1: write it again with pyarrow or pandas",
     b"PARE": "it is encrypted",
     b"\x93NUMPY": "it is a single array: save it with numpy.savez under a name such as logits",
 }
 _REFUSED_NAMES = {
     (".xlsx", ".xls", ".ods"): "it is a spreadsheet: save it as CSV",
+    (".zip",): "it is an archive of files: unpack it first",
     (".pkl", ".pickle", ".pt", ".pth", ".joblib"): "it is a pickle, which can run any code when it is read: write it "
     "with gdscore.io.write_outputs, or as Parquet",
 }
