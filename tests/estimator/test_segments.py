@@ -59,6 +59,8 @@ def test_data_frame_columns():
     found = EST.estimate(TARGET, by=days)
     assert len(found) == 38
     assert pd.Timestamp("2024-01-02") in found
+    with pytest.raises(gdscore.GdscoreError, match="data frame: give one column"):
+        EST.estimate(TARGET, by=pd.DataFrame({"country": COUNTRIES}))
     category = EST.estimate(TARGET, by=pd.Series(COUNTRIES, dtype="category"))
     assert set(category) == {"at", "de", "ch"}
 
@@ -67,6 +69,15 @@ def test_two_columns_as_pairs():
     found = EST.estimate(TARGET, by=list(zip(COUNTRIES.tolist(), [i % 2 for i in range(900)], strict=True)))
     assert len(found) == 6
     assert_equal(found["at", 1], EST.estimate(TARGET[(COUNTRIES == "at") & (np.arange(900) % 2 == 1)]))
+
+
+def test_arrow_segments():
+    pa = pytest.importorskip("pyarrow")
+    names = [None if i % 3 == 0 else name for i, name in enumerate(COUNTRIES.tolist())]
+    for by in (pa.array(names), pa.chunked_array([names[:500], names[500:]])):
+        found = EST.estimate(TARGET, by=by)
+        assert set(found) == {None, "at", "de", "ch"}
+        assert found[None].n == 300
 
 
 def test_torch_segments():

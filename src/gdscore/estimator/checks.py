@@ -223,7 +223,10 @@ def target_warnings(
     if rows < SETTINGS.few_rows:
         found.append(
             EstimateWarning(
-                "few_rows", "warning", f"{rows} rows are few; collect at least {SETTINGS.few_rows} for an estimate"
+                # Without their number, so that many small segments have one message.
+                "few_rows",
+                "warning",
+                f"the target has few rows; collect at least {SETTINGS.few_rows} for an estimate",
             )
         )
     if farthest > 0 and float(np.abs(moved).max()) > SETTINGS.beyond * farthest + SETTINGS.noise / np.sqrt(rows):
@@ -334,6 +337,10 @@ def with_segments(parts: Iterable[Outputs], by: Any) -> Iterator[tuple[Outputs, 
 
 def segments(names: Any, rows: int) -> Iterator[tuple[Any, NDArray[Any]]]:
     """Rows of each segment, in the order of their first appearance; a missing name is None."""
+    if hasattr(names, "columns"):
+        raise GdscoreError("Expected `by` to name a segment for each row, but got a data frame: give one column of it")
+    if hasattr(names, "to_pylist"):  # scalars of Arrow are neither equal to their values nor missing
+        names = names.to_pylist()
     listed = arrays.to_numpy(names).tolist() if arrays.is_array(names) else names
     listed = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)) else None
     if listed is None or len(listed) != rows:

@@ -168,15 +168,15 @@ def standing(estimate: Estimate, min_accuracy: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Text with a capital and a full stop.
+    """Text with a capital and a full stop, or the question mark that it ends in.
 
     Examples
     --------
-    >>> sentence("12 rows are few; collect more"), sentence("the mix is far")
-    ('12 rows are few; collect more.', 'The mix is far.')
+    >>> sentence("12 rows are few; collect more"), sentence("the mix is far. did you mean it?")
+    ('12 rows are few; collect more.', 'The mix is far. did you mean it?')
     """
     text = " ".join(text.split()).rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
 
 
 # -- what a page shows ----------------------------------------------------------------------------------------
