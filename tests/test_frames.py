@@ -175,7 +175,7 @@ def test_mixed_objects_and_other_types():
     with pytest.raises(GdscoreError, match="collect"):
         from_frame(pl.LazyFrame({"a": [1]}), probabilities="a")
     twice = pd.DataFrame(P, columns=["a", "a", "b"])
-    with pytest.raises(GdscoreError, match="different names|are 2"):
+    with pytest.raises(GdscoreError, match="'a' 2 times|are 2"):
         from_frame(twice, probabilities=["a", "b"])
 
 

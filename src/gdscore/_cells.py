@@ -209,7 +209,7 @@ def _labels(
     positions = np.array(found, dtype=np.int64)[inverse]
     if (positions < 0).any():
         at = int((positions < 0).argmax())
-        cure = "pass class_names= in the order of the columns"
+        cure = "pass class_names= in the order of the columns (--class-names)"
         if names is not None:
             cure = f"the classes are {', '.join(map(repr, names[:12]))}{' …' if len(names) > 12 else ''}"
         raise GdscoreError(

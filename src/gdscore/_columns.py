@@ -176,7 +176,8 @@ def check_types(chosen: Chosen, types: Mapping[str, ColumnType], where: str) -> 
 
 def _require_type(fine: bool, wanted: str, column: str, kind: ColumnType, where: str) -> None:
     if not fine:
-        cure = ": convert it to numbers" if kind.kind == "U" and "number" in wanted else ""
+        cure = ": convert it to numbers" if kind.kind in ("U", "other") and "number" in wanted else ""
+        cure = ": convert it to timestamps, or to text as in ISO 8601" if "time" in wanted else cure
         raise GdscoreError(f"Expected `{column}` in {where} to be {wanted}, but its type is {kind.shown}{cure}")
 
 

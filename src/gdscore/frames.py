@@ -153,12 +153,12 @@ def _series(df: Any) -> list[tuple[str, Any]]:
         cure = ": call .collect() on it first" if hasattr(df, "collect") else ""
         raise GdscoreError(
             "Expected a DataFrame of pandas or polars or a Table of Arrow with columns of different names, but got "
-            f"{type(df).__module__.split('.')[0]}.{type(df).__name__}{cure} ({_first_line(error)})"
+            f"{type(df).__module__.split('.')[0]}.{type(df).__name__}{cure} ({_in_one_line(error)})"
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def _type(name: str, series: Any) -> ColumnType:

@@ -122,6 +122,20 @@ def test_only_the_newest_window_alarms(gd, log, fitted):
     assert [(t["name"], t["n"]) for t in weekly] == [("2026-01-26", 900)]
 
 
+def test_a_window_that_spans_dated_files_is_one_target(gd, log, fitted, folder):
+    header, *lines = (folder / "log.csv").read_text().splitlines()
+    (folder / "dated").mkdir()
+    for number in range(3):
+        part = [header, *lines[300 * number : 300 * (number + 1)]]
+        (folder / "dated" / f"2026-01-{29 + number}.csv").write_text("\n".join(part) + "\n")
+    expected, found = (
+        json.loads(gd("estimate", "csv.gdscore", name, *COLUMNS, "--time", "ts", "--json", "-").stdout)["targets"]
+        for name in ("log.csv", "dated")
+    )
+    assert found == expected
+    assert [t["n"] for t in found] == np.bincount(log[1])[29:].tolist()
+
+
 def test_segments_alone_and_several_files(gd, log, fitted):
     write_csv("plain.csv", read("new.npz"))
     result = gd("estimate", "csv.gdscore", "log.csv", "plain.csv", *COLUMNS, "--by", "country", "--json", "-")

@@ -70,6 +70,13 @@ def test_dated_files_on_the_command_line(tmp_path, monkeypatch):
     ]
 
 
+def test_a_pattern_of_all_files_keeps_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    touch(tmp_path, "logs/a.npz", "logs/b.npz")
+    assert [d.name for d in find_targets(["logs/*.npz"])] == ["logs/*.npz"]
+    assert [d.name for d in find_targets(["logs/a*.npz"])] == ["a*"]
+
+
 def test_times_within_a_minute_have_names_of_their_own(tmp_path):
     touch(tmp_path, *(f"log-2026-01-31T05-00-{second}.parquet" for second in ("00", "10", "20")))
     names = ["2026-01-31T05:00", "2026-01-31T05:00:10", "2026-01-31T05:00:20"]

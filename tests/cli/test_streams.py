@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from gdscore.cli.console import show_table
 from tests.cli.conftest import refused
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="file names and streams of POSIX")
@@ -123,3 +124,8 @@ def test_pipes_loops_and_long_names_are_one_line(gd, folder):
         refused(gd("estimate", name, "new.npz"))
         refused(gd("fit", "val.npz", "--shifted-sets", name, "-o", "x.gdscore"))
         refused(gd("extract", "network:load", "photos", "--classes", name, "-o", "x.npz"))
+
+
+def test_a_row_of_a_table_is_one_line(capsys):
+    show_table(["target"], [["de\nfr"]])
+    assert capsys.readouterr().out.splitlines()[-1].strip() == r"de\nfr"

@@ -213,7 +213,7 @@ def test_functions_without_a_name_are_numbered():
         ({"y": Y[:-1]}, "one label for each of 700"),
         ({"y": np.zeros((700, 2))}, "one label"),
         ({"y": None}, "one label"),
-        ({"y": Y[:, None]}, r"labels.ravel\(\)"),
+        ({"y": Y[:, None]}, r"np.ravel\(labels\)"),
         ({"y": Y > 1}, "give 0 and 1"),
         ({"y": Y + 0.5}, None),
         ({"y": Y + 100}, None),

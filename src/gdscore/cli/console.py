@@ -106,7 +106,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, left: 
         table.add_column(Text(printable(column)), justify=justify, no_wrap=i not in left, overflow="fold")
     for row in rows:
         cells = ((cell, "") if isinstance(cell, str) else cell for cell in row)
-        table.add_row(*(Text(printable(text), style) for text, style in cells))
+        table.add_row(*(Text(printable(text).replace("\n", "\\n"), style) for text, style in cells))
     _console().print(table)
 
 

@@ -5,7 +5,7 @@ Requirements met here:
 - a file or a pattern in quotes is one target, and so is a folder whose files carry no date (the parts of one
   data set); files of a folder are all of one format;
 - a folder whose files carry dates, in their own names or in those of sub folders, is one target for each
-  date, in order;
+  date, in order; it is one target where a column has the times, as a window may span files;
 - dates are ISO 8601: ``2026-01-31``, ``20260131``, and with a time after ``T``: ``2026-01-31T05``,
   ``20260131T0530``;
 - a target that cannot be read keeps none of the others from being computed.
@@ -187,6 +187,8 @@ def find_targets(given: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> l
     found = [target for item in given for target in _targets_of(item, columns)]
     short = [Path(target.name).name or target.name for target in found]
     short = [Path(name).stem if name.lower().endswith(SUFFIXES) else name for name in short]
+    # A pattern such as *.csv has no shorter name that tells anything.
+    short = [name if name.strip("*") else target.name for name, target in zip(short, found, strict=True)]
     if len(set(short)) == len(found):
         return [replace(target, name=name) for target, name in zip(found, short, strict=True)]
     return found
@@ -239,7 +241,7 @@ def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
         return [TargetFiles(item, tuple(files), date_in(path.name) if len(files) == 1 else None, columns)]
     dates = {file: _date_in_path(file.relative_to(path)) for file in files}
     undated = [file for file, when in dates.items() if when is None]
-    if len(undated) == len(files):
+    if len(undated) == len(files) or columns.time is not None:
         return [TargetFiles(item, tuple(files), None, columns)]
     if undated:
         raise GdscoreError(

@@ -162,8 +162,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Learn from a classifier and labelled inputs, which are shifted in many ways.
 
-        The classifier is run once on the inputs and once for every shift; by default that is 116 times for images, 50
-        times for tables and 36 times for texts. Fewer ``shifts`` or fewer inputs make it cheaper.
+        The classifier is run once on the inputs and once for every shift; by default that is 116 times for images, 36
+        to 54 times for tables and 36 times for texts. Fewer ``shifts`` or fewer inputs make it cheaper.
 
         Parameters
         ----------

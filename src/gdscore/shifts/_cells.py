@@ -72,13 +72,18 @@ def _opened(table: Any) -> Any:
             f"{type(table).__name__}: {'call .collect() first' if lazy else 'convert it with np.asarray first'}"
         ) from None
     except Exception as error:
-        raise GdscoreError(f"Expected `inputs` to have columns of different names, but {error}") from None
+        found = " ".join(str(error).split())
+        raise GdscoreError(f"Expected `inputs` to have columns of different names, but got a table ({found})") from None
     return frame
 
 
 def _values(table: Any, column: int) -> list[Any]:
-    values: list[Any] = table[:, column].tolist() if isinstance(table, np.ndarray) else table[:, column].to_list()
+    values: list[Any] = table[:, column].tolist() if isinstance(table, np.ndarray) else _series(table, column).to_list()
     return values
+
+
+def _series(table: Any, column: int) -> Any:
+    return table.get_column(table.columns[column])
 
 
 def _kind(table: Any, column: int) -> str:
@@ -86,10 +91,11 @@ def _kind(table: Any, column: int) -> str:
         if table.dtype.kind != "O":
             return "number" if table.dtype.kind in "fiu" else "category"
         return _kind_of_objects(_values(table, column))
-    dtype = table[:, column].dtype
+    series = _series(table, column)
+    dtype = series.dtype
     if dtype == nw.Object:
-        return _kind_of_objects(_values(table, column))
-    subtype = _sparse_subtype(table[:, column])
+        return _kind_of_objects(series.to_list())
+    subtype = _sparse_subtype(series)
     if subtype is not None:
         return "number" if subtype.kind in "fiu" else "category" if subtype.kind == "b" else "other"
     if dtype in (nw.Boolean, nw.String, nw.Categorical, nw.Enum):
@@ -99,13 +105,15 @@ def _kind(table: Any, column: int) -> str:
 
 def _numbers(table: Any, column: int) -> Numbers:
     if isinstance(table, np.ndarray):
-        present = [np.nan if _is_missing(value) else value for value in table[:, column]]
-    elif _sparse_subtype(table[:, column]) is not None:
-        return np.asarray(table[:, column].to_native(), dtype=np.float64)
-    elif table[:, column].dtype != nw.Object:
-        return np.asarray(table[:, column].cast(nw.Float64).to_numpy(), dtype=np.float64)
+        values = table[:, column]
     else:
-        present = [np.nan if _is_missing(value) else value for value in _values(table, column)]
+        series = _series(table, column)
+        if _sparse_subtype(series) is not None:
+            return np.asarray(series.to_native(), dtype=np.float64)
+        if series.dtype != nw.Object:
+            return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+        values = series.to_list()
+    present = [np.nan if _is_missing(value) else value for value in values]
     try:
         return np.array(present, dtype=np.float64)
     except (TypeError, ValueError):
@@ -214,7 +222,7 @@ def _written(table: Any, changed: dict[int, tuple[NDArray[Any], NDArray[Any]]]) 
         for j, (where, values) in changed.items():
             result[where, j] = values[where]
         return result.astype(table.dtype.kind) if fixed else result
-    columns = [_new_series(table[:, j], where, values) for j, (where, values) in changed.items()]
+    columns = [_new_series(_series(table, j), where, values) for j, (where, values) in changed.items()]
     return table.with_columns(*columns).to_native() if columns else table.clone().to_native()
 
 

@@ -218,7 +218,7 @@ def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any]
     """A function from inputs to `Outputs`, and the labels as numbers of classes."""
     found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
     if found.ndim != 1 or len(found) != _length(inputs) or not len(found):
-        cure = ": use labels.ravel()" if found.shape == (_length(inputs), 1) else ""
+        cure = ": give np.ravel(labels)" if found.shape == (_length(inputs), 1) else ""
         raise GdscoreError(
             f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {found.shape}{cure}"
         )
