@@ -87,7 +87,8 @@ def kind_of(value: object) -> str:
         return "nothing"
     name = type(value).__name__
     if is_array(value):
-        return f"{name}: wrap it as gdscore.Outputs(logits=…) or gdscore.Outputs(probabilities=…)"
+        ways = "gdscore.Outputs(logits=…), gdscore.Outputs(probabilities=…) or gdscore.sklearn_outputs(clf, X)"
+        return f"{name}: give {ways}"
     if isinstance(value, str | os.PathLike):
         return f"{name}: gdscore.io.read_outputs reads files"
     return f"{name}: gdscore.from_frame makes outputs of it" if hasattr(value, "iloc") else name

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.ensemble import VotingClassifier
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
@@ -160,6 +161,18 @@ def offset_below(x):
 
 
 offset_below.family = "offset"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("clf", [RidgeClassifier(), VotingClassifier([("a", GaussianNB())])])
+def test_a_classifier_without_probabilities(clf):
+    with pytest.raises(gdscore.GdscoreError, match="`predict_proba`.* wrap it in sklearn.calibration"):
+        fit(clf.fit(X, Y))
+
+
+def test_three_rows_with_times():
+    est = gdscore.AccuracyEstimator().fit_predictor(CLASSIFIER, X[:3], Y[:3], time=[3, 1, 2], progress=False)
+    assert "time" in est.shifted_sets_.families
+    assert est.shifted_sets_.rows.min() >= 1
 
 
 def test_time_is_not_ignored():

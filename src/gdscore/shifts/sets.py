@@ -222,7 +222,7 @@ def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any]
         raise GdscoreError(
             f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {found.shape}{cure}"
         )
-    if hasattr(predict, "predict_proba") or hasattr(predict, "decision_function"):
+    if hasattr(predict, "predict_proba") or (hasattr(predict, "predict") and not callable(predict)):
         from gdscore.sklearn import Predictor
 
         function = Predictor(predict)

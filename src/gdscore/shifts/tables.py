@@ -90,7 +90,8 @@ def table_shifts(
     shifts += [Subpopulation(severity, seed, reference, centres) for severity in levels]
     if time is not None:
         order = _order_in_time(time, len(points))
-        shifts += [Period(severity, index, order) for severity in levels for index in range(severity + 1)]
+        # Fewer rows than periods leave the last ones empty.
+        shifts += [Period(s, index, order) for s in levels for index in range(min(s + 1, len(order)))]
     return shifts
 
 
