@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
 from gdscore import GdscoreError
-from gdscore.report import Target, verdict
-from gdscore.report.targets import by_target, in_order, standing
+from gdscore.report import Target, verdict, write_report
+from gdscore.report.targets import as_targets, by_target, in_order, standing
+from tests.data import made
 from tests.report.conftest import COLLAPSE, FEW, NOTE, made_estimate
 
 
@@ -62,3 +63,23 @@ def test_times_with_and_without_a_zone_can_be_compared():
 def test_only_estimates_are_targets():
     with pytest.raises(GdscoreError, match="Estimate"):
         Target("a", 0.8)
+
+
+@pytest.mark.parametrize("given", [[made_estimate(0.8)], None, "target", [3], made(20)])
+def test_what_is_no_target(given):
+    with pytest.raises(GdscoreError, match=r"give \{name: estimate\} or \[Target"):
+        as_targets(given)
+
+
+def test_times_and_truths_of_targets():
+    for when in ("2026-01-31", date(2026, 1, 31)):
+        with pytest.raises(GdscoreError, match="datetime"):
+            Target("day", made_estimate(0.8), when=when)
+    for truth in (80, float("nan"), "high"):
+        with pytest.raises(GdscoreError, match="truth"):
+            Target("day", made_estimate(0.8), truth=truth)
+
+
+def test_the_date_of_a_report(tmp_path):
+    with pytest.raises(GdscoreError, match="date"):
+        write_report(tmp_path / "report.html", None, made_estimate(0.8), created="2026-01-31")

@@ -100,6 +100,8 @@ def write_report(
     """
     if estimator is not None and not hasattr(estimator, "shifted_sets_"):
         raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
+    if not isinstance(created, date | None):
+        raise GdscoreError(f"Expected `created` to be a date, but got {created!r}: give date(2026, 1, 31)")
     if min_accuracy is not None:
         min_accuracy = number("min_accuracy", min_accuracy, least=0, most=1)
     shown, by_time = in_order(as_targets(targets))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any, TypeAlias
@@ -81,6 +81,12 @@ class Target:
             raise GdscoreError(
                 f"Expected `estimate` to be a `gdscore.Estimate`, but got {type(self.estimate).__name__}"
             )
+        if not isinstance(self.when, datetime | None):
+            raise GdscoreError(
+                f"Expected `when` to be a datetime, but got {self.when!r}: give datetime(2026, 1, 31) for a day"
+            )
+        if self.truth is not None:
+            number("truth", self.truth, least=0, most=1)
 
     @property
     def held(self) -> bool:
@@ -102,7 +108,14 @@ def as_targets(given: Targets) -> list[Target]:
         return [Target("target", given)]
     if isinstance(given, Mapping):
         return [_named(key, estimate) for key, estimate in given.items()]
-    return [given] if isinstance(given, Target) else list(given)
+    listed = list(given) if isinstance(given, Iterable) else [given]
+    for target in listed:
+        if not isinstance(target, Target):
+            raise GdscoreError(
+                "Expected an Estimate, targets or a dict of names and estimates, but got "
+                f"{type(target).__name__}: give {{name: estimate}} or [Target(name, estimate), …]"
+            )
+    return listed
 
 
 def _named(key: Any, estimate: Estimate) -> Target:
