@@ -65,6 +65,15 @@ def test_data_frame_columns():
     assert set(category) == {"at", "de", "ch"}
 
 
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_times_of_numpy(unit):
+    days = np.datetime64("2024-01-01") + np.arange(900) % 3
+    found = EST.estimate(
+        TARGET, by=np.where(np.arange(900) < 10, np.datetime64("NaT"), days).astype(f"datetime64[{unit}]")
+    )
+    assert {None if day is None else (day.year, day.day) for day in found} == {None, (2024, 1), (2024, 2), (2024, 3)}
+
+
 def test_two_columns_as_pairs():
     found = EST.estimate(TARGET, by=list(zip(COUNTRIES.tolist(), [i % 2 for i in range(900)], strict=True)))
     assert len(found) == 6

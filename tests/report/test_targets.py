@@ -83,3 +83,10 @@ def test_times_and_truths_of_targets():
 def test_the_date_of_a_report(tmp_path):
     with pytest.raises(GdscoreError, match="date"):
         write_report(tmp_path / "report.html", None, made_estimate(0.8), created="2026-01-31")
+
+
+def test_segments_of_several_columns():
+    e = made_estimate(0.8)
+    day, plain = as_targets({(datetime(2026, 1, 31), "de", 3): e, ("fr", None): e})
+    assert (day.name, day.when, day.segment) == ("2026-01-31 de, 3", datetime(2026, 1, 31), "de, 3")
+    assert (plain.name, plain.when) == ("fr, None", None)

@@ -335,13 +335,20 @@ def with_segments(parts: Iterable[Outputs], by: Any) -> Iterator[tuple[Outputs, 
         raise GdscoreError("Expected `by` to have segments for the parts of the stream only, but it has more")
 
 
+def _plain(names: NDArray[Any]) -> list[Any]:
+    if names.dtype.kind == "M" and np.datetime_data(names.dtype)[0] not in ("Y", "M", "W", "D", "h", "m", "s", "ms"):
+        names = names.astype("datetime64[us]")  # finer ones would be numbers of nanoseconds
+    listed: list[Any] = names.tolist()
+    return listed
+
+
 def segments(names: Any, rows: int) -> Iterator[tuple[Any, NDArray[Any]]]:
     """Rows of each segment, in the order of their first appearance; a missing name is None."""
     if hasattr(names, "columns"):
         raise GdscoreError("Expected `by` to name a segment for each row, but got a data frame: give one column of it")
     if hasattr(names, "to_pylist"):  # scalars of Arrow are neither equal to their values nor missing
         names = names.to_pylist()
-    listed = arrays.to_numpy(names).tolist() if arrays.is_array(names) else names
+    listed = _plain(arrays.to_numpy(names)) if arrays.is_array(names) else names
     listed = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)) else None
     if listed is None or len(listed) != rows:
         came = "one value" if listed is None else f"{len(listed)}"

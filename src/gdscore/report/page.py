@@ -77,7 +77,8 @@ def write_report(
         The fitted estimator that made the estimates; None for those of `gdscore.direct_estimate`.
     targets : Estimate, Target, sequence of Target, or dict
         Several that all have a time make a time series, others a comparison. A dict is what
-        ``estimate(outputs, by=…)`` gives; days and times among its keys are those of the targets.
+        ``estimate(outputs, by=…)`` gives; days and times among its keys, or in pairs that are keys, are those of the
+        targets.
     model_name : str, optional
         For the title.
     created : date, optional

@@ -120,6 +120,13 @@ def as_targets(given: Targets) -> list[Target]:
 
 def _named(key: Any, estimate: Estimate) -> Target:
     """Target of a segment, whose name may be a day or a time."""
+    if isinstance(key, tuple):  # of several columns
+        when = next((part for part in key if isinstance(part, date)), None)
+        segment = ", ".join(str(part) for part in key if when is None or part is not when)
+        if when is None:
+            return Target(segment, estimate)
+        of_time = _named(when, estimate)
+        return replace(of_time, name=f"{of_time.name} {segment}", segment=segment)
     if isinstance(key, datetime):  # pandas' timestamps too
         return Target(time_text(key), estimate, when=key)
     if isinstance(key, date):
