@@ -259,6 +259,8 @@ def gdscore_outputs(x):
         ([None, *["text"] * 699], "row 0 is NoneType"),
         (np.ma.masked_array(X, mask=X > 1), r"inputs.filled\(np.nan\)"),
         ({"text": ["a"]}, "dict: for other inputs give `shifts`"),
+        ([b"text"] * 700, "list of bytes"),
+        ("text", r"give \[text"),
     ],
 )
 def test_inputs_without_default_shifts(inputs, message):

@@ -76,8 +76,14 @@ def _described(inputs: Any) -> str:
         return f"{name}: call .collect() on it first"
     if isinstance(inputs, np.matrix):
         return f"{name}: give np.asarray(inputs)"
-    if isinstance(inputs, (list, tuple)) and len(inputs) and isinstance(inputs[0], (list, tuple, np.ndarray)):
-        return f"{name} of {type(inputs[0]).__name__}: give np.array(inputs)"
+    if isinstance(inputs, str):
+        return f"{name}: give [text, …]"
+    if hasattr(inputs, "to_pylist"):
+        return f"{name}: give inputs.to_pylist()"
+    if isinstance(inputs, (list, tuple)) and len(inputs):
+        name = f"{name} of {type(inputs[0]).__name__}"
+        if isinstance(inputs[0], (list, tuple, np.ndarray)):
+            return f"{name}: give np.array(inputs)"
     shape = tuple(inputs.shape) if hasattr(inputs, "shape") else None
     if shape is not None and len(shape) == 1:
         return f"{name} of shape {shape}: a table of one column has two dimensions, as inputs.reshape(-1, 1) gives"
