@@ -1,4 +1,5 @@
 import json
+import socket
 import sys
 
 import pytest
@@ -91,3 +92,54 @@ def test_tokens(run, tmp_path):
     assert run("token", "grafana", "--revoke").exit_code == 0
     assert find_token(history, token) is None
     history.close()
+
+
+def test_a_target_that_fails_does_not_stop_the_others(run, fitted, tmp_path):
+    fitted.save(tmp_path / "m.gdscore")
+    (tmp_path / "2026-01-01.parquet").write_bytes(b"PAR1 nonsense")
+    write_outputs(tmp_path / "2026-01-02.parquet", make_outputs(300, 1.0, 1, labels=False))
+    assert run("register", "m", tmp_path / "m.gdscore").exit_code == 0
+    done = run("add", "m", tmp_path / "2026-01-01.parquet", tmp_path / "2026-01-02.parquet", "--json", "-")
+    assert done.exit_code == 1
+    assert [w["start"][:10] for w in json.loads(done.stdout)] == ["2026-01-02"]
+    assert "2026-01-01 was not added" in done.stderr
+
+
+def test_open_alarms_are_told_with_the_exit_code(run, fitted, tmp_path):
+    fitted.save(tmp_path / "m.gdscore")
+    write_outputs(tmp_path / "2026-01-01.parquet", make_outputs(300, 3.0, 1, labels=False))
+    assert run("register", "m", tmp_path / "m.gdscore", "--min-accuracy", "0.999").exit_code == 0
+    done = run("add", "m", tmp_path / "2026-01-01.parquet")
+    assert done.exit_code == 3
+    assert "alarm: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("add", "m", "a.npz", "b.npz", "--at", "2026-01-01"),  # would be two windows of the same time
+        ("add", "nobody", "a.npz", "--at", "2026-01-01"),
+        ("windows", "nobody"),
+        ("alarms", "nobody"),
+        ("alarms", "--run", '"unfinished'),
+        ("alarms", "--run", " "),
+        ("serve", "--keep", "a year"),
+        ("serve", "--host", "256.0.0.1"),
+    ],
+)
+def test_commands_that_are_refused(run, fitted, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.npz", "b.npz"):
+        write_outputs(name, make_outputs(30, 1.0, 1, labels=False))
+    fitted.save("m.gdscore")
+    assert run("register", "m", "m.gdscore").exit_code == 0
+    done = run(*command)
+    assert isinstance(done.exception, GdscoreError), done.output
+    assert json.loads(run("windows", "--json", "-").stdout) == []
+
+
+def test_a_port_that_is_taken_is_told(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", "--port", taken.getsockname()[1])
+    assert isinstance(done.exception, GdscoreError)
+    assert "Serving" not in done.output

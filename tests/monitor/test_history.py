@@ -1,4 +1,5 @@
 import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
@@ -9,7 +10,7 @@ from gdscore import GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
 from gdscore.monitor.reading import estimate_from_dict, past_estimates, series_points
 from gdscore.monitor.schema import Schema
-from tests.monitor.conftest import estimate, make_outputs
+from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -201,7 +202,84 @@ def test_names_are_data_in_sql(monitor):
     monitor.register(name)
     monitor.add_estimate(name, estimate(), day(0), segment="x' OR '1'='1")
     assert monitor.windows(name, segment="x' OR '1'='1").model.tolist() == [name]
-    assert len(monitor.windows("x' OR '1'='1")) == 0
+    with pytest.raises(GdscoreError, match="Unknown model"):
+        monitor.windows("x' OR '1'='1")
+
+
+def test_a_window_of_the_future_is_refused(local, fitted):
+    local.register("m", fitted)
+    soon = datetime.now(timezone.utc) + timedelta(hours=20)  # clocks differ, and so do zones
+    local.add_estimate("m", estimate(), soon)
+    with pytest.raises(GdscoreError, match="has begun"):
+        local.add_estimate("m", estimate(), soon + timedelta(days=1))
+    times = np.full(30, "2026-01-01T05:00", dtype="datetime64[us]")
+    times[7] = np.datetime64("2126-01-01")
+    with pytest.raises(GdscoreError, match="2126-01-01 00:00:00"):
+        local.add("m", make_outputs(30, 1.0, 0), times)
+    assert len(local.windows("m")) == 1
+
+
+def test_times_with_a_zone_are_those_of_utc(local, fitted):
+    import pandas as pd
+
+    local.register("m", fitted, every="1h")
+    # The night in which clocks in Berlin go back: 02:30 comes twice, and the day has 25 hours.
+    night = pd.date_range("2025-10-26", periods=25, freq="h", tz="Europe/Berlin")
+    added = local.add("m", make_outputs(25, 1.0, 0), night)
+    assert [w["start"] for w in added] == [f"{t:%Y-%m-%dT%H}:00:00+00:00" for t in night.tz_convert("UTC")]
+
+
+def test_an_unknown_version_names_those_that_exist(local):
+    local.register("m", version="2024-05")
+    with pytest.raises(GdscoreError, match=r"Unknown version '2024-06' of the model 'm': did you mean '2024-05'"):
+        local.add_estimate("m", estimate(), day(0), version="2024-06")
+
+
+def test_an_estimator_is_given_to_the_newest_version(local, fitted):
+    local.register("m")
+    local.register("m", version="b", every="6h")
+    local.set_estimator("m", fitted)
+    assert local.estimator("m", "b") is not None
+    assert local.estimator("m", "1") is None
+
+
+@pytest.mark.parametrize("read", ["windows", "alarms"])
+def test_reading_an_unknown_model_is_an_error(local, read):
+    local.register("churn")
+    with pytest.raises(GdscoreError, match="did you mean 'churn'"):
+        getattr(local, read)("chrun")
+
+
+def test_opening_a_history_writes_nothing(tmp_path):
+    Monitor(sqlite_url(tmp_path)).close()
+    before = (tmp_path / "history.db").read_bytes()
+    Monitor(sqlite_url(tmp_path)).close()
+    assert (tmp_path / "history.db").read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / "history.db").write_bytes(b"hello " * 1000)
+    with pytest.raises(GdscoreError, match="not a database"):
+        Monitor(sqlite_url(tmp_path))
+
+
+def test_a_full_disk_is_told_and_loses_nothing(local):
+    local.register("m")
+    local.add_estimate("m", estimate(), day(0))
+    with local.engine.connect() as connection:  # the connection goes back to the pool with its limit
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(GdscoreError, match="disk is full"):
+        for n in range(1, 200):
+            local.add_estimate("m", estimate(), day(n))
+    kept = local.windows("m")
+    assert kept.start.tolist() == [day(n) for n in range(len(kept))]
+
+
+def test_a_model_registered_by_many_at_once_is_one_model(monitor, fitted):
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: monitor.register("m", fitted), range(16)))
+    assert monitor.windows("m").empty
 
 
 @pytest.mark.parametrize("bad", ["sqlite://", "mysql://x/y", "nonsense", "postgresql://u:hunter2@127.0.0.1:1/x"])

@@ -68,6 +68,24 @@ def test_a_notice_that_failed_is_sent_by_the_next_look(tmp_path):
     assert len(posted) == 2
 
 
+def test_a_target_that_works_gets_a_notice_once_while_another_fails(tmp_path):
+    """A mail server that is down for a day must not mean a post every minute."""
+    with receiver([200]) as (good, posted), receiver([500, 500, 500, 200]) as (bad, refused):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(good), Webhook(bad, attempts=1)])
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
+        with pytest.warns(GdscoreWarning, match="not delivered"):
+            monitor.add_estimate("m", estimate(0.5), day(0))
+        with pytest.warns(GdscoreWarning, match="not delivered"):
+            monitor.check(now=day(1))
+        with pytest.warns(GdscoreWarning, match="not delivered"):
+            monitor.add_estimate("m", estimate(0.9), day(1))
+        monitor.check(now=day(1))
+        monitor.check(now=day(1))
+        monitor.close()
+    assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
+    assert [json.loads(body)["event"] for _, body in refused][-2:] == ["alarm.begin", "alarm.end"]
+
+
 def test_command_gets_the_notice_and_no_shell(tmp_path):
     script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
     command = Command([sys.executable, "-c", script, str(tmp_path / "got; touch x")])

@@ -4,12 +4,13 @@ import json
 import logging
 import select
 import socket
+import tempfile
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from gdscore import AccuracyEstimator, Outputs
+from gdscore import AccuracyEstimator, GdscoreError, Outputs
 from gdscore.io import write_outputs
 from gdscore.monitor import Rules
 from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
@@ -279,6 +280,111 @@ def test_the_schema_describes_every_route(client):
     assert all(path.startswith("/api/v1/") for path in paths)
 
 
+def test_a_score_or_text_that_a_database_cannot_hold_is_refused(client):
+    """Stored, it would break every later page that shows it."""
+    client.app.state.monitor.register("m")
+    text = json.dumps(NEW)[:-1]
+    for more in (
+        '"scores": {"x": NaN}',
+        '"scores": {"x": 1e999}',
+        '"scores": {"\\ud800": 1}',
+        '"warnings": [{"code": "x", "severity": "info", "message": "\\u0000"}]',
+    ):
+        answer = client.post(
+            "/api/v1/models/m/estimates", content=f"{text}, {more}}}", headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == 422, more
+        assert set(answer.json()) == {"error"}
+    assert client.get("/api/v1/models/m/windows").json()["windows"] == []
+
+
+@pytest.mark.parametrize(
+    "rules", [{"warnings": 3}, {"warnings": None}, {"warnings": ["x" * 33]}, {"missing_after": float("inf")}]
+)
+def test_rules_that_cannot_be_kept_are_refused(client, rules):
+    body = json.dumps({"name": "m", "rules": rules})
+    answer = client.post("/api/v1/models", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize("time", ["9999-12-31", "0001-01-01T00:00+10:00", "2126-01-01"])
+def test_times_outside_the_calendar_are_refused(client, time):
+    client.app.state.monitor.register("m")
+    assert client.post("/api/v1/models/m/estimates", json=NEW | {"time": time}).status_code == 422
+
+
+@pytest.mark.parametrize("what", ["windows", "series", "past-estimates"])
+def test_reading_an_unknown_model_is_404(client, what):
+    assert client.get(f"/api/v1/models/none/{what}").status_code == 404
+    assert client.get("/api/v1/alarms?model=none").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("time", "query", "reason"),
+    [
+        ([1767225600] * 20, "", "a time for each row"),  # seconds or milliseconds since 1970?
+        ("2026-01-01", "", "a time for each row"),
+        (["2026-01-01"] * 20, "?by=country", "no names of columns"),
+    ],
+)
+def test_json_that_would_be_misread_is_refused(local, fitted, time, query, reason):
+    local.register("m", fitted)
+    outputs = make_outputs(20, 1.2, 5, labels=False)
+    body = {"logits": np.asarray(outputs.logits).tolist(), "time": time}
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.post(f"/api/v1/models/m/windows{query}", json=body)
+    assert answer.status_code == 422
+    assert reason in answer.json()["error"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_of_json_may_have_a_zone(local, fitted):
+    local.register("m", fitted)
+    outputs = make_outputs(20, 1.2, 5, labels=False)
+    body = {
+        "logits": np.asarray(outputs.logits).tolist(),
+        "features": np.asarray(outputs.features).tolist(),
+        "time": ["2026-03-01T23:30:00-05:00"] * 10 + ["2026-03-01T23:30:00Z"] * 10,
+    }
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.post("/api/v1/models/m/windows", json=body)
+    assert [w["start"][:10] for w in answer.json()] == ["2026-03-01", "2026-03-02"]
+
+
+def test_a_broken_estimator_is_refused_without_our_paths(local):
+    local.register("m", version="b")
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.put("/api/v1/models/m/estimator", content=b"junk")
+    assert answer.status_code == 422
+    assert tempfile.gettempdir() not in answer.text
+
+
+def test_people_get_pages_and_programs_get_json(client):
+    page = client.get("/models/none", headers={"accept": "text/html"})
+    assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (404, "text/html")
+    assert client.get("/models/none").json() == {"error": "Unknown model 'none'"}
+    assert set(client.post("/api/v1/models", content=b"{").json()) == {"error"}
+
+
+def test_a_database_that_fails_is_503(local):
+    local.register("m")
+    with TestClient(create_app(local), **HERE) as client:
+        with local.engine.connect() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        answers = [
+            client.post("/api/v1/models/m/estimates", json=NEW | {"time": f"2026-01-01T{hour:02}:00"})
+            for hour in range(24)
+        ]
+    assert answers[-1].status_code == 503, answers[-1].text
+    assert "full" in answers[-1].json()["error"]
+
+
+def test_how_long_windows_are_kept_is_checked_at_the_start():
+    with pytest.raises(GdscoreError, match="length of windows"):
+        Settings(keep="a year")
+
+
 # -- security -----------------------------------------------------------------------------------------------
 
 READS = ["/api/v1/models", "/api/v1/models/m/windows", "/api/v1/models/m/series", "/api/v1/alarms", "/metrics", "/"]
@@ -286,6 +392,7 @@ WRITES = ["/api/v1/models", "/api/v1/models/m/estimates", "/api/v1/models/m/labe
 
 
 def test_no_token_is_401_and_a_read_token_cannot_write(local, remote):
+    local.register("m")
     reading, writing = create_token(local, "grafana"), create_token(local, "job", "write")
     for path in [*READS, "/alarms", "/models/m", "/windows/1/report"]:
         assert remote.get(path).status_code == 401, path

@@ -11,7 +11,7 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_writable
-from gdscore.cli.console import Debug, ExitCode, JsonPath, show, show_table
+from gdscore.cli.console import Debug, ExitCode, JsonPath, complain, show, show_table
 from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, find_targets, write_json
 from gdscore.errors import GdscoreError
 
@@ -66,10 +66,20 @@ def _open(database: str, webhook: str | None = None, run: str | None = None, mai
         # Secrets are not options, as others see the options of a process.
         notify.append(module.Webhook(webhook, os.environ.get("GDSCORE_WEBHOOK_SECRET")))
     if run:
-        notify.append(module.Command(shlex.split(run)))
+        notify.append(module.Command(_arguments(run)))
     if mail:
         notify.append(_mail(mail.split(",")))
     return module.Monitor(database, notify=notify)
+
+
+def _arguments(command: str) -> list[str]:
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise GdscoreError(f"Expected --run to be a command, but got {command!r}: {error}") from None
+    if not found:
+        raise GdscoreError(f"Expected --run to be a command, but got {command!r}")
+    return found
 
 
 def _mail(to: list[str]) -> Email:
@@ -129,7 +139,9 @@ def add(
         str | None, typer.Option(metavar="TIME", help="Start of the window; else the date in the name, or --time.")
     ] = None,
     time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the times of rows.")] = None,
-    by: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Of segments: a,b.")] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMNS", help="Of segments: a,b; each value of each column is one.")
+    ] = None,
     probabilities: Probabilities = None,
     logits: Logits = None,
     features: Features = None,
@@ -143,22 +155,41 @@ def add(
     json: JsonPath = None,
     debug: Debug = False,
 ) -> None:
-    """Estimate the accuracy of windows and keep it; ends with code 3 where the model has an open alarm."""
+    """Estimate the accuracy of windows and keep it.
+
+    Ends with code 3 where the model has an open alarm, else with 1 where a target was not added.
+    """
     from gdscore.monitor.reading import list_alarms
+    from gdscore.monitor.storing import check_known
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
     columns = columns_of(probabilities, logits, features, label, class_names, time, by or None)
-    added: list[dict[str, Any]] = []
-    for target in find_targets(targets, columns):
-        when = None if time else at or target.when
-        if when is None and time is None:
+    with history.reading() as session:
+        check_known(session, model)
+    found = find_targets(targets, columns)
+    if at is not None and len(found) > 1:
+        raise GdscoreError(f"Expected one target with --at, but got {len(found)}: give one at a time, or a pattern")
+    for target in found:
+        if at is None and time is None and target.when is None:
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
-        added += history.add(model, target.batches(quiet=False), when, replace=replace)
+    added: list[dict[str, Any]] = []
+    failed = False
+    for target in found:
+        try:
+            added += history.add(
+                model, target.batches(quiet=False), None if time else at or target.when, replace=replace
+            )
+        except GdscoreError as error:
+            failed = True
+            complain(f"{target.name} was not added: {error}")
     _show_windows(added, json)
     with history.reading() as session:
-        if list_alarms(session, model, open_only=True, limit=1):
-            raise typer.Exit(ExitCode.ALARM)
+        open_alarms = list_alarms(session, model, open_only=True, limit=None)
+    for alarm in open_alarms:
+        complain(f"alarm: {alarm['message']}")
+    if open_alarms or failed:
+        raise typer.Exit(ExitCode.ALARM if open_alarms else ExitCode.FAILED)
 
 
 @monitor.command()
@@ -186,9 +217,11 @@ def windows(
 ) -> None:
     """List windows with their estimates."""
     from gdscore.monitor.reading import list_windows
+    from gdscore.monitor.storing import check_known
 
     check_writable(json)
     with _open(database).reading() as session:
+        check_known(session, model)
         _show_windows(list_windows(session, model, segment, since=since, limit=None), json)
 
 
@@ -205,11 +238,13 @@ def alarms(
 ) -> None:
     """Look for missing windows and list alarms; ends with code 3 where one is open."""
     from gdscore.monitor.reading import list_alarms
+    from gdscore.monitor.storing import check_known
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
     history.check()
     with history.reading() as session:
+        check_known(session, model)
         found = list_alarms(session, model, open_only=not everything, limit=None)
     if json is not None:
         write_json(json, found)
@@ -244,7 +279,7 @@ def token(
 @monitor.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8600,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at.")] = 8600,
     require_token: Annotated[bool, typer.Option(help="Ask for a token on this machine too.")] = False,
     keep: Annotated[str | None, typer.Option(metavar="LENGTH", help="Delete windows older than this: 400d.")] = None,
     webhook: Webhook = None,
@@ -260,7 +295,7 @@ def serve(
 @monitor.command()
 def demo(
     file: Annotated[Path, typer.Option(metavar="PATH", help="Database file.")] = Path("gdscore-demo.db"),
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8600,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at.")] = 8600,
     only_fill: Annotated[bool, typer.Option("--only-fill", help="Fill the database and end.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -277,15 +312,25 @@ def demo(
 
 
 def _serve(history: Monitor, host: str, port: int, require_token: bool, keep: str | None) -> None:
+    import socket
+
     import uvicorn
 
     from gdscore.monitor.access import Settings
     from gdscore.monitor.app import create_app
 
-    show(f"Serving at http://{host}:{port}")
     app = create_app(history, Settings(require_token=require_token, keep=keep))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = error.strerror or error
+        raise GdscoreError(f"Expected to listen at {host}, port {port}, but the system refused: {reason}") from None
+    shown = f"[{host}]" if family == socket.AF_INET6 else host
+    show(f"Serving at http://{shown}:{listener.getsockname()[1]}")
     # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
-    uvicorn.run(app, host=host, port=port, log_level="warning", proxy_headers=False, server_header=False)
+    config = uvicorn.Config(app, log_level="warning", proxy_headers=False, server_header=False)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:

@@ -27,7 +27,7 @@ from gdscore._options import choice
 from gdscore.errors import GdscoreError
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.schema import Token, check_name
-from gdscore.monitor.windows import now_micros
+from gdscore.monitor.windows import as_duration, now_micros
 
 __all__ = ["COOKIE", "Guard", "Role", "Settings", "Visitor", "create_token", "find_token", "require", "revoke_token"]
 
@@ -69,6 +69,10 @@ class Settings:
     max_rows: int = 5_000_000
     keep: str | None = None
     check_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.keep is not None:
+            as_duration(self.keep)
 
 
 @dataclass(frozen=True)

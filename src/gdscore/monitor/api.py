@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Depends, HTTPException, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 from starlette.concurrency import run_in_threadpool
 
 from gdscore._limits import Limits
@@ -16,6 +16,7 @@ from gdscore.monitor.access import Settings, Visitor, require
 from gdscore.monitor.bodies import body_file, read_body
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.rules import Rules
+from gdscore.monitor.storing import check_known
 
 __all__ = ["router"]
 
@@ -36,6 +37,16 @@ Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
 After = Annotated[int, Query(ge=0, le=100_000_000)]
 
 
+def _storable(text: str) -> str:
+    """Refuse what JSON can hold and neither UTF-8 nor PostgreSQL can: half a surrogate pair, and the zero character."""
+    if "\0" in text or text != text.encode("utf-8", "ignore").decode():
+        raise ValueError("Expected text without zero characters and incomplete surrogate pairs")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=False)
 
@@ -52,9 +63,9 @@ class NewModel(_Strict):
 class NewWarning(_Strict):
     """A warning of an estimate."""
 
-    code: str = Field(max_length=40)
+    code: Text = Field(max_length=40)
     severity: str = Field(pattern="^(info|warning|critical)$")
-    message: str = Field(max_length=2000)
+    message: Text = Field(max_length=2000)
 
 
 class NewEstimate(_Strict):
@@ -65,14 +76,14 @@ class NewEstimate(_Strict):
     segment: str = ""
     version: str | None = None
     replace: bool = False
-    accuracy: float
-    low: float
-    high: float
+    accuracy: FiniteFloat
+    low: FiniteFloat
+    high: FiniteFloat
     level: float = Field(0.9, gt=0, lt=1)
     n: int = Field(ge=1, le=2**53)
     reference_accuracy: float = Field(ge=0, le=1)
     warnings: list[NewWarning] = Field(default_factory=list, max_length=50)
-    scores: dict[str, float] = Field(default_factory=dict, max_length=100)
+    scores: dict[Text, FiniteFloat] = Field(default_factory=dict, max_length=100)
 
 
 class NewLabels(_Strict):
@@ -106,8 +117,13 @@ def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str
 
 
 @router.put("/models/{name}/estimator", status_code=204)
-async def put_estimator(name: str, request: Request, history: History, visitor: Writer, version: str = "1") -> None:
-    """Give a registered model its estimator: the bytes of a file that `AccuracyEstimator.save` wrote."""
+async def put_estimator(
+    name: str, request: Request, history: History, visitor: Writer, version: str | None = None
+) -> None:
+    """Give a registered model its estimator: the bytes of a file that `AccuracyEstimator.save` wrote.
+
+    ``version`` is the newest one by default.
+    """
     content = await request.body()
     await run_in_threadpool(history.set_estimator, name, content, version=version)
 
@@ -201,6 +217,7 @@ def list_windows(
 ) -> dict[str, Any]:
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
+        check_known(session, name)
         found = reading.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
     return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
 
@@ -217,6 +234,7 @@ def get_series(
 ) -> dict[str, Any]:
     """At most ``points`` points of a series, with its alarms."""
     with history.reading() as session:
+        check_known(session, name)
         found = reading.series_points(session, name, segment, since=since, until=until, points=points)
         alarms = reading.list_alarms(session, name, segment)
     return {"points": found, "alarms": alarms}
@@ -226,6 +244,7 @@ def get_series(
 def get_past_estimates(name: str, history: History, visitor: Reader, segment: str = "") -> dict[str, Any]:
     """How good estimates were where labels came."""
     with history.reading() as session:
+        check_known(session, name)
         return reading.past_estimates(session, name, segment)
 
 
@@ -241,6 +260,7 @@ def list_alarms(
 ) -> list[dict[str, Any]]:
     """Alarms, open ones first."""
     with history.reading() as session:
+        check_known(session, model)
         return reading.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
 
 

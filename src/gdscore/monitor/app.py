@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import func, select, text
@@ -20,7 +21,7 @@ from gdscore.errors import GdscoreError
 from gdscore.monitor import api, pages, reading
 from gdscore.monitor.access import Guard, Settings, require
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Alarm, Model, Series, Window
+from gdscore.monitor.schema import Alarm, Model, Series, StorageError, Window
 from gdscore.monitor.storing import ConflictError, NotFoundError
 from gdscore.monitor.windows import now_micros
 
@@ -57,6 +58,7 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     app.include_router(pages.router)
     app.add_middleware(Guard, settings=settings)
     app.add_exception_handler(GdscoreError, _explain)
+    app.add_exception_handler(RequestValidationError, _misunderstood)
     app.add_exception_handler(HTTPException, _refuse)
 
     @app.get("/healthz", include_in_schema=False)
@@ -83,7 +85,9 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
                 await run_in_threadpool(monitor.check)
                 if settings.keep is not None:
                     await run_in_threadpool(monitor.prune, settings.keep)
-            except Exception as error:  # the next look may succeed
+            except GdscoreError as error:  # the next look may succeed
+                _log.warning("the regular look failed: %s", error)
+            except Exception as error:  # its message may have secrets
                 _log.warning("the regular look failed: %s", type(error).__name__)
             await asyncio.sleep(settings.check_seconds)
 
@@ -97,15 +101,32 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    status = 404 if isinstance(error, NotFoundError) else 409 if isinstance(error, ConflictError) else 422
-    return JSONResponse({"error": str(error)}, status)
+    statuses: dict[type[Exception], int] = {NotFoundError: 404, ConflictError: 409, StorageError: 503}
+    return _problem(request, str(error), statuses.get(type(error), 422))
+
+
+def _misunderstood(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    return _problem(request, f"Expected another value in {where[:100]}: {first['msg']}", 422)
 
 
 def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if error.status_code == 401 and "text/html" in request.headers.get("accept", "") and request.method == "GET":
+    if error.status_code == 401 and _is_browser(request) and request.method == "GET":
         return RedirectResponse("/login", 303)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return _problem(request, str(error.detail), error.status_code, error.headers)
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def _problem(request: Request, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    if _is_browser(request):
+        return HTMLResponse(pages.render_problem(message, status), status, headers)
+    return JSONResponse({"error": message}, status, headers)
 
 
 def render_metrics(monitor: Monitor) -> bytes:

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 from fastapi import HTTPException, Request
+from numpy.typing import NDArray
 
 from gdscore._cells import Batch
 from gdscore._limits import Limits
 from gdscore.errors import GdscoreError
 from gdscore.io import Columns, read_batches
 from gdscore.io.arrow import decoding, pyarrow
+from gdscore.monitor.schema import StorageError
+from gdscore.monitor.windows import as_times
 from gdscore.outputs import Outputs
 
 __all__ = ["body_file", "read_body"]
@@ -42,9 +45,13 @@ async def body_file(request: Request) -> AsyncIterator[Path]:
         raise HTTPException(415, f"Expected a content type of {', '.join(_SUFFIXES)}, but got {kind[:60]!r}")
     with tempfile.TemporaryDirectory(prefix="gdscore-") as folder:
         path = Path(folder) / f"body{suffix}"
-        with path.open("wb") as file:
-            async for chunk in request.stream():
-                file.write(chunk)
+        try:
+            with path.open("wb") as file:
+                async for chunk in request.stream():
+                    file.write(chunk)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise StorageError(f"Expected to keep the body in a file, but the system refused: {reason}") from error
         yield path
 
 
@@ -54,6 +61,8 @@ def read_body(path: Path, columns: Columns, limits: Limits, max_rows: int) -> It
     try:
         if path.suffix == ".parquet":
             _check_footer(path)
+        if path.suffix == ".json" and columns != Columns():
+            raise GdscoreError("Expected no names of columns with JSON, which has logits, time, by … of its own")
         batches = _json_batches(path, limits) if path.suffix == ".json" else _file_batches(path, columns, limits)
         for batch in batches:
             rows += len(batch.outputs)
@@ -87,6 +96,13 @@ def _check_footer(path: Path) -> None:
         raise GdscoreError(f"Expected at most {MOST_ROW_GROUPS:,} row groups, but there are {groups:,}")
 
 
+def _times(found: Any) -> NDArray[np.datetime64]:
+    """Times of rows; numbers are refused, as they may be seconds or milliseconds."""
+    if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
+        raise GdscoreError("Expected `time` to be a list with a time for each row, such as '2026-01-31T05:00:00Z'")
+    return as_times(np.array(found, dtype=object))
+
+
 def _json_batches(path: Path, limits: Limits) -> Iterator[Batch]:
     """One batch of ``{"logits": [[…]], "features": [[…]], "labels": […], "time": […], "by": {"country": […]}}``."""
     if path.stat().st_size > limits.json:
@@ -101,7 +117,7 @@ def _json_batches(path: Path, limits: Limits) -> Iterator[Batch]:
     try:
         arrays = {name: np.asarray(found[name], dtype=np.float64) for name in _MATRICES if name in found}
         labels = np.asarray(found["labels"], dtype=np.int64) if "labels" in found else None
-        time = np.array(found["time"], dtype="datetime64[us]") if "time" in found else None
+        time = _times(found["time"]) if "time" in found else None
         by = {str(name): np.asarray(values, dtype=str) for name, values in dict(found.get("by", {})).items()}
     except (TypeError, ValueError, OverflowError) as error:
         raise GdscoreError(f"Expected arrays of numbers, but got something else: {str(error)[:100]}") from None

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from gdscore._options import integer
@@ -19,7 +20,16 @@ from gdscore.monitor import reading, storing
 from gdscore.monitor.alarms import check_missing
 from gdscore.monitor.notify import Notifier, deliver_notices
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Window, check_name, open_engine
+from gdscore.monitor.schema import (
+    Alarm,
+    EstimatorFile,
+    Model,
+    StorageError,
+    Window,
+    check_name,
+    first_line,
+    open_engine,
+)
 from gdscore.monitor.storing import EstimatorLike
 from gdscore.monitor.windows import Key, as_duration, as_micros, now_micros, window_bounds, window_states
 from gdscore.outputs import Outputs
@@ -59,6 +69,7 @@ class Monitor:
         self.notify = tuple(notify)
         self.notify_on_add = True
         self._delivering = threading.Lock()
+        self._sent: set[tuple[int, str, int]] = set()
         self._estimator = lru_cache(maxsize=16)(self._load_estimator)
 
     def close(self) -> None:
@@ -68,13 +79,13 @@ class Monitor:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Transaction that changes the history: all of it or nothing."""
-        with Session(self.engine.execution_options(writes=True)) as session, session.begin():
+        with _storage_errors(), Session(self.engine.execution_options(writes=True)) as session, session.begin():
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Session that only reads."""
-        with Session(self.engine) as session:
+        with _storage_errors(), Session(self.engine) as session:
             yield session
 
     # -- models ---------------------------------------------------------------------------------------------
@@ -114,11 +125,11 @@ class Monitor:
                 session, name, version, content, every=length, rules=rules or Rules(), reference_rows=rows
             )
 
-    def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str = "1") -> None:
-        """Give a registered model its estimator; its window length and rules stay."""
+    def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
+        """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
         found = self._model(name, version)
         every, rules = timedelta(microseconds=found.every), Rules.from_dict(found.rules)
-        self.register(name, estimator, version=version, every=every, rules=rules)
+        self.register(name, estimator, version=found.version, every=every, rules=rules)
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
@@ -251,7 +262,7 @@ class Monitor:
         if not self.notify or not self._delivering.acquire(blocking=False):
             return
         try:
-            deliver_notices(self.reading, self.writing, self.notify)
+            deliver_notices(self.reading, self.writing, self.notify, self._sent)
         finally:
             self._delivering.release()
 
@@ -268,12 +279,14 @@ class Monitor:
     ) -> pd.DataFrame:
         """Windows as a pandas DataFrame, by time; of all models and segments where these are not given."""
         with self.reading() as session:
+            storing.check_known(session, model)
             listed = reading.list_windows(session, model, segment, since=since, until=until, limit=None)
         return _frame(listed, reading.window_dict(Window(), Model()), ("start", "end", "created_at", "labels_at"))
 
     def alarms(self, model: str | None = None, *, open_only: bool = False) -> pd.DataFrame:
         """Alarms as a pandas DataFrame, newest first."""
         with self.reading() as session:
+            storing.check_known(session, model)
             listed = reading.list_alarms(session, model, open_only=open_only, limit=None)
         return _frame(listed, reading.alarm_dict(Alarm(), Model()), ("began", "ended", "opened_at", "acknowledged_at"))
 
@@ -282,6 +295,14 @@ class Monitor:
         limit = (now_micros() if now is None else as_micros(now)) - as_duration(older_than)
         with self.writing() as session:
             return storing.delete_windows(session, limit)
+
+
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        raise StorageError(f"Expected the database to do its work, but it failed: {first_line(error)}") from error
 
 
 def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence[str]) -> pd.DataFrame:

@@ -154,16 +154,32 @@ class Email:
         return None
 
 
-def deliver_notices(reading: Opener, writing: Opener, targets: Sequence[Notifier]) -> None:
-    """Send the pending notices of all alarms; no transaction is open while one is sent."""
+def deliver_notices(
+    reading: Opener, writing: Opener, targets: Sequence[Notifier], sent: set[tuple[int, str, int]]
+) -> None:
+    """Send the pending notices of all alarms; no transaction is open while one is sent.
+
+    ``sent`` keeps what one target has got (alarm, kind of notice, number of the target) while another fails, so that
+    it does not get the same notice at every look.
+    """
     with reading() as session:
         rows = session.execute(select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != ""))
         found = [(alarm.id, alarm.pending, alarm_dict(alarm, model)) for alarm, model in rows]
     for number, pending, alarm in found:
-        bodies = [notice(alarm, kind) for kind in pending.split()]
-        failed = [reason for body in bodies for to in targets if (reason := to.send(body)) is not None]
-        for reason in failed:
-            warnings.warn(f"the notice of alarm {number} was not delivered: {reason}", GdscoreWarning, stacklevel=3)
+        failed, known = False, {item for item in sent if item[0] == number}
+        if any(kind not in pending.split() for _, kind, _ in known):  # an alarm whose end was told is open again
+            sent -= known
+        for place, to in enumerate(targets):
+            for kind in pending.split():
+                if (number, kind, place) in sent:
+                    continue
+                if (reason := to.send(notice(alarm, kind))) is not None:
+                    failed = True
+                    message = f"the notice of alarm {number} was not delivered: {reason}"
+                    warnings.warn(message, GdscoreWarning, stacklevel=3)
+                    break  # an end is not told before its beginning
+                sent.add((number, kind, place))
         if not failed:
             with writing() as session:
                 session.execute(update(Alarm).where(Alarm.id == number, Alarm.pending == pending).values(pending=""))
+            sent -= {item for item in sent if item[0] == number}

@@ -30,7 +30,7 @@ from gdscore.monitor.api import After, History, Reader
 from gdscore.monitor.schema import Model, Window
 from gdscore.monitor.windows import as_micros, now_micros, shown_time, to_datetime
 
-__all__ = ["router"]
+__all__ = ["render_problem", "router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 Writer = Annotated[Visitor, Depends(require("write"))]
@@ -130,6 +130,12 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
     # The report has a policy of its own in its head, which forbids scripts; its styles are in it.
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
     return HTMLResponse(content, headers={"content-security-policy": policy})
+
+
+def render_problem(message: str, status: int) -> str:
+    """Page that tells what is wrong with a request."""
+    title = "There is no such page" if status == 404 else "This cannot be done"
+    return _render("error.html", None, message=message, status=status, title=title)
 
 
 @router.get("/login")

@@ -17,6 +17,15 @@ from gdscore.monitor.windows import shown_time
 __all__ = ["Finding", "Rules"]
 
 
+MOST_LENGTHS = 1e6
+LONGEST_CODE = 32
+"""Of a warning: with "warning:" before it, it fits into the column of rules."""
+
+
+def _is_code(code: object) -> bool:
+    return isinstance(code, str) and code.isprintable() and len(code) <= LONGEST_CODE
+
+
 @dataclass(frozen=True)
 class Finding:
     """What a rule found in one window: a problem with its beginning, or none."""
@@ -74,13 +83,13 @@ class Rules:
         if self.min_rows is not None:
             integer("min_rows", self.min_rows, least=1)
         if self.missing_after is not None:
-            number("missing_after", self.missing_after, above=0)
+            number("missing_after", self.missing_after, above=0, most=MOST_LENGTHS)
         integer("recovery", self.recovery, least=1)
         if self.alarm_on not in [on.value for on in AlarmOn]:
             raise GdscoreError(
                 f"Expected `alarm_on` to be 'estimate', 'low' or 'high', but got {str(self.alarm_on)[:40]!r}"
             )
-        if isinstance(self.warnings, str) or not all(isinstance(code, str) for code in self.warnings):
+        if not isinstance(self.warnings, (list, tuple)) or not all(_is_code(code) for code in self.warnings):
             raise GdscoreError("Expected `warnings` to be a list of codes such as ['collapse', 'other_model']")
         object.__setattr__(self, "warnings", tuple(self.warnings))
         self._per_window()
@@ -135,7 +144,7 @@ class Rules:
             found.append(Finding("accuracy", check.status is not Status.FINE, check.reason, start))
         for code in self.warnings:
             hits = [w.message for w in estimate.warnings if w.code == code]
-            found.append(Finding(f"warning:{code}"[:40], bool(hits), f"{name}: {'; '.join(hits)}", start))
+            found.append(Finding(f"warning:{code}", bool(hits), f"{name}: {'; '.join(hits)}", start))
         if self.min_rows is not None:
             message = f"{name}: the window has {estimate.n} rows, expected are at least {self.min_rows}"
             found.append(Finding("rows", estimate.n < self.min_rows, message, start))

@@ -33,7 +33,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from gdscore.errors import GdscoreError
@@ -46,9 +46,11 @@ __all__ = [
     "EstimatorFile",
     "Model",
     "Series",
+    "StorageError",
     "Token",
     "Window",
     "check_name",
+    "first_line",
     "open_engine",
 ]
 
@@ -58,6 +60,10 @@ MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
 
 LONGEST_NAME = 200
 BigId = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in INTEGER columns
+
+
+class StorageError(GdscoreError):
+    """The database did not do what it was asked for: it cannot be reached, its disk is full, another writer is slow."""
 
 
 class Base(DeclarativeBase):
@@ -210,17 +216,23 @@ def open_engine(url: str) -> Engine:
     elif parts.get_backend_name() == "postgresql":
         engine = create_engine(parts.set(drivername="postgresql+psycopg"), pool_pre_ping=True, max_overflow=20)
     else:
-        raise GdscoreError(f"Expected an SQLite or PostgreSQL database, but got {hidden!r}")
+        raise GdscoreError(
+            f"Expected a database such as sqlite:///history.db or postgresql://host/name, but got {hidden!r}"
+        )
     try:
         _prepare(engine)
-    except OperationalError as error:
+    except DatabaseError as error:
         engine.dispose()
-        reason = str(error.orig).splitlines()[0]
-        raise GdscoreError(f"Expected to open the database {hidden!r}, but it failed: {reason}") from None
+        raise StorageError(f"Expected to open the database {hidden!r}, but it failed: {first_line(error)}") from None
     except Exception:
         engine.dispose()
         raise
     return engine
+
+
+def first_line(error: DatabaseError) -> str:
+    """Why a database refused, without the statement and its values."""
+    return (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
@@ -249,4 +261,4 @@ def _prepare(engine: Engine) -> None:
             )
         for version in range(found, VERSION):
             MIGRATIONS[version](connection)
-        connection.execute(update(Schema).values(version=VERSION))
+            connection.execute(update(Schema).values(version=version + 1))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from gdscore._options import integer, number
@@ -27,6 +27,7 @@ __all__ = [
     "EstimatorLike",
     "NotFoundError",
     "acknowledge_alarm",
+    "check_known",
     "check_model_name",
     "count_correct",
     "delete_windows",
@@ -67,11 +68,22 @@ def find_model(session: Session, name: str, version: str | None = None) -> Model
     if version is not None:
         query = query.where(Model.version == version)
     found = session.scalars(query).first()
+    if found is None and version is not None:
+        versions = session.scalars(select(Model.version).where(Model.name == str(name)).limit(1000)).all()
+        if versions:
+            hint = nearest(version[:60], versions)
+            raise NotFoundError(f"Unknown version {version[:60]!r} of the model {name!r}: {hint}")
     if found is None:
         known = session.scalars(select(Model.name).distinct().limit(1000)).all()
-        hint = nearest(str(name)[:60], known) if known else "none is registered, call register first"
+        hint = nearest(str(name)[:60], known) if known else "no model is registered: register it first"
         raise NotFoundError(f"Unknown model {str(name)[:60]!r}: {hint}")
     return found
+
+
+def check_known(session: Session, name: str | None) -> None:
+    """Refuse the name of a model that is not registered; None stands for all models."""
+    if name is not None:
+        find_model(session, name)
 
 
 def store_model(
@@ -85,6 +97,8 @@ def store_model(
     reference_rows: int | None,
 ) -> None:
     """Register a model with the file of its estimator, or change one; a new version ends the alarms of older ones."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("SELECT pg_advisory_xact_lock(7238402)"))  # two may register the same name at once
     digest = None if content is None else hashlib.sha256(content).hexdigest()
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
@@ -97,7 +111,8 @@ def store_model(
         session.add(known)
     elif digest is not None and known.estimator_hash not in (None, digest):
         raise ConflictError(
-            f"Expected a new version of {name!r} for another estimator, but {version!r} has one: give version="
+            f"Expected a new version of {name!r} for another estimator, but {version!r} has one: give version= "
+            "(--version)"
         )
     known.every, known.rules = every, rules.to_dict()
     if reference_rows is not None:
@@ -112,12 +127,13 @@ def read_estimator(estimator: EstimatorLike) -> tuple[bytes, int]:
             path = Path(folder) / "estimator.gdscore"
             estimator.save(path)
             return path.read_bytes(), estimator.reference_rows_
-    if not isinstance(estimator, bytes):
-        path = Path(estimator)
-        if path.stat().st_size > LARGEST_ESTIMATOR:
-            raise GdscoreError(f"Expected an estimator of at most {LARGEST_ESTIMATOR >> 20} MiB")
-        estimator = path.read_bytes()
-    return estimator, to_estimator(estimator).reference_rows_
+    if isinstance(estimator, bytes):
+        return estimator, to_estimator(estimator).reference_rows_
+    rows = AccuracyEstimator.load(estimator).reference_rows_
+    path = Path(estimator)
+    if path.stat().st_size > LARGEST_ESTIMATOR:
+        raise GdscoreError(f"Expected an estimator of at most {LARGEST_ESTIMATOR >> 20} MiB")
+    return path.read_bytes(), rows
 
 
 def to_estimator(content: bytes) -> AccuracyEstimator:
@@ -125,7 +141,10 @@ def to_estimator(content: bytes) -> AccuracyEstimator:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "estimator.gdscore"
         path.write_bytes(content)
-        return AccuracyEstimator.load(path)
+        try:
+            return AccuracyEstimator.load(path)
+        except GdscoreError as error:
+            raise GdscoreError(str(error).replace(str(path), path.name)) from None
 
 
 def store_windows(
@@ -158,7 +177,7 @@ def _store_window(
     if window is not None and not replace:
         raise ConflictError(
             f"Expected a new window of {model.name!r}, but the one at {shown_time(start)} is there with other "
-            "numbers: give replace=True to replace it"
+            "numbers: give replace=True (--replace) to replace it"
         )
     fate: Literal["new", "replaced"] = "new" if window is None else "replaced"
     if window is None:

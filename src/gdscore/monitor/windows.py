@@ -30,6 +30,7 @@ __all__ = [
     "Key",
     "as_duration",
     "as_micros",
+    "as_times",
     "now_micros",
     "shown_time",
     "to_datetime",
@@ -39,6 +40,9 @@ __all__ = [
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 DAY = 86_400_000_000
+_FIRST, _LAST = (
+    (end.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
+)
 MOST_WINDOWS = 100_000
 
 Key: TypeAlias = tuple[int, int, str]
@@ -60,9 +64,30 @@ def as_micros(value: Any) -> int:
             value = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, datetime.min.time())
-    if not isinstance(value, datetime) or value != value:  # NaT of pandas is not equal to itself
-        raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(value)}")
-    return (as_utc(value) - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, datetime) and value == value:  # NaT of pandas is not equal to itself
+        with contextlib.suppress(OverflowError):  # the first and the last day of the calendar in another zone
+            return (as_utc(value) - _EPOCH) // timedelta(microseconds=1)
+    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(value)}")
+
+
+def as_times(values: Any) -> NDArray[np.datetime64]:
+    """Times of rows in UTC, from an array or a column of a frame; numbers are refused, as their unit is not known.
+
+    Examples
+    --------
+    >>> as_times(np.array(["2026-01-31T05:00", "2026-01-31T05:00+01:00"])).astype(str).tolist()
+    ['2026-01-31T05:00:00.000000', '2026-01-31T04:00:00.000000']
+    """
+    column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if column.dtype.kind == "M":
+        return column.astype("datetime64[us]")
+    if column.dtype.kind not in "OUT":
+        raise GdscoreError(
+            "Expected `time` to be one time, a start and an end, or a time for each row, but got an array of "
+            f"{column.dtype}: are these seconds? np.array(…).astype('datetime64[s]') makes times of them"
+        )
+    # NumPy has no zones: it would warn of those in text and in Python's times.
+    return np.array([as_micros(value) for value in column.tolist()], dtype=np.int64).astype("datetime64[us]")
 
 
 def to_datetime(micros: int) -> datetime:
@@ -106,7 +131,22 @@ def window_bounds(when: Any, every: int) -> tuple[int, int]:
         end = start + every
     if end <= start:
         raise GdscoreError(f"Expected a window that ends after it starts, but got {shown(when)}")
+    _check_times(start, end)
     return start, end
+
+
+def _check_times(first: int, last: int) -> None:
+    """Refuse windows outside the calendar and in the future: the newest would stay the newest for ever.
+
+    A day is allowed, as clocks differ and local times are given without a zone.
+    """
+    now = now_micros()
+    if first > now + DAY or first < _FIRST or last > _LAST:
+        got = str(np.datetime64(first, "us").astype("datetime64[s]")).replace("T", " ")
+        raise GdscoreError(
+            f"Expected a window that has begun, but it starts at {got} and the clock here is at {shown_time(now)}: "
+            "are the time, its unit and the length of windows right?"
+        )
 
 
 def window_states(
@@ -161,14 +201,12 @@ def _windows(time: Any, every: int, rows: int) -> Iterator[tuple[tuple[int, int]
     if not _is_column(time):
         yield window_bounds(time, every), np.arange(rows)
         return
-    try:
-        column = np.asarray(time.to_numpy() if hasattr(time, "to_numpy") else time).astype("datetime64[us]")
-    except (TypeError, ValueError):
-        raise GdscoreError("Expected `time` to be one time, a start and an end, or a time for each row") from None
+    column = as_times(time)
     if column.shape != (rows,) or np.isnat(column).any():
         raise GdscoreError(f"Expected a time for each of {rows} rows, but some are missing")
     starts = window_starts(column, timedelta(microseconds=every)).astype(np.int64)
     for start in np.unique(starts):
+        _check_times(int(start), int(start) + every)
         yield (int(start), int(start) + every), np.flatnonzero(starts == start)
 
 
