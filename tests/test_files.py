@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gdscore import files
-from gdscore._atomic import remove_abandoned
 from gdscore.errors import GdscoreError
 from gdscore.files import Limits, atomic, read_arrays, read_json, write_arrays, write_json
 
@@ -450,19 +449,3 @@ def test_other_arguments(tmp_path):
     with pytest.raises(GdscoreError, match="nested too deeply"):
         write_json(tmp_path / "x", nested)
     assert not list(tmp_path.iterdir())
-
-
-def test_temporaries_of_killed_writers_are_removed_and_others_are_not(tmp_path):
-    """A file that a living writer has locked stays, and so does a file of somebody else."""
-    target = tmp_path / "a.npz"
-    killed = tmp_path / f".{'0' * 16}-{'f' * 16}.tmp"
-    for path in (killed, tmp_path / ".mine.tmp", tmp_path / f".{'g' * 16}-{'f' * 16}.tmp"):
-        path.touch()
-    with atomic(target) as file:
-        file.write(b"1")
-        assert not remove_abandoned(tmp_path)  # this writer has not ended
-        assert not killed.exists()
-        assert len(list(tmp_path.iterdir())) == 3
-    assert remove_abandoned(tmp_path)
-    assert target.read_bytes() == b"1"
-    assert len(list(tmp_path.iterdir())) == 3

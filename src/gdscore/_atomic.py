@@ -23,7 +23,7 @@ from typing import IO, Any
 from gdscore._paths import PathLike, check_path, path_errors
 from gdscore.errors import GdscoreError
 
-__all__ = ["atomic", "remove_abandoned"]
+__all__ = ["atomic"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STALE_SECONDS = 60
@@ -108,22 +108,10 @@ def _temporary(path: PathLike, target: Path, permissions: int | None) -> tuple[P
     return temporary, descriptor
 
 
-def remove_abandoned(folder: Path) -> bool:
-    """Remove the temporary files of killed writers; for a folder that nobody begins to write to meanwhile.
-
-    False where some are left, whose writers have not ended yet.
-    """
-    digits = "[0-9a-f]" * 16
-    found = list(folder.glob(f".{digits}-{digits}.tmp"))
-    for temporary in found:
-        _remove_if_abandoned(temporary, seconds=0)
-    return not any(temporary.exists() for temporary in found)
-
-
-def _remove_if_abandoned(temporary: Path, seconds: float = _STALE_SECONDS) -> None:
-    """Remove a temporary file of at least this age that no living process holds the lock of."""
+def _remove_if_abandoned(temporary: Path) -> None:
+    """Remove a temporary file that is not young and that no living process holds the lock of."""
     with contextlib.suppress(OSError):
-        if time.time() - temporary.stat().st_mtime < seconds:
+        if time.time() - temporary.stat().st_mtime < _STALE_SECONDS:
             return
         descriptor = os.open(temporary, os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0))
         try:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import threading
+import time
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import gdscore
-from gdscore import distributed, models
+from gdscore import distributed, files, models
 from gdscore.distributed._model import Extracting, InputColumns, ModelOptions
+from gdscore.distributed.extracting import _unfinished
 from gdscore.io import read_outputs
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'gdscore[ray]'")
@@ -104,12 +108,14 @@ def test_a_run_goes_on_where_another_ended(model, inputs, one_run, tmp_path):
 
 def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table, inputs, tmp_path):
     """The actor's work without a cluster: its reports are (rows, whether the part was there, what is wrong)."""
-    (tmp_path / "_parts").mkdir()
+    unfinished = tmp_path / "_parts" / "run"
+    unfinished.mkdir(parents=True)
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
     columns = InputColumns("image", (3, 8, 8), "y", ("country",))
 
     def report(source=str(inputs / "0.parquet"), model=model, batch_size=32, columns=columns):
-        return Extracting(ModelOptions(model, columns, batch_size), 0).write(0, source, "it", str(tmp_path))[1]
+        actor = Extracting(ModelOptions(model, columns, batch_size), 0)
+        return actor.write(0, source, "it", str(tmp_path), str(unfinished))[1]
 
     assert report() == (150, False, "")
     assert report() == (150, True, "")
@@ -121,6 +127,35 @@ def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table,
     assert not parts_of(tmp_path)
     assert "'photo'" in report(columns=InputColumns("photo"))[2]
     assert not parts_of(tmp_path)
+    assert not list(unfinished.iterdir())
+    unfinished.rmdir()  # as it is for an actor that was killed and has not ended yet
+    assert "there is none" in report()[2]
+    assert not parts_of(tmp_path)
+
+
+def test_actors_that_still_write_when_a_run_ends_leave_nothing(tmp_path):
+    """A thread that is not stopped stands for an actor in the moment between being killed and its end."""
+    left, stop = tmp_path / "_parts" / "run-of-a-killed-caller", threading.Event()
+    left.mkdir(parents=True)
+    (left / ".0-f.tmp").touch()
+
+    def write(folder):
+        while not stop.is_set():
+            with contextlib.suppress(gdscore.GdscoreError, OSError):
+                files.write_json(folder / "part-000000.json", {"rows": 1})
+
+    with _unfinished(tmp_path) as folder:
+        assert list((tmp_path / "_parts").iterdir()) == [folder]
+        threads = [threading.Thread(target=write, args=[folder]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while not (folder / "part-000000.json").exists():
+            time.sleep(0.001)
+    time.sleep(0.02)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not list((tmp_path / "_parts").iterdir())
 
 
 @pytest.mark.slow
@@ -166,9 +201,6 @@ def test_an_actor_out_of_memory(model, inputs, one_run, tmp_path):
 
 @pytest.mark.slow
 def test_a_node_removed_during_the_run(cluster, model, inputs, one_run, tmp_path):
-    import threading
-    import time
-
     node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
 
     def slow(batch):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._limits import DEFAULT_LIMITS
+from gdscore._paths import path_errors
 from gdscore.distributed._inputs import window_names
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, decoding, pyarrow
@@ -87,8 +88,13 @@ class Extracting:
             self.digest.update(name.encode())
             self.digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
 
-    def write(self, number: int, source: Any, where: str, output: str) -> tuple[None, tuple[int, bool, str]]:
-        """Write a part; gives its rows, whether it was there already, and what is wrong."""
+    def write(
+        self, number: int, source: Any, where: str, output: str, unfinished: str
+    ) -> tuple[None, tuple[int, bool, str]]:
+        """Write a part, first into a folder of unfinished files.
+
+        Gives its rows, whether it was there already, and what is wrong.
+        """
         part, note = part_of(output, number), note_of(output, number)
         try:
             key = self._key(source)
@@ -108,8 +114,12 @@ class Extracting:
             stream = blocks()
             first = next(stream, None)
             if first is not None:
-                write_parquet(part, _chained(first, stream), None)
-            files.write_json(note, {"key": key, "rows": rows})
+                made = Path(unfinished) / part.name
+                write_parquet(made, _chained(first, stream), None)
+                _move(made, part)
+            made = Path(unfinished) / note.name
+            files.write_json(made, {"key": key, "rows": rows})
+            _move(made, note)
         except GdscoreError as error:
             return None, (0, False, _named(error, where))
         return None, (rows, False, "")
@@ -207,6 +217,11 @@ def _pieces(source: Any, rows: int, where: str) -> Iterator[Any]:
                 return
             if batch.num_rows:
                 yield batch
+
+
+def _move(made: Path, place: Path) -> None:
+    with path_errors(made):
+        made.replace(place)
 
 
 def _chained(first: Any, others: Iterable[Any]) -> Iterator[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
+import secrets
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from gdscore import files
-from gdscore._atomic import remove_abandoned
 from gdscore._options import integer
 from gdscore._paths import PathLike, check_path, path_errors
 from gdscore.distributed import _cluster, _inputs
@@ -70,7 +70,7 @@ def extract(
 
     Each input file, or block of a Ray Dataset, becomes one file ``part-000000.parquet`` in ``output``, written
     completely or not at all. Called again after it was killed, it goes on: parts of the same inputs, model and options
-    stay, all others are made anew.
+    stay, all others are made anew. A folder is for one run at a time: a second one stops the first.
 
     Parameters
     ----------
@@ -112,26 +112,27 @@ def extract(
     with path_errors(output):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
         (folder / NOTES / "done.json").unlink(missing_ok=True)
-    try:
-        with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
-            rows = parts = reused = count = 0
-            skipped: dict[str, str] = {}
-            ray, pool = actors
-            sources = _Sources(ray, dataset)
-            calls = (
-                (where, partial(pool.start, "write", n, s, where, str(folder))) for n, (where, s) in enumerate(sources)
-            )
-            running = _cluster.run_all(ray, calls, actors=pool)
-            with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
-                for number, name, _, (found, there, wrong) in running:
-                    if wrong:
-                        _refuse(wrong, on_error)
-                        skipped[name] = wrong
-                    rows, parts, reused = rows + found, parts + bool(found), reused + there
-                    count = max(count, number + 1)
-                    advance(found)
-    finally:
-        _clean(folder)
+    with (
+        _unfinished(folder) as unfinished,
+        _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors,
+    ):
+        rows = parts = reused = count = 0
+        skipped: dict[str, str] = {}
+        ray, pool = actors
+        sources = _Sources(ray, dataset)
+        calls = (
+            (where, partial(pool.start, "write", n, s, where, str(folder), str(unfinished)))
+            for n, (where, s) in enumerate(sources)
+        )
+        running = _cluster.run_all(ray, calls, actors=pool)
+        with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
+            for number, name, _, (found, there, wrong) in running:
+                if wrong:
+                    _refuse(wrong, on_error)
+                    skipped[name] = wrong
+                rows, parts, reused = rows + found, parts + bool(found), reused + there
+                count = max(count, number + 1)
+                advance(found)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
         if number >= count:
@@ -255,12 +256,24 @@ def _actors(
         pool.end()
 
 
-def _clean(folder: Path) -> None:
-    """Remove the temporary files of actors that were killed, for which it may have to wait until they have ended."""
-    for _ in range(50):
-        if all(remove_abandoned(written) for written in (folder, folder / NOTES)):
-            return
-        time.sleep(0.1)
+@contextlib.contextmanager
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """Folder for the unfinished files of one run, which is removed with all that killed actors have left in it.
+
+    Actors end some time after they are killed. One that begins to write meanwhile finds no folder of that name, as it
+    is renamed before it is removed. What a killed caller has left is removed by the next run.
+    """
+    with path_errors(folder):
+        for old in (folder / NOTES).glob("run-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        made = folder / NOTES / f"run-{secrets.token_hex(8)}"
+        made.mkdir()
+    try:
+        yield made
+    finally:
+        with contextlib.suppress(OSError):
+            made = made.rename(made.with_name(f"{made.name}-ended"))
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _refuse(wrong: str, on_error: str) -> None:
