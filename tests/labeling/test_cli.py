@@ -117,3 +117,19 @@ def test_refused(folder, gd, args, message):
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_labels_that_were_filled_in_are_never_written_over(folder, gd):
+    choose = ("choose", "m.gdscore", "new.npz", "--budget", 30, "-o", "todo.csv")
+    assert gd(*choose).exit_code == 0
+    assert gd(*choose).exit_code == 0  # nothing is lost
+    found = gd("status", "m.gdscore", "new.npz", "todo.csv")
+    assert (found.exit_code, found.stdout) == (0, "0 of 30 rows labelled, 0 left out, 30 to go.\n")
+    fill("todo.csv", folder, 20)
+    before = Path("todo.csv").read_bytes()
+    again = gd(*choose)
+    assert again.exit_code == 2
+    assert "has 20 labels" in again.stderr
+    assert Path("todo.csv").read_bytes() == before
+    assert gd(*choose, "--labels", "todo.csv").exit_code == 0
+    assert sum(map(bool, gdscore.labeling.read_csv("todo.csv")[1])) == 20

@@ -188,3 +188,11 @@ def test_ids_that_name_two_rows_are_refused(est):
     drawn = choose(est, twice, 2)
     with pytest.raises(gdscore.GdscoreError, match="names two"):
         estimate(est, twice, drawn, [0, 0])
+
+
+def test_with_all_rows_labelled_nothing_is_left_open(est):
+    few = outputs(5, 0.1, seed=4)
+    drawn = choose(est, few, 5)
+    found = estimate(est, few, drawn, np.asarray(few.labels)[drawn.rows])
+    assert found.low == found.high == few.accuracy == 1
+    assert not {"few_labels", "all_right"} & {w.code for w in found.warnings}

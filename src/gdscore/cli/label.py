@@ -96,6 +96,7 @@ def choose(
     inputs = [*rows_of.paths, Path(estimator)]
     check_writable(output, inputs=inputs, suffixes=(".csv",))
     earlier = None if labels is None else labeling.read_csv(labels)
+    _check_unlabelled(output, labels)
     fitted = load_estimator(estimator)
 
     def segments() -> Iterator[Any]:
@@ -185,6 +186,10 @@ def status(
     rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, None)
     drawn, given = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
+    if not any(text.strip() not in ("", "?") for text in given):
+        unknown = sum(text.strip() == "?" for text in given)
+        show(f"0 of {len(drawn)} rows labelled, {unknown} left out, {len(drawn) - unknown} to go.")
+        return
     found = labeling.estimate(fitted, opener, drawn, given)
     more = found.more_labels_for(half_width)
     show(
@@ -229,6 +234,24 @@ def _opener(target: TargetFiles, quiet: bool) -> Callable[[], Iterator[Outputs]]
         return (batch.only(batch.has - {"labels"}) for batch in target.stream(quiet))
 
     return opened
+
+
+def _check_unlabelled(output: Path, kept: Path | None) -> None:
+    """Refuse to write over a table in which somebody has filled in labels."""
+    from gdscore.labeling import read_csv
+
+    if not output.exists() or (kept is not None and output.samefile(kept)):
+        return
+    try:
+        _, given = read_csv(output)
+    except GdscoreError:  # a file of another kind
+        return
+    filled = sum(bool(text.strip()) for text in given)
+    if filled:
+        raise GdscoreError(
+            f"Expected to write a new table, but {str(output)!r} has {filled} labels: keep them with --labels {output}, "
+            "or name another file"
+        )
 
 
 def _kept(drawn: LabelRows, earlier: LabelRows, labels: list[str]) -> list[str]:

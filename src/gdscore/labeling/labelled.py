@@ -242,9 +242,11 @@ def _warnings(
     labels: int, unknown: int, right: NDArray[np.bool_], ends: tuple[float, float], free: Estimate | None
 ) -> list[EstimateWarning]:
     found = []
-    if labels < FEW_LABELS:
-        found.append(EstimateWarning("few_labels", "info", f"{labels} labels give a wide interval: label 20 or more"))
-    if right.all() or not right.any():
+    open_rows = ends[0] < ends[1]  # where all rows are labelled, nothing is left to estimate
+    if open_rows and labels < FEW_LABELS:
+        count = f"{labels} labels give" if labels > 1 else "1 label gives"
+        found.append(EstimateWarning("few_labels", "info", f"{count} a wide interval: label 20 or more"))
+    if open_rows and (right.all() or not right.any()):
         word = "right" if right.all() else "wrong"
         found.append(
             EstimateWarning(
