@@ -108,7 +108,6 @@ def test_segments_of_a_table(folder, gd):
         (("choose", "m.gdscore", "new.npz", "--budget", 0, "-o", "x.csv"), "budget"),
         (("choose", "m.gdscore", "new.npz", "--budget", 401, "-o", "x.csv"), "at most 400"),
         (("choose", "m.gdscore", "new.npz", "-o", "x.txt"), ".csv"),
-        (("status", "m.gdscore", "new.npz", "todo.csv"), "at least one label"),
     ],
 )
 def test_refused(folder, gd, args, message):

@@ -8,7 +8,7 @@ from sqlalchemy import event, select, text, update
 
 from gdscore import GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
-from gdscore.monitor.reading import estimate_from_dict, past_estimates, series_points
+from gdscore.monitor.reading import estimate_from_dict, list_windows, past_estimates, series_points
 from gdscore.monitor.schema import Schema
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
@@ -227,6 +227,23 @@ def test_times_with_a_zone_are_those_of_utc(local, fitted):
     night = pd.date_range("2025-10-26", periods=25, freq="h", tz="Europe/Berlin")
     added = local.add("m", make_outputs(25, 1.0, 0), night)
     assert [w["start"] for w in added] == [f"{t:%Y-%m-%dT%H}:00:00+00:00" for t in night.tz_convert("UTC")]
+
+
+def test_a_chart_shows_one_version_of_each_window(monitor):
+    """A new version that is run over the same days is not averaged with the old one."""
+    for version, accuracy, days in (("1", 0.8, range(10)), ("2", 0.9, range(6, 12))):
+        monitor.register("m", version=version)
+        for n in days:
+            monitor.add_estimate("m", estimate(accuracy), day(n))
+    with monitor.reading() as session:
+        points = series_points(session, "m", "")
+        few = series_points(session, "m", "", points=3)
+        shown = list_windows(session, "m", "", one_version=True)
+        listed = list_windows(session, "m", "")
+    assert [p["accuracy"] for p in points] == [0.8] * 6 + [0.9] * 6
+    assert sum(p["windows"] for p in few) == 12
+    assert [w["version"] for w in shown] == ["1"] * 6 + ["2"] * 6
+    assert len(listed) == 16
 
 
 def test_an_unknown_version_names_those_that_exist(local):

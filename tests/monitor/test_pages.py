@@ -34,7 +34,8 @@ def addresses(tmp_path_factory, fitted):
             monitor.add_labels("animals", START + timedelta(days=n), accuracy=0.9, rows=500)
     monitor.add("animals", make_outputs(400, 1.6, 3, labels=False), START + timedelta(days=40))
     monitor.register("empty")
-    monitor.register("<b>plants</b>".replace("/", ""), rules=Rules())
+    monitor.register("<b>plants<b>", rules=Rules())
+    monitor.add_estimate("<b>plants<b>", estimate(), START)
     with serve(create_app(monitor)) as port, serve(create_app(monitor, Settings(require_token=True))) as other:
         yield f"http://127.0.0.1:{port}", f"http://127.0.0.1:{other}", create_token(monitor, "Ada")
     monitor.close()
@@ -112,6 +113,21 @@ def test_model_page(page):
     assert page.locator("tbody tr").count() == 15
 
 
+def test_a_model_without_windows_has_no_chart(page):
+    page.goto("/models/empty")
+    page.get_by_text("No window was added yet").wait_for()
+    assert page.locator("#chart").count() == page.locator("table").count() == 0
+    assert fits(page)
+
+
+def test_one_window_shows_its_interval(page):
+    page.goto("/models/%3Cb%3Eplants%3Cb%3E")
+    page.locator("#chart .errorbar").wait_for()
+    first, last = page.evaluate("document.getElementById('chart')._fullLayout.xaxis.range")
+    assert (first[:10], last[:10]) == ("2025-12-31", "2026-01-02")
+    keep(page, "one-window")
+
+
 def test_pages_are_reached_by_keyboard(page):
     page.goto("/")
     page.keyboard.press("Tab")
@@ -173,7 +189,11 @@ def test_login(page, addresses):
     assert page.locator("tbody tr").count() == 3
     page.goto(f"{protected}/alarms?show=all")
     assert page.locator(".alarm-item").count() >= 1
-    assert page.get_by_role("button").count() == 0  # this token may only read
+    assert page.get_by_role("button", name="Acknowledge").count() == 0  # this token may only read
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url(f"{protected}/login")
+    page.goto(f"{protected}/alarms")
+    assert page.url == f"{protected}/login"
 
 
 def test_a_wrong_token_is_told(page, addresses):

@@ -249,8 +249,8 @@ def _check_unlabelled(output: Path, kept: Path | None) -> None:
     filled = sum(bool(text.strip()) for text in given)
     if filled:
         raise GdscoreError(
-            f"Expected to write a new table, but {str(output)!r} has {filled} labels: keep them with --labels {output}, "
-            "or name another file"
+            f"Expected to write a new table, but {str(output)!r} has {filled} labels: keep them with "
+            f"--labels {output}, or name another file"
         )
 
 

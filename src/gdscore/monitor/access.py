@@ -77,10 +77,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who sent a request."""
+    """Who sent a request; ``by_cookie`` where a person has entered the token on a page."""
 
     name: str
     role: Role
+    by_cookie: bool = False
 
 
 def create_token(monitor: Monitor, name: str, role: str = "read") -> str:
@@ -134,10 +135,11 @@ def _visitor(request: Request) -> Visitor | None:
     monitor: Monitor = request.app.state.monitor
     settings: Settings = request.app.state.settings
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    token = token.strip() if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
+    by_cookie = scheme.lower() != "bearer"
+    token = request.cookies.get(COOKIE, "") if by_cookie else token.strip()
     if token:
         found = find_token(monitor, token)
-        return None if found is None else Visitor(*found)
+        return None if found is None else Visitor(*found, by_cookie)
     if settings.require_token or request.client is None or request.client.host not in _LOCAL:
         return None
     if any(name in request.headers for name in _FORWARDED) or request.url.hostname not in _LOCAL:

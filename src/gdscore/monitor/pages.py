@@ -68,7 +68,7 @@ def model_page(
         if days and last is not None:
             since = to_datetime(as_micros(last["start"]) - days * 86_400_000_000).isoformat()
         windows = reading.list_windows(
-            session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True
+            session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True, one_version=True
         )
         alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
         past = reading.past_estimates(session, name, segment)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, Select, case, cast, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Float, Select, case, cast, exists, func, select
+from sqlalchemy.orm import Session, aliased
 
 from gdscore.estimator import Estimate
 from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, EstimateWarning, Quantity
@@ -100,13 +100,24 @@ def current_models() -> Select[Any]:
 
 
 def _chosen(
-    session: Session, model: str | None, segment: str | None, since: Any = None, until: Any = None
+    session: Session,
+    model: str | None,
+    segment: str | None,
+    since: Any = None,
+    until: Any = None,
+    *,
+    one_version: bool = False,
 ) -> list[ColumnElement[bool]]:
+    """Clauses; with ``one_version`` a window counts only where no newer version of the model has one of its start."""
     clauses: list[ColumnElement[bool]] = []
     if model is not None:
         # With one number instead of a list, databases read the index in its order and sort nothing.
         numbers = session.scalars(select(Model.id).where(Model.name == model)).all()
         clauses.append(Window.model_id == numbers[0] if len(numbers) == 1 else Window.model_id.in_(numbers))
+        if one_version and len(numbers) > 1:
+            newer = aliased(Window)
+            same = (newer.segment == Window.segment, newer.start == Window.start, newer.model_id > Window.model_id)
+            clauses.append(~exists().where(newer.model_id.in_(numbers), *same))
     if segment is not None:
         clauses.append(Window.segment == segment)
     if since is not None:
@@ -126,13 +137,14 @@ def list_windows(
     limit: int | None = 100,
     after: int = 0,
     newest_first: bool = False,
+    one_version: bool = False,
 ) -> list[dict[str, Any]]:
-    """Windows by time; ``after`` skips so many."""
+    """Windows by time; ``after`` skips so many, and ``one_version`` those that a newer version has too."""
     order = Window.start.desc() if newest_first else Window.start
     query = (
         select(Window, Model)
         .join(Model, Model.id == Window.model_id)
-        .where(*_chosen(session, model, segment, since, until))
+        .where(*_chosen(session, model, segment, since, until, one_version=one_version))
         .order_by(order, Window.segment, Window.id)
         .offset(after)
     )
@@ -147,9 +159,9 @@ def series_points(
     """At most so many points of a series, made in the database: windows of equal spans of time are put together.
 
     A point has the mean estimate, the lowest estimate, the widest interval, the truth where labels came, the rows and
-    the number of windows.
+    the number of windows. Where two versions of the model have a window of the same start, the newer one counts.
     """
-    where = _chosen(session, model, segment, since, until)
+    where = _chosen(session, model, segment, since, until, one_version=True)
     first, last, count = session.execute(
         select(func.min(Window.start), func.max(Window.start), func.count()).where(*where)
     ).one()
