@@ -1,4 +1,4 @@
-"""A nightly job: yesterday's outputs into the history, late labels beside them.
+"""A nightly job: yesterday's outputs into the history, then the notices of alarms.
 
 As a cron line:       15 2 * * * python nightly.py
 As an Airflow task:   PythonOperator(task_id="accuracy", python_callable=run)
@@ -6,15 +6,15 @@ As a Dagster asset:   @asset(deps=[predictions]) with run() as its body
 """
 
 import os
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 
 from gdscore.io import Columns, read_batches
 from gdscore.monitor import Monitor, Webhook
 
 
 def run(day: date | None = None, folder: str = "predictions") -> None:
-    """Add one day; running it again changes nothing."""
-    day = day or date.today() - timedelta(days=1)
+    """Add one day, yesterday in UTC by default; running it again changes nothing."""
+    day = day or datetime.now(timezone.utc).date() - timedelta(days=1)
     hook = os.environ.get("GDSCORE_WEBHOOK")
     notify = [Webhook(hook, os.environ.get("GDSCORE_WEBHOOK_SECRET"))] if hook else []
     monitor = Monitor(os.environ.get("GDSCORE_MONITOR", "sqlite:///gdscore-history.db"), notify=notify)

@@ -68,6 +68,17 @@ def test_alarms_run_a_command(run, tmp_path):
     assert json.loads((tmp_path / "got it").read_text())["event"] == "alarm.begin"
 
 
+def test_notices_that_fail_are_a_line_each(run, tmp_path):
+    assert run("register", "m", "--min-accuracy", "0.8").exit_code == 0
+    history = Monitor(sqlite_url(tmp_path))
+    history.add_estimate("m", estimate(0.5), "2026-01-01")
+    history.close()
+    done = run("alarms", "--run", "false")
+    assert done.exit_code == 3
+    assert all(line.startswith("gdscore: the notice of alarm") for line in done.stderr.splitlines())
+    assert done.stderr
+
+
 def test_mail_takes_its_server_from_the_environment(run, monkeypatch):
     assert "GDSCORE_SMTP_HOST" in str(run("alarms", "--mail", "a@example.org").exception)
     for name, value in {"HOST": "mail.example.org", "FROM": "m@example.org", "PASSWORD": "s3cret", "USER": "m"}.items():

@@ -86,6 +86,22 @@ def test_a_target_that_works_gets_a_notice_once_while_another_fails(tmp_path):
     assert [json.loads(body)["event"] for _, body in refused][-2:] == ["alarm.begin", "alarm.end"]
 
 
+def test_a_target_that_is_down_does_not_hold_up_a_look(tmp_path):
+    with receiver([500] * 3 + [200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, attempts=1)])
+        monitor.notify_on_add = False
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+        for n in range(6):
+            monitor.add_estimate("m", estimate(0.5), day(0), segment=str(n))
+        with pytest.warns(GdscoreWarning, match="not delivered"):
+            monitor.check(now=day(1))
+        assert len(posted) == 3
+        monitor.check(now=day(1))
+        monitor.check(now=day(1))
+        monitor.close()
+    assert len(posted) == 3 + 6
+
+
 def test_command_gets_the_notice_and_no_shell(tmp_path):
     script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
     command = Command([sys.executable, "-c", script, str(tmp_path / "got; touch x")])

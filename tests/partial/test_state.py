@@ -207,3 +207,9 @@ def test_wrong_arguments(est, target):
         partial.partial_state(est, [1])
     with pytest.raises(gdscore.GdscoreError, match="by"):
         partial.partial_state(partial.fit_scores(), target, by=["a"])
+
+
+@pytest.mark.parametrize("states", [None, "text", b"one state", [b"", "text"], [3]])
+def test_what_is_no_list_of_states_is_refused(states):
+    with pytest.raises(gdscore.GdscoreError):
+        partial.merge_states(states)

@@ -11,7 +11,7 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_writable
-from gdscore.cli.console import Debug, ExitCode, JsonPath, complain, show, show_table
+from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, show, show_table
 from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, find_targets, write_json
 from gdscore.errors import GdscoreError
 
@@ -175,15 +175,17 @@ def add(
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
     added: list[dict[str, Any]] = []
     failed = False
-    for target in found:
-        try:
-            added += history.add(
-                model, target.batches(quiet=False), None if time else at or target.when, replace=replace
-            )
-        except GdscoreError as error:
-            failed = True
-            complain(f"{target.name} was not added: {error}")
+    with collect_warnings() as told:
+        for target in found:
+            when = None if time else at or target.when
+            try:
+                added += history.add(model, target.batches(quiet=False), when, replace=replace)
+            except GdscoreError as error:
+                failed = True
+                complain(f"{target.name} was not added: {error}")
     _show_windows(added, json)
+    for line in told:
+        complain(line)
     with history.reading() as session:
         open_alarms = list_alarms(session, model, open_only=True, limit=None)
     for alarm in open_alarms:
@@ -242,7 +244,10 @@ def alarms(
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
-    history.check()
+    with collect_warnings() as told:
+        history.check()
+    for line in told:
+        complain(line)
     with history.reading() as session:
         check_known(session, model)
         found = list_alarms(session, model, open_only=not everything, limit=None)

@@ -32,6 +32,7 @@ from gdscore.monitor.schema import Alarm, Model
 __all__ = ["Command", "Email", "Notifier", "Webhook", "deliver_notices", "notice"]
 
 TIMEOUT_S = 30.0
+MOST_FAILURES = 3
 Opener: TypeAlias = Callable[[], AbstractContextManager[Session]]
 
 
@@ -160,8 +161,10 @@ def deliver_notices(
     """Send the pending notices of all alarms; no transaction is open while one is sent.
 
     ``sent`` keeps what one target has got (alarm, kind of notice, number of the target) while another fails, so that
-    it does not get the same notice at every look.
+    it does not get the same notice at every look. A target that fails MOST_FAILURES times in a row gets the other
+    notices at the next look: each failure may take half a minute.
     """
+    failures = [0] * len(targets)
     with reading() as session:
         rows = session.execute(select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != ""))
         found = [(alarm.id, alarm.pending, alarm_dict(alarm, model)) for alarm, model in rows]
@@ -173,11 +176,16 @@ def deliver_notices(
             for kind in pending.split():
                 if (number, kind, place) in sent:
                     continue
+                if failures[place] >= MOST_FAILURES:
+                    failed = True
+                    break
                 if (reason := to.send(notice(alarm, kind))) is not None:
                     failed = True
+                    failures[place] += 1
                     message = f"the notice of alarm {number} was not delivered: {reason}"
                     warnings.warn(message, GdscoreWarning, stacklevel=3)
                     break  # an end is not told before its beginning
+                failures[place] = 0
                 sent.add((number, kind, place))
         if not failed:
             with writing() as session:

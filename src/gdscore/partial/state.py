@@ -83,9 +83,13 @@ def merge_states(states: Iterable[bytes]) -> bytes:
     States of an estimator are merged exactly: in any order, and in any number of steps, the bytes are the same.
     Those of scores agree to rounding; GdScore's where parts are multiples of its mini-batch.
     """
+    if isinstance(states, str | bytes | bytearray | memoryview) or not isinstance(states, Iterable):
+        raise GdscoreError(f"Expected a list of states to merge, but got {type(states).__name__}")
     tree: list[list[bytes]] = [[]]
     merge: Any = None
     for number, state in enumerate(states):
+        if not isinstance(state, bytes | bytearray | memoryview):
+            raise GdscoreError(f"Expected states to be bytes, but state {number} is {type(state).__name__}")
         if merge is None:
             merge = (
                 _merge_targets if bytes(state[:20]).startswith(SCHEMA.format.encode()) else score_states.merge_scores
