@@ -274,6 +274,15 @@ def test_opening_a_history_writes_nothing(tmp_path):
     assert (tmp_path / "history.db").read_bytes() == before
 
 
+def test_opening_and_reading_wait_for_no_writer(monitor, url):
+    monitor.register("m")
+    with monitor.writing() as session:
+        session.execute(update(schema.Model).values(version="2"))
+        reader = Monitor(url)
+        assert reader.windows("m").empty
+        reader.close()
+
+
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "history.db").write_bytes(b"hello " * 1000)
     with pytest.raises(GdscoreError, match="not a database"):

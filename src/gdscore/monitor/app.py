@@ -101,7 +101,10 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _explain(request: Request, error: Exception) -> Response:
-    statuses: dict[type[Exception], int] = {NotFoundError: 404, ConflictError: 409, StorageError: 503}
+    if isinstance(error, StorageError):  # it may name hosts and folders, and who asks is not known
+        _log.error("%s", error)
+        return _problem(request, "Expected the storage to work, but it failed: the log of the service tells why", 503)
+    statuses: dict[type[Exception], int] = {NotFoundError: 404, ConflictError: 409}
     return _problem(request, str(error), statuses.get(type(error), 422))
 
 

@@ -246,15 +246,24 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
+def _found_version(connection: Connection) -> int | None:
+    if not inspect(connection).has_table(Schema.__tablename__):
+        return None
+    return connection.execute(select(Schema.version)).scalar_one()
+
+
 def _prepare(engine: Engine) -> None:
+    with engine.connect() as connection:
+        if _found_version(connection) == VERSION:  # and opening waits for no writer
+            return
     with engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(7238401)"))  # one process prepares, others wait
-        if not inspect(connection).has_table(Schema.__tablename__):
+        found = _found_version(connection)
+        if found is None:
             Base.metadata.create_all(connection)
             connection.execute(insert(Schema).values(version=VERSION))
             return
-        found = connection.execute(select(Schema.version)).scalar_one()
         if found > VERSION:
             raise GdscoreError(
                 f"Expected a history of version {VERSION} or older, but it has version {found}: update gdscore"
