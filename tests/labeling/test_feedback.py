@@ -60,3 +60,8 @@ def test_bad_input():
         recalibrate(SEEN, half_life=0)
     with pytest.raises(gdscore.GdscoreError, match="age"):
         recalibrate(SEEN).apply(LATER, -1)
+    for wrong in (SEEN, 0.8, None):  # an accuracy that labels have measured needs no correction
+        with pytest.raises(gdscore.GdscoreError, match="without labels"):
+            recalibrate(SEEN).apply(wrong)
+    with pytest.raises(gdscore.GdscoreError, match="list"):
+        past_errors(SEEN)

@@ -102,6 +102,17 @@ def test_a_target_that_is_down_does_not_hold_up_a_look(tmp_path):
     assert len(posted) == 3 + 6
 
 
+def test_a_target_that_raises_neither_stops_others_nor_loses_the_window(tmp_path):
+    with receiver([200]) as (url, posted):
+        broken = Email("127.0.0.1", "m@example.org", ["a@example.org\nBcc: b@example.org"])
+        monitor = Monitor(sqlite_url(tmp_path), notify=[broken, Webhook(url)])
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+        with pytest.warns(GdscoreWarning, match="raised ValueError"):
+            assert monitor.add_estimate("m", estimate(0.5), day(0))["new"]
+        monitor.close()
+    assert len(posted) == 1
+
+
 def test_command_gets_the_notice_and_no_shell(tmp_path):
     script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
     command = Command([sys.executable, "-c", script, str(tmp_path / "got; touch x")])

@@ -59,6 +59,11 @@ class Recalibration:
             Windows since the labelled one.
         """
         number("age", age, least=0)
+        if not isinstance(estimate, Estimate) or isinstance(estimate, LabelledEstimate):
+            raise GdscoreError(
+                f"Expected an estimate without labels, as `AccuracyEstimator.estimate` returns, but got a "
+                f"{type(estimate).__name__}"
+            )
         left = 0.5 ** (age / self.half_life)
         ends = (estimate.low, estimate.accuracy, estimate.high)
         low, accuracy, high = (_moved(end, left * self.shift) for end in ends)
@@ -68,7 +73,8 @@ class Recalibration:
         warning = EstimateWarning(
             "recalibrated",
             "info",
-            f"moved by {moved:+.1f} points by {self.labels} labels of {age:g} windows ago, of which {left:.0%} counts",
+            f"moved by {moved:+.1f} points by {self.labels} labels of {age:g} window{'' if age == 1 else 's'} ago, of "
+            f"which {left:.0%} counts",
         )
         return replace(
             estimate,
@@ -128,13 +134,16 @@ class PastErrors:
 
     def __str__(self) -> str:
         return (
-            f"{self.windows} windows: estimates without labels were off by {100 * self.mean_absolute_error:.1f} points "
-            f"on average (bias {100 * self.bias:+.1f}), and the labels contradicted {self.missed} of their intervals"
+            f"{self.windows} window{'' if self.windows == 1 else 's'}: estimates without labels were off by "
+            f"{100 * self.mean_absolute_error:.1f} points on average (bias {100 * self.bias:+.1f}), and the labels "
+            f"contradicted {self.missed} of their intervals"
         )
 
 
 def past_errors(labelled: Iterable[LabelledEstimate]) -> PastErrors:
     """Score past label-free estimates by the labels of the same windows."""
+    if not isinstance(labelled, Iterable):
+        raise GdscoreError(f"Expected a list of what `labeling.estimate` returns, but got {type(labelled).__name__}")
     windows = list(labelled)
     if not windows:
         raise GdscoreError("Expected at least one labelled window, but there is none")

@@ -155,6 +155,15 @@ class Email:
         return None
 
 
+def _send(to: Notifier, body: dict[str, Any]) -> str | None:
+    try:
+        return to.send(body)
+    except (
+        Exception
+    ) as error:  # of somebody's own notifier, or an address that cannot be one; the message may have secrets
+        return f"Expected {type(to).__name__} to send it, but it raised {type(error).__name__}"
+
+
 def deliver_notices(
     reading: Opener, writing: Opener, targets: Sequence[Notifier], sent: set[tuple[int, str, int]]
 ) -> None:
@@ -179,7 +188,7 @@ def deliver_notices(
                 if failures[place] >= MOST_FAILURES:
                     failed = True
                     break
-                if (reason := to.send(notice(alarm, kind))) is not None:
+                if (reason := _send(to, notice(alarm, kind))) is not None:
                     failed = True
                     failures[place] += 1
                     message = f"the notice of alarm {number} was not delivered: {reason}"
