@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 import gdscore
 from gdscore import distributed
+from gdscore.distributed import _cluster
 from tests.data import made
 
 
@@ -22,3 +24,13 @@ def test_without_ray_the_error_names_what_to_install(monkeypatch, tmp_path):
     est = gdscore.AccuracyEstimator().fit(made(500, keep=("logits", "labels")))
     with pytest.raises(gdscore.GdscoreError, match=r"ray\[data\]"):
         distributed.estimate(est, tmp_path)
+
+
+def test_an_address_at_which_nothing_answers_is_told_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local"):
+            _cluster._check_reachable(address)
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999", "256.0.0.1:6379"):
+        with pytest.raises(gdscore.GdscoreError, match="ray start --head"):
+            _cluster._check_reachable(address)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -27,6 +28,7 @@ RETRIES = 3
 _FAN_IN = 64
 _CALLS_EACH = 2
 _LOOK_AGAIN = 1.0
+CONNECT_SECONDS = 20.0
 
 
 def connect(address: str | None) -> Any:
@@ -43,6 +45,7 @@ def connect(address: str | None) -> Any:
             "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]' pyarrow"
         ) from error
     if not ray.is_initialized():
+        _check_reachable(address or os.environ.get("RAY_ADDRESS", "local"))
         before = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(
@@ -53,14 +56,30 @@ def connect(address: str | None) -> Any:
             )
         except (ConnectionError, ValueError, RuntimeError) as error:
             where = "here" if address is None else f"at {address!r}"
-            raise GdscoreError(
-                f"Expected a Ray cluster {where}, but could not connect: {' '.join(str(error).split())}: start one "
-                "with 'ray start --head', or leave the address out to start one on this machine"
-            ) from error
+            raise GdscoreError(_unreachable(where, " ".join(str(error).split()))) from error
         # Ray takes the signal for itself, and with it the exit code of programs that have a handler.
         if callable(before) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
     return ray
+
+
+def _unreachable(where: str, reason: str) -> str:
+    return (
+        f"Expected a Ray cluster {where}, but could not connect: {reason}: start one with 'ray start --head', or leave "
+        "the address out to start one on this machine"
+    )
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse a host and port at which nothing answers, as Ray tries to connect to it for more than nine minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():  # "auto" or "local"
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise GdscoreError(_unreachable(f"at {address!r}", reason)) from error
 
 
 def processors(ray: Any) -> int:
