@@ -14,6 +14,8 @@ import gdscore
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("fastapi")
 
+from sqlalchemy import event
+
 from gdscore.monitor import Monitor
 
 
@@ -46,6 +48,13 @@ def serve(app):
     finally:
         server.should_exit = True
         thread.join()
+
+
+def fill_disk(monitor):
+    """Let the file of an SQLite history grow no more."""
+    with monitor.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    event.listen(monitor.engine, "checkout", lambda made, *_: made.execute(f"PRAGMA max_page_count={pages}"))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from gdscore import GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
 from gdscore.monitor.reading import estimate_from_dict, list_windows, past_estimates, series_points
 from gdscore.monitor.schema import Schema
-from tests.monitor.conftest import estimate, make_outputs, sqlite_url
+from tests.monitor.conftest import estimate, fill_disk, make_outputs, sqlite_url
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -292,9 +292,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
 def test_a_full_disk_is_told_and_loses_nothing(local):
     local.register("m")
     local.add_estimate("m", estimate(), day(0))
-    with local.engine.connect() as connection:  # the connection goes back to the pool with its limit
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+    fill_disk(local)
     with pytest.raises(GdscoreError, match="disk is full"):
         for n in range(1, 200):
             local.add_estimate("m", estimate(), day(n))

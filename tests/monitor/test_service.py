@@ -15,7 +15,7 @@ from gdscore.io import write_outputs
 from gdscore.monitor import Rules
 from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
 from gdscore.monitor.app import create_app, render_metrics
-from tests.monitor.conftest import estimate, make_outputs, serve
+from tests.monitor.conftest import estimate, fill_disk, make_outputs, serve
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
 AWAY = {"client": ("203.0.113.9", 50000), "base_url": "http://monitor.example.org"}
@@ -369,9 +369,7 @@ def test_people_get_pages_and_programs_get_json(client):
 def test_a_database_that_fails_is_503_and_tells_the_log_why(local, caplog):
     local.register("m")
     with TestClient(create_app(local), **HERE) as client:
-        with local.engine.connect() as connection:
-            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-            connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        fill_disk(local)
         answers = [
             client.post("/api/v1/models/m/estimates", json=NEW | {"time": f"2026-01-01T{hour:02}:00"})
             for hour in range(24)
