@@ -9,7 +9,7 @@ from gdscore._arrays import is_array
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = ["CHUNK_ROWS", "Rechunker", "kind_of", "stream"]
+__all__ = ["CHUNK_ROWS", "Rechunker", "kind_of", "labelled_reference", "stream"]
 
 CHUNK_ROWS = 1024
 """Rows worked on at once: a multiple of GdScore's mini-batch, and small enough for a processor's cache."""
@@ -79,6 +79,20 @@ def stream(data: Outputs | Iterable[Outputs] | None, what: str) -> Iterator[Outp
         raise GdscoreError(
             f"Expected `{what}` to have rows, but the stream is empty: a generator gives its rows once, make it again"
         )
+
+
+def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
+    """Labelled outputs as one, of a stream too; or an error."""
+    parts = list(stream(reference, "reference"))
+    for part in parts:
+        if "labels" not in part.has:
+            raise GdscoreError(
+                "Expected `reference` with labels, but it has none: pass labels= to Outputs, y to sklearn_outputs, or "
+                "label= to from_frame"
+            )
+        if "logits" not in part.has:
+            raise GdscoreError("Expected `reference` with logits or probabilities, but it has neither")
+    return Outputs.concatenate(parts)
 
 
 def kind_of(value: object) -> str:

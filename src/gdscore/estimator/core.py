@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -12,22 +13,20 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from gdscore import _arrays as arrays
+from gdscore._fingerprint import Fingerprint
 from gdscore._options import choice, integer, number, share
 from gdscore._progress import progress_bar
-from gdscore._stream import stream
+from gdscore._segments import segments, with_segments
+from gdscore._stream import labelled_reference, stream
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError
 from gdscore.estimator import fitted as files
 from gdscore.estimator.checks import (
-    Fingerprint,
     begin_set,
     given_mix,
-    labelled_reference,
     other_assumption,
     reference_warnings,
-    segments,
     target_warnings,
-    with_segments,
 )
 from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
@@ -35,11 +34,10 @@ from gdscore.estimator.estimate import (
     ClassCounts,
     ConfidenceHistogram,
     Estimate,
-    EstimateWarning,
     most_severe_first,
     sampling_error,
 )
-from gdscore.estimator.evidence import Floats, Profile, Rows, by_confidence
+from gdscore.estimator.evidence import Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fitted, TargetState
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
@@ -207,21 +205,19 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         profile, own = Profile.of(reference, temperature.value if temperature.determined else 1.0)
         labels = arrays.to_numpy(reference.labels)
         kept: list[SetSummary] = []
+        begun: deque[Callable[[], SetSummary]] = deque()
         values: list[float] = []
-        waiting: Callable[[], tuple[str, Rows, NDArray[Any]]] | None = None
         total = len(sets) if isinstance(sets, Sized) else None
         with progress_bar(total, False if sets is None else progress, "sets") as advance:
             for shifted in sets or ():
-                begun = begin_set(shifted, profile, reference, labels)
+                begun.append(begin_set(shifted, profile, reference, labels, self.seed))
                 if score is not None:
                     values.append(score.reset().update(shifted.outputs).compute())
                 # One set behind: an accelerator has the next set to work on while this one is summed up here.
-                if waiting is not None:
-                    kept.append(SetSummary.of(*waiting(), classes=len(profile.mix), seed=self.seed))
-                waiting = begun
+                if len(begun) > 1:
+                    kept.append(begun.popleft()())
                 advance(1)
-            if waiting is not None:
-                kept.append(SetSummary.of(*waiting(), classes=len(profile.mix), seed=self.seed))
+            kept.extend(finish() for finish in begun)
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
         correction, table = Correction.fit(profile, own, kept)
@@ -302,7 +298,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         counts = correction.counts(evidence)
         unknown = correction.assumed(counts, mean, rows)
         stable = correction.assumed(counts, mean, rows, correction.profile.mix)
-        warnings = _warnings(fitted, state, moved, mix if class_mix == "given" else None)
+        given = mix if class_mix == "given" else None
+        warnings = [*reference_warnings(fitted), *target_warnings(fitted, state, moved, given)]
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
@@ -394,20 +391,3 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Read an estimator that `save` wrote."""
         params, fitted = files.load(path)
         return cls(**params)._with(fitted)
-
-
-def _warnings(fitted: Fitted, state: TargetState, moved: Floats, given: Floats | None) -> list[EstimateWarning]:
-    profile = fitted.correction.profile
-    return [
-        *reference_warnings(fitted.reference_rows, fitted.reference_accuracy, profile.mix, fitted.table.predicted),
-        *target_warnings(
-            rows=state.rows,
-            predicted=state.evidence.histogram.sum(axis=1) / state.rows,
-            expected=profile.predicted_mix if given is None else given,
-            given=given is not None,
-            moved=moved,
-            farthest=fitted.farthest,
-            same_model=state.same_model,
-            is_reference=fitted.confidence.same_rows(*state.evidence.confidence),
-        ),
-    ]

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._logistic import expit, fit_logistic
 from gdscore.estimator.estimate import ClassCounts, quantile_of
-from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of, expit
+from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
 
@@ -267,38 +268,15 @@ class Correction:
         return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used])), counts
 
     def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
-        """γ and δ by penalised maximum likelihood on the sets: Newton's method with step halving."""
+        """γ and δ by penalised maximum likelihood on the sets."""
         moved, offset = self.moved(sets.mean[used])[:, None, :], sets.odds[used]
         x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
         mixes = len(sets.own) // int(sets.own.sum())
         weight, right = sets.weight[used] / mixes, sets.right[used] / mixes
         full = weight > 0
-        x, offset, weight, right = x[full], offset[full], weight[full], right[full]
-        share = weight / weight.sum()
-        mean_square = share @ np.square(x)
-        # Where a column hardly varies it is as good as constant, and its own size is its scale.
-        scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square)) + 1e-9
-        x = x / scale
-        beta = np.zeros(x.shape[1]) if start is None else np.concatenate([start.shift, start.slope]) * scale
-
-        def loss(b: Floats) -> float:
-            odds = offset + x @ b
-            return float(weight @ np.logaddexp(0, odds) - right @ odds + 0.5 * SETTINGS.penalty * b @ b)
-
-        now = loss(beta)
-        for _ in range(100):
-            p = expit(offset + x @ beta)
-            gradient = x.T @ (weight * p - right) + SETTINGS.penalty * beta
-            curvature = (x * (weight * p * (1 - p))[:, None]).T @ x + SETTINGS.penalty * np.eye(len(beta))
-            step = np.linalg.solve(curvature, gradient)
-            size = 1.0
-            while loss(beta - size * step) > now and size > 1e-6:
-                size /= 2
-            beta = beta - size * step
-            before, now = now, loss(beta)
-            if before - now < 1e-12:
-                break
-        shift, slope = np.split(beta / scale, 2)
+        begin = None if start is None else np.concatenate([start.shift, start.slope])
+        found = fit_logistic(x[full], weight[full], right[full], offset[full], penalty=SETTINGS.penalty, start=begin)
+        shift, slope = np.split(found, 2)
         return replace(self, shift=shift, slope=slope)
 
     def moved(self, mean: Floats) -> Floats:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gdscore._options import boolean, choice, share
-from gdscore._stream import stream
+from gdscore._stream import labelled_reference, stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError
-from gdscore.estimator.checks import labelled_reference
 from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.estimate import Estimate, EstimateWarning, quantile_of, sampling_error
 from gdscore.estimator.evidence import Floats
@@ -104,15 +103,12 @@ class ScoreLine:
 
     Attributes
     ----------
-    name : str
-        Name of the score.
     slope, intercept : float
         Least squares over the shifted sets.
     error : float
         90 % quantile of the absolute errors on families left out.
     """
 
-    name: str
     slope: float
     intercept: float
     error: float
@@ -135,7 +131,7 @@ class ScoreLine:
                 "but there are none: give `shifted_sets`, or use the default method"
             )
         error = float(np.nanquantile(np.abs(predicted - table.accuracy), 0.9))
-        return cls(name, *line, error), replace(table, predicted=predicted)
+        return cls(*line, error), replace(table, predicted=predicted)
 
     def accuracy(self, score: float) -> float:
         """Accuracy at a value of the score."""

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
+from gdscore._logistic import log_odds
 from gdscore.errors import GdscoreError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
@@ -25,7 +26,7 @@ from gdscore.outputs import Outputs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence", "expit", "log_odds"]
+__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence"]
 
 Floats = NDArray[np.float64]
 
@@ -36,17 +37,6 @@ CONFIDENCE_BINS = 20
 CHUNK = 4096
 GRID = 2.0**-20
 LARGEST = 15.0
-
-
-def expit(x: Any) -> Any:
-    """1 / (1 + e⁻ˣ), without overflow."""
-    return 0.5 * (1 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
-
-
-def log_odds(share: Any, edge: float) -> Any:
-    """ln(p / (1 − p)) of shares kept ``edge`` away from 0 and 1."""
-    share = np.clip(share, edge, 1 - edge)
-    return np.log(share / (1 - share))
 
 
 def _rounded(values: Floats) -> Floats:

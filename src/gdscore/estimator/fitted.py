@@ -6,16 +6,16 @@ The file has a JSON header and plain arrays; each of them is checked before it i
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gdscore import files
+from gdscore._fingerprint import Fingerprint
 from gdscore._stream import kind_of
 from gdscore.errors import GdscoreError
-from gdscore.estimator.checks import Fingerprint
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
@@ -40,24 +40,10 @@ class Fitted:
 
     Attributes
     ----------
-    method : str
-        ``correctness``, or the name of a score.
-    correction : Correction
-        The probability that a row is right.
-    table : ShiftedSetTable
-        The shifted sets.
     line, score : ScoreLine and Score, or None
         The straight line and the fitted score, where the method is a score.
     farthest : float
         Largest distance of a shifted set's mean evidence from the reference's, in standard deviations of rows.
-    reference_accuracy, reference_rows : float and int
-        Of the reference.
-    n_features : int or None
-        Features of a row.
-    class_names : tuple of str or None
-        Names of the classes.
-    fingerprint : Fingerprint or None
-        Of the model's last layer.
     confidence : ConfidenceHistogram
         Confidences of the reference.
     """
@@ -176,7 +162,6 @@ class TargetState:
 
 
 _SHARE = Number(least=0, most=1)
-_FINITE = float
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
@@ -199,8 +184,8 @@ SCHEMA = RecordSchema(
         "farthest": Number(least=0, most=1e9),
         "families": [str],
         "class_names": OneOf(None, [str]),
-        "line": OneOf(None, {"slope": _FINITE, "intercept": _FINITE, "error": Number(least=0)}),
-        "fingerprint": OneOf(None, {"offset": _FINITE, "spread": Number(least=0)}),
+        "line": OneOf(None, {"slope": float, "intercept": float, "error": Number(least=0)}),
+        "fingerprint": OneOf(None, {"offset": float, "spread": Number(least=0)}),
     },
     arrays={
         "mix": ArraySpec("f", _K, least=0, most=1),
@@ -246,14 +231,14 @@ def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
         "farthest": fitted.farthest,
         "families": table.families,
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
-        "line": None if line is None else {n: getattr(line, n) for n in ("slope", "intercept", "error")},
+        "line": None if line is None else asdict(line),
         "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
     }
     arrays: dict[str, Any] = {name: getattr(profile, name) for name in _PROFILE_ARRAYS}
     arrays |= {"shift": correction.shift, "slope": correction.slope}
     arrays |= {"set_accuracy": table.accuracy, "set_rows": table.rows}
     arrays["set_predicted"] = np.nan_to_num(table.predicted, nan=-1.0)
-    arrays["confidence"] = np.array([getattr(fitted.confidence, f.name) for f in fields(fitted.confidence)])
+    arrays["confidence"] = np.array(list(asdict(fitted.confidence).values()))
     if profile.centres is not None:
         arrays["centres"] = profile.centres
     if mark is not None:
@@ -306,7 +291,7 @@ def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
             *(header[name] for name in _CORRECTION_NUMBERS),
         ),
         table=ShiftedSetTable(header["families"], arrays["set_accuracy"], predicted, arrays["set_rows"]),
-        line=None if header["line"] is None else ScoreLine(header["method"], **header["line"]),
+        line=None if header["line"] is None else ScoreLine(**header["line"]),
         score=score,
         farthest=header["farthest"],
         reference_accuracy=header["reference_accuracy"],
