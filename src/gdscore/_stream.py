@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gdscore._arrays import is_array
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = ["CHUNK_ROWS", "Rechunker", "kind_of", "labelled_reference", "stream"]
+__all__ = ["CHUNK_ROWS", "Rechunker", "joined", "kind_of", "labelled_reference", "stream"]
 
 CHUNK_ROWS = 1024
 """Rows worked on at once: a multiple of GdScore's mini-batch, and small enough for a processor's cache."""
@@ -48,8 +48,7 @@ class Rechunker:
         if not self._kept:
             return None
         if len(self._kept) > 1:
-            last = self._kept[-1]
-            self._kept = [Outputs.concatenate([part.like(last) for part in self._kept])]
+            self._kept = [joined(self._kept)]
         return self._kept[0]
 
     def adopt(self, rest: Outputs) -> None:
@@ -59,6 +58,11 @@ class Rechunker:
     def _keep(self, rows: Outputs) -> None:
         self._kept.append(rows.working_copy())
         self._count += len(rows)
+
+
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """Rows of all parts, in the array library and on the device of the last."""
+    return Outputs.concatenate([part.like(parts[-1]) for part in parts])
 
 
 def stream(data: Outputs | Iterable[Outputs] | None, what: str) -> Iterator[Outputs]:

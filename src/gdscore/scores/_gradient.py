@@ -26,6 +26,7 @@ __all__ = [
     "column_log_sums",
     "cross_entropy",
     "entropy",
+    "log_norms",
     "log_sum",
     "product_log_sums",
     "smoothed",
@@ -159,6 +160,14 @@ def column_log_sums(g: Array, p: float) -> Array:
         largest = xp.max(g, axis=(-2, -1), keepdims=True)
         largest = xp.where(largest > 0, largest, xp.ones_like(largest))
         return _log(xp.sum((g / largest) ** p, axis=-2)) + p * _log(largest[..., 0])
+
+
+def log_norms(sums: Array, p: float) -> Array:
+    """Log-norms of the K columns and, last, of the matrix, from the columns' log-sums of powers."""
+    xp = namespace(sums)
+    if p == math.inf:
+        return xp.concat([sums, xp.max(sums, axis=-1, keepdims=True)], axis=-1)
+    return xp.concat([sums, log_sum(sums, axis=-1)[..., None]], axis=-1) / p
 
 
 def log_sum(x: Array, axis: int) -> Array:

@@ -13,7 +13,7 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._hashing import key_as_uint64, row_key, value_words
 from gdscore._options import boolean, choice, integer, number
-from gdscore._stream import CHUNK_ROWS
+from gdscore._stream import CHUNK_ROWS, joined
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import _gradient as gradient
@@ -225,17 +225,10 @@ class GdScore(Score):
             )
         unit *= xp.reshape(weights, (-1, 1))
         sums = gradient.product_log_sums(chunk.features[rows], unit, self.p, size)
-        norms = self._log_norms_of_columns(sums) + (arrays.wide(peak) - math.log(size))
+        norms = gradient.log_norms(sums, self.p) + (arrays.wide(peak) - math.log(size))
         weight = 1.0 if self.variant == "published" else float(size)
         total = gradient.log_sum(norms, axis=0) + math.log(weight)
         return {"log_norms": total, "weight": namespace(total).ones_like(total[0]) * (weight * count)}
-
-    def _log_norms_of_columns(self, sums: Array) -> Array:
-        """Log-norms of the K columns and, last, of the matrix, from the columns' log-sums of powers."""
-        xp = namespace(sums)
-        if self.p == math.inf:
-            return xp.concat([sums, xp.max(sums, axis=-1, keepdims=True)], axis=-1)
-        return xp.concat([sums, gradient.log_sum(sums, axis=-1)[..., None]], axis=-1) / self.p
 
     def _full_gradient(self, chunk: Outputs, residuals: gradient.Residuals, confident: Array) -> Stats:
         xp = namespace(residuals.unit)
@@ -263,19 +256,24 @@ class GdScore(Score):
             scale = max(float(stats[f"scale_{n}"]) for n in groups if stats[f"rows_{n}"] > 0)
             own = {n: min(float(stats[f"scale_{n}"]) - scale, 0.0) for n in groups}
             parts = [stats[f"gradient_{n}"] * np.exp(own[n]) / max(stats[f"rows_{n}"], 1) for n in groups]
-            return np.asarray(self._log_norms_of_columns(gradient.column_log_sums(sum(parts), self.p)) + scale)
+            return np.asarray(gradient.log_norms(gradient.column_log_sums(sum(parts), self.p), self.p) + scale)
 
     # -- leftover rows of merged states ---------------------------------------------------------------------
+
+    @staticmethod
+    def _split(rows: Outputs, batch_size: int) -> tuple[list[Outputs], list[Outputs]]:
+        """Rows that fill mini-batches, and those left over; empty lists where there are none."""
+        full = len(rows) // batch_size * batch_size
+        return [rows[:full]] if full else [], [rows[full:]] if full < len(rows) else []
 
     def _merge_rest(self, rest: Outputs) -> None:
         if self.batch_size is None:
             super()._merge_rest(rest)
             return
-        full = len(rest) // self.batch_size * self.batch_size
-        if full:
-            self._add(self._measured(rest[:full]))
-        if full < len(rest):
-            self._pool.append(rest[full:])
+        full, left = self._split(rest, self.batch_size)
+        for rows in full:
+            self._add(self._measured(rows))
+        self._pool.extend(left)
 
     def merge(self, other: Score) -> Score:
         """Take in another state; rows that fill no mini-batch are pooled and ordered by their hash at `compute`."""
@@ -288,22 +286,17 @@ class GdScore(Score):
         if not self._pool or self.batch_size is None:
             return super()._with_kept_rows(stats)
         rest = self._pending.rest()
-        leftover = list(self._pool)
-        if rest is not None:
-            full = len(rest) // self.batch_size * self.batch_size
-            if full:
-                stats = self._added(stats, self._measured(rest[:full]))
-            if full < len(rest):
-                leftover.append(rest[full:])
-        pooled = Outputs.concatenate([rows.like(leftover[-1]) for rows in leftover])
+        full, left = ([], []) if rest is None else self._split(rest, self.batch_size)
+        for rows in full:
+            stats = self._added(stats, self._measured(rows))
+        pooled = joined([*self._pool, *left])
         # Equal logits have equal hashes; their features then decide which comes first, whatever the order of merging.
         ties = key_as_uint64(row_key(value_words(pooled.features)))
         order = np.lexsort((ties, key_as_uint64(pooled.row_keys())))
         return self._added(stats, self._measured(pooled[order]))
 
     def _kept_rows(self) -> dict[str, Outputs | None]:
-        pool = Outputs.concatenate([rows.like(self._pool[-1]) for rows in self._pool]) if self._pool else None
-        return {**super()._kept_rows(), "pool": pool}
+        return {**super()._kept_rows(), "pool": joined(self._pool) if self._pool else None}
 
     def _restore_rows(self, kept: Mapping[str, Outputs]) -> None:
         super()._restore_rows(kept)
