@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
 from gdscore.errors import GdscoreError
-from gdscore.models._state import RandomStream
+from gdscore.models._random import RandomStream
 
 __all__ = [
     "BatchReader",

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gdscore.errors import GdscoreError
 from gdscore.models._batches import check_loader, describe, integer_labels, split_batch
-from gdscore.models._state import RandomStream
+from gdscore.models._random import RandomStream
 
 __all__ = ["MEMORY_SHARE", "ImageForm", "LabelledInputs", "TensorForm"]
 

@@ -24,7 +24,8 @@ from gdscore.models._batches import (
     to_device,
 )
 from gdscore.models._network import Network, floating_dtype
-from gdscore.models._state import kept_rng, not_a_module, unwrapped
+from gdscore.models._random import seed_generators
+from gdscore.models._state import not_a_module, unwrapped
 from gdscore.models.predictions import Where, logits_of, two_columns
 
 
@@ -153,14 +154,11 @@ def device_of(model: nn.Module, device: torch.device | str | None = None) -> tor
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Random state of its own, on the host and on the device; the caller's comes back."""
-    # Not torch.manual_seed: that would seed every device there is, also those whose state is not saved.
     on_gpu = []
     if device.type == "cuda":
         on_gpu.append(torch.cuda.current_device() if device.index is None else device.index)
-    with kept_rng(on_gpu):
-        torch.default_generator.manual_seed(seed)
-        for index in on_gpu:
-            torch.cuda.default_generators[index].manual_seed(seed)
+    with torch.random.fork_rng(devices=on_gpu):
+        seed_generators(seed, on_gpu)
         yield
 
 

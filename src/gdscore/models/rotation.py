@@ -16,7 +16,6 @@ from gdscore._options import integer, number
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.models._batches import check_loader, describe, row_count, split_batch
-from gdscore.models._state import kept_rng
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Where
 
@@ -159,7 +158,7 @@ def _fitted(features: Tensor, shown: Tensor, l2: float, iterations: int) -> Rota
     varies = deviation > 1e-6 * features.abs().amax(0)
     scale = torch.where(varies, deviation, torch.ones_like(deviation))
     x = (features - mean) / scale
-    with kept_rng():
+    with torch.random.fork_rng(devices=[]):
         fitted = RotationHead(features.shape[1]).to(x)
     weight, bias = nn.init.zeros_(fitted.linear.weight), nn.init.zeros_(fitted.linear.bias)
     solver = torch.optim.LBFGS(
