@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader
 
 from gdscore.errors import GdscoreError, nearest
 from gdscore.models._batches import Inputs, call, count_rows, describe, split_batch, to_device
-from gdscore.models._head import Head, LayerRecorder, find_head, layers_to_record, matrix
+from gdscore.models._head import Head, find_head, layers_to_record, matrix
+from gdscore.models._recorder import LayerRecorder
 from gdscore.models._state import MODES, BatchNormMode, Unchanged, batchnorm_layers, unwrapped
 from gdscore.models.predictions import LogitsOrProbabilities, OutputKind, Where, logits_of, two_columns
 
