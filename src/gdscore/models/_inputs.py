@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from gdscore.errors import GdscoreError
-from gdscore.models._batches import check_loader, describe, integer_labels, split_batch
+from gdscore.models._batches import describe, integer_labels, split_batch
+from gdscore.models._loader import check_loader
 from gdscore.models._random import RandomStream
 
 __all__ = ["MEMORY_SHARE", "ImageForm", "LabelledInputs", "TensorForm"]

@@ -15,7 +15,6 @@ from gdscore.errors import GdscoreError
 from gdscore.models._batches import (
     Inputs,
     call,
-    check_loader,
     count_rows,
     describe,
     integer_labels,
@@ -23,6 +22,7 @@ from gdscore.models._batches import (
     split_batch,
     to_device,
 )
+from gdscore.models._loader import check_loader
 from gdscore.models._network import Network, floating_dtype
 from gdscore.models._random import seed_generators
 from gdscore.models._state import not_a_module, unwrapped

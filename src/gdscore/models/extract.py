@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.models._batches import BatchReader, check_loader, count_rows, integer_labels, row_count, to_device
+from gdscore.models._batches import count_rows, integer_labels, to_device
+from gdscore.models._loader import BatchReader, check_loader, row_count
 from gdscore.models._network import BatchNormStatistics, Network, RotationNetwork, other_networks
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from gdscore._options import integer, number
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.models._batches import check_loader, describe, row_count, split_batch
+from gdscore.models._batches import describe, split_batch
+from gdscore.models._loader import check_loader, row_count
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Where
 
