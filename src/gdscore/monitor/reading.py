@@ -147,9 +147,8 @@ def list_windows(
         .where(*_chosen(session, model, segment, since, until, one_version=one_version))
         .order_by(order, Window.segment, Window.id)
         .offset(after)
+        .limit(limit)
     )
-    if limit is not None:
-        query = query.limit(limit)
     return [window_dict(window, found) for window, found in session.execute(query)]
 
 
@@ -281,7 +280,7 @@ def past_estimates(session: Session, model: str, segment: str = "") -> dict[str,
     """How good estimates were where labels came: number of windows, mean absolute error, bias and coverage."""
     truth = cast(Window.correct, Float) / Window.labelled
     error = Window.accuracy - truth
-    count, mean, bias, covered, level = session.execute(
+    count, *means = session.execute(
         select(
             func.count(),
             func.avg(func.abs(error)),
@@ -290,13 +289,8 @@ def past_estimates(session: Session, model: str, segment: str = "") -> dict[str,
             func.avg(Window.level),
         ).where(*_chosen(session, model, segment), Window.labelled.is_not(None))
     ).one()
-    return {
-        "windows": count,
-        "error": None if mean is None else float(mean),
-        "bias": None if bias is None else float(bias),
-        "coverage": None if covered is None else float(covered),
-        "level": None if level is None else float(level),
-    }
+    found = zip(("error", "bias", "coverage", "level"), means, strict=True)
+    return {"windows": count, **{name: None if mean is None else float(mean) for name, mean in found}}
 
 
 def list_alarms(
@@ -316,7 +310,5 @@ def list_alarms(
         query = query.where(Alarm.segment == segment)
     if open_only:
         query = query.where(Alarm.ended.is_(None))
-    query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after)
-    if limit is not None:
-        query = query.limit(limit)
+    query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after).limit(limit)
     return [alarm_dict(alarm, found) for alarm, found in session.execute(query)]
