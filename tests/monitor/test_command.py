@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 pytest.importorskip("gdscore.cli.files")
 
 from gdscore import GdscoreError
-from gdscore.cli.monitor import _mail, monitor
+from gdscore.cli.monitor import monitor
+from gdscore.cli.notify import email
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
 from gdscore.monitor.access import find_token
@@ -83,7 +84,7 @@ def test_mail_takes_its_server_from_the_environment(run, monkeypatch):
     assert "GDSCORE_SMTP_HOST" in str(run("alarms", "--mail", "a@example.org").exception)
     for name, value in {"HOST": "mail.example.org", "FROM": "m@example.org", "PASSWORD": "s3cret", "USER": "m"}.items():
         monkeypatch.setenv(f"GDSCORE_SMTP_{name}", value)
-    made = _mail(["a@example.org", " b@example.org"])
+    made = email(["a@example.org", " b@example.org"])
     assert (made.host, made.port, made.tls, made.to) == (
         "mail.example.org",
         587,
@@ -93,7 +94,7 @@ def test_mail_takes_its_server_from_the_environment(run, monkeypatch):
     assert "s3cret" not in repr(made)
     monkeypatch.setenv("GDSCORE_SMTP_PORT", "25")
     with pytest.raises(GdscoreError, match="clear"):
-        _mail(["a@example.org"])
+        email(["a@example.org"])
 
 
 def test_tokens(run, tmp_path):

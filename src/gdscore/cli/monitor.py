@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -13,10 +11,11 @@ from gdscore._format import percent
 from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, show, show_table
 from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, find_targets, write_json
+from gdscore.cli.notify import Mail, Run, Webhook, notifiers
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.monitor import Email, Monitor
+    from gdscore.monitor import Monitor
 
 __all__ = ["monitor"]
 
@@ -31,25 +30,6 @@ Database: TypeAlias = Annotated[
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 Segment: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only this segment; '' is all rows.")]
-Webhook: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="URL", envvar="GDSCORE_WEBHOOK", show_envvar=True, help="Post alarms there, begin and end."),
-]
-Run: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--run", metavar="COMMAND", envvar="GDSCORE_RUN", help="Run this for alarms, with the notice on its input."
-    ),
-]
-Mail: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--mail",
-        metavar="ADDRESSES",
-        envvar="GDSCORE_MAIL",
-        help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
-    ),
-]
 DEFAULT = "sqlite:///gdscore-history.db"
 
 
@@ -61,46 +41,7 @@ def _open(database: str, webhook: str | None = None, run: str | None = None, mai
             f"Expected {error.name} to be installed, but it is not: "
             "pip install fastapi httpx plotly prometheus-client sqlalchemy uvicorn"
         ) from error
-    notify: list[Any] = []
-    if webhook:
-        # Secrets are not options, as others see the options of a process.
-        notify.append(module.Webhook(webhook, os.environ.get("GDSCORE_WEBHOOK_SECRET")))
-    if run:
-        notify.append(module.Command(_arguments(run)))
-    if mail:
-        notify.append(_mail(mail.split(",")))
-    return module.Monitor(database, notify=notify)
-
-
-def _arguments(command: str) -> list[str]:
-    try:
-        found = shlex.split(command)
-    except ValueError as error:
-        raise GdscoreError(f"Expected --run to be a command, but got {command!r}: {error}") from None
-    if not found:
-        raise GdscoreError(f"Expected --run to be a command, but got {command!r}")
-    return found
-
-
-def _mail(to: list[str]) -> Email:
-    from gdscore.monitor import Email
-
-    settings = {name: os.environ.get(f"GDSCORE_SMTP_{name}") for name in ("HOST", "PORT", "FROM", "USER", "PASSWORD")}
-    if not settings["HOST"] or not settings["FROM"]:
-        raise GdscoreError("Expected the environment variables GDSCORE_SMTP_HOST and GDSCORE_SMTP_FROM with --mail")
-    port = settings["PORT"] or "587"
-    if not port.isdecimal():
-        raise GdscoreError(f"Expected GDSCORE_SMTP_PORT to be a number, but got {port[:20]!r}")
-    tls = int(port) != 25  # port 25 is that of a server on this machine or network, without encryption
-    return Email(
-        settings["HOST"],
-        settings["FROM"],
-        [address.strip() for address in to],
-        port=int(port),
-        user=settings["USER"],
-        password=settings["PASSWORD"],
-        tls=tls,
-    )
+    return module.Monitor(database, notify=notifiers(webhook, run, mail))
 
 
 @monitor.command()
