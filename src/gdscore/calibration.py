@@ -216,7 +216,7 @@ def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
     else:  # copied as they come, as a loader may fill the same buffers again
         parts = [part.only({"logits", "labels"}).working_copy() for part in _labelled(reference)]
     rows = sum(map(len, parts))
-    if all(not _spread(chunk) for chunk in _chunks(parts)):
+    if not any(bool(namespace(z).any(z < 0)) for z in map(_centred, _chunks(parts))):
         return Temperature(1.0, True, rows)
     slope = cache(partial(_slope, parts))
     for bound, sign in ((_COLDEST, 1.0), (_HOTTEST, -1.0)):
@@ -296,11 +296,6 @@ def _centred(chunk: Outputs) -> Array:
     with np.errstate(over="ignore"):
         # Far below the top a class weighs nothing, but 0 · ∞ is not 0.
         return namespace(z).clip(z - namespace(z).max(z, axis=1)[:, None], -_FARTHEST, None)
-
-
-def _spread(chunk: Outputs) -> bool:
-    z = _centred(chunk)
-    return bool(namespace(z).any(z < 0))
 
 
 def _slope(parts: list[Outputs], log_beta: float) -> float:
