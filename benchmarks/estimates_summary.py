@@ -69,9 +69,9 @@ README_GROUPS = (
 OTHERS = {"cot": "COT", "cott": "COTT", "atc": "ATC", "doc": "DoC", "confscore": "mean confidence", "cbpe": "CBPE"}
 
 
-def read_rows(folder=ROWS):
+def read_rows():
     rows = []
-    for file in sorted(folder.glob("*.csv")):
+    for file in sorted(ROWS.glob("*.csv")):
         with file.open(newline="") as opened:
             rows += list(csv.DictReader(opened))
     return rows

@@ -38,6 +38,7 @@ LABELS = (10, 20, 50, 100, 200)
 LEVEL = 0.9
 Z = stats.norm.ppf(0.5 + LEVEL / 2)
 STRATA = 5
+DRAWS_OF_WIDTH, CELLS = 20, 200
 
 
 # -- data -----------------------------------------------------------------------------------------------------
@@ -203,18 +204,18 @@ def measured(pair, draws, seed):
         yield line | {"coverage_sequence": round(at_all_times, 3), "width_sequence": round(widths[n], 4)}
 
 
-def sequence_measures(right, predicted, rows, truth, draws_of_width=20, cells=200):
+def sequence_measures(right, predicted, rows, truth):
     """Share of runs in which the sequence never excludes the truth, and mean width after each number of labels."""
     mean, n_rows = rows.mean_predicted_correct, rows.n_rows
     missed = np.zeros(len(right), dtype=bool)
     for reached in wealth(right, right, predicted, mean, n_rows, np.array([[truth]]), LEVEL):
         missed |= reached[:, 0] >= 1 / (1 - LEVEL)
-    some, shares = slice(0, draws_of_width), np.linspace(0, 1, cells + 1)[None]
-    kept, widths = np.ones((draws_of_width, cells + 1), dtype=bool)[: len(right)], {}
+    some, shares = slice(0, DRAWS_OF_WIDTH), np.linspace(0, 1, CELLS + 1)[None]
+    kept, widths = np.ones((DRAWS_OF_WIDTH, CELLS + 1), dtype=bool)[: len(right)], {}
     for t, reached in enumerate(wealth(right[some], right[some], predicted[some], mean, n_rows, shares, LEVEL)):
         kept &= reached < 1 / (1 - LEVEL)
         if t + 1 in LABELS:
-            widths[t + 1] = float(np.mean((kept.sum(axis=1) + 1) / cells))
+            widths[t + 1] = float(np.mean((kept.sum(axis=1) + 1) / CELLS))
     return float(1 - missed.mean()), widths
 
 

@@ -37,8 +37,8 @@ def reported(file):
     return [row for row in read(file) if row["split"] == "report"]
 
 
-def relative_widths(rows, method="gdscore"):
-    return np.array([row[f"width_{method}"] / row["width_wilson"] for row in rows])
+def relative_widths(rows):
+    return np.array([row["width_gdscore"] / row["width_wilson"] for row in rows])
 
 
 def benchmarks_table(rows):

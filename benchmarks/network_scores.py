@@ -23,13 +23,13 @@ from gdscore import models
 __all__ = ["ProjNorm", "adapted_copy", "finetuned_scores", "gradient_scores", "joint_rotation_loss"]
 
 
-def rows_and_labels(model, loader, *, tau=0.5, seed=0):
+def rows_and_labels(model, loader, *, seed=0):
     """All inputs, and GdScore's label of each: the predicted class where the model is confident, else a random one.
 
     Random labels depend on the bits of the logits, so these are the logits of the loader's own batches.
     """
     labels = [
-        torch.where(out.confidence > tau, out.predictions, out.random_labels(seed)).long()
+        torch.where(out.confidence > 0.5, out.predictions, out.random_labels(seed)).long()
         for out in models.extract(model, loader, head=False, labels=False, progress=False)
     ]
     return torch.cat([x for x, *_ in loader]), torch.cat(labels)
@@ -72,7 +72,7 @@ def parameters_under(parameters, prefixes):
     return names
 
 
-def finetuned_scores(model, loader, *, epochs=(0, 1, 5, 10, 20), lr=1e-3, momentum=0.9, p=0.3, batch_size=128, seed=0):
+def finetuned_scores(model, loader, *, epochs=(0, 1, 5, 10, 20), lr=1e-3, p=0.3, batch_size=128, seed=0):
     """GdScore by epoch of training a copy on the labels that GdScore gives the rows before training.
 
     SGD in training mode at a constant rate, so that the value after r epochs does not depend on which others are
@@ -80,7 +80,7 @@ def finetuned_scores(model, loader, *, epochs=(0, 1, 5, 10, 20), lr=1e-3, moment
     """
     x, y = rows_and_labels(model, loader, seed=seed)
     twin, generator, values = copy.deepcopy(model).requires_grad_(True), torch.Generator().manual_seed(seed), {}
-    optimizer = torch.optim.SGD(twin.parameters(), lr=lr, momentum=momentum)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=lr, momentum=0.9)
     size = min(batch_size, len(y))
     with torch.random.fork_rng():
         torch.manual_seed(seed)

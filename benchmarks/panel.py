@@ -2,8 +2,6 @@
 
 import warnings
 
-import torch
-
 import gdscore
 
 __all__ = ["DIRECT", "Panel", "published_scores"]
@@ -45,12 +43,6 @@ class Panel:
     def _fitted(name, options, source):
         score = gdscore.create_score(name, **options)
         return score.fit(source) if score.reference_inputs else score
-
-    @staticmethod
-    def size_bias(reference):
-        """b of the b/n that a Fréchet distance of n rows is too large by, as `AccuracyEstimator` measures it."""
-        halves = [reference[torch.arange(start, len(reference), 2)] for start in (0, 1)]
-        return gdscore.score("frechet", halves[1], reference=halves[0]) / sum(1 / len(half) for half in halves)
 
     def measure(self, outputs):
         """Column → value, for the columns that the outputs have what is needed for; NaN where a score refuses a set."""

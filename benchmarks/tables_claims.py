@@ -65,14 +65,14 @@ def by_choice(chosen, ablation, source):
     return {row["choice"]: row for row in rows if np.isfinite(row["r2"])}
 
 
-def transfer_table(chosen, first=CHOSEN_ON, others=JUDGED_ON):
+def transfer_table(chosen):
     """R² of the paper's choice, of the best one on CIFAR-10, and of the best one on each other benchmark itself."""
-    others = [source for source in others if any(row["source"] == source for row in chosen)]
-    heads = ["choice of", "the paper's", f"best on {first}", first]
-    heads += [f"{source}: the paper's, best on {first}, its own best" for source in others]
+    others = [source for source in JUDGED_ON if any(row["source"] == source for row in chosen)]
+    heads = ["choice of", "the paper's", f"best on {CHOSEN_ON}", CHOSEN_ON]
+    heads += [f"{source}: the paper's, best on {CHOSEN_ON}, its own best" for source in others]
     lines = []
     for ablation, default in DEFAULTS.items():
-        own = by_choice(chosen, ablation, first)
+        own = by_choice(chosen, ablation, CHOSEN_ON)
         best = picked(own)
         if best is None or default not in own:
             continue

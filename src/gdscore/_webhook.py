@@ -18,6 +18,7 @@ from gdscore.errors import GdscoreError
 __all__ = ["check_address", "post_json"]
 
 TIMEOUT_S = 10.0
+"""Seconds to wait for the connection and for each answer."""
 
 
 def check_address(url: str) -> None:
@@ -31,7 +32,7 @@ def check_address(url: str) -> None:
         raise GdscoreError("Expected an address to post to such as https://example.org/alarm, but it is none")
 
 
-def post_json(url: str, value: Any, *, secret: str | None = None, timeout: float = TIMEOUT_S) -> None:
+def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
     """Post a value as JSON; anything but a 2xx answer within the time limit is an error.
 
     Parameters
@@ -42,8 +43,6 @@ def post_json(url: str, value: Any, *, secret: str | None = None, timeout: float
         What `json.dumps` takes.
     secret : str, optional
         Signs the body: ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
-    timeout : float
-        Seconds to wait for the connection and for each answer.
     """
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -61,7 +60,7 @@ def post_json(url: str, value: Any, *, secret: str | None = None, timeout: float
         headers["X-Gdscore-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
     request = Request(url, body, headers)
     try:
-        with build_opener(NoRedirect).open(request, timeout=timeout):
+        with build_opener(NoRedirect).open(request, timeout=TIMEOUT_S):
             pass
     except HTTPError as error:
         error.close()

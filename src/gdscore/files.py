@@ -43,7 +43,6 @@ __all__ = [
     "read_arrays",
     "read_json",
     "read_record",
-    "record_to_bytes",
     "write_arrays",
     "write_json",
     "write_record",
@@ -134,12 +133,10 @@ def read_json(path: PathLike, *, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 def write_record(path: PathLike, schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write a record that `read_record` accepts with the same schema; one that it would refuse is refused here."""
-    write_arrays(path, _checked_record(schema, header, arrays))
-
-
-def record_to_bytes(schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
-    """Give what `write_record` would write; `read_record` takes it."""
-    return arrays_to_bytes(_checked_record(schema, header, arrays))
+    text = _to_json({"format": schema.format, "version": schema.version, **header})
+    checked = {name: np.asarray(array) for name, array in arrays.items()}
+    schema.check(_from_json(text.encode(), "the header"), checked, "the record to write")
+    write_arrays(path, {"header": text, **checked})
 
 
 def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limits = DEFAULT_LIMITS) -> Record:
@@ -191,13 +188,6 @@ def _pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 npy.write_array(member, array, allow_pickle=False)
-
-
-def _checked_record(schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Value]:
-    text = _to_json({"format": schema.format, "version": schema.version, **header})
-    checked = {name: np.asarray(array) for name, array in arrays.items()}
-    schema.check(_from_json(text.encode(), "the header"), checked, "the record to write")
-    return {"header": text, **checked}
 
 
 def _storable(values: Mapping[str, Value]) -> dict[str, NDArray[Any]]:

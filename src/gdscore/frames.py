@@ -81,7 +81,7 @@ def from_frame(
             )
     chosen = choose_columns(columns, names, _WHERE)
     by_name = dict(series)
-    check_types(chosen, {name: _type(name, by_name[name]) for name in chosen.names}, _WHERE)
+    check_types(chosen, {name: _type(by_name[name]) for name in chosen.names}, _WHERE)
     if not len(by_name[chosen.names[0]]):
         raise GdscoreError("Expected at least one row in the data frame, but it is empty")
     return make_batch(chosen, {name: _values(name, by_name[name]) for name in chosen.names}, _WHERE).outputs
@@ -161,7 +161,7 @@ def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
 
 
-def _type(name: str, series: Any) -> ColumnType:
+def _type(series: Any) -> ColumnType:
     import narwhals as nw
 
     dtype, depth = series.dtype, 0
@@ -209,7 +209,7 @@ def _values(name: str, series: Any) -> NDArray[Any]:
     absent = series.is_null().to_list()
     if any(absent):
         raise missing(name, place.row(absent.index(True)))
-    kind = _type(name, series)
+    kind = _type(series)
     if kind.depth:
         return _lists(name, series.to_list(), place)
     if kind.shown.startswith("object"):

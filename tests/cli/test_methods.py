@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 import gdscore
 from tests.cli.conftest import refused
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_every_score_with_what_it_needs(gd):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ class Extracting:
             first = next(stream, None)
             if first is not None:
                 made = Path(unfinished) / part.name
-                write_parquet(made, _chained(first, stream), None)
+                write_parquet(made, chain([first], stream), None)
                 _move(made, part)
             made = Path(unfinished) / note.name
             files.write_json(made, {"key": key, "rows": rows})
@@ -162,7 +163,7 @@ class Extracting:
         first = next(batches, None)
         if first is None:
             return
-        for outputs in extract(self.model, _chained(first, batches), progress=False, **self.options.extract):
+        for outputs in extract(self.model, chain([first], batches), progress=False, **self.options.extract):
             yield outputs, kept.popleft()
 
     def _batches(self, source: Any, where: str) -> Iterator[tuple[Any, Any, dict[str, NDArray[Any]]]]:
@@ -170,7 +171,7 @@ class Extracting:
 
         pa, spec = pyarrow("Parquet"), self.columns
         reader = BatchReader(Path(where), spec.arrays, DEFAULT_LIMITS, pa)
-        for piece in _pieces(source, self.options.batch_size, where):
+        for piece in _pieces(source, self.options.batch_size):
             for name in spec.arrays:
                 if name not in piece.schema.names:
                     raise GdscoreError(f"Expected a column {name!r} in {where}, but it has {piece.schema.names}")
@@ -199,7 +200,7 @@ class Extracting:
         return digest.hexdigest()
 
 
-def _pieces(source: Any, rows: int, where: str) -> Iterator[Any]:
+def _pieces(source: Any, rows: int) -> Iterator[Any]:
     """Record batches of a Parquet file or a table, of exactly so many rows but for the last."""
     if not isinstance(source, str):
         yield from (b for b in source.combine_chunks().to_batches(max_chunksize=rows) if b.num_rows)
@@ -222,11 +223,6 @@ def _pieces(source: Any, rows: int, where: str) -> Iterator[Any]:
 def _move(made: Path, place: Path) -> None:
     with path_errors(made):
         made.replace(place)
-
-
-def _chained(first: Any, others: Iterable[Any]) -> Iterator[Any]:
-    yield first
-    yield from others
 
 
 def _joined(blocks: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

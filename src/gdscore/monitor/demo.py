@@ -23,22 +23,14 @@ ROWS = 400
 LABEL_DELAY = 14
 
 
-def fill_demo(monitor: Monitor, *, days: int = DAYS, end: datetime | None = None, seed: int = 0) -> None:
-    """Fill a history with sixty days of three models on scikit-learn's digits.
-
-    Parameters
-    ----------
-    monitor : Monitor
-        History without these models.
-    days : int
-        Days, the last of which ends before ``end``, today by default. Labels come two weeks late.
-    """
+def fill_demo(monitor: Monitor) -> None:
+    """Fill a history with the last sixty days of three models on scikit-learn's digits; labels come two weeks late."""
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
     if any(m in set(_names(monitor)) for m in _STORIES):
         raise GdscoreError("Expected a history without the demo, but it is there: give another file")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     data = load_digits()
     images, labels = (data.images / 16.0).astype(np.float32), data.target
     order = rng.permutation(len(labels))
@@ -52,17 +44,17 @@ def fill_demo(monitor: Monitor, *, days: int = DAYS, end: datetime | None = None
     inputs = images[reference][:, None]
     shifts = list(default_shifts(inputs))[::3]  # a third of them, as a demo must not keep people waiting
     estimator = AccuracyEstimator().fit_predictor(predict, inputs, labels[reference], shifts=shifts, progress=False)
-    today = (end or datetime.now(timezone.utc)).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
     for name, story in _STORIES.items():
         monitor.register(name, estimator, rules=Rules())
-        for day in range(days):
+        for day in range(DAYS):
             shares, shift = story(day)
             picked = rng.choice(live, ROWS, p=shares[labels[live]] / shares[labels[live]].sum())
             outputs = predict(shift(images[picked], rng))
-            start = today - timedelta(days=days - day)
+            start = today - timedelta(days=DAYS - day)
             by = {"camera": np.where(np.arange(ROWS) % 3 == 0, "north", "south")} if name == "digits-sudden" else None
             monitor.add(name, outputs, start, by)
-            if day < days - LABEL_DELAY:
+            if day < DAYS - LABEL_DELAY:
                 predicted = np.asarray(outputs.logits).argmax(axis=1)
                 monitor.add_labels(name, start, correct=int((predicted == labels[picked]).sum()), rows=ROWS)
 
