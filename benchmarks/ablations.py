@@ -53,25 +53,29 @@ MIX_ROWS = 2000
 
 def choices(name):
     """GdScore of a set under each choice of one option."""
-    return lambda said: {column: gdscore.score("gdscore", said, **chosen) for column, chosen in OPTIONS[name].items()}
+    return lambda outputs: {
+        column: gdscore.score("gdscore", outputs, **chosen) for column, chosen in OPTIONS[name].items()
+    }
 
 
-def rows(said):
+def rows(outputs):
     """Of the first rows of the shuffled set, NaN where it has fewer; the accuracy stays that of all rows."""
     variants = {"": {}, ",batch=32": {"batch_size": 32}, ",whole": {"batch_size": None}}
     return {
-        f"rows={count}{suffix}": gdscore.score("gdscore", said[:count], **chosen) if count <= len(said) else math.nan
+        f"rows={count}{suffix}": gdscore.score("gdscore", outputs[:count], **chosen)
+        if count <= len(outputs)
+        else math.nan
         for count in COUNTS
         for suffix, chosen in variants.items()
     }
 
 
-def order(said):
+def order(outputs):
     """Shuffled, and sorted by the true class as data sets are often stored."""
-    by_class = said[torch.argsort(said.labels, stable=True)]
+    by_class = outputs[torch.argsort(outputs.labels, stable=True)]
     return {
         f"{name}{suffix}": gdscore.score("gdscore", some, **chosen)
-        for name, some in (("shuffled", said), ("sorted", by_class))
+        for name, some in (("shuffled", outputs), ("sorted", by_class))
         for suffix, chosen in (("", {}), (",whole", {"batch_size": None}))
     }
 
@@ -79,17 +83,17 @@ def order(said):
 CHEAP = {name: choices(name) for name in OPTIONS} | {"rows": rows, "order": order}
 
 
-def label_shift(panel, target, said):
+def label_shift(panel, target, outputs):
     """Rows of one corrupted set with Dirichlet mixes of its classes, each set its own: weak (1), strong (0.1), none."""
-    labels = said.labels.cpu().numpy()
+    labels = outputs.labels.cpu().numpy()
     for alpha in (None, 1.0, 0.1):
         rng = np.random.default_rng([SEED, round(10 * (alpha or 0)), zlib.crc32(target.name.encode())])
-        mix = np.ones(said.n_classes) if alpha is None else rng.dirichlet(np.full(said.n_classes, alpha))
-        weights = mix[labels] / np.bincount(labels, minlength=said.n_classes)[labels].clip(1)
+        mix = np.ones(outputs.n_classes) if alpha is None else rng.dirichlet(np.full(outputs.n_classes, alpha))
+        weights = mix[labels] / np.bincount(labels, minlength=outputs.n_classes)[labels].clip(1)
         chosen = rng.choice(len(labels), size=min(MIX_ROWS, len(labels)), p=weights / weights.sum())
-        part = said[torch.from_numpy(chosen).to(said.labels.device)]
-        about = {"alpha": "none" if alpha is None else alpha, "n": len(part), "accuracy": part.accuracy}
-        yield f"{target.name}/alpha={alpha}", about | panel.measure(part)
+        part = outputs[torch.from_numpy(chosen).to(outputs.labels.device)]
+        facts = {"alpha": "none" if alpha is None else alpha, "n": len(part), "accuracy": part.accuracy}
+        yield f"{target.name}/alpha={alpha}", facts | panel.measure(part)
 
 
 class Files:
@@ -123,26 +127,26 @@ def grid(source, options, default=None):
 
 def from_outputs(names, source, classifier, files, targets, options):
     """Every ablation of `names` from one extraction a set."""
-    outputs = {name: files(name) for name in names}
+    writers = {name: files(name) for name in names}
     panel = None
     if "labelshift" in names:
         images, labels = source.reference()
         reference = classifier.outputs(images[: options.rows], labels[: options.rows])
         panel = Panel(reference, scores={name: options_of(name) for name in MIXED_SCORES}, tempered=())
     for target in targets:
-        missing = [name for name in names if not any(seen.split("/")[0] == target.name for seen in outputs[name].seen)]
+        missing = [name for name in names if not any(seen.split("/")[0] == target.name for seen in writers[name].seen)]
         if not missing:
             continue
-        said = classifier.outputs(target.images, target.labels, target.shift)
-        shuffle = np.random.default_rng(SEED).permutation(len(said))
-        said = said[torch.from_numpy(shuffle).to(classifier.device)]
-        about = {"set": target.name, "family": target.family, "severity": target.severity}
+        outputs = classifier.outputs(target.images, target.labels, target.shift)
+        shuffle = np.random.default_rng(SEED).permutation(len(outputs))
+        outputs = outputs[torch.from_numpy(shuffle).to(classifier.device)]
+        facts = {"set": target.name, "family": target.family, "severity": target.severity}
         for name in missing:
             if name == "labelshift":
-                for set_name, row in label_shift(panel, target, said):
-                    outputs[name].add(about | {"set": set_name} | row)
+                for set_name, row in label_shift(panel, target, outputs):
+                    writers[name].add(facts | {"set": set_name} | row)
             else:
-                outputs[name].add(about | {"n": len(said), "accuracy": said.accuracy} | CHEAP[name](said))
+                writers[name].add(facts | {"n": len(outputs), "accuracy": outputs.accuracy} | CHEAP[name](outputs))
 
 
 def cheap_ones(options):

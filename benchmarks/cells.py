@@ -92,9 +92,9 @@ def has_batchnorm(model):
     return any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
 
 
-def measured(panel, said, **about):
+def measured(panel, outputs, **facts):
     """A row: what the set is, its size and true accuracy, then every column of the panel."""
-    return about | {"n": len(said), "accuracy": said.accuracy} | panel.measure(said)
+    return facts | {"n": len(outputs), "accuracy": outputs.accuracy} | panel.measure(outputs)
 
 
 def deployed(source, classifier, reference, options):
@@ -103,9 +103,9 @@ def deployed(source, classifier, reference, options):
 
     def work(target):
         rotation = classifier.rotation is not None
-        said = classifier.outputs(target.images, target.labels, target.shift, rotation=rotation)
-        about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, **about) | {"ece": gdscore.calibration_error(said), "order": "shuffled"}
+        outputs = classifier.outputs(target.images, target.labels, target.shift, rotation=rotation)
+        facts = {"set": target.name, "family": target.family, "severity": target.severity}
+        return measured(panel, outputs, **facts) | {"ece": gdscore.calibration_error(outputs), "order": "shuffled"}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)
@@ -123,13 +123,13 @@ def published(source, classifier, reference, options):
         x, y = next(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
         index = torch.from_numpy(order).to(x.device)
         loader = list(zip(x[index].split(PUBLISHED_BATCH), y[index].split(PUBLISHED_BATCH), strict=True))
-        said = gdscore.Outputs.concatenate(
+        outputs = gdscore.Outputs.concatenate(
             list(models.extract(classifier.model, loader, peer=classifier.peer, batchnorm="batch", progress=False))
         )
         moved = adapted_copy(classifier.model, loader)
         after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
-        about = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, said, **about) | {"accuracy": after.accuracy}
+        facts = {"set": target.name, "family": target.family, "severity": target.severity}
+        return measured(panel, outputs, **facts) | {"accuracy": after.accuracy}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)

@@ -220,11 +220,11 @@ def summary(setting, value, found):
     for data, case in sorted({f[:2] for f in found}):
         truth = np.array([t for d, c, t, _ in found if (d, c) == (data, case)])
         accuracy, low, high = np.array([e for d, c, _, e in found if (d, c) == (data, case)]).T
-        off, told = 100 * (accuracy - truth), np.isfinite(low).all()
+        off, with_interval = 100 * (accuracy - truth), np.isfinite(low).all()
         row = {"setting": setting, "value": value, "data": data, "case": case, "estimates": len(truth)}
         row |= {"error": f"{np.abs(off).mean():.2f}", "bias": f"{off.mean():+.2f}"}
-        row["coverage"] = f"{100 * ((low <= truth) & (truth <= high)).mean():.1f}" if told else ""
-        yield row | {"width": f"{100 * (high - low).mean():.1f}" if told else ""}
+        row["coverage"] = f"{100 * ((low <= truth) & (truth <= high)).mean():.1f}" if with_interval else ""
+        yield row | {"width": f"{100 * (high - low).mean():.1f}" if with_interval else ""}
 
 
 def compare(files, workers, output):
@@ -236,8 +236,8 @@ def compare(files, workers, output):
     for name, value in alternatives:
         found = list(summary(name, value, [f for _ in files for f in next(parts)]))
         rows += found
-        told = [f"{r['data']} {r['error']}" for r in found if r["case"] == "shifted"]
-        print(f"{name} {value}: {', '.join(told)}", flush=True)
+        errors = [f"{r['data']} {r['error']}" for r in found if r["case"] == "shifted"]
+        print(f"{name} {value}: {', '.join(errors)}", flush=True)
     write(output, rows)
 
 
@@ -264,12 +264,12 @@ def few_estimates_of(file):
     for name, target in targets.items():
         for case, class_mix, rows in cases(name, target, reference):
             cot = gdscore.direct_estimate("cot", rows, reference=reference)
-            told = {n: est.set_params(class_mix=class_mix).estimate(rows) for n, est in estimators.items()} | {
+            estimates = {n: est.set_params(class_mix=class_mix).estimate(rows) for n, est in estimators.items()} | {
                 "cot": cot
             }
             found += [
                 (KINDS[file.name.split("-")[0]], case, n.split()[0], rows.accuracy, (e.accuracy, e.low, e.high))
-                for n, e in told.items()
+                for n, e in estimates.items()
             ]
     return found
 

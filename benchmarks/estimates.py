@@ -322,8 +322,8 @@ def estimated(found, seed, variants):
             if variant in CLASS_VARIANTS:
                 for measure, label, quantity, truth in class_rows(estimates["unknown"], rows):
                     numbers = {"accuracy": quantity.value, "low": quantity.low, "high": quantity.high, "truth": truth}
-                    told = {key: f"{value:.4f}" for key, value in numbers.items()}
-                    yield shared | {"estimator": measure, "class": label} | told
+                    texts = {key: f"{value:.4f}" for key, value in numbers.items()}
+                    yield shared | {"estimator": measure, "class": label} | texts
             for method, e in estimates.items():
                 numbers = {"accuracy": f"{e.accuracy:.5f}", "low": f"{e.low:.5f}", "high": f"{e.high:.5f}"}
                 yield shared | {"estimator": method} | numbers

@@ -136,7 +136,7 @@ def robustness(given):
             axis.plot([medians[name]] * 2, [place - 0.35, place + 0.35], color="black", linewidth=1.5, zorder=3)
             for (shift, label), colour, marker in zip(SHIFTS.items(), COLOURS, "osD", strict=False):
                 found = values(name, shift)
-                about = f"{label}; line: median" if shift == "synthetic" else label
+                legend = f"{label}; line: median" if shift == "synthetic" else label
                 axis.plot(
                     found,
                     [place] * len(found),
@@ -144,7 +144,7 @@ def robustness(given):
                     color=colour,
                     markersize=4,
                     alpha=0.8,
-                    label=about if place == 0 else None,
+                    label=legend if place == 0 else None,
                 )
         axis.set_yticks(range(len(names)), names)
         axis.set_xlim(-0.03, 1.03)

@@ -164,10 +164,10 @@ def measured_corruptions(size, count, device):
 
 def processor():
     """Model of the processor, where the system tells it."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else []
-    models_told = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models_told[0] if models_told else platform.machine()
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def commit():

@@ -94,8 +94,8 @@ def few_sets():
     for data in ("images", "tables", "text"):
         for case, mix in cases.items():
             found = (rows[data, case, way] for way in ways)
-            told = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
-            lines.append([f"{data}, {case}", f"`{mix}`", *told])
+            cells = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
+            lines.append([f"{data}, {case}", f"`{mix}`", *cells])
     return markdown(("error, coverage, width", "`class_mix`", *ways), lines)
 
 
@@ -114,8 +114,8 @@ def notebook_blocks():
     for (setting, value), rows in alternatives().items():
         name = "as they are" if setting == "present" else f"`{setting}` = {float(value):g}"
         found = (rows[case] for case in cases.values())
-        told = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
-        lines.append([name, *told])
+        cells = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
+        lines.append([name, *cells])
     return {"choosing": markdown(("constants", *cases), lines)}
 
 

@@ -48,11 +48,11 @@ class Panel:
         """Column → value, for the columns that the outputs have what is needed for; NaN where a score refuses a set."""
         found = {}
         cooled = outputs.with_temperature(self.temperature)
-        for scores, said in ((self.plain, outputs), (self.tempered, cooled)):
+        for scores, given in ((self.plain, outputs), (self.tempered, cooled)):
             for column, score in scores.items():
                 if score.inputs <= outputs.has:
                     try:
-                        found[column] = score.reset().update(said).compute()
+                        found[column] = score.reset().update(given).compute()
                     except gdscore.GdscoreError:
                         found[column] = float("nan")
         return found

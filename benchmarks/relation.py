@@ -12,8 +12,21 @@ __all__ = ["columns_of", "constant_error", "group_of", "preferred", "read", "rel
 # Of an ablation run on several networks the one that the page tells of.
 LARGEST_FIRST = ("cifar10-resnet18", "cifar10-small")
 
-ABOUT = ("set", "family", "severity", "n", "accuracy", "alpha", "seed", "commit", "device", "command", "ece", "order")
-ABOUT += ("selfscore",)  # for the estimator: not in every cell, and no method of the tables
+NO_METHODS = (
+    "set",
+    "family",
+    "severity",
+    "n",
+    "accuracy",
+    "alpha",
+    "seed",
+    "commit",
+    "device",
+    "command",
+    "ece",
+    "order",
+)
+NO_METHODS += ("selfscore",)  # for the estimator: not in every cell, and no method of the tables
 
 
 def read(file):
@@ -53,7 +66,7 @@ def group_of(source):
 
 def columns_of(rows):
     """Columns that hold a score."""
-    return [name for name in rows[0] if name not in ABOUT and not name.endswith("seconds")]
+    return [name for name in rows[0] if name not in NO_METHODS and not name.endswith("seconds")]
 
 
 def relation(scores, accuracies, families):

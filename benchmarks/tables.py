@@ -60,10 +60,10 @@ def main_rows(cells, ablations):
             own = [row for row in rows if column in row]
             found = relation_of(own, column)
             as_documented = found["rho"] != found["rho"] or (found["rho"] > 0) == rises(column)
-            about = {"benchmark": benchmark, "shift": shift, "protocol": protocol, "method": column}
+            facts = {"benchmark": benchmark, "shift": shift, "protocol": protocol, "method": column}
             models = {"models": len({source for source, part in parts if part and column in part[0]})}
             sign = {"sign": "as documented" if as_documented else "against"}
-            yield about | models | found | sign | {"constant": constant_error(own)}
+            yield facts | models | found | sign | {"constant": constant_error(own)}
 
 
 def ablation_rows(ablations):
@@ -80,8 +80,8 @@ def ablation_rows(ablations):
                 parts["any"] = every
             for alpha, rows in parts.items():
                 for column in columns_of(rows):
-                    about = {"ablation": folder.name, "source": source, "alpha": alpha, "choice": column}
-                    yield about | relation_of(rows, column) | {"mean": np.mean([row[column] for row in rows])}
+                    facts = {"ablation": folder.name, "source": source, "alpha": alpha, "choice": column}
+                    yield facts | relation_of(rows, column) | {"mean": np.mean([row[column] for row in rows])}
 
 
 def all_tables(cells, ablations):

@@ -215,7 +215,7 @@ LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))
 
 @pytest.mark.parametrize("function", [calibration_error, reliability, fit_temperature])
 @pytest.mark.parametrize(
-    ("outputs", "words"),
+    ("outputs", "message"),
     [
         (Outputs(logits=2 * np.eye(2)), "and with `labels`, but these hold only logits"),
         (Outputs(features=np.eye(2), labels=np.arange(2)), "but these hold only features, labels"),
@@ -227,9 +227,9 @@ LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))
         ([LABELLED, None], "but it yielded nothing"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_words(function, outputs, words):
+def test_what_cannot_be_used_is_refused_in_words(function, outputs, message):
     # Lists rather than iterators: each case is read by three tests.
-    with pytest.raises(GdscoreError, match=words):
+    with pytest.raises(GdscoreError, match=message):
         function(outputs)
 
 

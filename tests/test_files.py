@@ -68,7 +68,7 @@ def test_same_values_give_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ([1, 2], "list"),
         (None, "NoneType"),
@@ -79,8 +79,8 @@ def test_same_values_give_the_same_bytes(tmp_path):
         ("ends\0", "NUL"),
     ],
 )
-def test_unstorable_values_are_refused_before_anything_is_written(tmp_path, value, says):
-    with pytest.raises(GdscoreError, match=f"`bad`.*{says}"):
+def test_unstorable_values_are_refused_before_anything_is_written(tmp_path, value, message):
+    with pytest.raises(GdscoreError, match=f"`bad`.*{message}"):
         write_arrays(tmp_path / "state", {"good": 1, "bad": value})
     assert not list(tmp_path.iterdir())
 
@@ -163,8 +163,8 @@ def test_foreign_files_are_worded(tmp_path):
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme.txt", "hello")
     (tmp_path / "text.npz").write_text("hello")
-    for name, says in {"single.npy": "no .npz", "other.zip": "readme.txt", "text.npz": "no .npz"}.items():
-        with pytest.raises(GdscoreError, match=says) as raised:
+    for name, message in {"single.npy": "no .npz", "other.zip": "readme.txt", "text.npz": "no .npz"}.items():
+        with pytest.raises(GdscoreError, match=message) as raised:
             read_arrays(tmp_path / name)
         assert name in str(raised.value)
     with pytest.raises(GdscoreError, match="there is none"):
@@ -218,13 +218,13 @@ def test_json_takes_numpy_and_refuses_what_it_has_not(tmp_path):
     write_json(path, {"a": np.float32(0.5), "b": np.arange(2), "c": (np.True_, np.int64(3))})
     assert read_json(path) == {"a": 0.5, "b": [0, 1], "c": [True, 3]}
     before = path.read_bytes()
-    for value, says in [
+    for value, message in [
         ({"atc": [1.0, float("nan")]}, "item 1 of 'atc' of the value is nan"),
         (np.array([np.inf]), "item 0 of the value is inf"),
         ({1: 2}, "key 1"),
         ({"x": {1, 2}}, "'x' of the value is of type set"),
     ]:
-        with pytest.raises(GdscoreError, match=says):
+        with pytest.raises(GdscoreError, match=message):
             write_json(path, value)
     assert path.read_bytes() == before
 

@@ -125,7 +125,7 @@ def swapped(at, name, value):
 
 
 @pytest.mark.parametrize(
-    ("values", "options", "says"),
+    ("values", "options", "message"),
     [
         (swapped(1, "prob_2", None), {}, r"column 'prob_2'.*row 1 of"),
         (swapped(1, "prob_2", float("inf")), {}, r"finite.*inf in column 'prob_2' in row 1"),
@@ -153,21 +153,21 @@ def swapped(at, name, value):
         ({"z": [[1.0, 2.0], [1.0, None]], "y": [0, 1]}, {"probabilities": None, "logits": "z"}, "row 1|finite"),
     ],
 )
-def test_mistakes_are_named_with_row_and_column(frame, values, options, says):
-    with pytest.raises(GdscoreError, match=says) as raised:
+def test_mistakes_are_named_with_row_and_column(frame, values, options, message):
+    with pytest.raises(GdscoreError, match=message) as raised:
         from_frame(frame(values), **({"probabilities": "prob_*", "label": "y"} | options))
     assert "\n" not in str(raised.value)
 
 
 def test_mixed_objects_and_other_types():
     df = pd.DataFrame(columns(P, range(3)))
-    for values, says in [
+    for values, message in [
         ([1, "a", 2], "int in row 0 .*str in row 1"),
         ([dt.date(2026, 1, 1)] * 3, "date"),
         ([0.5, 1, 2], r"0\.5 in row 0"),
         ([{"a": 1}] * 3, "dict|truct"),
     ]:
-        with pytest.raises(GdscoreError, match=says):
+        with pytest.raises(GdscoreError, match=message):
             from_frame(df.assign(y=pd.Series(values, dtype=object)), probabilities="prob_*", label="y")
     for thing in (3, None, [1, 2], {"a": 1}, np.zeros((2, 2)), pd.Series([1.0])):
         with pytest.raises(GdscoreError, match="DataFrame of pandas or polars"):

@@ -69,7 +69,7 @@ def test_there_and_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"level": 1}, "'level' of"),
         ({"level": 0.0}, "'level' of"),
@@ -90,14 +90,14 @@ def test_there_and_back(tmp_path):
         ({"version": True}, "version True"),
     ],
 )
-def test_headers_that_do_not_fit(tmp_path, change, says):
-    with pytest.raises(GdscoreError, match=says):
+def test_headers_that_do_not_fit(tmp_path, change, message):
+    with pytest.raises(GdscoreError, match=message):
         write_record(tmp_path / "r", SCHEMA, {**HEADER, **change}, ARRAYS)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"prior": np.array([0.25, math.nan])}, "`prior`.*finite"),
         ({"prior": np.array([0.25, math.inf])}, "`prior`.*finite"),
@@ -116,13 +116,13 @@ def test_headers_that_do_not_fit(tmp_path, change, says):
         ({"prior": None}, "an array `prior`"),
     ],
 )
-def test_arrays_that_do_not_fit(tmp_path, change, says):
+def test_arrays_that_do_not_fit(tmp_path, change, message):
     arrays = {name: array for name, array in {**ARRAYS, **change}.items() if array is not None}
     header = {**HEADER, "format": SCHEMA.format, "version": SCHEMA.version}
     raw = arrays_to_bytes({"header": files.json.dumps(header), **arrays})
-    with pytest.raises(GdscoreError, match=says):
+    with pytest.raises(GdscoreError, match=message):
         read_record(raw, SCHEMA)
-    with pytest.raises(GdscoreError, match=says):
+    with pytest.raises(GdscoreError, match=message):
         write_record(tmp_path / "r", SCHEMA, HEADER, arrays)
 
 

@@ -242,7 +242,7 @@ MULTI_LABEL = np.stack([Y == 0, Y > 1], axis=1).astype(int)
 
 
 @pytest.mark.parametrize(
-    ("clf", "words"),
+    ("clf", "message"),
     [
         (None, "Expected a fitted scikit-learn classifier, or a pipeline or search of one, but got NoneType"),
         (LogisticRegression, "but got the class LogisticRegression"),
@@ -262,10 +262,10 @@ MULTI_LABEL = np.stack([Y == 0, Y > 1], axis=1).astype(int)
         (GaussianNB().fit(X, np.full(len(X), 7)), "at least 2 classes, but this GaussianNB was fitted on .*7.* alone"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_words(clf, words):
-    with pytest.raises(GdscoreError, match=words):
+def test_what_cannot_be_used_is_refused_in_words(clf, message):
+    with pytest.raises(GdscoreError, match=message):
         sklearn_outputs(clf, X)
-    with pytest.raises(GdscoreError, match=words):
+    with pytest.raises(GdscoreError, match=message):
         sklearn_head(clf)
 
 

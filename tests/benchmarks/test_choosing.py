@@ -35,9 +35,9 @@ def test_rows_of_the_benchmark():
     truths = {(r["estimator"], r.get("class")): float(r["truth"]) for r in rows if r["variant"] == "as-is"}
     assert truths["unknown", None] == pytest.approx(target.accuracy, abs=1e-5)
     for k in range(3):
-        truly, told = target.labels == k, target.predictions == k
-        assert truths["recall", k] == pytest.approx(told[truly].mean(), abs=1e-4)
-        assert truths["precision", k] == pytest.approx(truly[told].mean(), abs=1e-4)
+        truly, predicted = target.labels == k, target.predictions == k
+        assert truths["recall", k] == pytest.approx(predicted[truly].mean(), abs=1e-4)
+        assert truths["precision", k] == pytest.approx(truly[predicted].mean(), abs=1e-4)
     assert all(float(r["low"]) <= float(r["accuracy"]) <= float(r["high"]) for r in rows if r["low"])
 
 

@@ -12,8 +12,8 @@ from tables_claims import claims_table, picked, transfer_table
 
 def chosen(source, ablation, **choices):
     """Rows of one ablation; each choice has (R², ρ)."""
-    about = {"ablation": ablation, "source": source, "alpha": "", "sets": 95}
-    return [about | {"choice": name, "r2": r2, "rho": rho} for name, (r2, rho) in choices.items()]
+    facts = {"ablation": ablation, "source": source, "alpha": "", "sets": 95}
+    return [facts | {"choice": name, "r2": r2, "rho": rho} for name, (r2, rho) in choices.items()]
 
 
 LABELS = {"true": (0.99, -0.9), "random": (0.95, 0.9), "mixed": (0.5, -0.8), "expected": (0.6, -0.8)}
@@ -40,9 +40,9 @@ def test_a_choice_of_one_benchmark_is_judged_on_another():
 
 @pytest.mark.parametrize(("rho", "sign", "shown"), [(-0.8, "as documented", "0.500 / "), (0.8, "against", "0.500‡ / ")])
 def test_claims_count_the_scores_that_are_ahead(rho, sign, shown):
-    about = {"benchmark": "cifar10-resnet18", "sets": 95, "refused": 0, "rho": rho, "sign": sign}
+    facts = {"benchmark": "cifar10-resnet18", "sets": 95, "refused": 0, "rho": rho, "sign": sign}
     values = {"gdscore": 0.5, "cott": 0.9, "atc": 0.4, "cott@T": 0.95, "projnorm": 0.99}
-    rows = [about | {"protocol": "deployed", "method": name, "r2": r2} for name, r2 in values.items()]
+    rows = [facts | {"protocol": "deployed", "method": name, "r2": r2} for name, r2 in values.items()]
     runtime = [
         ("cifar10-small", {"method": "projnorm", "device": "cpu", "times_gdscore": 53.5, "n": 10, "seconds": 7.0})
     ]

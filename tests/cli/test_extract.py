@@ -26,8 +26,8 @@ def directly(paths, network) -> gdscore.Outputs:
 
     model, preprocess = network.load()
     batch = torch.stack([preprocess(Image.open(path)) for path in paths])
-    (said,) = gdscore.models.extract(model, [batch])
-    return said.to_numpy()
+    (outputs,) = gdscore.models.extract(model, [batch])
+    return outputs.to_numpy()
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
@@ -74,7 +74,7 @@ def test_classes_by_number_and_by_file(gd, folder):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (["network", "photos"], "Expected module:callable"),
         (["netwrk:load", "photos"], "Expected a module 'netwrk'"),
@@ -92,7 +92,7 @@ def test_classes_by_number_and_by_file(gd, folder):
         (["network:load", "photos", "--device", "nowhere"], "--device"),
     ],
 )
-def test_what_cannot_be_used(gd, folder, args, words):
+def test_what_cannot_be_used(gd, folder, args, message):
     with (folder / "network.py").open("a") as file:
         file.write("\n\ndef lonely():\n    return load()[0]\n")
         file.write("\n\ndef broken():\n    return load()[0], lambda image: 1 / 0\n")
@@ -104,7 +104,7 @@ def test_what_cannot_be_used(gd, folder, args, words):
     (folder / "stray" / "cat").mkdir(parents=True)
     for name in ("stray/a.png", "stray/cat/b.png"):
         (folder / name).write_bytes((folder / "photos" / "cat" / "00.png").read_bytes())
-    assert words in refused(gd("extract", *args, "-o", "out.npz"))
+    assert message in refused(gd("extract", *args, "-o", "out.npz"))
     assert not (folder / "out.npz").exists()
 
 

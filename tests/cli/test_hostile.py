@@ -113,7 +113,7 @@ HOSTILE = [
 @pytest.mark.parametrize("make", HOSTILE, ids=lambda make: make.__name__)
 def test_hostile_files(gd, folder, make, command):
     (folder / "hostile").mkdir()
-    words = make(folder / "hostile")
+    message = make(folder / "hostile")
     (bad,) = (folder / "hostile").iterdir()
     bad = bad.relative_to(folder)
     before = sorted(folder.rglob("*"))
@@ -125,10 +125,10 @@ def test_hostile_files(gd, folder, make, command):
         "shifted_sets": ("fit", "val.npz", "--shifted-sets", "hostile", "-o", "made.gdscore"),
     }[command]
     if (make, command) == (mixed_folder, "shifted_sets"):
-        words = "Expected labels in 'hostile/bad/part-1.parquet'"  # files are sets of their own there
+        message = "Expected labels in 'hostile/bad/part-1.parquet'"  # files are sets of their own there
     of_a_target = command in ("score", "estimate")
     line = refused(gd(*args, *(["--quiet"] if of_a_target else [])), code=1 if of_a_target else 2)
-    assert words in line
+    assert message in line
     assert str(bad) in line
     written = [folder / "made.json"] if of_a_target else []
     assert sorted(folder.rglob("*")) == sorted([*before, *written])
@@ -180,8 +180,8 @@ def test_interrupted_halfway(folder, tmp_path):
         for path in list((folder / "photos" / "cat").glob("??.png")):
             path.with_name(f"{path.stem}-{copy}.png").write_bytes(path.read_bytes())
     args = ["extract", "network:slow", "photos", "--batch-size", "2", "--workers", "1", "-o"]
-    words = "gdscore: interrupted: what was not finished is not written\n"
-    expected = {signal.SIGINT: (130, words), signal.SIGTERM: (143, "")}
+    message = "gdscore: interrupted: what was not finished is not written\n"
+    expected = {signal.SIGINT: (130, message), signal.SIGTERM: (143, "")}
     started = {}
     for number in expected:  # side by side: both spend their time on importing PyTorch
         (tmp_path / number.name).mkdir()
@@ -197,8 +197,8 @@ def test_interrupted_halfway(folder, tmp_path):
         time.sleep(0.1)
         process.send_signal(number)
     for number, process in started.items():
-        out, said = process.communicate(timeout=30)
-        assert (process.returncode, out, said) == (expected[number][0], "", expected[number][1])
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (expected[number][0], "", expected[number][1])
         assert list((tmp_path / number.name).iterdir()) == []
 
 

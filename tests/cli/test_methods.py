@@ -11,9 +11,9 @@ from tests.cli.conftest import refused
 
 def test_every_score_with_what_it_needs(gd):
     shown = gd("methods").stdout
-    said = json.loads(gd("methods", "--json", "-").stdout)
-    assert [m["name"] for m in said] == gdscore.list_scores()
-    for method in said:
+    found = json.loads(gd("methods", "--json", "-").stdout)
+    assert [m["name"] for m in found] == gdscore.list_scores()
+    for method in found:
         assert method["summary"] in shown
         assert set(method["needs"]) == gdscore.create_score(method["name"]).needs
 

@@ -24,9 +24,9 @@ def test_table_of_all_scores(gd):
 
 def test_json_equals_the_python_api(gd):
     result = gd("score", "new.npz", "new.parquet", "--reference", "val.npz", "--json", "-")
-    said = json.loads(result.stdout)["targets"]
-    assert [t["name"] for t in said] == ["new.npz", "new.parquet"]  # their stems would be the same
-    for target in said:
+    found = json.loads(result.stdout)["targets"]
+    assert [t["name"] for t in found] == ["new.npz", "new.parquet"]  # their stems would be the same
+    for target in found:
         table = gdscore.score_all(read_outputs(target["name"]), reference=read_outputs("val.npz"))
         assert target["scores"] == dict(table)
         assert target["skipped"] == table.skipped
@@ -82,8 +82,8 @@ def test_empty_names_are_refused(gd, args):
 
 
 def test_folder_is_one_target_for_each_date(gd):
-    said = json.loads(gd("score", "logs", "--json", "-").stdout)["targets"]
-    assert [t["when"] for t in said] == ["2026-01-29T00:00:00", "2026-01-30T00:00:00", "2026-01-31T05:00:00"]
+    found = json.loads(gd("score", "logs", "--json", "-").stdout)["targets"]
+    assert [t["when"] for t in found] == ["2026-01-29T00:00:00", "2026-01-30T00:00:00", "2026-01-31T05:00:00"]
 
 
 def test_does_not_write_over_its_input(gd, folder):

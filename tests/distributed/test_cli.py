@@ -170,7 +170,7 @@ def test_progress_shows_rows_of_rows_known(gd, folder):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (("estimate", "m.gdscore", "parts", "--address", "auto"), "--engine ray with --address"),
         (("estimate", "m.gdscore", "parts", "--on-error", "skip"), "--engine ray with --on-error"),
@@ -179,10 +179,10 @@ def test_progress_shows_rows_of_rows_known(gd, folder):
         (("extract", "network:load", "photos", "-o", "o", "--peer", "a:b", "--engine", "ray"), "--peer"),
     ],
 )
-def test_what_cannot_be_used(gd, folder, args, words):
+def test_what_cannot_be_used(gd, folder, args, message):
     if not (folder / "photos").exists():
         _photos(folder / "photos")
-    assert words in refused(gd(*args))
+    assert message in refused(gd(*args))
 
 
 def test_without_ray_says_what_to_install(gd, folder, monkeypatch):

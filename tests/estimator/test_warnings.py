@@ -74,8 +74,8 @@ def test_a_given_class_mix_is_no_surprise():
     target = outputs(2000, seed=31, shares=shares)
     assert {"collapse", "class_mix"} <= set(codes(fitted().estimate(target)))
     assert not {"collapse", "class_mix"} & set(codes(fitted(class_mix=shares).estimate(target)))
-    told = fitted(class_mix=[0, 0, 0, 0, 1]).estimate(target)
-    assert "the one given" in next(w.message for w in told.warnings if w.code == "class_mix")
+    estimate = fitted(class_mix=[0, 0, 0, 0, 1]).estimate(target)
+    assert "the one given" in next(w.message for w in estimate.warnings if w.code == "class_mix")
 
 
 def test_one_family():
@@ -87,8 +87,8 @@ def test_one_family():
 
 def test_class_mix_of_few_rows_is_noise():
     est = fitted()
-    told = ["class_mix" in codes(est.estimate(SAME[i : i + 20])) for i in range(0, 2000, 20)]
-    assert np.mean(told) < 0.15
+    warned = ["class_mix" in codes(est.estimate(SAME[i : i + 20])) for i in range(0, 2000, 20)]
+    assert np.mean(warned) < 0.15
 
 
 def test_class_mix_where_the_assumptions_differ():

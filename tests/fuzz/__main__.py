@@ -61,9 +61,9 @@ def apart(name, options, folder):
     if done.returncode == 0:
         return Outcome.from_json((folder / "outcome").read_text())
     outcome = Outcome(name)
-    said = (done.stderr.strip().splitlines() or [""])[-1]
+    last_line = (done.stderr.strip().splitlines() or [""])[-1]
     case = (folder / "case").read_text() if (folder / "case").exists() else "?"
-    outcome.add(f"the process ended with {done.returncode} ({said[:200]})", case)
+    outcome.add(f"the process ended with {done.returncode} ({last_line[:200]})", case)
     return outcome
 
 

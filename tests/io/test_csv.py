@@ -79,7 +79,7 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "the file is empty"),
         ("\n", "first line is empty|at least one of|no columns|none"),
@@ -100,8 +100,8 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
         ("p_0,p_1\n0.5,0.5\n" * 2, "'p_0' in row 1"),
     ],
 )
-def test_mistakes_are_named_with_row_and_column(tmp_path, text, says):
-    with pytest.raises(GdscoreError, match=says) as raised:
+def test_mistakes_are_named_with_row_and_column(tmp_path, text, message):
+    with pytest.raises(GdscoreError, match=message) as raised:
         list(read_outputs(save(tmp_path / "bad.csv", text), columns=PROBABILITIES))
     assert "bad.csv" in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -109,13 +109,13 @@ def test_mistakes_are_named_with_row_and_column(tmp_path, text, says):
 
 def test_labels_times_and_segments_that_do_not_fit(tmp_path):
     path = save(tmp_path / "x.csv", "p_0,p_1,y,t,s\n0.5,0.5,0,2026-01-31,a\n0.5,0.5,2,31.1.2026,\n")
-    for columns, says in [
+    for columns, message in [
         (Columns(probabilities="p_*", label="y"), "'2' in row 1.*classes are '0', '1'"),
         (Columns(probabilities="p_*", time="t"), "'31.1.2026' in row 1.*ISO 8601"),
         (Columns(probabilities="p_*", by="s"), "'s'.*none in row 1"),
         (Columns(probabilities="p_*", label="z"), "'z' for `label`"),
     ]:
-        with pytest.raises(GdscoreError, match=says):
+        with pytest.raises(GdscoreError, match=message):
             list(read_batches(path, columns=columns))
 
 

@@ -65,7 +65,7 @@ def test_order_and_byte_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "says"),
+    ("arrays", "message"),
     [
         ({"z": LOGITS, "y": np.zeros(3)}, r"'logits'.*'features'.*found 'z', 'y'"),
         ({f"c{i}": LOGITS for i in range(20)}, "and 8 more"),
@@ -83,9 +83,9 @@ def test_order_and_byte_order(tmp_path):
         ({"logits": np.zeros((0, 3)), "labels": np.zeros(0, int)}, "at least one row"),
     ],
 )
-def test_unfit_arrays_are_worded_at_once(tmp_path, arrays, says):
+def test_unfit_arrays_are_worded_at_once(tmp_path, arrays, message):
     np.savez(tmp_path / "bad.npz", **arrays)
-    with pytest.raises(GdscoreError, match=says) as raised:
+    with pytest.raises(GdscoreError, match=message) as raised:
         read_outputs(tmp_path / "bad.npz")
     assert "bad.npz" in str(raised.value)
     assert "\n" not in str(raised.value)

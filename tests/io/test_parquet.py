@@ -150,7 +150,7 @@ def test_lists_that_are_all_empty(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("columns", "says"),
+    ("columns", "message"),
     [
         ({"logit_0": pa.array([0.5]), "logit_1": pa.array([0.5])}, "found 'logit_0', 'logit_1'"),
         ({"logits": pa.array([0.5])}, "`logits`.*a list of floating-point numbers per row.*double"),
@@ -165,9 +165,9 @@ def test_lists_that_are_all_empty(tmp_path):
         ({"logits": fixed(LOGITS), "probabilities": fixed(LOGITS)}, "both"),
     ],
 )
-def test_unfit_columns_are_worded_at_once(tmp_path, columns, says):
+def test_unfit_columns_are_worded_at_once(tmp_path, columns, message):
     path = save(tmp_path / "bad.parquet", columns)
-    with pytest.raises(GdscoreError, match=says) as raised:
+    with pytest.raises(GdscoreError, match=message) as raised:
         read_outputs(path)
     assert "bad.parquet" in str(raised.value)
     assert "\n" not in str(raised.value)

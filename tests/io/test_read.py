@@ -72,7 +72,7 @@ def test_bad_sources_are_worded(tmp_path):
     np.save(tmp_path / "one.npy", np.zeros(3))
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "loop.npz").symlink_to(tmp_path / "loop.npz")
-    for source, says in [
+    for source, message in [
         (tmp_path / "missing.npz", r"missing\.npz.*there is none"),
         (tmp_path / "missing.parquet", r"missing\.parquet.*there is none"),
         (tmp_path / "*.parquet", "matches nothing"),
@@ -95,7 +95,7 @@ def test_bad_sources_are_worded(tmp_path):
         ([np.zeros(3)], "ndarray"),
         (outputs(2), "Outputs"),
     ]:
-        with pytest.raises(GdscoreError, match=says):
+        with pytest.raises(GdscoreError, match=message):
             read_outputs(source)
 
 

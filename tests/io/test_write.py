@@ -115,7 +115,7 @@ def test_row_groups_have_a_size_of_their_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_bad_streams_are_worded_and_leave_nothing(tmp_path, suffix):
     good = Outputs(logits=np.zeros((2, 3)))
-    for stream, says in [
+    for stream, message in [
         ([], "stream is empty"),
         (3, "got int"),
         ({"logits": good}, "got str"),
@@ -124,7 +124,7 @@ def test_bad_streams_are_worded_and_leave_nothing(tmp_path, suffix):
         ([good, good, Outputs(logits=np.zeros((2, 3), dtype=np.float32))], "batch 2 holds.*3 float32"),
         ([good, Outputs(logits=np.zeros((2, 3)), labels=np.zeros(2, int))], "labels"),
     ]:
-        with pytest.raises(GdscoreError, match=says):
+        with pytest.raises(GdscoreError, match=message):
             write_outputs(tmp_path / f"x.{suffix}", stream)
     assert not list(tmp_path.iterdir())
 

@@ -164,10 +164,10 @@ def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
         feed(monitor, [0.9, 0.3], rules=PER_WINDOW)
         monitor.add_estimate("m", estimate(0.9), day(1), replace=True)
         monitor.close()
-    told = [json.loads(body) for _, body in posted]
-    assert [t["event"] for t in told] == ["alarm.begin", "alarm.end"]
-    assert told[1]["alarm"]["withdrawn"]
-    assert told[1]["text"].startswith("withdrawn: ")
+    notices = [json.loads(body) for _, body in posted]
+    assert [t["event"] for t in notices] == ["alarm.begin", "alarm.end"]
+    assert notices[1]["alarm"]["withdrawn"]
+    assert notices[1]["text"].startswith("withdrawn: ")
 
 
 def test_an_alarm_that_begins_and_ends_at_once_is_told_twice(tmp_path, fitted):
