@@ -27,7 +27,7 @@ SCHEMA = RecordSchema(
         "level": Number(above=0, below=1),
         "mix": OneOf("stable", "unknown", None),
         "families": [str],
-        "sizes": {str: Number(least=1, whole=True)},
+        "sizes": {str: Number(least=1, integer=True)},
         "options": {"seed": int, "scale": float, "fresh": bool},
     },
     arrays={

@@ -53,11 +53,11 @@ class Number:
     most: float = math.inf
     above: float = -math.inf
     below: float = math.inf
-    whole: bool = False
+    integer: bool = False
 
     def admits(self, value: Any) -> bool:
         """Whether a value is such a number."""
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else int | float):
             return False
         try:
             finite = math.isfinite(value)
@@ -227,7 +227,7 @@ def _fits_leaf(value: Any, spec: Any) -> bool:
     if isinstance(spec, Number):
         return spec.admits(value)
     if spec is int or spec is float:
-        return Number(whole=spec is int).admits(value)
+        return Number(integer=spec is int).admits(value)
     if isinstance(spec, type):
         return isinstance(value, spec)
     return type(value) is type(spec) and bool(value == spec)

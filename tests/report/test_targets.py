@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 
 from gdscore import GdscoreError
-from gdscore.report import Target, verdict, write_report
+from gdscore.report import Target, compare_with_threshold, write_report
 from gdscore.report.targets import as_targets, by_target, in_order, standing
 from tests.data import made
 from tests.report.conftest import COLLAPSE, FEW, NOTE, made_estimate
@@ -25,7 +25,7 @@ from tests.report.conftest import COLLAPSE, FEW, NOTE, made_estimate
 def test_standing(low, accuracy, high, word):
     estimate = made_estimate(accuracy, low=low, high=high)
     assert standing(estimate, 0.8) == word
-    assert f"{word} the threshold of 80%" in verdict(estimate, 0.8).lower()
+    assert f"{word} the threshold of 80%" in compare_with_threshold(estimate, 0.8).lower()
 
 
 def test_warnings_are_told_once_under_the_first_target_by_severity():

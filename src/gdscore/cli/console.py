@@ -50,11 +50,11 @@ __all__ = [
     "complain",
     "describe_error",
     "examples",
+    "group_messages",
     "one_line_paragraphs",
     "show",
     "show_table",
     "show_traceback",
-    "told_once",
     "working",
 ]
 
@@ -147,12 +147,12 @@ def collect_warnings() -> Iterator[list[str]]:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def told_once(messages: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+def group_messages(messages: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Each message once, with the targets it concerns where these are not all.
 
     Examples
     --------
-    >>> told_once([("a", ["few rows", "odd"]), ("b", ["few rows"])])
+    >>> group_messages([("a", ["few rows", "odd"]), ("b", ["few rows"])])
     ['few rows', 'odd (a)']
     """
     concerned: dict[str, list[str]] = {}

@@ -10,7 +10,7 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_writable
-from gdscore.cli.console import Cell, Debug, Quiet, show, show_table, told_once, working
+from gdscore.cli.console import Cell, Debug, Quiet, group_messages, show, show_table, working
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _show(trials: list[Trial]) -> None:
     rows.append(["mean error in points", "", (f"{own:.1f}", "bold"), "", "", *errors])
     show_table(["target", "truth", "estimate", f"{level} interval", "", "stable", *METHODS], rows)
     severe = [(t.name, [w.message for w in t.estimate.warnings if w.severity != "info"][:1]) for t in trials]
-    for line in told_once(severe):
+    for line in group_messages(severe):
         show(f"warning: {line}", style="yellow")
     best = min(direct, key=lambda name: direct[name])
     worst = max(trials, key=lambda t: abs(t.estimate.accuracy - t.truth))

@@ -27,7 +27,7 @@ import typer
 
 from gdscore._format import time_text
 from gdscore._paths import check_path, check_readable
-from gdscore.cli.console import describe_error, show_traceback, told_once
+from gdscore.cli.console import describe_error, group_messages, show_traceback
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
@@ -179,7 +179,7 @@ def try_each(targets: Sequence[TargetFiles], compute: Callable[[TargetFiles], T]
 
 def failures(outcomes: Sequence[Outcome[T]]) -> list[str]:
     """Why targets have no result, each reason once with the targets it concerns."""
-    return told_once([(o.name, [o.error] if o.value is None else []) for o in outcomes])
+    return group_messages([(o.name, [o.error] if o.value is None else []) for o in outcomes])
 
 
 def find_targets(given: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> list[TargetFiles]:

@@ -16,7 +16,7 @@ from gdscore import __version__
 from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
 from gdscore._format import percent, time_text
 from gdscore._windows import Group, RowGroups
-from gdscore.cli.console import Cell, ExitCode, show, show_table, told_once
+from gdscore.cli.console import Cell, ExitCode, group_messages, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, failures, try_each
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[St
             (name, [w.message for w in value.estimate.warnings if (w.severity == "info") == (label == "note")])
             for name, value in estimated
         ]
-        for line in told_once(messages):
+        for line in group_messages(messages):
             show(f"{label}: {line}", style=style)
 
 

@@ -15,9 +15,9 @@ from gdscore.cli.console import (
     Quiet,
     collect_warnings,
     complain,
+    group_messages,
     show,
     show_table,
-    told_once,
 )
 from gdscore.cli.files import (
     ClassNames,
@@ -122,9 +122,9 @@ def _show(outcomes: Sequence[Outcome[tuple[ScoreTable, list[str]]]]) -> None:
             for name in names
         ]
         show_table(["score", "with accuracy", *(target for target, _, _ in found)], rows, left=(0, 1))
-    for line in told_once([(target, _skipped(table)) for target, table, _ in found]):
+    for line in group_messages([(target, _skipped(table)) for target, table, _ in found]):
         show(f"skipped: {line}", style="dim")
-    for line in told_once([(target, warnings) for target, _, warnings in found]):
+    for line in group_messages([(target, warnings) for target, _, warnings in found]):
         show(f"warning: {line}", style="yellow")
 
 

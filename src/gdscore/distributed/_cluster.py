@@ -129,7 +129,7 @@ def run_all(
     running: dict[Any, _Call] = {}
     try:
         while True:
-            while len(running) < (waiting or (1 if actors is None else actors.room())):
+            while len(running) < (waiting or (1 if actors is None else actors.free_slots())):
                 call = again.popleft() if again else next(source, None)
                 if call is None:
                     break
@@ -238,7 +238,7 @@ class Actors:
         handle = self._made.remote(self._args, self._num_gpus)
         return _Actor(handle, handle.__ray_ready__.remote())
 
-    def room(self) -> int:
+    def free_slots(self) -> int:
         """Calls that the actors which are ready should have; waits until one is."""
         return _CALLS_EACH * len(self._ready())
 

@@ -241,9 +241,9 @@ class ClassCounts:
         rest, the share ``returned`` goes to the other classes as far as they have room.
         """
         right = self.right - self.excess(mix, noise)
-        room = np.maximum(np.minimum(self.predicted, mix) - right, 0)
-        taken, total = ((self.right - right).sum(axis=-1, keepdims=True), room.sum(axis=-1, keepdims=True))
-        right = right + np.minimum(returned * taken, total) * room / np.maximum(total, 1e-300)
+        free = np.maximum(np.minimum(self.predicted, mix) - right, 0)
+        taken, total = ((self.right - right).sum(axis=-1, keepdims=True), free.sum(axis=-1, keepdims=True))
+        right = right + np.minimum(returned * taken, total) * free / np.maximum(total, 1e-300)
         # Rows that are wrong belong to the classes that have fewer right rows than their share.
         missing = np.maximum(mix - right, 0)
         wrong = (1 - right.sum(axis=-1, keepdims=True)) / np.maximum(missing.sum(axis=-1, keepdims=True), 1e-300)

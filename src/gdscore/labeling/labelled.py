@@ -120,7 +120,7 @@ def estimate_segments(
     found = labelled_rows(est, outputs, rows, labels)
     names = np.array(rows.segments)[: found.count]
     made = {
-        name: found.estimate(est, np.flatnonzero(names == name), rows.segment_rows[name], whole=False)
+        name: found.estimate(est, np.flatnonzero(names == name), rows.segment_rows[name], all_rows=False)
         for name in dict.fromkeys(names.tolist())
         if found.known[names == name].any()
     }
@@ -157,7 +157,7 @@ class Labelled:
         return np.arange(self.count)
 
     def estimate(
-        self, est: AccuracyEstimator, chosen: NDArray[np.int64], n_rows: int, whole: bool = True
+        self, est: AccuracyEstimator, chosen: NDArray[np.int64], n_rows: int, all_rows: bool = True
     ) -> LabelledEstimate:
         """Estimate of the ``n_rows`` rows that the chosen ones were drawn from."""
         chosen = chosen[np.argsort(self.rows.ranks[chosen])]
@@ -181,11 +181,13 @@ class Labelled:
             method="labels",
             labels=labels,
             could_not_tell=unknown,
-            to_label=len(self.rows) - self.count if whole else 0,
+            to_label=len(self.rows) - self.count if all_rows else 0,
             effective_labels=float(min(labels / max(ratio, 1e-9), n_rows)),
-            label_free=Quantity(free.accuracy, free.low, free.high) if whole else None,
+            label_free=Quantity(free.accuracy, free.low, free.high) if all_rows else None,
             variance_ratio=ratio,
-            warnings=most_severe_first(_warnings(labels, unknown, right[known], (low, high), free if whole else None)),
+            warnings=most_severe_first(
+                _warnings(labels, unknown, right[known], (low, high), free if all_rows else None)
+            ),
         )
 
 

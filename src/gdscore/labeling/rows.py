@@ -130,10 +130,10 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
     if len(sample) != 6:
         raise GdscoreError(f"Expected the column `sample` of {where!r} as it was written, but got {shown(sample)}")
     design, seed, n_rows, count, mean, fingerprint = sample
-    total, budget = _whole(n_rows, "sample", where), _whole(count, "sample", where)
+    total, budget = _integer(n_rows, "sample", where), _integer(count, "sample", where)
     by_order: dict[int, dict[str, str]] = {}
     for line in lines:
-        order = _whole(line["order"], "order", where)
+        order = _integer(line["order"], "order", where)
         if order in by_order:
             raise GdscoreError(f"Expected every row once in {where!r}, but order {order} is there twice: remove one")
         by_order[order] = line
@@ -148,19 +148,19 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
     with_segments = "segment" in lines[0] and "segment_rows" in lines[0]
     segments = tuple(_unguarded(line["segment"]) for line in ordered) if with_segments else None
     rows = LabelRows(
-        rows=np.array([_whole(line["row"], "row", where) for line in ordered], dtype=np.int64),
+        rows=np.array([_integer(line["row"], "row", where) for line in ordered], dtype=np.int64),
         ids=np.array([_unguarded(line["id"]) for line in ordered]) if "id" in lines[0] else None,
-        ranks=np.array([_whole(line["rank"], "rank", where) for line in ordered], dtype=np.int64),
+        ranks=np.array([_integer(line["rank"], "rank", where) for line in ordered], dtype=np.int64),
         predicted_correct=np.array([_real(line["predicted_correct"], where) for line in ordered]),
         segments=segments,
         n_rows=total,
         design=design,
-        seed=_whole(seed, "sample", where),
+        seed=_integer(seed, "sample", where),
         mean_predicted_correct=_from_hex(mean, where),
         fingerprint=fingerprint,
         segment_rows={}
         if segments is None
-        else {s: _whole(o["segment_rows"], "segment_rows", where) for s, o in zip(segments, ordered, strict=True)},
+        else {s: _integer(o["segment_rows"], "segment_rows", where) for s, o in zip(segments, ordered, strict=True)},
     )
     if len(set(rows.rows.tolist())) != budget or rows.rows.max() >= total or rows.ranks.max() >= total:
         raise GdscoreError(f"Expected {budget} different rows below {total} in {where!r}, but the columns were changed")
@@ -205,7 +205,7 @@ def _unguarded(text: str) -> str:
     return text[1:] if text.startswith("'") and text[1:].startswith(_FORMULA) else text
 
 
-def _whole(text: str, column: str, where: str) -> int:
+def _integer(text: str, column: str, where: str) -> int:
     try:
         value = float(text.replace(",", "."))
         if not value.is_integer() or value < 0:

@@ -24,7 +24,7 @@ __all__ = ["SCHEMA", "FittedScores", "compact", "fit_scores", "merge_scores", "s
 SCHEMA = RecordSchema(
     format="gdscore score states",
     version=2,
-    header={"sizes": {str: Number(least=1, whole=True)}, "skipped": {str: str}},
+    header={"sizes": {str: Number(least=1, integer=True)}, "skipped": {str: str}},
     arrays={"scores": ArraySpec("i", ("bytes",), least=0, most=255)},
     least_sizes={"bytes": 0},
 )

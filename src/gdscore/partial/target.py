@@ -33,8 +33,8 @@ SCHEMA = RecordSchema(
     version=2,
     header={
         "estimator": str,
-        "classes": Number(least=2, most=2**31, whole=True),
-        "evidence": Number(least=1, most=64, whole=True),
+        "classes": Number(least=2, most=2**31, integer=True),
+        "evidence": Number(least=1, most=64, integer=True),
         "segmented": bool,
     },
     arrays={

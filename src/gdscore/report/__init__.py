@@ -9,16 +9,16 @@ from gdscore.report.figures import (
     timeline_figure,
 )
 from gdscore.report.page import write_report
-from gdscore.report.targets import Target, verdict
+from gdscore.report.targets import Target, compare_with_threshold
 
 __all__ = [
     "Target",
+    "compare_with_threshold",
     "confidence_figure",
     "interval_figure",
     "per_class_figure",
     "reliability_figure",
     "shifted_sets_figure",
     "timeline_figure",
-    "verdict",
     "write_report",
 ]

@@ -38,11 +38,11 @@ from gdscore.report.targets import (
     as_json,
     as_targets,
     by_target,
+    compare_with_threshold,
     entries_of,
     in_order,
     sentence,
     standing,
-    verdict,
 )
 
 if TYPE_CHECKING:
@@ -146,7 +146,11 @@ def _environment() -> Environment:
         plain=_plain_number,
         sentence=sentence,
     )
-    environment.globals |= {"verdict": verdict, "standing": standing, "scores_of": _scores}
+    environment.globals |= {
+        "compare_with_threshold": compare_with_threshold,
+        "standing": standing,
+        "scores_of": _scores,
+    }
     return environment
 
 

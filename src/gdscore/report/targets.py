@@ -23,11 +23,11 @@ __all__ = [
     "as_json",
     "as_targets",
     "by_target",
+    "compare_with_threshold",
     "entries_of",
     "in_order",
     "sentence",
     "standing",
-    "verdict",
     "worst_first",
 ]
 
@@ -156,7 +156,7 @@ def worst_first(estimate: Estimate) -> list[ClassEstimate]:
 # -- sentences ------------------------------------------------------------------------------------------------
 
 
-def verdict(estimate: Estimate, min_accuracy: float) -> str:
+def compare_with_threshold(estimate: Estimate, min_accuracy: float) -> str:
     """Whether the accuracy is above a threshold, in a sentence that mentions the interval.
 
     Parameters
@@ -169,7 +169,7 @@ def verdict(estimate: Estimate, min_accuracy: float) -> str:
     Examples
     --------
     >>> from gdscore import Estimate
-    >>> verdict(Estimate(0.83, 0.78, 0.88, level=0.9, n=500, reference_accuracy=0.95), 0.8)
+    >>> compare_with_threshold(Estimate(0.83, 0.78, 0.88, level=0.9, n=500, reference_accuracy=0.95), 0.8)
     'Probably above the threshold of 80%: the estimate is, but the interval reaches below it.'
     """
     threshold = percent(number("min_accuracy", min_accuracy, least=0, most=1), short=True)
