@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from estimates import ROWS, VARIANTS, class_rows, extracted, in_variant, suites, tensors, trained
+from estimates import ROWS, VARIANTS, class_rows, extracted, in_variant, predictor, suites, tensors, trained
 from gdscore.estimator.settings import SETTINGS
 
 EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
@@ -84,15 +84,13 @@ class Coordinates:
 
 def image_outputs(job, device):
     from datasets import load
-    from gdscore import models, shifts
+    from gdscore import shifts
 
     model, (images, labels), unshifted = trained(job, device)
-
-    def predict(batch):
-        return gdscore.Outputs.concatenate([part.to_numpy() for part in models.extract(model, [batch])])
-
     inputs = tensors(images[:SET_ROWS]).to(device)
-    sets = shifts.shifted_sets(predict, inputs, labels[:SET_ROWS], shifts.default_shifts(inputs), batch_size=500)
+    sets = shifts.shifted_sets(
+        predictor(model), inputs, labels[:SET_ROWS], shifts.default_shifts(inputs), batch_size=500
+    )
     targets = {"unshifted": extracted(model, *unshifted)}
     for data, split in job.make["targets"]:
         if (data, split) != (job.make["data"], "test"):

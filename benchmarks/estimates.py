@@ -179,6 +179,13 @@ def extracted(model, images, labels):
     return gdscore.Outputs(**joined.arrays, labels=labels)
 
 
+def predictor(model):
+    """Function from a batch of tensors to the outputs of the model, in NumPy."""
+    from gdscore import models
+
+    return lambda batch: gdscore.Outputs.concatenate([part.to_numpy() for part in models.extract(model, [batch])])
+
+
 def trained(job, device):
     """Network of the job, its reference, and rows like the reference's that nothing was fitted on."""
     import torch
@@ -230,14 +237,10 @@ def tabular_job(job, device):
 def left_out_rows(job, device):
     """Estimates of CIFAR-10's corruptions, each by an estimator that has not seen its family."""
     from datasets import load
-    from gdscore import models, shifts
+    from gdscore import shifts
 
     model, (images, labels), _ = trained(job, device)
-
-    def predict(batch):
-        return gdscore.Outputs.concatenate([part.to_numpy() for part in models.extract(model, [batch])])
-
-    reference = extracted(model, images, labels)
+    predict, reference = predictor(model), extracted(model, images, labels)
     inputs = tensors(images).to(device)
     sets = list(shifts.shifted_sets(predict, inputs, labels, shifts.default_shifts(inputs), batch_size=500))
     test_images, test_labels = load("cifar10", "test", rows=ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +102,11 @@ def refused(result, code: int = 2) -> str:
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("gdscore: ")
     return result.stderr
+
+
+@pytest.fixture
+def own_modules(monkeypatch):
+    """Modules of the test's folder are found there and nowhere else."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("network", None)

@@ -60,13 +60,6 @@ def shell(tmp_path):
     return run
 
 
-@pytest.fixture
-def own_modules(monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    sys.modules.pop("network", None)
-
-
 STATEMENT = re.compile(
     r"python3 - <<'(?P<end>\w+)'\n(?P<code>.*?)^(?P=end)$|(?:[^\n]*\\\n)*[^\n]+", re.MULTILINE | re.DOTALL
 )

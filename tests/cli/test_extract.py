@@ -10,15 +10,7 @@ import gdscore
 from tests.cli.conftest import read, refused
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("folder")
-
-
-@pytest.fixture(autouse=True)
-def own_modules(monkeypatch, folder):
-    """Modules of the test's folder are found there and nowhere else."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    sys.modules.pop("network", None)
+pytestmark = pytest.mark.usefixtures("folder", "own_modules")
 
 
 def directly(paths, network) -> gdscore.Outputs:

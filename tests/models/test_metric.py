@@ -21,6 +21,7 @@ from tests.data import TARGET_SCORES, batches, made, ready
 from tests.models import ddp_worker
 
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning"),
     pytest.mark.filterwarnings("ignore:The ``compute`` method of metric ScoreMetric was called before:UserWarning"),
 ]
@@ -29,14 +30,6 @@ REFERENCE = made(600, "torch", seed=5)
 OUT = made(1300, "torch", noise=2.0)
 every_score = pytest.mark.parametrize("name", TARGET_SCORES)
 every_kind = pytest.mark.parametrize("name", ["gdscore", "frechet", "cott", "atc", "mano"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def filled(name, out=OUT, size=170, **options):

@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -17,6 +18,12 @@ pytest.importorskip("fastapi")
 from sqlalchemy import event
 
 from gdscore.monitor import Monitor
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def day(n):
+    return START + timedelta(days=n)
 
 
 def estimate(accuracy=0.9, rows=900, reference=0.9, width=0.03, warnings=()):

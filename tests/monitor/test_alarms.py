@@ -12,14 +12,7 @@ from gdscore.monitor import Rules
 from gdscore.monitor.alarms import Follower
 from gdscore.monitor.schema import Series, Window
 from gdscore.monitor.sequential import LAMBDAS, SequentialTest, floor_of, standardised_drop, threshold
-from tests.monitor.conftest import estimate
-
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-
-def day(n):
-    return START + timedelta(days=n)
-
+from tests.monitor.conftest import day, estimate
 
 # -- the test itself ----------------------------------------------------------------------------------------
 

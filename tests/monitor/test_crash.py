@@ -7,14 +7,14 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 
 from gdscore.monitor import Monitor
+from tests.monitor.conftest import START
 
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 POSTS = 1000
 
 

@@ -10,13 +10,7 @@ from gdscore import GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
 from gdscore.monitor.reading import estimate_from_dict, list_windows, past_estimates, series_points
 from gdscore.monitor.schema import Schema
-from tests.monitor.conftest import estimate, fill_disk, make_outputs, sqlite_url
-
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-
-def day(n):
-    return START + timedelta(days=n)
+from tests.monitor.conftest import START, day, estimate, fill_disk, make_outputs, sqlite_url
 
 
 def test_a_window_added_twice_is_one_window(monitor, fitted):

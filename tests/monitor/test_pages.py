@@ -1,8 +1,7 @@
 """Every page in a browser: charts have points, filters and buttons work, nothing overflows, no error in the console."""
 
 import os
-import shutil
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -11,12 +10,7 @@ from gdscore import EstimateWarning
 from gdscore.monitor import Monitor, Rules
 from gdscore.monitor.access import Settings, create_token
 from gdscore.monitor.app import create_app
-from tests.monitor.conftest import estimate, make_outputs, serve, sqlite_url
-
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium: apt-get install chromium")
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+from tests.monitor.conftest import START, estimate, make_outputs, serve, sqlite_url
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +38,6 @@ def addresses(tmp_path_factory, fitted):
 @pytest.fixture(scope="module")
 def address(addresses):
     return addresses[0]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        made = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield made
-        made.close()
 
 
 @pytest.fixture(params=[(390, "dark"), (1440, "light")], ids=["phone", "desktop"])

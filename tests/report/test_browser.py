@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 
 import numpy as np
 import pytest
@@ -11,20 +10,6 @@ from PIL import Image
 
 from gdscore.report import Target, write_report
 from tests.report.test_page import Page
-
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: run `make browser`")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as started:
-        made = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield made
-        made.close()
 
 
 @pytest.fixture

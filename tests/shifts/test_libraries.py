@@ -18,12 +18,7 @@ DETERMINISTIC = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def images(channels: int, size: int, count: int = 3) -> np.ndarray:
