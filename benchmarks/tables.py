@@ -45,7 +45,7 @@ def main_rows(cells, ablations):
     for protocol in PROTOCOLS:
         for file in sorted((cells / protocol).glob("*.csv")):
             pooled[(*group_of(file.stem), protocol)].append((file.stem, shifted(read(file))))
-    # What the released score says of the model that is really in use.
+    # The released score against the accuracy of the model as it is deployed.
     for file in sorted((cells / "published").glob("*.csv")):
         if (cells / "deployed" / file.name).exists():
             truth = {row["set"]: row["accuracy"] for row in read(cells / "deployed" / file.name)}

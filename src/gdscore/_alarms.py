@@ -160,7 +160,7 @@ def checked_targets(
 
 
 def worst_status(checks: Sequence[Check]) -> Status:
-    """Status of all together: an alarm before an error before one that cannot be told."""
+    """Status of all together: an alarm takes precedence over an error, and an error over "cannot tell"."""
     order = list(Status)
     return min((c.status for c in checks), key=order.index, default=Status.FINE)
 

@@ -29,7 +29,7 @@ def number(
 
 
 def share(name: str, value: Any, *, most: float = 1) -> float:
-    """Number above 0 and at most 1, or less; percentages are told to be divided."""
+    """Number above 0 and at most 1, or less; a percentage is refused with the advice to divide it."""
     real = _as_float(value)
     if real is not None and 10 <= real <= 100:
         cure = f"{real:g} % is {real / 100:g}"

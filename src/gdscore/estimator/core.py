@@ -55,7 +55,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
 
     Every row gets a probability that its prediction is right: confidence as calibrated on the reference, corrected by
     how far the target's mean confidence and mean distance to the predicted classes have moved. Shifted copies of the
-    reference teach the correction. The accuracy is the mean of that probability. docs/estimator.md tells it in full.
+    reference teach the correction. The accuracy is the mean of that probability. docs/estimator.md has it in full.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 On the reference, a row of a given confidence is right with a known frequency: isotonic regression gives its log-odds a.
 On a target, the mean evidence of all rows (confidence, distance) differs from the reference's by Δ, in standard
-deviations. Shifted sets teach how much that lowers the log-odds and how much less confidence tells:
+deviations. Shifted sets teach how much that lowers the log-odds and how much less confidence counts:
 
     P(right) = σ( a + Δ·γ + (a − ā) Δ·δ ).
 

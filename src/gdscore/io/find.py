@@ -1,7 +1,7 @@
 """Which files a path, a folder or a pattern stands for, and of which kind they are.
 
 The kind of a file is decided by its first bytes, so that a Parquet file may have any name; only files without such a
-mark, as all text is, are told by the end of their name.
+mark, as all text is, are recognised by the end of their name.
 """
 
 from __future__ import annotations

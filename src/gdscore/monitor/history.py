@@ -48,7 +48,7 @@ class Monitor:
     url : str
         ``sqlite:///history.db``, or ``postgresql://user:password@host/name``.
     notify : sequence of Webhook, Command or Email
-        What is told of alarms when they begin and end.
+        What sends a notice when an alarm begins and when it ends.
 
     Examples
     --------

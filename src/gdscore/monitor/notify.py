@@ -37,7 +37,7 @@ Opener: TypeAlias = Callable[[], AbstractContextManager[Session]]
 
 
 class Notifier(Protocol):
-    """What can be told of an alarm."""
+    """Anything that sends notices of alarms."""
 
     def send(self, body: dict[str, Any]) -> str | None:
         """Send a notice; returns why it failed, or None."""

@@ -235,7 +235,7 @@ class Remark:
 
 
 def by_target(targets: Sequence[Target]) -> list[tuple[str, list[Remark]]]:
-    """Warnings under the target they belong to, the most severe first, each told once.
+    """Warnings under the target they belong to, the most severe first, each once.
 
     A warning of all targets stands under an empty name; one of several stands under the first of them.
     """
