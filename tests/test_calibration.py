@@ -26,9 +26,9 @@ from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
 
-def simulated(m=3000, K=5, temperature=1.0, scale=2.0, seed=0):
+def simulated(m=3000, K=5, temperature=1.0, scale=2.0):
     """Logits whose labels are drawn from softmax(logits / temperature)."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     Z = rng.normal(scale=scale, size=(m, K))
     return Z, np.argmax(Z / temperature + rng.gumbel(size=(m, K)), axis=1)
 

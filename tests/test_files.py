@@ -247,10 +247,10 @@ def test_unreadable_json_is_worded(tmp_path):
 # -- hostile files --------------------------------------------------------------------------------------------
 
 
-def npz_of(header: bytes, body: bytes = b"", version: bytes = b"\x01\x00", **options) -> bytes:
+def npz_of(header: bytes, body: bytes = b"", **options) -> bytes:
     raw = io.BytesIO()
     with zipfile.ZipFile(raw, "w", **options) as archive:
-        archive.writestr("x.npy", b"\x93NUMPY" + version + struct.pack("<H", len(header)) + header + body)
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + body)
     return raw.getvalue()
 
 

@@ -14,9 +14,9 @@ import tabular_data
 ROWS = 3000
 
 
-def table_rows(seed, rows=ROWS):
+def table_rows(seed):
     rng = np.random.default_rng(seed)
-    features = rng.normal(size=(rows, 3)).round(4)
+    features = rng.normal(size=(ROWS, 3)).round(4)
     features[10] = features[9]
     return [f"{','.join(map(str, row))},{int(row[0] > 0) + 1}" for row in features]
 
@@ -31,8 +31,8 @@ def write_table(file, lines, csv_header):
         archive.writestr("made", "\n".join(([] if "Insects" in str(file) else arff) + lines))
 
 
-def review_lines(domain, part, rows=40):
-    lines = [f"{k % 2}\t{domain} review {part} {k} is {'good' if k % 2 else 'bad'} " for k in range(rows)]
+def review_lines(domain, part):
+    lines = [f"{k % 2}\t{domain} review {part} {k} is {'good' if k % 2 else 'bad'} " for k in range(40)]
     return [*lines, lines[3], f"0\tin both files of {domain}\x85and on one line", "1\tthe same in every domain"]
 
 

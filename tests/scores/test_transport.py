@@ -15,11 +15,11 @@ from gdscore.scores._transport import solve, solved
 from gdscore.scores._transport.prices import Choices
 
 
-def softmax_rows(rng, m, K, noise=4.0, boost=6.0):
+def softmax_rows(rng, m, K):
     """Rows of a classifier whose true classes follow a skewed distribution."""
     frequency = rng.permutation(np.arange(1, K + 1) ** -0.7)
-    logits = noise * rng.standard_normal((m, K))
-    logits[np.arange(m), rng.choice(K, m, p=frequency / frequency.sum())] += boost
+    logits = 4.0 * rng.standard_normal((m, K))
+    logits[np.arange(m), rng.choice(K, m, p=frequency / frequency.sum())] += 6.0
     rows = np.exp(logits - logits.max(axis=1, keepdims=True))
     return rows / rows.sum(axis=1, keepdims=True)
 
