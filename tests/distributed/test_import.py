@@ -34,3 +34,17 @@ def test_an_address_at_which_nothing_answers_is_told_at_once():
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999", "256.0.0.1:6379"):
         with pytest.raises(gdscore.GdscoreError, match="ray start --head"):
             _cluster._check_reachable(address)
+
+
+def test_a_cluster_that_wants_a_token_is_told_as_that(monkeypatch):
+    def refuse(**_):
+        # As Ray 2.60 does for a cluster made by `ray start --head`, after twenty seconds.
+        raise ConnectionError("Failed to connect to Ray cluster") from RuntimeError(
+            "RPC error: InvalidAuthToken: missing"
+        )
+
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(gdscore.GdscoreError, match="RAY_AUTH_MODE=token"):
+        _cluster.connect("auto")

@@ -56,6 +56,11 @@ def connect(address: str | None) -> Any:
             )
         except (ConnectionError, ValueError, RuntimeError) as error:
             where = "here" if address is None else f"at {address!r}"
+            if "InvalidAuthToken" in f"{error} {error.__cause__}":
+                raise GdscoreError(
+                    f"Expected a Ray cluster {where}, but it lets in only who has its token: set RAY_AUTH_MODE=token, "
+                    "and have the token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
+                ) from error
             raise GdscoreError(_unreachable(where, " ".join(str(error).split()))) from error
         # Ray takes the signal for itself, and with it the exit code of programs that have a handler.
         if callable(before) and threading.current_thread() is threading.main_thread():
