@@ -223,7 +223,7 @@ LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))
         ([], "Expected `outputs` to have rows, but the stream is empty"),
         (iter(()), "the stream is empty"),
         (3, "Expected `outputs` to be `gdscore.Outputs` or a stream of them, but got int"),
-        (np.eye(2), r"but got ndarray: wrap it as gdscore\.Outputs\(logits=…\)"),
+        (np.eye(2), r"but got ndarray: give gdscore\.Outputs\(logits=…\)"),
         ([LABELLED, None], "but it yielded nothing"),
     ],
 )

@@ -240,7 +240,7 @@ class TestBadInput:
     def test_not_outputs(self):
         with pytest.raises(gdscore.GdscoreError, match=r"Expected `gdscore.Outputs`, but got ndarray"):
             gdscore.create_score("confscore").update(np.zeros((3, 2)))
-        with pytest.raises(gdscore.GdscoreError, match=r"but got ndarray: wrap it as gdscore\.Outputs\(logits=…\)"):
+        with pytest.raises(gdscore.GdscoreError, match=r"but got ndarray: give gdscore\.Outputs\(logits=…\)"):
             gdscore.score("confscore", np.zeros((3, 2)))
         with pytest.raises(gdscore.GdscoreError, match="`outputs` to be .* but got dict"):
             gdscore.score("confscore", {})
