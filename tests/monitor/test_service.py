@@ -77,6 +77,17 @@ def test_from_registration_to_series(client, fitted, tmp_path):
     assert client.get("/api/v1/models/m/past-estimates").json()["windows"] == 1
 
 
+def test_an_estimate_as_it_writes_itself_can_be_posted(client, fitted):
+    client.post("/api/v1/models", json={"name": "m"})
+    e = fitted.estimate(make_outputs(150, 1.2, 5, labels=False))
+    answer = client.post("/api/v1/models/m/estimates", json={"time": "2026-01-01"} | e.to_dict())
+    assert answer.status_code == 201, answer.text
+    (window,) = client.get("/api/v1/models/m/windows").json()["windows"]
+    assert (window["accuracy"], window["low"], window["high"]) == (e.accuracy, e.low, e.high)
+    assert [w["code"] for w in window["warnings"]] == [w.code for w in e.warnings]
+    assert e.warnings
+
+
 def test_outputs_as_json_with_times_and_segments(client, fitted):
     client.app.state.monitor.register("m", fitted)
     outputs = make_outputs(40, 1.2, 5, labels=False)

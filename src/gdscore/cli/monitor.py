@@ -39,7 +39,7 @@ def _open(database: str, webhook: str | None = None, run: str | None = None, mai
     except ModuleNotFoundError as error:
         raise GdscoreError(
             f"Expected {error.name} to be installed, but it is not: "
-            "pip install fastapi httpx plotly prometheus-client sqlalchemy uvicorn"
+            "pip install fastapi plotly prometheus-client 'psycopg[binary]' sqlalchemy uvicorn"
         ) from error
     return module.Monitor(database, notify=notifiers(webhook, run, mail))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Depends, HTTPException, Query, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from gdscore._limits import Limits
@@ -69,7 +70,7 @@ class NewWarning(_Strict):
 
 
 class NewEstimate(_Strict):
-    """An estimate that was made elsewhere."""
+    """An estimate that was made elsewhere; of what `Estimate.to_dict` gives, some is not stored."""
 
     time: str
     end: str | None = None
@@ -84,6 +85,12 @@ class NewEstimate(_Strict):
     reference_accuracy: float = Field(ge=0, le=1)
     warnings: list[NewWarning] = Field(default_factory=list, max_length=50)
     scores: dict[Text, FiniteFloat] = Field(default_factory=dict, max_length=100)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_stored(cls, given: Any) -> Any:
+        dropped = {f.name for f in fields(Estimate)} - set(cls.model_fields)
+        return {k: v for k, v in given.items() if k not in dropped} if isinstance(given, dict) else given
 
 
 class NewLabels(_Strict):
