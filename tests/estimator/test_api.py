@@ -266,6 +266,8 @@ def test_estimates_show_themselves():
     assert f"{e.accuracy:.1%}" in str(e)
     assert f"{e.accuracy:.1%}" in e._repr_html_()
     assert e.to_dict()["accuracy"] == e.accuracy
+    assert f"{len(TARGET):,} rows)" in str(e)
+    assert "1 row)" in str(fitted().estimate(TARGET[:1]))
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ class Estimate:
     def __str__(self) -> str:
         lines = [
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
-            f"({percent(self.level, short=True)} interval, {self.n:,} rows); "
+            f"({percent(self.level, short=True)} interval, {_rows(self.n)}); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
         return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
@@ -188,13 +188,17 @@ class Estimate:
         items = "".join(f"<li>{html.escape(f'{_label(w)}: {w.message}')}</li>" for w in self.warnings)
         return (
             f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} "
-            f"({percent(self.level, short=True)} interval, {self.n:,} rows); reference {self.reference_accuracy:.1%}"
+            f"({percent(self.level, short=True)} interval, {_rows(self.n)}); reference {self.reference_accuracy:.1%}"
             '<div style="position:relative;height:12px;width:320px;max-width:100%;background:rgba(128,128,128,.15)">'
             f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
             f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'
             f'<div style="{bar}left:{self.reference_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
             f"{f'<ul>{items}</ul>' if items else ''}</div>"
         )
+
+
+def _rows(n: int) -> str:
+    return "1 row" if n == 1 else f"{n:,} rows"
 
 
 def most_severe_first(warnings: Iterable[EstimateWarning]) -> list[EstimateWarning]:
