@@ -31,6 +31,18 @@ def test_json_equals_the_python_api(gd, folder):
     assert (folder / "out.json").read_text() == result.stdout
 
 
+def test_class_mix_of_the_targets(gd):
+    est = gdscore.AccuracyEstimator.load("m.gdscore")
+    mix = np.arange(1, 11) / 55
+    for given, known in (("stable", "stable"), (",".join(map(str, mix)), mix), ("unknown", "unknown")):
+        found = json.loads(gd("estimate", "m.gdscore", "new.npz", "--class-mix", given, "--json", "-").stdout)
+        assert (
+            found["targets"][0]["accuracy"]
+            == est.set_params(class_mix=known).estimate(read_outputs("new.npz")).accuracy
+        )
+        assert found["targets"][0]["class_mix"] == (known if isinstance(known, str) else "given")
+
+
 def test_table_has_the_numbers(gd):
     result = gd("estimate", "m.gdscore", *TARGETS)
     est = gdscore.AccuracyEstimator.load("m.gdscore")
@@ -119,6 +131,10 @@ def test_report(gd, folder):
         (["new.npz", "--method", "nope", "--reference", "val.npz"], "'nope'"),
         (["new.npz", "--method", "cot", "--reference", "new.npz"], "labels"),
         (["m.gdscore", ""], "''"),
+        (["m.gdscore", "new.npz", "--class-mix", "stabel"], "'stabel'"),
+        (["m.gdscore", "new.npz", "--class-mix", "0.5,0.5"], "10 classes"),
+        (["m.gdscore", "new.npz", "--class-mix", "0.5,x"], "'0.5,x'"),
+        (["new.npz", "--method", "cot", "--reference", "val.npz", "--class-mix", "stable"], "--class-mix"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )

@@ -49,7 +49,7 @@ from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
-    from gdscore.estimator import Estimate
+    from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
 
 __all__ = ["estimate"]
@@ -85,6 +85,14 @@ def estimate(
     ] = None,
     reference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Labelled outputs on reference data, for --method.")
+    ] = None,
+    class_mix: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIX",
+            help="What is known of the targets' classes: unknown, stable (as in the reference), or shares such as "
+            "0.2,0.8; by default as `gdscore fit` was told.",
+        ),
     ] = None,
     probabilities: Probabilities = None,
     logits: Logits = None,
@@ -160,6 +168,8 @@ def estimate(
     if engine is Engine.RAY and method is not None:
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else load_estimator(name)
+    if class_mix is not None:
+        _set_class_mix(fitted, class_mix)
     check_options(engine, address, on_error)
     with collect_warnings() as warnings:
         if fitted is not None and (engine is Engine.RAY or time or by):
@@ -217,6 +227,19 @@ def _estimator_and_targets(
     if name.lower().endswith(SUFFIXES) and any(target.lower().endswith(".gdscore") for target in targets):
         raise GdscoreError(f"Expected the estimator before the targets, but {name!r} is first: swap them")
     return name, targets
+
+
+def _set_class_mix(fitted: AccuracyEstimator | None, text: str) -> None:
+    from gdscore.estimator.checks import given_mix
+
+    if fitted is None:
+        raise GdscoreError("Expected --class-mix with a fitted estimator, but got --method: leave one of them out")
+    try:
+        mix = [float(share) for share in text.split(",")] if "," in text else text
+    except ValueError as error:
+        raise GdscoreError(f"Expected shares such as 0.2,0.8 as --class-mix, but got {text!r}") from error
+    given_mix(mix, fitted.n_classes_)
+    fitted.set_params(class_mix=mix)
 
 
 def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[Iterator[Outputs]], Estimate]:
