@@ -8,7 +8,8 @@ from sqlalchemy import event, select, text, update
 
 from gdscore import GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
-from gdscore.monitor.reading import estimate_from_dict, list_windows, past_estimates, series_points
+from gdscore.monitor.reading import list_windows, past_estimates, series_points
+from gdscore.monitor.records import estimate_from_dict
 from gdscore.monitor.schema import Schema
 from tests.monitor.conftest import START, day, estimate, fill_disk, make_outputs, sqlite_url
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize
+from gdscore._alarms import AlarmOn, Check, Status, checked_targets, summarize
 from gdscore._paths import check_different, check_writable
 from gdscore._webhook import check_address, post_json
 from gdscore._windows import parse_every
+from gdscore.cli.alarms import alarm_rule, check_outcome, date_of
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
 from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, describe_error, show, show_traceback
 from gdscore.cli.files import (
@@ -24,11 +25,9 @@ from gdscore.cli.files import (
     Features,
     Label,
     Logits,
-    Outcome,
     Probabilities,
     TargetFiles,
     columns_of,
-    date_in,
     find_targets,
     load_estimator,
     one_set,
@@ -36,7 +35,6 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.cli.results import (
-    Estimated,
     document,
     estimate_groups,
     estimate_target,
@@ -152,7 +150,7 @@ def estimate(
     estimate may be meaningless), 1 a target failed, 2 wrong usage. An alarm comes before an error, and an
     error before one that cannot be told.
     """
-    rule = _alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
+    rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
     if webhook is not None:
         check_address(webhook)
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
@@ -179,8 +177,10 @@ def estimate(
             estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
             outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
     times = [outcome.target.when for outcome in outcomes]
-    checked = checked_targets(times, last=last, since=_date(since)) if rule else [True] * len(outcomes)
-    by_target = [_check(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)]
+    checked = checked_targets(times, last=last, since=date_of(since)) if rule else [True] * len(outcomes)
+    by_target = [
+        check_outcome(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)
+    ]
     checks = [check for check in by_target if check is not None]
     with_report = html is not None and any(o.value for o in outcomes)
     if html is not None and with_report:
@@ -258,41 +258,6 @@ def _window_length(time: str | None, every: str | None, by: str | None, method: 
     if every is not None and time is None:
         raise GdscoreError("Expected --time with --every: name the column of times")
     return parse_every(every or "1d")
-
-
-# -- alarms ---------------------------------------------------------------------------------------------------
-
-
-def _alarm_rule(
-    min_accuracy: float | None,
-    max_drop: float | None,
-    alarm_on: AlarmOn | None,
-    last: int | None,
-    since: str | None,
-) -> AlarmRule | None:
-    if min_accuracy is None and max_drop is None:
-        for name, value in (("--alarm-on", alarm_on), ("--last", last), ("--since", since)):
-            if value is not None:
-                raise GdscoreError(f"Expected --min-accuracy or --max-drop with {name}, but there is neither")
-        return None
-    for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
-        if share is not None and not 0 <= share <= 1:
-            raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
-    checked_targets([], last=last, since=_date(since))  # refuses both
-    return AlarmRule(min_accuracy, max_drop, alarm_on or AlarmOn.ESTIMATE)
-
-
-def _date(text: str | None) -> datetime | None:
-    when = None if text is None else date_in(text)
-    if when is None and text is not None:
-        raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")
-    return when
-
-
-def _check(rule: AlarmRule | None, outcome: Outcome[Estimated]) -> Check:
-    if outcome.value is None:
-        return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
-    return Check(outcome.name, Status.FINE) if rule is None else rule.check(outcome.name, outcome.value.estimate)
 
 
 def _attempt(action: Callable[[], None], debug: bool) -> list[Check]:

@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from gdscore._options import integer
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor import reading, storing
+from gdscore.monitor import reading, records, storing
 from gdscore.monitor.alarms import check_missing
 from gdscore.monitor.notify import Notifier, deliver_notices
 from gdscore.monitor.rules import Rules
@@ -24,11 +23,10 @@ from gdscore.monitor.schema import (
     Alarm,
     EstimatorFile,
     Model,
-    StorageError,
     Window,
     check_name,
-    first_line,
     open_engine,
+    storage_errors,
 )
 from gdscore.monitor.storing import EstimatorLike
 from gdscore.monitor.windows import Key, as_duration, as_micros, now_micros, window_bounds, window_states
@@ -79,13 +77,13 @@ class Monitor:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Transaction that changes the history: all of it or nothing."""
-        with _storage_errors(), Session(self.engine.execution_options(writes=True)) as session, session.begin():
+        with storage_errors(), Session(self.engine.execution_options(writes=True)) as session, session.begin():
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Session that only reads."""
-        with _storage_errors(), Session(self.engine) as session:
+        with storage_errors(), Session(self.engine) as session:
             yield session
 
     # -- models ---------------------------------------------------------------------------------------------
@@ -281,28 +279,20 @@ class Monitor:
         with self.reading() as session:
             storing.check_known(session, model)
             listed = reading.list_windows(session, model, segment, since=since, until=until, limit=None)
-        return _frame(listed, reading.window_dict(Window(), Model()), ("start", "end", "created_at", "labels_at"))
+        return _frame(listed, records.window_dict(Window(), Model()), ("start", "end", "created_at", "labels_at"))
 
     def alarms(self, model: str | None = None, *, open_only: bool = False) -> pd.DataFrame:
         """Alarms as a pandas DataFrame, newest first."""
         with self.reading() as session:
             storing.check_known(session, model)
             listed = reading.list_alarms(session, model, open_only=open_only, limit=None)
-        return _frame(listed, reading.alarm_dict(Alarm(), Model()), ("began", "ended", "opened_at", "acknowledged_at"))
+        return _frame(listed, records.alarm_dict(Alarm(), Model()), ("began", "ended", "opened_at", "acknowledged_at"))
 
     def prune(self, older_than: Any, now: Any = None) -> int:
         """Delete windows that ended longer ago than this, and alarms that did; returns how many windows."""
         limit = (now_micros() if now is None else as_micros(now)) - as_duration(older_than)
         with self.writing() as session:
             return storing.delete_windows(session, limit)
-
-
-@contextmanager
-def _storage_errors() -> Iterator[None]:
-    try:
-        yield
-    except OperationalError as error:
-        raise StorageError(f"Expected the database to do its work, but it failed: {first_line(error)}") from error
 
 
 def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence[str]) -> pd.DataFrame:

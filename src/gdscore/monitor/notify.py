@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 
 from gdscore._webhook import check_address, post_json
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.monitor.reading import alarm_dict
+from gdscore.monitor.records import alarm_dict
 from gdscore.monitor.schema import Alarm, Model
 
 __all__ = ["Command", "Email", "Notifier", "Webhook", "deliver_notices", "notice"]

@@ -7,91 +7,19 @@ from typing import Any
 from sqlalchemy import ColumnElement, Float, Select, case, cast, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from gdscore.estimator import Estimate
-from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, EstimateWarning, Quantity
+from gdscore.monitor.records import alarm_dict, iso_time, window_dict
 from gdscore.monitor.schema import Alarm, Model, Series, Window
-from gdscore.monitor.windows import as_micros, to_datetime
+from gdscore.monitor.windows import as_micros
 
 __all__ = [
-    "alarm_dict",
     "current_models",
-    "estimate_from_dict",
     "list_alarms",
     "list_windows",
     "overview",
     "past_estimates",
     "segments_of",
     "series_points",
-    "window_dict",
 ]
-
-
-def _iso(micros: int | None) -> str | None:
-    return None if micros is None else to_datetime(micros).isoformat()
-
-
-def window_dict(window: Window, model: Model) -> dict[str, Any]:
-    """A window as plain data."""
-    return {
-        "id": window.id,
-        "model": model.name,
-        "version": model.version,
-        "segment": window.segment,
-        "start": _iso(window.start),
-        "end": _iso(window.end),
-        "rows": window.rows,
-        "accuracy": window.accuracy,
-        "low": window.low,
-        "high": window.high,
-        "level": window.level,
-        "reference_accuracy": window.reference_accuracy,
-        "warnings": window.warnings,
-        "scores": window.scores,
-        "created_at": _iso(window.created_at),
-        "labelled": window.labelled,
-        "truth": None if not window.labelled else (window.correct or 0) / window.labelled,
-        "labels_at": _iso(window.labels_at),
-    }
-
-
-def alarm_dict(alarm: Alarm, model: Model) -> dict[str, Any]:
-    """An alarm as plain data."""
-    return {
-        "id": alarm.id,
-        "model": model.name,
-        "version": model.version,
-        "segment": alarm.segment,
-        "rule": alarm.rule,
-        "message": alarm.message,
-        "began": _iso(alarm.began),
-        "opened_at": _iso(alarm.opened_at),
-        "ended": _iso(alarm.ended),
-        "withdrawn": alarm.withdrawn,
-        "acknowledged_by": alarm.acknowledged_by,
-        "acknowledged_at": _iso(alarm.acknowledged_at),
-    }
-
-
-def estimate_from_dict(facts: dict[str, Any]) -> Estimate:
-    """Inverse of `Estimate.to_dict`."""
-
-    def quantity(found: dict[str, Any] | None) -> Any:
-        return None if found is None else Quantity(**found)
-
-    classes = [
-        ClassEstimate(**{k: quantity(v) if isinstance(v, dict) else v for k, v in found.items()})
-        for found in facts.get("per_class", [])
-    ]
-    histogram = facts.get("confidence")
-    return Estimate(
-        **facts
-        | {
-            "per_class": classes,
-            "f1": quantity(facts.get("f1")),
-            "warnings": [EstimateWarning(**w) for w in facts.get("warnings", [])],
-            "confidence": None if histogram is None else ConfidenceHistogram(**histogram),
-        }
-    )
 
 
 def current_models() -> Select[Any]:
@@ -190,7 +118,7 @@ def series_points(
     )
     return [
         {
-            "start": _iso(int(start)),
+            "start": iso_time(int(start)),
             "accuracy": accuracy,
             "lowest": lowest,
             "low": low,
@@ -256,7 +184,7 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
 
 def _last(start: int, end: int, *estimate: Any) -> dict[str, Any]:
     names = ("rows", "accuracy", "low", "high", "level", "reference_accuracy", "warnings")
-    return {"start": _iso(start), "end": _iso(end), **dict(zip(names, estimate, strict=True))}
+    return {"start": iso_time(start), "end": iso_time(end), **dict(zip(names, estimate, strict=True))}
 
 
 def segments_of(session: Session, model: str) -> list[dict[str, Any]]:

@@ -9,7 +9,8 @@ Requirements met here:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
@@ -33,7 +34,7 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from gdscore.errors import GdscoreError
@@ -50,8 +51,8 @@ __all__ = [
     "Token",
     "Window",
     "check_name",
-    "first_line",
     "open_engine",
+    "storage_errors",
 ]
 
 VERSION = 1
@@ -223,14 +224,23 @@ def open_engine(url: str) -> Engine:
         _prepare(engine)
     except DatabaseError as error:
         engine.dispose()
-        raise StorageError(f"Expected to open the database {hidden!r}, but it failed: {first_line(error)}") from None
+        raise StorageError(f"Expected to open the database {hidden!r}, but it failed: {_first_line(error)}") from None
     except Exception:
         engine.dispose()
         raise
     return engine
 
 
-def first_line(error: DatabaseError) -> str:
+@contextmanager
+def storage_errors() -> Iterator[None]:
+    """Tell of a database that fails as `StorageError`."""
+    try:
+        yield
+    except OperationalError as error:
+        raise StorageError(f"Expected the database to do its work, but it failed: {_first_line(error)}") from error
+
+
+def _first_line(error: DatabaseError) -> str:
     """Why a database refused, without the statement and its values."""
     return (str(error.orig).splitlines() or [type(error.orig).__name__])[0]
 

@@ -16,7 +16,7 @@ from gdscore._options import integer, number
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor.alarms import end_alarms, recompute_series
-from gdscore.monitor.reading import alarm_dict, window_dict
+from gdscore.monitor.records import alarm_dict, window_dict
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Series, Window, check_name
 from gdscore.monitor.windows import Key, now_micros, shown_time
