@@ -158,9 +158,8 @@ class Email:
 def _send(to: Notifier, body: dict[str, Any]) -> str | None:
     try:
         return to.send(body)
-    except (
-        Exception
-    ) as error:  # of somebody's own notifier, or an address that cannot be one; the message may have secrets
+    except Exception as error:
+        # Of somebody's own notifier, or an address that cannot be one; its message may have secrets.
         return f"Expected {type(to).__name__} to send it, but it raised {type(error).__name__}"
 
 
