@@ -99,6 +99,8 @@ def main():
     if options.step:
         print(json.dumps(write(options.step, options)))
         return
+    if options.folder:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         result = measure(Path(folder), options)
     print(
