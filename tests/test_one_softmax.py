@@ -23,13 +23,13 @@ def outputs(rows, noise, seed):
 def seen(monkeypatch):
     """Logits that a softmax was made of, as bytes of each row."""
     found = []
-    original = gdscore._derived.softmax
+    original = gdscore.outputs.softmax
 
     def counted(logits):
         found.extend(row.tobytes() for row in logits)
         return original(logits)
 
-    monkeypatch.setattr("gdscore._derived.softmax", counted)
+    monkeypatch.setattr("gdscore.outputs.softmax", counted)
     return found
 
 

@@ -1,29 +1,44 @@
-"""When an estimate asks for an alarm: one set of rules for the command line and the monitor.
+"""When an estimate asks for an alarm, and the notice by webhook: one set of rules for the command line and the monitor.
 
 Requirements met here:
 
 - a comparison with NaN is an alarm, never a pass;
-- an estimate that may be meaningless does not pass in silence: where its interval reaches below the floor, the answer
-  is that one cannot tell;
-- an old bad day does not alarm for ever: of dated targets only the newest are checked.
+- an estimate that may be meaningless does not pass in silence: where its interval reaches below the floor, the status
+  is `cannot tell`;
+- an old bad day does not alarm for ever: of dated targets only the newest are checked;
+- notices are posted to http and https addresses only, without redirects and with a time limit; messages name only the
+  host, as the rest of such an address is often a secret.
 """
 
 from __future__ import annotations
 
+import hmac
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from gdscore._checks import integer, number
 from gdscore._format import as_utc, percent
-from gdscore._options import integer, number
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from gdscore.estimator import Estimate
 
-__all__ = ["AlarmOn", "AlarmRule", "Check", "Status", "checked_targets", "summarize", "worst_status"]
+__all__ = [
+    "AlarmOn",
+    "AlarmRule",
+    "Check",
+    "Status",
+    "check_address",
+    "checked_targets",
+    "post_json",
+    "summarize",
+    "worst_status",
+]
 
 NAMED = 3
 """Targets named in the summary; the table and the JSON have them all."""
@@ -171,3 +186,58 @@ def summarize(checks: Sequence[Check]) -> str:
     reasons = list(dict.fromkeys(c.reason for c in checks if c.status is status and c.reason))
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     return f"{status.value}: {'; '.join(reasons[:NAMED])}{more}" if reasons else ""
+
+
+TIMEOUT_S = 10.0
+"""Seconds to wait for the connection and for each answer."""
+
+
+def check_address(url: str) -> None:
+    """Refuse what is not an http or https address."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise GdscoreError("Expected an address to post to such as https://example.org/alarm, but it is none")
+
+
+def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
+    """Post a value as JSON; anything but a 2xx answer within the time limit is an error.
+
+    Parameters
+    ----------
+    url : str
+        Address with http or https.
+    value : any
+        What `json.dumps` takes.
+    secret : str, optional
+        Signs the body: ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
+    """
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class NoRedirect(HTTPRedirectHandler):
+        def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+            return None
+
+    check_address(url)
+    host = urlsplit(url).hostname
+    body = json.dumps(value, allow_nan=False).encode()
+    headers = {"Content-Type": "application/json", "User-Agent": "gdscore"}
+    if secret is not None:
+        headers["X-Gdscore-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
+    request = Request(url, body, headers)
+    try:
+        with build_opener(NoRedirect).open(request, timeout=TIMEOUT_S):
+            pass
+    except HTTPError as error:
+        error.close()
+        raise GdscoreError(
+            f"Expected {host} to accept the post, but it answered {error.code} {error.reason}"
+        ) from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise GdscoreError(f"Expected to post to {host}, but it failed: {reason}") from error

@@ -1,11 +1,16 @@
-"""How numbers, times and names are written for people."""
+"""How numbers, times and names are written for people, and the environment of HTML templates."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["as_utc", "percent", "printable", "time_text"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ["as_utc", "percent", "printable", "template_environment", "time_text"]
 
 
 def percent(share: float, *, short: bool = False) -> str:
@@ -56,3 +61,18 @@ def printable(text: str) -> str:
 
 
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def template_environment(package: str, **filters: Callable[..., Any]) -> Environment:
+    """Templates of a package, with filters of its own: undefined names are errors, and values are escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "thousands": lambda value: f"{value:,.0f}", **filters}
+    return environment

@@ -1,8 +1,8 @@
-"""Paths that a caller gives: what cannot be read or written is refused before the work starts.
+"""Paths that a caller gives, and how much memory a file may ask for: both are checked before the work starts.
 
 Requirements met here:
 
-- an empty name, a name that the system cannot hold and a loop of links are worded like any other mistake;
+- an empty name, a name that the system cannot hold and a loop of links give an error like any other mistake;
 - a pipe, a socket or a device is never opened for reading, as reading could wait for ever or never end.
 """
 
@@ -14,13 +14,58 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 
-__all__ = ["PathLike", "check_different", "check_path", "check_readable", "check_writable", "path_errors"]
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Limits",
+    "PathLike",
+    "check_different",
+    "check_path",
+    "check_readable",
+    "check_writable",
+    "path_errors",
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on what a file may hold, checked before its values are read.
+
+    The defaults are far above what outputs of classifiers need. Raise one where your files are larger:
+    ``read_outputs(path, limits=Limits(text=10_000))``.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes of arrays that are read as a whole: all arrays of `read_arrays` and `read_record` together, arrays of an
+        ``.npz`` in Fortran order, or a record batch of an Arrow file. 1 GiB by default.
+    row : int
+        Bytes of one row of outputs. 16 MiB by default, which is 4 million float32 features.
+    text : int
+        Characters of one id, label or segment name. 1,024 by default.
+    json : int
+        Bytes of a JSON file or header. 64 MiB by default.
+    """
+
+    memory: int = 1 << 30
+    row: int = 16 << 20
+    text: int = 1024
+    json: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            integer(field.name, getattr(self, field.name), least=1)
+
+
+DEFAULT_LIMITS = Limits()
+
 
 PathLike: TypeAlias = str | os.PathLike[str]
 _LOOKED_AT = 1000

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore._stream import stream
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs

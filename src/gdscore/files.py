@@ -1,34 +1,40 @@
-"""Arrays and numbers on disk, without pickle.
+"""Files without pickle: arrays of an ``.npz``, records (a JSON header and named arrays) and their schemas.
 
 Requirements met here:
 
-- a file is complete or absent: it is written under a temporary name beside its place, then renamed;
-- nothing read from disk is ever executed, and what a file claims is checked before memory is taken (`Limits`);
-- whatever is wrong with a file is a `GdscoreError` of one sentence that names it.
+- nothing read is ever executed: headers are matched, not evaluated, and objects are refused;
+- what a header or the archive's directory claims is compared with what the file holds, and with a limit, before memory
+  is taken; only the compressions that NumPy writes are unpacked, as the others cannot be unpacked in pieces;
+- a file with valid checksums can still have been edited by hand, so every number of a record is checked once against
+  its schema: its type, its range, that it is finite, and that sizes agree;
+- a file is written completely or not at all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
 import os
+import re
 import zipfile
-from collections.abc import Collection, Mapping
-from typing import IO, Any, TypeAlias
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from gdscore._atomic import atomic
-from gdscore._limits import DEFAULT_LIMITS, Limits
-from gdscore._npz import is_plain, open_archive
-from gdscore._paths import PathLike, check_readable, path_errors
-from gdscore._records import ArraySpec, Number, OneOf, Record, RecordSchema, check_arrays, check_json
+from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, check_readable, path_errors
 from gdscore.errors import GdscoreError
 
 __all__ = [
+    "Archive",
+    "ArrayMember",
     "ArraySpec",
     "Limits",
     "Number",
@@ -40,6 +46,8 @@ __all__ = [
     "atomic",
     "check_arrays",
     "check_json",
+    "is_plain",
+    "open_archive",
     "read_arrays",
     "read_json",
     "read_record",
@@ -47,6 +55,406 @@ __all__ = [
     "write_json",
     "write_record",
 ]
+
+_PIECE = 1 << 22
+_HEADER_BYTES = 10_000
+_DEFLATE_RATIO = 1032
+"""Bytes that one byte of deflate can stand for at most."""
+
+_FIELD = re.compile(r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([\dL,\s]*\))")
+_TYPE = re.compile(r"[<>|=]?(b1|\?|[iufc]\d{1,2}|[USV]\d{1,9}|O8?|[mM]8(\[\w{1,12}\])?)")
+
+
+def is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is booleans, integers, strings or floating-point numbers of at most 64 bits."""
+    return dtype.kind in "biuU" or (dtype.kind == "f" and dtype.itemsize <= 8)
+
+
+class Archive:
+    """An open ``.npz`` whose directory is consistent with the size of the file."""
+
+    def __init__(self, file: IO[bytes], path: PathLike, limits: Limits) -> None:
+        self.path, self.limits = path, limits
+        with unpacking(path):
+            size = file.seek(0, io.SEEK_END)
+            self.zip = zipfile.ZipFile(file)
+            entries = self.zip.infolist()
+        self.names = [entry.filename.removesuffix(".npy") for entry in entries]
+        if len(set(self.names)) < len(entries):
+            raise damaged(path, "it has two entries of one name")
+        if sum(entry.compress_size for entry in entries) > size:
+            raise damaged(path, "its directory claims more bytes than the file has")
+        for entry in entries:
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise GdscoreError(
+                    f"Expected `{entry.filename}` in {os.fspath(path)!r} to be stored or deflated as NumPy does, but "
+                    "it is compressed in another way: write it with numpy.savez or numpy.savez_compressed"
+                )
+            if entry.file_size > entry.compress_size * _DEFLATE_RATIO:
+                raise damaged(path, f"`{entry.filename}` claims more bytes than it can hold")
+
+    def member(self, name: str) -> ArrayMember:
+        """Open the array of a name."""
+        return ArrayMember(self, name)
+
+    def check_memory(self, members: list[ArrayMember]) -> None:
+        """Refuse arrays that together would take more than the limit."""
+        total = sum(member.nbytes for member in members)
+        if total > self.limits.memory:
+            raise GdscoreError(
+                f"Expected arrays of at most {self.limits.memory:,} bytes in {os.fspath(self.path)!r}, but they take "
+                f"{total:,}: raise the limit with limits=Limits(memory=...) if you trust the file"
+            )
+
+
+class ArrayMember:
+    """One array of an archive: its header is read at once, its values when asked for."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran_order: bool
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self.name, self._path = name, archive.path
+        entry = f"{name}.npy"
+        if entry not in archive.zip.NameToInfo:
+            raise damaged(archive.path, f"the entry {name!r} in it is no array")
+        with unpacking(archive.path):
+            self._stream = cast(zipfile.ZipExtFile, archive.zip.open(entry))
+            self._read_header()
+            held = archive.zip.getinfo(entry).file_size - self._stream.tell()
+        # Strings of no characters take no bytes in a file and four each in memory.
+        if held != self.nbytes or (self.dtype.itemsize == 0 and math.prod(self.shape) > 1):
+            raise damaged(
+                archive.path, f"`{name}` of shape {self.shape} and {self.dtype} takes other than {held} bytes"
+            )
+        self._left = held
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all values take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that one entry of the first axis takes."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def read(self, rows: int | None = None) -> NDArray[Any]:
+        """Read the whole array, or the next ``rows`` of it where it is in C order, in the machine's byte order."""
+        shape = self.shape if rows is None else (rows, *self.shape[1:])
+        with unpacking(self._path):
+            array = np.empty(shape, self.dtype, order="F" if self.fortran_order else "C")
+            if self.nbytes:
+                raw = array.reshape(-1, order="A").view(np.uint8).data
+                for start in range(0, raw.nbytes, _PIECE):
+                    piece = raw[start : start + _PIECE]
+                    if self._stream.readinto(piece) != piece.nbytes:
+                        raise EOFError
+                self._left -= array.nbytes
+            # The checksum of a member is compared when its end is reached.
+            if self._left == 0 and self._stream.read(1):
+                raise EOFError
+        array = array.astype(self.dtype.newbyteorder("="), copy=False)
+        if self.nbytes and self.dtype.kind in "Ub":
+            points = array.reshape(-1, order="A").view(np.uint32 if self.dtype.kind == "U" else np.uint8)
+            if points.max(initial=0) > (0x10FFFF if self.dtype.kind == "U" else 1):
+                raise damaged(self._path, f"`{self.name}` has values that {self.dtype} does not have")
+        return array
+
+    def _read_header(self) -> None:
+        magic = self._stream.read(8)
+        if magic[:6] != b"\x93NUMPY" or magic[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
+            raise damaged(self._path, f"`{self.name}` in it is no array of NumPy")
+        length = int.from_bytes(self._stream.read(2 if magic[6] == 1 else 4), "little")
+        if length > _HEADER_BYTES:
+            raise damaged(self._path, f"the header of `{self.name}` is too long")
+        text = self._stream.read(length).decode("latin1")
+        found = dict(_FIELD.findall(text))
+        described = found.get("descr", "''").strip("'")
+        kind = _TYPE.fullmatch(described)
+        if (
+            len(found) != 3
+            or _FIELD.sub("", text).strip(" ,{}\n\t")
+            or kind is None
+            or found["fortran_order"] not in ("True", "False")
+        ):
+            raise GdscoreError(
+                f"Expected `{self.name}` in {os.fspath(self._path)!r} to be numbers or strings, but its header is "
+                f"{text.strip()[:80]!r}: write it again as an array of numbers or strings"
+            )
+        self.dtype = np.dtype(described)
+        self.fortran_order = found["fortran_order"] == "True"
+        self.shape = tuple(int(part.strip("L ")) for part in found["shape"][1:-1].split(",") if part.strip())
+        if self.dtype.hasobject:
+            raise GdscoreError(
+                f"Expected `{self.name}` in {os.fspath(self._path)!r} to be numbers or strings, but it holds pickled "
+                "Python objects, which are never loaded: save it with numpy.asarray(x, dtype=float), int or str"
+            )
+        if not is_plain(self.dtype):
+            raise GdscoreError(
+                f"Expected `{self.name}` in {os.fspath(self._path)!r} to be numbers or strings, but got {self.dtype}"
+            )
+
+
+@contextlib.contextmanager
+def open_archive(source: PathLike | bytes, limits: Limits) -> Iterator[Archive]:
+    """Open an ``.npz`` from a path or from its bytes."""
+    with contextlib.ExitStack() as stack:
+        if isinstance(source, bytes | bytearray | memoryview):
+            path: PathLike = "bytes"
+            file: IO[bytes] = io.BytesIO(source)
+        else:
+            path = source
+            checked = check_readable(source)
+            with path_errors(source):
+                # A ZipFile that opens the file itself keeps it open for as long as any member is.
+                file = stack.enter_context(checked.open("rb"))
+        archive = Archive(file, path, limits)
+        stack.callback(archive.zip.close)
+        yield archive
+
+
+@contextlib.contextmanager
+def unpacking(path: PathLike) -> Iterator[None]:
+    """Word whatever reading a damaged or foreign ``.npz`` raises."""
+    try:
+        yield
+    except GdscoreError:
+        raise
+    except zipfile.BadZipFile as error:
+        raise damaged(path, "it is truncated, damaged or no .npz at all") from error
+    except EOFError as error:
+        raise damaged(path, "an array in it ends too early") from error
+    # What `zipfile` raises for damaged bytes is not documented, and differs between versions.
+    except Exception as error:
+        raise damaged(path, f"it cannot be unpacked ({error or type(error).__name__})") from error
+
+
+def damaged(path: PathLike, what: str) -> GdscoreError:
+    """Error about an ``.npz`` that is not what it should be."""
+    return GdscoreError(f"Expected {os.fspath(path)!r} to be an .npz of arrays, but {what}: write the file again")
+
+
+_KINDS = {"f": "floating-point numbers", "i": "integers", "b": "booleans", "U": "strings"}
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """What an array of a record must be.
+
+    Parameters
+    ----------
+    kind : {"f", "i", "b", "U"}
+        Floating-point numbers (always finite), integers (signed or not), booleans or strings.
+    shape : tuple of int or str
+        Size of each axis; a name stands for one size throughout the record. ``()`` for a single value.
+    least, most : float, optional
+        Bounds of every value.
+    optional : bool
+        Whether the array may be missing.
+    """
+
+    kind: str
+    shape: tuple[int | str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number within bounds in a JSON header, for example ``Number(above=0, most=1)``; booleans are no numbers."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+    integer: bool = False
+
+    def admits(self, value: Any) -> bool:
+        """Whether a value is such a number."""
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else int | float):
+            return False
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:
+            return False
+        return finite and self.least <= value <= self.most and self.above < value < self.below
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of several things in a JSON header: values such as ``"stable"`` or ``None``, or specifications of values."""
+
+    options: tuple[Any, ...]
+
+    def __init__(self, *options: Any) -> None:
+        object.__setattr__(self, "options", options)
+
+
+class Record(NamedTuple):
+    """Contents of a record that fits its schema."""
+
+    header: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RecordSchema:
+    """What a record must hold, and nothing else.
+
+    Parameters
+    ----------
+    format : str
+        Name of the kind of file, such as ``"gdscore estimator"``.
+    version : int
+        Of the layout; files of another version are refused.
+    header : dict
+        Specification of the header, see `check_json`.
+    arrays : dict of str to ArraySpec
+        By name; a name with ``*`` stands for any number of arrays, also none.
+    least_sizes : dict of str to int
+        Smallest values of the sizes that shapes name; 1 where nothing is given.
+    """
+
+    format: str
+    version: int
+    header: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
+    least_sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def check_format(self, header: Any, where: str) -> None:
+        """Refuse another kind of file or another version."""
+        if not isinstance(header, dict) or header.get("format") != self.format:
+            raise GdscoreError(f"Expected {where!r} to be a {self.format}, but it is something else")
+        version = header.get("version")
+        if isinstance(version, bool) or version != self.version:
+            raise GdscoreError(
+                f"Expected version {self.version} of a {self.format}, but {where!r} has version {version!r}: "
+                "make it again, or use the gdscore that wrote it"
+            )
+
+    def check(self, header: Any, arrays: Mapping[str, NDArray[Any]], where: str) -> Record:
+        """Give the record, or say what does not fit."""
+        self.check_format(header, where)
+        contents = {key: value for key, value in header.items() if key not in ("format", "version")}
+        check_json(contents, dict(self.header), f"the header of {where!r}")
+        sizes = check_arrays(arrays, self.arrays, repr(where), self.least_sizes)
+        return Record(contents, dict(arrays), sizes)
+
+
+def check_json(value: Any, spec: Any, where: str) -> None:
+    """Check a JSON value against a specification.
+
+    A specification is ``str``, ``bool``, ``int`` or ``float`` (finite; a whole number too), a `Number`, a `OneOf`, a
+    list ``[spec]`` of any length, a dict ``{"key": spec}`` with exactly these keys, a dict ``{str: spec}`` with any
+    keys, or a value that must be equal.
+
+    Examples
+    --------
+    >>> check_json({"level": 0.9, "families": ["fog"]}, {"level": Number(above=0, below=1), "families": [str]}, "it")
+    >>> check_json({"level": True, "families": []}, {"level": float, "families": [str]}, "it")
+    Traceback (most recent call last):
+    gdscore.errors.GdscoreError: Expected a number at 'level' of it, but got True
+    """
+    if isinstance(spec, dict) and set(spec) == {str}:
+        _require(isinstance(value, dict), "names with values", value, where)
+        for key, item in value.items():
+            check_json(item, spec[str], f"{key!r} of {where}")
+    elif isinstance(spec, dict):
+        _require(isinstance(value, dict) and value.keys() == spec.keys(), f"the names {sorted(spec)}", value, where)
+        for key, inner in spec.items():
+            check_json(value[key], inner, f"{key!r} of {where}")
+    elif isinstance(spec, list):
+        _require(isinstance(value, list), "a list", value, where)
+        for position, item in enumerate(value):
+            check_json(item, spec[0], f"item {position} of {where}")
+    elif isinstance(spec, OneOf):
+        _require(any(_fits(value, option) for option in spec.options), f"one of {list(spec.options)}", value, where)
+    else:
+        wanted = {str: "a string", bool: "true or false", int: "a whole number", float: "a number"}
+        name = wanted.get(spec) if isinstance(spec, type) else f"{spec!r}"
+        _require(_fits_leaf(value, spec), str(name), value, where)
+
+
+def check_arrays(
+    arrays: Mapping[str, Any], specs: Mapping[str, ArraySpec], where: str, least_sizes: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Check named arrays against their specifications; gives the sizes that shapes name.
+
+    Examples
+    --------
+    >>> specs = {"mix": ArraySpec("f", ("classes",), least=0), "confusion": ArraySpec("f", ("classes", "classes"))}
+    >>> check_arrays({"mix": np.ones(3), "confusion": np.ones((3, 3))}, specs, "it")
+    {'classes': 3}
+    >>> check_arrays({"mix": np.ones(3), "confusion": np.ones((3, 2))}, specs, "it")
+    Traceback (most recent call last):
+    gdscore.errors.GdscoreError: Expected `confusion` in it to have shape (classes = 3, classes = 3), but got (3, 2)
+    """
+    sizes: dict[str, int] = {}
+    for name, spec in specs.items():
+        if "*" not in name and not spec.optional and name not in arrays:
+            raise GdscoreError(f"Expected an array `{name}` in {where}, but there is none: the file is damaged")
+    for name, array in arrays.items():
+        found = specs.get(name) or next((s for pattern, s in specs.items() if fnmatchcase(name, pattern)), None)
+        if found is None:
+            raise GdscoreError(f"Expected no array `{name}` in {where}, but there is one: the file is damaged")
+        _check_array(name, np.asarray(array), found, where, sizes, least_sizes or {})
+    return sizes
+
+
+def _check_array(
+    name: str, array: NDArray[Any], spec: ArraySpec, where: str, sizes: dict[str, int], least_sizes: Mapping[str, int]
+) -> None:
+    kind = "i" if array.dtype.kind == "u" else array.dtype.kind
+    if kind != spec.kind:
+        raise GdscoreError(f"Expected `{name}` in {where} to be {_KINDS[spec.kind]}, but got {array.dtype}")
+    fits = array.ndim == len(spec.shape)
+    for size, wanted in zip(array.shape, spec.shape, strict=False) if fits else ():
+        if isinstance(wanted, str):
+            fits &= sizes.setdefault(wanted, size) == size and size >= least_sizes.get(wanted, 1)
+        else:
+            fits &= size == wanted
+    if not fits:
+        expected = ", ".join(f"{w} = {sizes[w]}" if w in sizes else str(w) for w in spec.shape)
+        raise GdscoreError(f"Expected `{name}` in {where} to have shape ({expected}), but got {array.shape}")
+    if kind in "fi" and array.size:
+        if not np.isfinite(array).all():
+            raise GdscoreError(f"Expected `{name}` in {where} to be finite, but it has NaN or Inf")
+        if (spec.least is not None and array.min() < spec.least) or (spec.most is not None and array.max() > spec.most):
+            bounds = [f"at least {spec.least}"] if spec.least is not None else []
+            bounds += [f"at most {spec.most}"] if spec.most is not None else []
+            raise GdscoreError(
+                f"Expected `{name}` in {where} to be {' and '.join(bounds)}, but it ranges from {array.min()} to "
+                f"{array.max()}"
+            )
+
+
+def _fits(value: Any, spec: Any) -> bool:
+    try:
+        check_json(value, spec, "")
+    except GdscoreError:
+        return False
+    return True
+
+
+def _fits_leaf(value: Any, spec: Any) -> bool:
+    if isinstance(spec, Number):
+        return spec.admits(value)
+    if spec is int or spec is float:
+        return Number(integer=spec is int).admits(value)
+    if isinstance(spec, type):
+        return isinstance(value, spec)
+    return type(value) is type(spec) and bool(value == spec)
+
+
+def _require(fits: bool, wanted: str, value: Any, where: str) -> None:
+    if not fits:
+        shown = repr(value)
+        raise GdscoreError(f"Expected {wanted} at {where}, but got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+
 
 Value: TypeAlias = NDArray[Any] | int | float | str | bool
 

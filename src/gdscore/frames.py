@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._cells import Place, make_batch, missing, to_text
-from gdscore._columns import Columns, ColumnType, Selection, check_types, choose_columns
-from gdscore._limits import DEFAULT_LIMITS
+from gdscore._paths import DEFAULT_LIMITS
 from gdscore.errors import GdscoreError, nearest
+from gdscore.io.cells import Place, make_batch, missing, to_text
+from gdscore.io.columns import Columns, ColumnType, Selection, check_types, choose_columns
 from gdscore.outputs import Outputs
 
 __all__ = ["from_frame", "to_frame"]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gdscore._alarms import AlarmOn, Check, Status, checked_targets, summarize
+from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
 from gdscore._paths import check_different, check_writable
-from gdscore._webhook import check_address, post_json
 from gdscore._windows import parse_every
 from gdscore.cli.alarms import alarm_rule, check_outcome, date_of
 from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray

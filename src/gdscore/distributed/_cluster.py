@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gdscore._options import integer, number
+from gdscore._checks import integer, number
 from gdscore.errors import GdscoreError
 
 __all__ = ["Actors", "connect", "merge_refs", "processors", "run_all"]

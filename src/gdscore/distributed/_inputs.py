@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._cells import Batch, make_batch
-from gdscore._columns import Columns, check_types, choose_columns
-from gdscore._limits import DEFAULT_LIMITS
-from gdscore._options import choice
+from gdscore._checks import choice
+from gdscore._paths import DEFAULT_LIMITS
 from gdscore._progress import Bar, progress_bar
 from gdscore._windows import Group, RowGroups, parse_every, window_starts
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, class_names_of, column_type
+from gdscore.io.cells import Batch, make_batch
+from gdscore.io.columns import Columns, check_types, choose_columns
 from gdscore.io.find import find_files
 
 __all__ = [

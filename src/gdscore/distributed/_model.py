@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import files
-from gdscore._limits import DEFAULT_LIMITS
-from gdscore._paths import path_errors
+from gdscore._paths import DEFAULT_LIMITS, path_errors
 from gdscore.distributed._inputs import window_names
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, decoding, pyarrow

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._cells import Batch
-from gdscore._columns import Columns
 from gdscore.distributed import _inputs
 from gdscore.errors import GdscoreError, NoRowsError
+from gdscore.io.cells import Batch
+from gdscore.io.columns import Columns
 from gdscore.io.read import read_batches
 from gdscore.outputs import Outputs
 from gdscore.partial import merge_states, partial_state

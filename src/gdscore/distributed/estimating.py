@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gdscore._columns import Columns
 from gdscore._windows import Group
 from gdscore.distributed import _cluster, _inputs
 from gdscore.distributed._parts import Truth, Work, block_state, file_state, merged_block
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.io.columns import Columns
 from gdscore.io.read import known_rows
 from gdscore.outputs import Outputs
 from gdscore.partial import FittedScores, finish_state, fit_scores, merge_states

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gdscore import files
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore._paths import PathLike, check_path, path_errors
 from gdscore.distributed import _cluster, _inputs
 from gdscore.distributed._model import NOTES, Extracting, InputColumns, ModelOptions, note_of, part_of

@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore._progress import progress_bar
 from gdscore.distributed import _cluster
 from gdscore.estimator import AccuracyEstimator

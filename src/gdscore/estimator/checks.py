@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._options import choice
+from gdscore._checks import choice
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning

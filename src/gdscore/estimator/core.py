@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from gdscore import _arrays as arrays
-from gdscore._fingerprint import Fingerprint
-from gdscore._options import choice, integer, number, share
+from gdscore._checks import choice, integer, number, share
 from gdscore._progress import progress_bar
-from gdscore._segments import segments, with_segments
-from gdscore._stream import labelled_reference, stream
+from gdscore._stream import labelled_reference, segments, stream, with_segments
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError
 from gdscore.estimator import fitted as files
@@ -38,7 +36,7 @@ from gdscore.estimator.estimate import (
     sampling_error,
 )
 from gdscore.estimator.evidence import Floats, Profile, by_confidence
-from gdscore.estimator.fitted import CORRECTNESS, Fitted, TargetState
+from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, TargetState
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.defaults import default_shifts

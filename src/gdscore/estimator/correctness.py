@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._logistic import expit, fit_logistic
 from gdscore.estimator.estimate import ClassCounts, quantile_of
 from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of
+from gdscore.estimator.logistic import expit, fit_logistic
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gdscore._options import boolean, choice, share
+from gdscore._checks import boolean, choice, share
 from gdscore._stream import labelled_reference, stream
 from gdscore.calibration import fit_temperature
 from gdscore.errors import GdscoreError

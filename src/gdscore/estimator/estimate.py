@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from gdscore._format import percent
-from gdscore._logistic import expit, log_odds
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Floats
+from gdscore.estimator.logistic import expit, log_odds
 from gdscore.estimator.settings import SETTINGS
 
 __all__ = [

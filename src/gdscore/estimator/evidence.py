@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
-from gdscore._logistic import log_odds
 from gdscore.errors import GdscoreError
+from gdscore.estimator.logistic import log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 

@@ -1,7 +1,7 @@
 """Streams of `Outputs` from ``.npz``, Parquet, Arrow and CSV files, and back."""
 
-from gdscore._cells import Batch
-from gdscore._columns import Columns
+from gdscore.io.cells import Batch
+from gdscore.io.columns import Columns
 from gdscore.io.find import SUFFIXES, find_files
 from gdscore.io.read import read_batches, read_outputs
 from gdscore.io.write import write_outputs

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._cells import missing, too_long
-from gdscore._columns import Chosen, ColumnType
-from gdscore._limits import Limits
+from gdscore._paths import Limits
 from gdscore.errors import GdscoreError
+from gdscore.io.cells import missing, too_long
+from gdscore.io.columns import Chosen, ColumnType
 from gdscore.io.table import BLOCK_BYTES, Block, guarded, rebatched
 
 __all__ = ["ArrowTable", "BatchReader", "class_names_of", "column_type", "decoding", "open_arrow", "pyarrow"]

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._cells import Place, missing, to_text
-from gdscore._columns import Chosen, ColumnType
-from gdscore._limits import Limits
-from gdscore._paths import path_errors
+from gdscore._paths import Limits, path_errors
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, decoding
+from gdscore.io.cells import Place, missing, to_text
+from gdscore.io.columns import Chosen, ColumnType
 from gdscore.io.table import Block, guarded, rebatched
 
 __all__ = ["CsvTable", "open_csv"]

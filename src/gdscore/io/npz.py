@@ -9,13 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gdscore._cells import too_long
-from gdscore._columns import Chosen, ColumnType
-from gdscore._limits import Limits
-from gdscore._npz import Archive, ArrayMember, open_archive
-from gdscore._paths import PathLike
+from gdscore._paths import Limits, PathLike
 from gdscore.errors import GdscoreError
-from gdscore.files import write_arrays
+from gdscore.files import Archive, ArrayMember, open_archive, write_arrays
+from gdscore.io.cells import too_long
+from gdscore.io.columns import Chosen, ColumnType
 from gdscore.io.table import Block, default_rows
 
 __all__ = ["NpzTable", "open_npz", "write_npz"]

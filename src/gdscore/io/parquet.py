@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._atomic import atomic
-from gdscore._columns import Chosen, ColumnType
-from gdscore._limits import Limits
-from gdscore._paths import PathLike
+from gdscore._paths import Limits, PathLike
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, class_names_of, column_type, decoding, pyarrow
+from gdscore.io.columns import Chosen, ColumnType
 from gdscore.io.table import BLOCK_BYTES, Block, default_rows, guarded, rebatched
 
 __all__ = ["ParquetTable", "open_parquet", "write_parquet"]

@@ -16,14 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdscore._cells import Batch, make_batch
-from gdscore._columns import Chosen, Columns, check_types, choose_columns
-from gdscore._limits import DEFAULT_LIMITS, Limits
-from gdscore._options import integer
-from gdscore._paths import PathLike
+from gdscore._checks import integer
+from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.io.arrow import open_arrow
+from gdscore.io.cells import Batch, make_batch
+from gdscore.io.columns import Chosen, Columns, check_types, choose_columns
 from gdscore.io.csv import open_csv
 from gdscore.io.find import find_files, kind_of
 from gdscore.io.npz import open_npz

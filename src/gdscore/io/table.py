@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._columns import Chosen, ColumnType
+from gdscore.io.columns import Chosen, ColumnType
 
 __all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "guarded", "layout", "rebatched"]
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._options import number
+from gdscore._checks import number
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.labeling.labelled import labelled_rows

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._options import choice, integer
+from gdscore._checks import choice, integer
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.labeling.rows import LabelRows

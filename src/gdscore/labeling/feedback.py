@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from gdscore._logistic import expit, log_odds
-from gdscore._options import number
+from gdscore._checks import number
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.estimator.estimate import quantile_of
+from gdscore.estimator.logistic import expit, log_odds
 from gdscore.labeling.labelled import LabelledEstimate
 
 __all__ = ["PastErrors", "Recalibration", "past_errors", "recalibrate"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._options import number
+from gdscore._checks import number
 from gdscore._stream import stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning, Quantity

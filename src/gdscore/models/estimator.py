@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator

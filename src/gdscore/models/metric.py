@@ -25,7 +25,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from gdscore import files
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import Score, create_score

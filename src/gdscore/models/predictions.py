@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gdscore._options import choice
+from gdscore._checks import choice
 from gdscore.errors import GdscoreError
 from gdscore.models._batches import describe, integer_labels
 from gdscore.outputs import Outputs

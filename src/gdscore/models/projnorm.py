@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gdscore._options import choice, integer, number
+from gdscore._checks import choice, integer, number
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.models._training import (

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gdscore._options import integer, number
+from gdscore._checks import integer, number
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.models._batches import describe, split_batch

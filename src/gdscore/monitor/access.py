@@ -23,7 +23,7 @@ from fastapi import HTTPException, Request
 from sqlalchemy import delete, select
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gdscore._options import choice
+from gdscore._checks import choice
 from gdscore.errors import GdscoreError
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.schema import Token, check_name

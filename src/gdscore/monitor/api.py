@@ -9,7 +9,7 @@ from fastapi import APIRouter, BackgroundTasks, Depends, HTTPException, Query, R
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from starlette.concurrency import run_in_threadpool
 
-from gdscore._limits import Limits
+from gdscore._paths import Limits
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.io import Columns
 from gdscore.monitor import reading

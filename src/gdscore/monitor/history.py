@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor import reading, records, storing

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeAlias
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from gdscore._webhook import check_address, post_json
+from gdscore._alarms import check_address, post_json
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.monitor.records import alarm_dict
 from gdscore.monitor.schema import Alarm, Model

@@ -23,7 +23,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 from sqlalchemy import select
 
-from gdscore._templates import template_environment
+from gdscore._format import template_environment
 from gdscore.monitor import reading, records
 from gdscore.monitor.access import COOKIE, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader

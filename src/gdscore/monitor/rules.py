@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gdscore._alarms import AlarmOn, AlarmRule, Status
+from gdscore._checks import integer, number
 from gdscore._format import percent
-from gdscore._options import integer, number
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import Estimate
 from gdscore.monitor.sequential import SequentialTest, floor_of, standardised_drop, threshold

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.orm import Session
 
-from gdscore._options import integer, number
+from gdscore._checks import integer, number
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor.alarms import end_alarms, recompute_series

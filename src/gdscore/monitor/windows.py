@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._arrays import is_array, to_numpy
-from gdscore._cells import Batch
 from gdscore._format import as_utc, time_text
 from gdscore._windows import parse_every, window_starts
 from gdscore.errors import GdscoreError, shown
+from gdscore.io.cells import Batch
 from gdscore.monitor.schema import check_name
 from gdscore.outputs import Outputs
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._limits import DEFAULT_LIMITS
+from gdscore._paths import DEFAULT_LIMITS
 from gdscore.errors import GdscoreError
 from gdscore.files import Record, RecordSchema
 

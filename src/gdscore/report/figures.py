@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.report.style import FONT, LIGHT, blank, blank_grid, group_styles, percent_axis, shift_groups
 from gdscore.report.targets import Target, Targets, as_targets, moment, worst_first

@@ -24,9 +24,8 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 import gdscore
-from gdscore._format import percent
-from gdscore._options import number
-from gdscore._templates import template_environment
+from gdscore._checks import number
+from gdscore._format import percent, template_environment
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike, atomic
 from gdscore.report.figures import confidence_figure, reliability_figure, shifted_sets_figure, timeline_figure

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
+from gdscore._checks import number
 from gdscore._format import as_utc, percent, time_text
-from gdscore._options import number
 from gdscore.errors import GdscoreError
 from gdscore.estimator import ClassEstimate, Estimate, EstimateWarning
 from gdscore.scores import ScoreTable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdscore._arrays import Array, namespace, working
-from gdscore._options import boolean
+from gdscore._checks import boolean
 from gdscore._softmax import softmax
 from gdscore.outputs import Outputs
 from gdscore.scores.means import MeanScore

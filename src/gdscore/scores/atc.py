@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
-from gdscore._options import choice
+from gdscore._checks import choice
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.means import MeanScore

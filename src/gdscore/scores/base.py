@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
-from gdscore._derived import how_to_get
 from gdscore._stream import kind_of
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, how_to_get
 from gdscore.scores._state import Layout, SavedScore, check_restored, counts_of, refuse_damaged
 from gdscore.scores.method import Method
 from gdscore.scores.together import fit_together

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._options import choice, integer
+from gdscore._checks import choice, integer
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import SampleScore
 from gdscore.scores._transport import SOLVERS, Transport, solved

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore._options import boolean
+from gdscore._checks import boolean
 from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
+from gdscore._checks import boolean, choice, integer, number
 from gdscore._hashing import key_as_uint64, row_key, value_words
-from gdscore._options import boolean, choice, integer, number
 from gdscore._stream import CHUNK_ROWS, joined
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore._options import choice
+from gdscore._checks import choice
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score

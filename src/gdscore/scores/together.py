@@ -9,10 +9,9 @@ import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
-from gdscore._derived import how_to_get
 from gdscore._stream import CHUNK_ROWS, Rechunker, stream
 from gdscore.errors import GdscoreError
-from gdscore.outputs import Outputs, same_class_names
+from gdscore.outputs import Outputs, how_to_get, same_class_names
 
 if TYPE_CHECKING:
     from gdscore.scores.base import Score

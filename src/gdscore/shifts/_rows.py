@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from gdscore._checks import integer
 from gdscore._hashing import fmix32
-from gdscore._options import integer
 from gdscore.errors import GdscoreError
 
 __all__ = [

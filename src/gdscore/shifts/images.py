@@ -21,7 +21,7 @@ from gdscore._arrays import (
     on_host,
     to_numpy,
 )
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
 from gdscore.shifts._corruption import FAMILIES, SEVERITIES, Draws, check_severity, cores, family_of

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore._progress import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs

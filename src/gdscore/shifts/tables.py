@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.shifts._cells import DenseReference, sampled_rows
 from gdscore.shifts._dense import DENSE, families_of, shift_dense

@@ -17,7 +17,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._options import integer
+from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.shifts._rows import Context, Families, Numbers, RowDraws, RowShift, check_severities
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._columns import Chosen
-from gdscore._limits import Limits
+from gdscore._paths import Limits
 from gdscore.errors import GdscoreError
+from gdscore.io.columns import Chosen
 from gdscore.outputs import Outputs
 
 __all__ = ["Batch", "make_batch", "to_text"]

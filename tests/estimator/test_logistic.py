@@ -6,7 +6,7 @@ import scipy.special
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from gdscore._logistic import expit, fit_logistic, log_odds
+from gdscore.estimator.logistic import expit, fit_logistic, log_odds
 
 
 def test_functions_are_scipys():
