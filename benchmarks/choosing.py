@@ -107,12 +107,12 @@ def tabular_outputs(job, _device):
     classifier = fitted(task, job.make["model"], job.seed)
     inputs, labels = task.reference
     chosen = shifts.default_shifts(inputs, time=task.time)
-    sets = shifts.shifted_sets(lambda x: gdscore.sklearn_outputs(classifier, x), inputs, labels, chosen)
+    sets = shifts.shifted_sets(lambda x: gdscore.from_sklearn(classifier, x), inputs, labels, chosen)
     targets = {
-        "unshifted" if task.kind == "text" and number == 0 else name: gdscore.sklearn_outputs(classifier, x, y)
+        "unshifted" if task.kind == "text" and number == 0 else name: gdscore.from_sklearn(classifier, x, y)
         for number, (name, x, y) in enumerate(task.targets)
     }
-    return gdscore.sklearn_outputs(classifier, inputs, labels), list(sets), targets
+    return gdscore.from_sklearn(classifier, inputs, labels), list(sets), targets
 
 
 def export(job, device, folder):

@@ -230,8 +230,8 @@ def tabular_job(job, device):
     targets = {}
     for name, inputs, labels in task.targets:
         own = task.kind == "text" and name == task.targets[0][0]
-        targets["unshifted" if own else name] = gdscore.sklearn_outputs(classifier, inputs, labels)
-    return Fitted(estimator, gdscore.sklearn_outputs(classifier, *task.reference), targets)
+        targets["unshifted" if own else name] = gdscore.from_sklearn(classifier, inputs, labels)
+    return Fitted(estimator, gdscore.from_sklearn(classifier, *task.reference), targets)
 
 
 def left_out_rows(job, device):

@@ -85,7 +85,7 @@ def classifier_pairs(split, packed):
     for task in tabular_data.tasks(split, packed):
         for model in task.models if task.kind == "table" else task.models[:1]:
             classifier = tabular_data.fitted(task, model)
-            reference = gdscore.sklearn_outputs(classifier, *task.reference)
+            reference = gdscore.from_sklearn(classifier, *task.reference)
             estimator = gdscore.AccuracyEstimator(LEVEL).fit(reference)
             for name, x, y in task.targets:
                 yield {
@@ -94,7 +94,7 @@ def classifier_pairs(split, packed):
                     "source": f"{task.name} {model}",
                     "target": name,
                     "estimator": estimator,
-                    "outputs": gdscore.sklearn_outputs(classifier, x, y),
+                    "outputs": gdscore.from_sklearn(classifier, x, y),
                 }
 
 

@@ -139,8 +139,8 @@ ESTIMATES = [
     Mistake("An unfitted classifier", "est.fit_predictor(type(clf)(), x, y)", "fit"),
     Mistake("Classes in place of probabilities", "est.fit_predictor(clf.predict, x, y)", "predict_proba"),
     Mistake("A list of lists as a table", "est.fit_predictor(clf, x.tolist(), y)", "np.array"),
-    Mistake("A regressor", "gdscore.sklearn_outputs(regressor, x)", "classifier"),
-    Mistake("Labels where inputs belong", "gdscore.sklearn_outputs(clf, y, x)", "swap"),
+    Mistake("A regressor", "gdscore.from_sklearn(regressor, x)", "classifier"),
+    Mistake("Labels where inputs belong", "gdscore.from_sklearn(clf, y, x)", "swap"),
     Mistake("fit(X, y), as in scikit-learn", "gdscore.AccuracyEstimator().fit(z, y)", "gdscore.Outputs(logits="),
     Mistake(
         "Shifted sets as pairs",

@@ -1,4 +1,4 @@
-"""`sklearn_outputs` and `sklearn_head` against what scikit-learn itself answers."""
+"""`from_sklearn` and `sklearn_head` against what scikit-learn itself answers."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.sklearn import sklearn_head, sklearn_outputs
+from gdscore.sklearn import from_sklearn, sklearn_head
 
 
 def _scaled(loader):
@@ -91,7 +91,7 @@ OTHERS = {
 def test_softmax_and_last_layer_give_the_classifiers_own_answers(name, data):
     X, y = DATA[data]
     clf = fitted(LAYERED[name](), X, y)
-    out = sklearn_outputs(clf, X, y)
+    out = from_sklearn(clf, X, y)
     W, b = sklearn_head(clf)
     assert out.has == {"logits", "features", "labels"}
     assert W.shape == (out.n_features, out.n_classes)
@@ -107,7 +107,7 @@ def test_softmax_and_last_layer_give_the_classifiers_own_answers(name, data):
 def test_other_classifiers_give_their_probabilities(name, data):
     X, y = DATA[data]
     clf = fitted(OTHERS[name](), X, y)
-    out = sklearn_outputs(clf, X, y)
+    out = from_sklearn(clf, X, y)
     assert set(out.arrays) == {"probabilities", "labels"}
     assert sklearn_head(clf) is None
     assert out.arrays["probabilities"].dtype == np.float64
@@ -138,7 +138,7 @@ def test_softmax_is_recognised_with_fewer_features_than_classes(features):
 def test_one_row_of_one_feature(clf):
     X, y = DATA["binary"]
     fitted(clf, X[:, :1], y)
-    out = sklearn_outputs(clf, X[:1, :1], y[:1])
+    out = from_sklearn(clf, X[:1, :1], y[:1])
     np.testing.assert_allclose(out.probabilities, clf.predict_proba(X[:1, :1]), atol=1e-12)
 
 
@@ -147,7 +147,7 @@ def test_float32_rows(clf):
     X, y = DATA["iris"]
     X = X.astype(np.float32)
     fitted(clf, X, y)
-    out = sklearn_outputs(clf, X)
+    out = from_sklearn(clf, X)
     W, b = sklearn_head(clf)
     assert out.features.dtype == out.logits.dtype
     np.testing.assert_allclose(out.features @ W + b, out.logits, atol=1e-4)
@@ -158,16 +158,16 @@ def test_sparse_rows_and_coefficients():
     X, y = DATA["iris"]
     S = sparse.csr_matrix(X)
     linear = LogisticRegression().fit(S, y)
-    dense_logits = sklearn_outputs(linear, X).logits
+    dense_logits = from_sklearn(linear, X).logits
     linear.sparsify()
-    out = sklearn_outputs(linear, S)
+    out = from_sklearn(linear, S)
     assert out.has == {"logits"}
     np.testing.assert_allclose(out.logits, dense_logits)
     assert sklearn_head(linear)[0].shape == (4, 3)
     deep = fitted(network(), S, y)
-    np.testing.assert_allclose(sklearn_outputs(deep, S).features, sklearn_outputs(deep, X).features)
-    assert sklearn_outputs(fitted(network(hidden=()), S, y), S).has == {"logits"}
-    assert len(sklearn_outputs(KNeighborsClassifier().fit(S, y), S)) == len(y)
+    np.testing.assert_allclose(from_sklearn(deep, S).features, from_sklearn(deep, X).features)
+    assert from_sklearn(fitted(network(hidden=()), S, y), S).has == {"logits"}
+    assert len(from_sklearn(KNeighborsClassifier().fit(S, y), S)) == len(y)
 
 
 @pytest.mark.parametrize("last", [LogisticRegression(), network(), GaussianNB()], ids=lambda c: type(c).__name__)
@@ -176,33 +176,33 @@ def test_data_frames_pass_without_warnings_and_in_their_order(last):
     frame = pa.table({f"column {i}": X[:, i] for i in range(4)})
     for clf in (last, make_pipeline(StandardScaler(), last)):
         fitted(clf, frame, y)
-        assert np.array_equal(sklearn_outputs(clf, frame, y).predictions, clf.predict(frame))
+        assert np.array_equal(from_sklearn(clf, frame, y).predictions, clf.predict(frame))
         with pytest.raises(GdscoreError, match=r"Expected `X` as \w+ was fitted with, but it answers: .*feature names"):
-            sklearn_outputs(clf, frame.select(frame.column_names[::-1]))
+            from_sklearn(clf, frame.select(frame.column_names[::-1]))
 
 
 def test_labels_are_positions_in_the_classes():
     X, y = DATA["iris"]
     names = np.array(["setosa", "virginica", "versicolor"])[y]
     clf = LogisticRegression().fit(X, names)
-    out = sklearn_outputs(clf, X, list(names))
+    out = from_sklearn(clf, X, list(names))
     assert np.array_equal(clf.classes_[out.labels], names)
     assert out.accuracy == pytest.approx(clf.score(X, names))
     with pytest.raises(GdscoreError, match=r"Expected `y` among the classes \['setosa', .*\], but got 'rose' in row 1"):
-        sklearn_outputs(clf, X[:2], ["setosa", "rose"])
+        from_sklearn(clf, X[:2], ["setosa", "rose"])
     with pytest.raises(GdscoreError, match="but got 0 in row 0"):
-        sklearn_outputs(clf, X, y)
+        from_sklearn(clf, X, y)
     with pytest.raises(GdscoreError, match=r"Expected `y` to have one dimension, but got shape \(38, 1\)"):
-        sklearn_outputs(clf, X, names[:, None])
+        from_sklearn(clf, X, names[:, None])
     with pytest.raises(GdscoreError, match="Expected `labels` to have as many rows"):
-        sklearn_outputs(clf, X, names[1:])
+        from_sklearn(clf, X, names[1:])
 
 
 def test_predict_other_than_the_highest_probability_is_warned_about():
     X, y = DATA["binary"]
     clf = FixedThresholdClassifier(LogisticRegression(), threshold=0.95).fit(X, y)
     with pytest.warns(GdscoreWarning, match=r"FixedThresholdClassifier\.predict differs .* of 143 rows compared"):
-        out = sklearn_outputs(clf, X)
+        out = from_sklearn(clf, X)
     assert not np.array_equal(out.predictions, clf.predict(X))
     np.testing.assert_allclose(out.arrays["probabilities"], clf.predict_proba(X))
 
@@ -211,7 +211,7 @@ def test_predict_that_settles_ties_of_probability_is_warned_about():
     X, y = DATA["digits"]
     clf = SGDClassifier(loss="modified_huber", random_state=0).fit(X, y)
     with pytest.warns(GdscoreWarning, match="the first of equals"):
-        sklearn_outputs(clf, X)
+        from_sklearn(clf, X)
 
 
 @pytest.mark.filterwarnings("ignore:The `probability` parameter:FutureWarning")
@@ -220,7 +220,7 @@ def test_svc_with_probabilities():
     clf = SVC(probability=True, random_state=0).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GdscoreWarning)
-        out = sklearn_outputs(clf, X, y)
+        out = from_sklearn(clf, X, y)
     np.testing.assert_allclose(out.probabilities, clf.predict_proba(X), atol=1e-12)
     assert (out.predictions == clf.predict(X)).mean() > 0.95
 
@@ -232,9 +232,9 @@ def test_steps_without_transform_are_passed_over():
 
     X, y = DATA["iris"]
     clf = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
-    expected = sklearn_outputs(clf, X).logits
+    expected = from_sklearn(clf, X).logits
     clf.steps.insert(1, ("sampler", Sampler()))
-    np.testing.assert_array_equal(sklearn_outputs(clf, X).logits, expected)
+    np.testing.assert_array_equal(from_sklearn(clf, X).logits, expected)
 
 
 X, Y = DATA["iris"]
@@ -264,7 +264,7 @@ MULTI_LABEL = np.stack([Y == 0, Y > 1], axis=1).astype(int)
 )
 def test_what_cannot_be_used_is_refused_in_words(clf, message):
     with pytest.raises(GdscoreError, match=message):
-        sklearn_outputs(clf, X)
+        from_sklearn(clf, X)
     with pytest.raises(GdscoreError, match=message):
         sklearn_head(clf)
 
@@ -274,13 +274,13 @@ def test_unfit_rows_are_refused(clf):
     fitted(clf, X, Y)
     for rows in (X[:, :3], X[0], X[:0], np.where(X > 2, np.nan, X)):
         with pytest.raises(GdscoreError):
-            sklearn_outputs(clf, rows)
+            from_sklearn(clf, rows)
 
 
 def test_nothing_is_left_behind_on_the_classifier():
     clf = LogisticRegression().fit(X, Y)
     before = {name: np.copy(value) for name, value in vars(clf).items()}
-    sklearn_outputs(clf, X)
+    from_sklearn(clf, X)
     for part in sklearn_head(clf):
         part[:] = 0
     assert vars(clf).keys() == before.keys()

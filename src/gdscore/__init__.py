@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, EstimateWarning, direct_estimate
     from gdscore.frames import from_frame, to_frame
+    from gdscore.models import from_batches
     from gdscore.shifts import ShiftedSet
-    from gdscore.sklearn import sklearn_head, sklearn_outputs
+    from gdscore.sklearn import from_sklearn, sklearn_head
 
 __version__ = "0.1.0"
 
@@ -40,14 +41,15 @@ _LAZY = {
     "EstimateWarning": "gdscore.estimator",
     "ShiftedSet": "gdscore.shifts",
     "direct_estimate": "gdscore.estimator",
+    "from_batches": "gdscore.models",
     "from_frame": "gdscore.frames",
     "to_frame": "gdscore.frames",
     "calibration_error": "gdscore.calibration",
     "find_temperature": "gdscore.calibration",
     "fit_temperature": "gdscore.calibration",
     "reliability": "gdscore.calibration",
+    "from_sklearn": "gdscore.sklearn",
     "sklearn_head": "gdscore.sklearn",
-    "sklearn_outputs": "gdscore.sklearn",
 }
 _MODULES = ("distributed", "estimator", "files", "io", "labeling", "models", "partial", "report", "scores", "shifts")
 
@@ -71,7 +73,9 @@ __all__ = [
     "files",
     "find_temperature",
     "fit_temperature",
+    "from_batches",
     "from_frame",
+    "from_sklearn",
     "io",
     "labeling",
     "list_scores",
@@ -86,7 +90,6 @@ __all__ = [
     "scores",
     "shifts",
     "sklearn_head",
-    "sklearn_outputs",
     "to_frame",
 ]
 

@@ -96,7 +96,7 @@ def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
     for part in parts:
         if "labels" not in part.has:
             raise GdscoreError(
-                "Expected `reference` with labels, but it has none: pass labels= to Outputs, y to sklearn_outputs, or "
+                "Expected `reference` with labels, but it has none: pass labels= to Outputs, y to from_sklearn, or "
                 "label= to from_frame"
             )
         if "logits" not in part.has:
@@ -110,7 +110,7 @@ def kind_of(value: object) -> str:
         return "nothing"
     name = type(value).__name__
     if is_array(value):
-        ways = "gdscore.Outputs(logits=…), gdscore.Outputs(probabilities=…) or gdscore.sklearn_outputs(clf, X)"
+        ways = "gdscore.Outputs(logits=…), gdscore.Outputs(probabilities=…) or gdscore.from_sklearn(clf, X)"
         return f"{name}: give {ways}"
     if isinstance(value, str | os.PathLike):
         return f"{name}: gdscore.io.read_outputs reads files"

@@ -5,7 +5,7 @@ Requirements met here:
 - logits, features and last layer where the model has a softmax on top of a linear layer, probabilities otherwise;
 - which of the two holds depends on the model alone and not on the rows, so that all batches agree;
 - the link is tried on numbers: a linear classifier that normalises one-versus-rest scores has no softmax;
-- models that are no single-label classifiers are refused in words;
+- models that are not single-label classifiers get an error that says so;
 - scikit-learn is imported when a function is called.
 """
 
@@ -25,13 +25,13 @@ from gdscore._softmax import binary_logits, softmax
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
-__all__ = ["Predictor", "sklearn_head", "sklearn_outputs"]
+__all__ = ["Predictor", "from_sklearn", "sklearn_head"]
 
 _PROBES = 32
 _COMPARED_ROWS = 1000
 
 
-def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
+def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
     """Outputs of a fitted scikit-learn classifier for the rows of ``X``.
 
     ========================================================  ================================================
@@ -73,10 +73,10 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
     >>> from sklearn.linear_model import LogisticRegression
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
-    >>> from gdscore.sklearn import sklearn_head, sklearn_outputs
+    >>> from gdscore.sklearn import from_sklearn, sklearn_head
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
-    >>> out = sklearn_outputs(clf, X, y)
+    >>> out = from_sklearn(clf, X, y)
     >>> out
     Outputs(logits (150, 3), features (150, 4), labels (150,); numpy float64)
     >>> round(out.accuracy, 3) == round(clf.score(X, y), 3)
@@ -89,7 +89,7 @@ def sklearn_outputs(clf: Any, X: Any, y: Any = None) -> Outputs:
 
 
 class Predictor:
-    """`sklearn_outputs` of one classifier for many batches.
+    """`from_sklearn` of one classifier for many batches.
 
     Whether it has a softmax is tried out once, and its predictions are compared on the first batch only, so that
     fitting on many shifted sets runs it once for each and warns once.
@@ -138,7 +138,7 @@ class Predictor:
 def sklearn_head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Last linear layer of a fitted scikit-learn classifier, where a softmax follows it.
 
-    With the features and logits of `sklearn_outputs`, ``features @ W + b`` equals ``logits``. The one weight vector w
+    With the features and logits of `from_sklearn`, ``features @ W + b`` equals ``logits``. The one weight vector w
     of a binary model becomes the columns (0, w).
 
     Parameters

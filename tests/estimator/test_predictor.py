@@ -32,18 +32,16 @@ def fit(predict=CLASSIFIER, x=X, y=Y, used=(noise, offset), **options):
 
 
 def target(x):
-    return gdscore.sklearn_outputs(CLASSIFIER, x)
+    return gdscore.from_sklearn(CLASSIFIER, x)
 
 
 def test_equals_fit_on_the_same_sets():
     est = fit()
     sets = [
-        gdscore.ShiftedSet(gdscore.sklearn_outputs(CLASSIFIER, shift(X), Y), name, rows=np.arange(700))
+        gdscore.ShiftedSet(gdscore.from_sklearn(CLASSIFIER, shift(X), Y), name, rows=np.arange(700))
         for shift, name in ((noise, "noise"), (offset, "offset"))
     ]
-    by_hand = gdscore.AccuracyEstimator().fit(
-        gdscore.sklearn_outputs(CLASSIFIER, X, Y), shifted_sets=sets, progress=False
-    )
+    by_hand = gdscore.AccuracyEstimator().fit(gdscore.from_sklearn(CLASSIFIER, X, Y), shifted_sets=sets, progress=False)
     out = target(rows(500, 1.6, seed=5)[0])
     np.testing.assert_allclose(numbers(fit(batch_size=700).estimate(out)), numbers(by_hand.estimate(out)), atol=1e-9)
     assert est.shifted_sets_.families == ["noise", "offset"]
@@ -52,7 +50,7 @@ def test_equals_fit_on_the_same_sets():
 
 def test_predict_may_return_outputs_probabilities_or_be_a_classifier():
     def to_outputs(x):
-        return gdscore.sklearn_outputs(CLASSIFIER, x)
+        return gdscore.from_sklearn(CLASSIFIER, x)
 
     plain = [fit(p, used=[offset]).reference_accuracy_ for p in (CLASSIFIER, to_outputs, CLASSIFIER.predict_proba)]
     assert plain == [pytest.approx(CLASSIFIER.score(X, Y))] * 3
@@ -79,7 +77,7 @@ def test_class_labels_of_the_classifier():
     est = fit(named, y=names[Y])
     assert est.reference_accuracy_ == pytest.approx(named.score(X, names[Y]))
     assert est.class_names_ == tuple(names)
-    e = est.estimate(gdscore.sklearn_outputs(named, X))
+    e = est.estimate(gdscore.from_sklearn(named, X))
     assert [found.name for found in e.per_class] == names.tolist()
     with pytest.raises(gdscore.GdscoreError):
         fit(named, y=np.where(Y == 0, "fox", names[Y]))
@@ -106,7 +104,7 @@ def test_sparse_matrices():
 def test_every_sparse_format(kind, make):
     first = make(np.maximum(X[:300], 0))
     clf = LogisticRegression(max_iter=300).fit(first, Y[:300])
-    out = gdscore.sklearn_outputs(clf, make(np.maximum(X[300:], 0)))
+    out = gdscore.from_sklearn(clf, make(np.maximum(X[300:], 0)))
     expected, found = (
         gdscore.AccuracyEstimator().fit_predictor(clf, inputs, Y[:300], progress=False).estimate(out)
         for inputs in (first, first.asformat(kind))

@@ -178,13 +178,13 @@ def same(out, **arrays):
 
 @pytest.mark.parametrize("predictions", [Z.numpy(), (Z.numpy(), F.numpy()[:, None])])
 def test_hugging_face_predictions(predictions):
-    out = models.outputs_of(PredictionOutput(predictions, LABELS.numpy(), {"test_loss": 1.0}))
+    out = models.from_batches(PredictionOutput(predictions, LABELS.numpy(), {"test_loss": 1.0}))
     assert isinstance(out.logits, np.ndarray)
     same(out, logits=Z, labels=LABELS)
-    same(models.outputs_of(PredictionOutput(predictions, None, None)), logits=Z)
+    same(models.from_batches(PredictionOutput(predictions, None, None)), logits=Z)
     other = (LABELS + 1) % CLASSES
     same(
-        models.outputs_of(PredictionOutput(predictions, LABELS.numpy(), None), labels=other.numpy()),
+        models.from_batches(PredictionOutput(predictions, LABELS.numpy(), None), labels=other.numpy()),
         logits=Z,
         labels=other,
     )
@@ -198,7 +198,7 @@ def test_a_real_trainer(tmp_path):
     rows = [{"input_ids": torch.randint(50, (7,)), "labels": int(y)} for y in LABELS]
     args = transformers.TrainingArguments(output_dir=tmp_path, report_to=[], use_cpu=True, disable_tqdm=True)
     predicted = transformers.Trainer(distilbert(), args).predict(rows)
-    out = models.outputs_of(predicted)
+    out = models.from_batches(predicted)
     assert np.array_equal(out.logits, predicted.predictions)
     assert out.labels.tolist() == LABELS.tolist()
 
@@ -217,10 +217,10 @@ def test_a_real_trainer(tmp_path):
 )
 def test_lightning_predictions(batch_of):
     made = [batch_of(*part) for part in zip(Z.split(8), F.split(8), LABELS.split(8), strict=True)]
-    same(models.outputs_of(made), logits=Z)
-    same(models.outputs_of(made, LABELS), logits=Z, labels=LABELS)
-    same(models.outputs_of(made, list(LABELS.split(8))), logits=Z, labels=LABELS)
-    same(models.outputs_of(made, LABELS.float().numpy()), logits=Z, labels=LABELS)
+    same(models.from_batches(made), logits=Z)
+    same(models.from_batches(made, LABELS), logits=Z, labels=LABELS)
+    same(models.from_batches(made, list(LABELS.split(8))), logits=Z, labels=LABELS)
+    same(models.from_batches(made, LABELS.float().numpy()), logits=Z, labels=LABELS)
 
 
 def test_dicts_give_every_array_that_outputs_have():
@@ -228,20 +228,20 @@ def test_dicts_give_every_array_that_outputs_have():
         {"logits": z, "features": f, "labels": y, "ids": i, "path": ["a"] * len(z)}
         for z, f, y, i in zip(Z.split(8), F.split(8), LABELS.split(8), torch.arange(ROWS).split(8), strict=True)
     ]
-    same(models.outputs_of(made), logits=Z, features=F, labels=LABELS, ids=torch.arange(ROWS))
-    chosen = models.outputs_of(
+    same(models.from_batches(made), logits=Z, features=F, labels=LABELS, ids=torch.arange(ROWS))
+    chosen = models.from_batches(
         [{"score": z, "label": y} for z, y in zip(Z.split(8), LABELS.split(8), strict=True)], logits="score"
     )
     same(chosen, logits=Z, labels=LABELS)
-    named = models.outputs_of({"probabilities": Z.softmax(1), "labels": LABELS})
+    named = models.from_batches({"probabilities": Z.softmax(1), "labels": LABELS})
     assert named.accuracy == EXPECTED.accuracy
 
 
 def test_probabilities_among_predictions():
     with pytest.raises(GdscoreError, match="look like probabilities"):
-        models.outputs_of(Z.softmax(1))
-    assert models.outputs_of(Z.softmax(1), LABELS, outputs="probabilities").accuracy == EXPECTED.accuracy
-    assert models.outputs_of(Z[:, 0].sigmoid(), outputs="probabilities").n_classes == 2
+        models.from_batches(Z.softmax(1))
+    assert models.from_batches(Z.softmax(1), LABELS, outputs="probabilities").accuracy == EXPECTED.accuracy
+    assert models.from_batches(Z[:, 0].sigmoid(), outputs="probabilities").n_classes == 2
 
 
 @pytest.mark.parametrize(
@@ -265,4 +265,4 @@ def test_probabilities_among_predictions():
 )
 def test_predictions_that_cannot_be_used(predictions, labels, words):
     with pytest.raises(GdscoreError, match=words):
-        models.outputs_of(predictions, labels)
+        models.from_batches(predictions, labels)

@@ -124,9 +124,9 @@ class Digits:
         self.reference = self._outputs(self._images, self._labels)
 
     def _outputs(self, images: Any, labels: Any) -> Outputs:
-        from gdscore.sklearn import sklearn_outputs
+        from gdscore.sklearn import from_sklearn
 
-        out = sklearn_outputs(self._network, _flat(images), labels)
+        out = from_sklearn(self._network, _flat(images), labels)
         # As models write them: half the size, and what is read back is what was estimated.
         return Outputs(logits=out.logits.astype("float32"), features=out.features.astype("float32"), labels=labels)
 

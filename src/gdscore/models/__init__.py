@@ -14,7 +14,7 @@ try:
     from gdscore.models._network import head_of
     from gdscore.models.estimator import estimator
     from gdscore.models.extract import extract, score_all
-    from gdscore.models.predictions import outputs_of
+    from gdscore.models.predictions import from_batches
     from gdscore.models.projnorm import projnorm
     from gdscore.models.rotation import RotationHead, fit_rotation_head
 except ModuleNotFoundError as error:
@@ -29,8 +29,8 @@ __all__ = [
     "estimator",
     "extract",
     "fit_rotation_head",
+    "from_batches",
     "head_of",
-    "outputs_of",
     "projnorm",
     "score_all",
 ]

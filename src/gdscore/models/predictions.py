@@ -21,7 +21,7 @@ from gdscore.errors import GdscoreError
 from gdscore.models._batches import describe, integer_labels
 from gdscore.outputs import Outputs
 
-__all__ = ["LogitsOrProbabilities", "OutputKind", "Where", "logits_of", "outputs_of", "two_columns"]
+__all__ = ["LogitsOrProbabilities", "OutputKind", "Where", "from_batches", "logits_of", "two_columns"]
 
 Where: TypeAlias = int | str | Callable[[Any], Tensor] | None
 """Which part of a model's output holds the logits: a position, a name, or a function of the output."""
@@ -31,7 +31,9 @@ _ENOUGH_ROWS = 16
 """Rows of a single column within [0, 1] that are taken for probabilities: logits of so many are not."""
 
 
-def outputs_of(predictions: Any, labels: Any = None, *, logits: Where = None, outputs: OutputKind = "auto") -> Outputs:
+def from_batches(
+    predictions: Any, labels: Any = None, *, logits: Where = None, outputs: OutputKind = "auto"
+) -> Outputs:
     """Outputs of predictions that a trainer made: Hugging Face's or Lightning's ``predict``, or a loop of your own.
 
     Parameters
@@ -59,7 +61,7 @@ def outputs_of(predictions: Any, labels: Any = None, *, logits: Where = None, ou
     >>> import torch
     >>> from gdscore import models
     >>> batches = [{"logits": torch.randn(4, 3), "labels": torch.tensor([0, 2, 1, 1])} for _ in range(2)]
-    >>> models.outputs_of(batches)
+    >>> models.from_batches(batches)
     Outputs(logits (8, 3), labels (8,); torch torch.float32)
     """
     kind = LogitsOrProbabilities(outputs)
@@ -82,7 +84,7 @@ def outputs_of(predictions: Any, labels: Any = None, *, logits: Where = None, ou
     if isinstance(batches[0], list):
         raise GdscoreError(
             "Expected predictions of one loader, but got a list of lists, as `predict` gives for several loaders: call "
-            "outputs_of for each of them"
+            "from_batches for each of them"
         )
     on_host = not any(isinstance(part, Tensor) for part in _parts(batches[0]))
     parts = [_arrays_of(batch, logits, kind) for batch in batches]
@@ -263,8 +265,8 @@ class LogitsOrProbabilities:
             how = "sigmoid" if columns == 1 else "softmax"
             raise GdscoreError(
                 f"Expected the model to return logits, but its outputs {what}: they look like probabilities. Have the "
-                f"model return its numbers before the {how}; `extract`, `score_all`, `estimator` and `outputs_of` also "
-                'take outputs="probabilities", or outputs="logits" if they are logits all the same'
+                f"model return its numbers before the {how}; `extract`, `score_all`, `estimator` and `from_batches` "
+                'also take outputs="probabilities", or outputs="logits" if they are logits all the same'
             )
 
 
