@@ -29,7 +29,7 @@ from scipy import stats
 import gdscore
 from gdscore import labeling
 from gdscore.labeling.betting import wealth
-from gdscore.labeling.interval import interval, variance_ratio
+from gdscore.labeling.labelled import interval, variance_ratio
 from gdscore.labeling.sampling import stratified_ranks
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -71,10 +71,11 @@ def _as_float(value: Any) -> float | None:
     return None if math.isnan(real) else real
 
 
-def integer(name: str, value: Any, *, least: int) -> int:
-    """Whole number of at least ``least``."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise GdscoreError(f"Expected `{name}` to be an integer of at least {least}, but got {shown(value)}")
+def integer(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
+    """Integer from ``least`` to ``most``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not least <= int(value) <= most:
+        expected = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise GdscoreError(f"Expected `{name}` to be an integer {expected}, but got {shown(value)}")
     return int(value)
 
 

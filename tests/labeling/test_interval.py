@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from gdscore.labeling.interval import interval, labels_for, variance_ratio
+from gdscore.labeling.labelled import interval, labels_for, variance_ratio
 from gdscore.labeling.sampling import stratified_ranks
 
 
@@ -81,3 +81,30 @@ def test_forecast_inverts_the_interval():
         low, high = interval(right, 5000, 0.9, ratio=0.9)
         assert (high - low) / 2 == pytest.approx(half, rel=0.08)
     assert labels_for(1e-6, 0.5, 1.0, 300, 0.9) == 300
+
+
+WRONG = {
+    "one class": lambda rng, n: (np.arange(n) >= n // 3) & (np.arange(n) < n // 3 + max(n // 6, 1)),
+    "first ranks": lambda rng, n: np.arange(n) < max(round(0.15 * n), 1),
+    "two fifths": lambda rng, n: np.arange(n) < 0.4 * n,
+    "every second tenth": lambda rng, n: np.arange(n) // max(n // 10, 1) % 2 == 1,
+    "random 15 %": lambda rng, n: rng.permutation(n) < max(round(0.15 * n), 1),
+    "one row": lambda rng, n: rng.permutation(n) < 1,
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize(
+    ("rows", "labels"), [(20, 10), (20, 18), (40, 20), (257, 192), (300, 150), (513, 410), (600, 540), (1000, 50)]
+)
+def test_coverage_where_much_of_the_target_is_labelled(rows, labels, kind):
+    rng = np.random.default_rng(rows)
+    covered, off = [], []
+    for _ in range(4):
+        right = ~WRONG[kind](rng, rows)
+        drawn = np.sort(stratified_ranks(rows, labels, rng.integers(0, 2**40, 500)), axis=1)
+        low, high = interval(right[drawn], rows, 0.9)
+        covered.append((low <= right.mean() + 1e-9) & (right.mean() <= high + 1e-9))
+        off.append(right[drawn].mean(axis=1) - right.mean())
+    assert np.mean(covered) >= 0.87
+    assert abs(np.mean(off)) < 5 * np.std(off) / np.sqrt(np.size(off)) + 1e-12

@@ -5,7 +5,7 @@ import pytest
 
 import gdscore
 from gdscore.labeling import choose, estimate, estimate_segments
-from gdscore.labeling.interval import interval
+from gdscore.labeling.labelled import interval
 from tests.labeling.conftest import outputs
 
 

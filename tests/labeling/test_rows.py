@@ -43,6 +43,8 @@ def test_round_trip(tmp_path, rows):
     assert back.probability == rows.probability == 30 / 900
     rows.to_csv(path, labels=["=owl", *[""] * 29])
     assert read_csv(path)[1][0] == "=owl"
+    rows.to_csv(path, labels=[3, None, *range(28)])
+    assert read_csv(path)[1][:3] == ["3", "", "0"]
     assert not any(cell.startswith(("=", "+", "-", "@")) for line in table(path) for cell in line)
 
 

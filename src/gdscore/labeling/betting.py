@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from gdscore._checks import number
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
+from gdscore.labeling.choice import TargetLike
 from gdscore.labeling.labelled import labelled_rows
 from gdscore.labeling.rows import LabelRows
-from gdscore.labeling.target import TargetLike
 
 __all__ = ["LabelSequence", "sequence", "wealth"]
 
@@ -77,7 +77,7 @@ class LabelSequence:
     def __str__(self) -> str:
         return (
             f"between {self.low[-1]:.1%} and {self.high[-1]:.1%} after {len(self)} of {self.n:,} rows "
-            f"(valid at all times with probability {self.level:.0%})"
+            f"(valid at all times with probability {100 * self.level:g}%)"
         )
 
 

@@ -1,7 +1,18 @@
-"""`choose`: which rows to label."""
+"""`choose`: which rows to label, and the order of the rows of a target that they are spread over.
+
+The order is by segment, then by predicted class, then by predicted correctness. Classes follow each other by their mean
+predicted correctness, and within them it rises and falls in turn, so that neighbours in the order are alike. Predicted
+correctness rises with confidence, so that a grid of confidence gives its order.
+
+Memory does not grow with rows. The first pass counts rows by segment, class and cell of the grid; in the second, a
+row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order in which they
+are read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,13 +20,178 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer
+from gdscore._hashing import key_as_uint64
+from gdscore._stream import stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
+from gdscore.estimator.evidence import LARGEST, Rows
 from gdscore.labeling.rows import LabelRows
 from gdscore.labeling.sampling import random_ranks, stratified_ranks
-from gdscore.labeling.target import Ranks, TargetLike, segmented_parts, survey
+from gdscore.outputs import Outputs
 
-__all__ = ["choose"]
+__all__ = ["FingerprintSum", "Ranks", "Survey", "TargetLike", "choose", "read_again", "segmented_parts", "survey"]
+
+TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
+"""Outputs, a list of them, or a function that opens a stream of them."""
+
+MOST_CELLS, CELLS_OF_SEGMENTS, CELLS_OF_CLASS = 1 << 16, 1 << 13, 1024
+MOST_SEGMENTS = 1000
+CHUNK = 1 << 15
+_U64 = np.uint64
+
+
+def read_again(outputs: TargetLike) -> Iterator[Outputs]:
+    """Outputs part by part, of a single one, a list or a function that opens a stream."""
+    if callable(outputs):
+        return stream(outputs(), "outputs")
+    if isinstance(outputs, Iterator):
+        raise GdscoreError(
+            "Expected outputs that can be read twice, but got an iterator, which ends after one pass: give `Outputs`, "
+            "a list of them, or a function that opens the stream"
+        )
+    return stream(outputs, "outputs")
+
+
+def segmented_parts(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
+    """Parts of at most `CHUNK` rows with the segment of each row as text; one empty name without segments."""
+    for part, names in _with_segments(outputs, by):
+        for start in range(0, len(part), CHUNK):
+            yield part[start : start + CHUNK], names[start : start + CHUNK]
+
+
+def _with_segments(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
+    if by is None:
+        for part in read_again(outputs):
+            yield part, np.full(len(part), "")
+        return
+    if not isinstance(by, Iterable) and not callable(by):
+        raise GdscoreError(f"Expected `by` to name a segment for each row, but got {type(by).__name__}")
+    names = iter([by] if isinstance(outputs, Outputs) else by() if callable(by) else by)
+    if names is by:
+        raise GdscoreError("Expected `by` to be read twice, but got an iterator: give a list, or a function")
+    for part in read_again(outputs):
+        given = next(names, None)
+        if given is None:
+            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended")
+        found = np.asarray(arrays.to_numpy(given) if arrays.is_array(given) else [str(name) for name in given])
+        if found.shape != (len(part),):
+            raise GdscoreError(
+                f"Expected `by` to name a segment for each of {len(part)} rows, but its shape is {found.shape}"
+            )
+        yield part, found.astype(np.str_)
+
+
+class FingerprintSum:
+    """Hash of a target: of its ids in any order, or of its logits in their order where there are no ids."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.total = _U64(0)
+        self.with_ids: bool | None = None
+
+    def add(self, part: Outputs) -> None:
+        """Take in the next rows."""
+        has_ids = "ids" in part.has
+        if self.with_ids not in (None, has_ids):
+            raise GdscoreError("Expected all parts of the target to have ids or none, but some have and some have not")
+        self.with_ids = has_ids
+        keys = key_as_uint64(part.row_keys())
+        if not has_ids:
+            keys = keys * (np.arange(self.rows, self.rows + len(part), dtype=_U64) * _U64(2) + _U64(1))
+        with np.errstate(over="ignore"):
+            self.total = self.total + keys.sum(dtype=_U64)
+        self.rows += len(part)
+
+    @property
+    def text(self) -> str:
+        """Hexadecimal digits."""
+        return f"{int(self.total):016x}"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first pass finds.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the target.
+    fingerprint : str
+        See `FingerprintSum`.
+    with_ids : bool
+        Whether rows have ids.
+    segments : dict of str to array of shape (K, cells)
+        Rows by predicted class and cell of confidence; segments by name.
+    evidence : array
+        Mean evidence of the rows, from which predicted correctness is computed.
+    """
+
+    n_rows: int
+    fingerprint: str
+    with_ids: bool
+    segments: dict[str, NDArray[np.int64]]
+    evidence: NDArray[np.float64]
+
+
+def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
+    """First pass over a target."""
+    mark, counts = FingerprintSum(), dict[str, NDArray[np.int64]]()
+    fitted = est._fitted()
+    classes = fitted.n_classes
+    cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
+    total: Any = 0.0
+    for part, names in segmented_parts(outputs, by):
+        mark.add(part)
+        fitted.check_outputs(part)
+        rows = fitted.correction.profile.rows(part)
+        total = total + rows.evidence.sum(axis=0)
+        flat = rows.predicted * cells + _cells(rows, cells)
+        for name in np.unique(names).tolist():
+            own = np.bincount(flat[names == name], minlength=classes * cells).reshape(classes, cells)
+            counts[name] = counts[name] + own if name in counts else own
+        if len(counts) > MOST_SEGMENTS:
+            raise GdscoreError(
+                f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
+            )
+    return Survey(mark.rows, mark.text, bool(mark.with_ids), dict(sorted(counts.items())), total / mark.rows)
+
+
+class Ranks:
+    """Second pass: the rank of every row, given the counts of the first one."""
+
+    def __init__(self, found: Survey) -> None:
+        total = np.sum(list(found.segments.values()), axis=0)
+        classes, self._cells = total.shape
+        mean = total @ np.arange(self._cells) / np.maximum(total.sum(axis=1), 1)
+        order = np.arange(classes * self._cells).reshape(total.shape)[np.argsort(mean, kind="stable")]
+        order[1::2] = order[1::2, ::-1]
+        sizes = np.stack([counts.ravel()[order.ravel()] for counts in found.segments.values()])
+        starts = np.zeros_like(sizes)
+        starts[:, order.ravel()] = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(sizes.shape)
+        self._next = dict(zip(found.segments, starts, strict=True))
+
+    def of(self, evidence: Rows, names: NDArray[np.str_]) -> NDArray[np.int64]:
+        """Ranks of the next rows."""
+        cells = evidence.predicted * self._cells + _cells(evidence, self._cells)
+        ranks = np.zeros(len(names), dtype=np.int64)
+        for name in np.unique(names).tolist():
+            if name not in self._next:
+                raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
+            rows = np.flatnonzero(names == name)
+            order = rows[np.argsort(cells[rows], kind="stable")]
+            in_order = cells[order]
+            first = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+            lengths = np.diff(np.append(first, len(in_order)))
+            before = np.arange(len(in_order)) - np.repeat(first, lengths)
+            ranks[order] = self._next[name][in_order] + before
+            self._next[name][in_order[first]] += lengths
+        return ranks
+
+
+def _cells(rows: Rows, cells: int) -> NDArray[np.int64]:
+    """Cells of equal width of the log-odds of confidence."""
+    return np.asarray(np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64))
+
 
 DESIGNS = ("stratified", "random")
 
@@ -49,7 +225,7 @@ def choose(
     by : sequence, or list of sequences for a list of outputs, optional
         Segment of each row, such as a country: with ``stratified``, each gets its share of the rows.
     seed : int, default 0
-        Of the draw.
+        Seed of the random draw.
 
     Examples
     --------
@@ -65,7 +241,7 @@ def choose(
         raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
     correction = est._fitted().correction
     integer("budget", budget, least=1)
-    integer("seed", seed, least=0)
+    integer("seed", seed, least=0, most=2**63 - 1)
     choice("design", design, DESIGNS)
     found = survey(est, outputs, by)
     if budget > found.n_rows:

@@ -1,10 +1,11 @@
 """Which ranks are drawn: a random sequence of rows every beginning of which is spread evenly over their order.
 
-Rows are in an order in which neighbours are alike, and x in [0, 1) stands for the row of rank ⌊x N⌋. The points
-x₁, x₂, … are a van der Corput sequence with Owen's nested scrambling [1]_: each of them is uniform on [0, 1), and of
-the first 2ʲ there is exactly one in each of 2ʲ equal strata. So every row has the same probability of being among the
-first n, and more labels continue the sequence. A point whose row was drawn before is skipped; as that would happen more
-often to rows on the border of two strata, all ranks are moved by the same random number, modulo N.
+Rows are in an order in which neighbours are alike. The order is halved again and again, down to single rows. Of the
+first c draws from a part of m rows, its first half of h rows gets ⌊(U + c h) / m⌋, with U drawn uniformly from
+0 … m − 1 for each part: the proportional number, rounded up or down, and c h / m in expectation. So every row has the
+same probability n / N of being among the first n, no row is drawn twice, and more labels continue the sequence. Where N
+and n are powers of two there is one row in each of n equal strata: that is the van der Corput sequence with Owen's
+nested scrambling [1]_, of which this is the form for any number of rows.
 
 References
 ----------
@@ -18,8 +19,6 @@ from numpy.typing import NDArray
 
 __all__ = ["random_ranks", "stratified_ranks"]
 
-LEVELS = 40
-LARGEST_MOVE = 64
 CHUNK = 1 << 16
 _U64 = np.uint64
 
@@ -30,18 +29,23 @@ def stratified_ranks(n_rows: int, budget: int, seeds: NDArray[np.int64]) -> NDAr
     Examples
     --------
     >>> stratified_ranks(1000, 4, np.array([0, 1]))
-    array([[647, 418, 833, 305],
-           [133, 708, 530,   3]])
+    array([[324, 863, 170, 745],
+           [801, 307, 664, 108]])
     """
-    count = budget + 16
-    move = _mix(_salt(seeds)) % _U64(min(n_rows, LARGEST_MOVE))
-    while True:
-        ranks = (np.floor(_points(seeds, count) * n_rows).astype(np.int64) + move.astype(np.int64)) % n_rows
-        repeated = _repeated(ranks)
-        if (~repeated).sum(axis=1).min() >= budget:
-            first = np.argsort(repeated, axis=1, kind="stable")[:, :budget]
-            return np.take_along_axis(ranks, first, axis=1)
-        count *= 2
+    salt = _mix(seeds.astype(_U64)[:, None] + _U64(0x9E3779B97F4A7C15))
+    first = np.zeros((len(seeds), budget), dtype=np.int64)
+    size = np.full_like(first, n_rows)
+    draw = np.tile(np.arange(1, budget + 1), (len(seeds), 1))  # number of the draw within the part that it falls in
+    while size.max() > 1:
+        half = size // 2
+        phase = _mix(salt + _mix((first.astype(_U64) << _U64(32)) + size.astype(_U64))) % size.astype(_U64)
+        into_half = (phase.astype(np.int64) + draw * half) // size
+        before = (phase.astype(np.int64) + (draw - 1) * half) // size
+        chosen = into_half > before
+        first = np.where(chosen, first, first + half)
+        draw = np.where(chosen, into_half, draw - into_half)
+        size = np.where(chosen, half, size - half)
+    return first
 
 
 def random_ranks(n_rows: int, budget: int, seed: int) -> NDArray[np.int64]:
@@ -56,36 +60,8 @@ def random_ranks(n_rows: int, budget: int, seed: int) -> NDArray[np.int64]:
     return ranks
 
 
-def _points(seeds: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    """First points of the scrambled sequence of every seed."""
-    i = np.arange(count, dtype=_U64)[None, :]
-    salt = _salt(seeds)
-    found = np.zeros((len(seeds), count), dtype=_U64)
-    for level in range(LEVELS):
-        # The cell that a point is in so far decides whether its next binary digit is flipped.
-        cell = i & _U64((1 << level) - 1)
-        flip = _mix(salt + _mix((cell << _U64(6)) + _U64(level))) & _U64(1)
-        found = (found << _U64(1)) + (((i >> _U64(level)) & _U64(1)) ^ flip)
-    return np.asarray(found.astype(np.float64) / 2.0**LEVELS)
-
-
-def _salt(seeds: NDArray[np.int64]) -> NDArray[np.uint64]:
-    return _mix(seeds.astype(_U64)[:, None] + _U64(0x9E3779B97F4A7C15))
-
-
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Finaliser of SplitMix64 (S. Vigna, public domain)."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> _U64(31)))
-
-
-def _repeated(ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each rank stands further left in its line."""
-    order = np.argsort(ranks, axis=1, kind="stable")
-    in_order = np.take_along_axis(ranks, order, axis=1)
-    same = np.zeros(ranks.shape, dtype=bool)
-    same[:, 1:] = in_order[:, 1:] == in_order[:, :-1]
-    found = np.zeros(ranks.shape, dtype=bool)
-    np.put_along_axis(found, order, same, axis=1)
-    return found

@@ -78,6 +78,8 @@ def test_torch_gives_the_same_rows(est, target):
         ({"budget": 5.5}, "budget"),
         ({"design": "stratifed"}, "did you mean 'stratified'"),
         ({"seed": -1}, "seed"),
+        ({"seed": 10**30}, "`seed` to be an integer from 0 to"),
+        ({"by": 3}, "`by` to name a segment for each row"),
         ({"by": ["a"] * 3}, "segment for each of 900 rows"),
         ({"by": np.arange(900) % 300}, None),
     ],
