@@ -85,6 +85,21 @@ def test_list_columns_features_and_ids(frame):
     np.testing.assert_array_equal(from_frame(df, logits="z", features=["f_1", "f_0"]).features[0], [4, 1])
 
 
+def test_inputs_by_pattern_and_back(frame):
+    inputs = np.array([[1.0, 20.0], [2.0, 30.0], [3.0, 40.0]])
+    out = from_frame(
+        frame(columns(P, range(3)) | columns(inputs, ["age", "height"], "input_")),
+        probabilities="prob_*",
+        inputs="input_*",
+    )
+    np.testing.assert_array_equal(out.inputs, inputs)
+    assert out.class_names == ("0", "1", "2")
+    again = from_frame(to_frame(out), probabilities="prob_*", inputs="input_*")
+    np.testing.assert_array_equal(again.inputs, inputs)
+    single = from_frame(frame(columns(P, range(3)) | {"age": [1.0, 2.0, 3.0]}), probabilities="prob_*", inputs="age")
+    assert single.inputs.shape == (3, 1)
+
+
 def test_columns_named_as_the_arguments_need_no_options(frame):
     out = from_frame(frame({"logits": (3 * P).tolist(), "label": [0, 1, 2], "ids": [5, 6, 7], "other": [None] * 3}))
     assert set(out.arrays) == {"logits", "labels", "ids"}

@@ -154,12 +154,17 @@ class TestRows:
     def test_concatenate_refuses_what_differs(self):
         with pytest.raises(gdscore.GdscoreError, match="all parts to hold"):
             gdscore.Outputs.concatenate([made(3), made(3, keep=("logits",))])
-        with pytest.raises(gdscore.GdscoreError, match="10 classes"):
+        with pytest.raises(gdscore.GdscoreError, match="`logits` of all parts to have 10 columns"):
             gdscore.Outputs.concatenate([made(3), made(3, classes=4)])
         with pytest.raises(gdscore.GdscoreError, match="at least one"):
             gdscore.Outputs.concatenate([])
         with pytest.raises(gdscore.GdscoreError, match="but got ndarray"):
             gdscore.Outputs.concatenate([made(3), np.zeros((3, 5))])
+
+    def test_concatenate_refuses_inputs_of_another_width(self):
+        one, other = (gdscore.Outputs(logits=3 * np.eye(3), inputs=np.ones((3, width))) for width in (2, 4))
+        with pytest.raises(gdscore.GdscoreError, match="`inputs` of all parts to have 2 columns, .* but one has 4"):
+            gdscore.Outputs.concatenate([one, other])
 
     def test_concatenate_takes_any_iterable(self):
         out = made(10)
@@ -417,3 +422,45 @@ def test_missing_arrays_come_with_a_way_to_get_them():
         gdscore.score("selfscore", out)
     with pytest.raises(gdscore.GdscoreError, match="`frechet` needs a reference with `features`, .* last linear layer"):
         gdscore.score("frechet", out, reference=out)
+
+
+class TestInputs:
+    """Numbers that entered the model: kept and checked like features, never read by a score."""
+
+    def test_they_stay_with_their_rows(self):
+        inputs = np.arange(12.0).reshape(6, 2)
+        out = gdscore.Outputs(logits=3 * np.eye(6), inputs=inputs)
+        np.testing.assert_array_equal(out[[4, 1]].inputs, inputs[[4, 1]])
+        np.testing.assert_array_equal(
+            gdscore.Outputs.concatenate([out[3:], out[:3]]).inputs, inputs[[3, 4, 5, 0, 1, 2]]
+        )
+
+    def test_scores_do_not_change(self):
+        rng = np.random.default_rng(0)
+        given = {"logits": rng.normal(size=(256, 4)), "features": rng.normal(size=(256, 3))}
+        without, beside = (gdscore.Outputs(**given, **more) for more in ({}, {"inputs": rng.normal(size=(256, 7))}))
+        assert gdscore.score_all(without) == gdscore.score_all(beside)
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            (np.ones(6), "`inputs` to have 2 dimensions"),
+            (np.ones((6, 2, 2)), "a row of numbers for each input"),
+            (np.ones((5, 2)), "as many rows as `logits`, 6"),
+            (np.ones((6, 0)), "`inputs` to have columns"),
+            (np.full((6, 2), np.nan), "`inputs` to be finite"),
+            (np.ones((6, 2), dtype=int), "`inputs` to be floating-point numbers"),
+        ],
+    )
+    def test_refused(self, inputs, message):
+        with pytest.raises(gdscore.GdscoreError, match=message):
+            gdscore.Outputs(logits=3 * np.eye(6), inputs=inputs)
+
+
+def test_the_arguments_are_the_arrays_of_the_table():
+    import inspect
+
+    from gdscore._checks import OUTPUT_ARRAYS
+
+    arguments = set(inspect.signature(gdscore.Outputs).parameters) - {"by_position", "class_names", "check_logits"}
+    assert arguments == set(OUTPUT_ARRAYS)

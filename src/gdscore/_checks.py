@@ -24,6 +24,9 @@ from gdscore.errors import GdscoreError, GdscoreWarning, nearest, shown
 
 __all__ = [
     "MATRICES",
+    "OUTPUT_ARRAYS",
+    "PER_CLASS",
+    "OutputArray",
     "RowCheck",
     "boolean",
     "check_class_names",
@@ -93,8 +96,70 @@ def choice(name: str, value: Any, valid: Collection[str]) -> str:
     return value
 
 
-MATRICES = ("logits", "probabilities", "features", "peer_logits", "batch_logits", "rotation_logits")
-"""Arrays of numbers that a row can have, in the order in which they are checked."""
+class OutputArray(NamedTuple):
+    """One array that `Outputs` can hold.
+
+    Attributes
+    ----------
+    dimensions : int
+        Number of axes; the first is the rows.
+    column : str
+        Name of its column in a data frame, or for several columns the prefix before a class name or a number.
+    how_to_get : str
+        Where a caller gets it from, for messages.
+    per_class : bool
+        Whether the second axis is the classes.
+    list_levels : tuple of int
+        Levels of lists that a single column of a table may have; 0 for a number in each row.
+    """
+
+    dimensions: int
+    column: str
+    how_to_get: str
+    per_class: bool = False
+    list_levels: tuple[int, ...] = (1,)
+
+
+OUTPUT_ARRAYS = {
+    "logits": OutputArray(2, "logit_", "Outputs(logits=…) or Outputs(probabilities=…)", per_class=True),
+    "probabilities": OutputArray(2, "prob_", "Outputs(probabilities=…)", per_class=True, list_levels=(0, 1)),
+    "features": OutputArray(
+        2,
+        "feature_",
+        "what enters the last linear layer: Outputs(features=…), or gdscore.models.extract(model, loader)",
+        list_levels=(0, 1),
+    ),
+    "inputs": OutputArray(
+        2, "input_", "the inputs of the model as numbers, encoded: Outputs(inputs=…)", list_levels=(0, 1)
+    ),
+    "peer_logits": OutputArray(
+        2,
+        "peer_logit_",
+        "logits of a second model: Outputs(peer_logits=…), or models.extract(model, loader, peer=second)",
+        per_class=True,
+    ),
+    "batch_logits": OutputArray(
+        2,
+        "batch_logit_",
+        "logits with BatchNorm's statistics of the batch: models.extract(model, loader, batchnorm='both')",
+        per_class=True,
+    ),
+    "rotation_logits": OutputArray(
+        3,
+        "rotation_logit_",
+        "logits of a rotation head: models.extract(model, loader, rotation_head=head)",
+        list_levels=(1, 2),
+    ),
+    "labels": OutputArray(1, "label", "the true classes: Outputs(labels=…)"),
+    "ids": OutputArray(1, "id", "names of the rows: Outputs(ids=…)"),
+}
+"""All arrays of `Outputs` by name, in the order in which they are checked: the one list of them."""
+
+MATRICES = tuple(name for name, array in OUTPUT_ARRAYS.items() if array.dimensions > 1)
+"""Arrays of floating-point numbers."""
+
+PER_CLASS = tuple(name for name, array in OUTPUT_ARRAYS.items() if array.per_class)
+"""Arrays with a column for each class."""
 
 _ROUNDED = 0.02
 """How far from 1 rows of probabilities may sum: numbers written with two decimals, or float16."""
@@ -254,14 +319,6 @@ def _require(check: RowCheck) -> None:
         raise GdscoreError(f"{check.complaint} in row {int(bad.argmax())}{more}{check.cure()}")
 
 
-_DIMENSIONS = {
-    "logits": 2,
-    "probabilities": 2,
-    "features": 2,
-    "peer_logits": 2,
-    "batch_logits": 2,
-    "rotation_logits": 3,
-}
 _MOST_ID_BYTES = 2**30
 """Memory that string ids may take: all are as wide as the longest."""
 
@@ -269,16 +326,16 @@ _MOST_ID_BYTES = 2**30
 def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[str, Array]:
     """Validate the arguments of `Outputs` and return those given, in one library and on one device."""
     given = {name: _checked_array(name, x) for name, x in arguments.items() if x is not None}
-    if not given.keys() & _DIMENSIONS.keys():
+    if not given.keys() & set(MATRICES):
         raise GdscoreError("Expected at least one of `logits`, `probabilities` or `features`, but got none of them")
     if "logits" in given and "probabilities" in given:
         raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, which hold more digits")
     if "probabilities" in given:
         given["probabilities"] = _two_columns(given["probabilities"])
-    first_name = next(name for name in given if name in _DIMENSIONS)
+    first_name = next(name for name in given if name in MATRICES)
     first = given[first_name]
     for name in given:
-        if name in _DIMENSIONS:
+        if name in MATRICES:
             _check_matrix(name, given[name])
             _check_same_place(name, given[name], first_name, first)
         else:
@@ -389,7 +446,7 @@ def _transposed(name: str, first: Array, x: Array) -> str:
 
 
 def _check_matrix(name: str, x: Array) -> None:
-    dimensions = _DIMENSIONS[name]
+    dimensions = OUTPUT_ARRAYS[name].dimensions
     if x.ndim != dimensions:
         if name == "logits" and x.ndim == 1 and x.shape[0] and arrays.is_real(x):
             raise GdscoreError(f"Expected `logits` to have 2 dimensions, but got shape {tuple(x.shape)}{_single(x)}")
@@ -407,8 +464,9 @@ def _check_matrix(name: str, x: Array) -> None:
 def _flat(name: str, x: Array) -> str:
     if x.ndim == 1 and name == "logits":
         return ": these look like predicted classes; logits have a column for each class"
-    if x.ndim > 2 and name == "features":
-        return ": give what enters the last linear layer, or x.reshape(len(x), -1)"
+    if x.ndim > 2 and name in ("features", "inputs"):
+        what = "what enters the last linear layer" if name == "features" else "a row of numbers for each input"
+        return f": give {what}, or x.reshape(len(x), -1)"
     return ""
 
 
@@ -496,17 +554,18 @@ def _strings(x: Array) -> Array:
 
 
 def _check_columns(given: dict[str, Array]) -> None:
-    for name in ("logits", "probabilities", "peer_logits", "batch_logits"):
+    for name in PER_CLASS:
         if name in given and given[name].shape[1] < 2:
             shape = tuple(given[name].shape)
             cure = _single(given[name]) if shape[1] else ""
             raise GdscoreError(
                 f"Expected `{name}` to have a column for each of at least 2 classes, but got shape {shape}{cure}"
             )
-    if "features" in given and given["features"].shape[1] < 1:
-        raise GdscoreError(f"Expected `features` to have columns, but got shape {tuple(given['features'].shape)}")
+    for name in ("features", "inputs"):
+        if name in given and given[name].shape[1] < 1:
+            raise GdscoreError(f"Expected `{name}` to have columns, but got shape {tuple(given[name].shape)}")
     matrix = given.get("logits", given.get("probabilities"))
-    for name in ("peer_logits", "batch_logits"):
+    for name in PER_CLASS:
         if matrix is not None and name in given and given[name].shape != matrix.shape:
             raise GdscoreError(
                 f"Expected `{name}` to have the shape of the logits, {tuple(matrix.shape)}, "

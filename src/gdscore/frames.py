@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._checks import MATRICES, OUTPUT_ARRAYS
 from gdscore._paths import DEFAULT_LIMITS
 from gdscore.errors import GdscoreError, nearest
 from gdscore.io.cells import Place, make_batch, missing, to_text
@@ -17,14 +18,6 @@ from gdscore.outputs import Outputs
 __all__ = ["from_frame", "to_frame"]
 
 _WHERE = "the data frame"
-_PREFIXES = {
-    "logits": "logit_",
-    "probabilities": "prob_",
-    "features": "feature_",
-    "peer_logits": "peer_logit_",
-    "batch_logits": "batch_logit_",
-    "rotation_logits": "rotation_logit_",
-}
 
 
 def from_frame(
@@ -34,6 +27,7 @@ def from_frame(
     probabilities: Selection | None = None,
     label: str | None = None,
     features: Selection | None = None,
+    inputs: Selection | None = None,
     id: str | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Outputs:
@@ -43,10 +37,10 @@ def from_frame(
     ----------
     df : DataFrame of pandas or polars, or Table of Arrow
         A row for each input of the classifier. Missing values are refused in the columns that are used.
-    logits, probabilities, features : str or list of str, optional
+    logits, probabilities, features, inputs : str or list of str, optional
         A pattern with one ``*`` such as ``"prob_*"``, a list of columns, or one column that holds a list per row. What
         the star stands for names the classes, and puts the columns in order where it is numbers. One column of numbers
-        as ``probabilities`` is the probability of class 1 of a binary model. Where none of the three is given, columns
+        as ``probabilities`` is the probability of class 1 of a binary model. Where none of them is given, columns
         named ``logits``, ``probabilities`` and so on are used, as in files.
     label : str, optional
         Column of true classes: names of classes, booleans, or integers. Integers count the columns of the classes from
@@ -70,7 +64,13 @@ def from_frame(
     ([0, 1], [0, 0], 0.5)
     """
     columns = Columns(
-        logits=logits, probabilities=probabilities, features=features, label=label, id=id, class_names=class_names
+        logits=logits,
+        probabilities=probabilities,
+        features=features,
+        inputs=inputs,
+        label=label,
+        id=id,
+        class_names=class_names,
     )
     series = _series(df)
     names = [name for name, _ in series]
@@ -90,7 +90,7 @@ def from_frame(
 def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
     """Put outputs into a data frame with a column for each class and feature.
 
-    Columns are named ``logit_*`` or ``prob_*``, ``feature_*``, ``peer_logit_*``, ``batch_logit_*``,
+    Columns are named ``logit_*`` or ``prob_*``, ``feature_*``, ``input_*``, ``peer_logit_*``, ``batch_logit_*``,
     ``rotation_logit_*``, ``label`` and ``id``; stars are the names of the classes where the outputs have them, and
     numbers elsewhere. `from_frame` reads it back.
 
@@ -111,17 +111,16 @@ def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
         raise GdscoreError(f"Expected `Outputs`, but got {type(outputs).__name__}")
     if backend not in ("pandas", "polars", "pyarrow"):
         raise GdscoreError(f"Unknown `backend` {backend!r}: {nearest(str(backend), ('pandas', 'polars', 'pyarrow'))}")
-    names = getattr(outputs, "class_names", None)
+    names = outputs.class_names
     columns: dict[str, NDArray[Any]] = {}
     for name, array in outputs.to_numpy().arrays.items():
-        if name in _PREFIXES:
+        column = OUTPUT_ARRAYS[name].column
+        if name in MATRICES:
             flat = np.ascontiguousarray(array.reshape(len(array), -1))
             stars = names if names is not None and name in ("logits", "probabilities") else range(flat.shape[1])
-            columns |= {f"{_PREFIXES[name]}{star}": flat[:, at] for at, star in enumerate(stars)}
-        elif name == "labels":
-            columns["label"] = array if names is None else np.asarray(names)[array]
-        elif name == "ids":
-            columns["id"] = array
+            columns |= {f"{column}{star}": flat[:, at] for at, star in enumerate(stars)}
+        else:
+            columns[column] = np.asarray(names)[array] if name == "labels" and names is not None else array
     return _made(columns, backend)
 
 

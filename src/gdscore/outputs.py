@@ -15,31 +15,116 @@ from typing import NoReturn
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore._checks import boolean, check_class_names, check_outputs, check_rows, number, row_checks
+from gdscore._checks import (
+    OUTPUT_ARRAYS,
+    PER_CLASS,
+    boolean,
+    check_class_names,
+    check_outputs,
+    check_rows,
+    number,
+    row_checks,
+)
 from gdscore._hashing import id_words, label_hash, row_key, value_words
 from gdscore._softmax import Softmax, log_probabilities, softmax
 from gdscore.errors import GdscoreError, shown
 
-__all__ = ["DerivedArrays", "Outputs", "how_to_get", "same_class_names"]
-
-_HOW_TO_GET = {
-    "logits": "Outputs(logits=…) or Outputs(probabilities=…)",
-    "features": "what enters the last linear layer: Outputs(features=…), or gdscore.models.extract(model, loader)",
-    "labels": "the true classes: Outputs(labels=…)",
-    "peer_logits": "logits of a second model: Outputs(peer_logits=…), or models.extract(model, loader, peer=second)",
-    "batch_logits": "logits with BatchNorm's statistics of the batch: models.extract(model, loader, batchnorm='both')",
-    "rotation_logits": "logits of a rotation head: models.extract(model, loader, rotation_head=head)",
-    "ids": "names of the rows: Outputs(ids=…)",
-}
-"""For each array where a caller gets it from."""
+__all__ = ["Outputs", "how_to_get", "same_class_names"]
 
 
-class DerivedArrays:
-    """Arrays by name that `Outputs` has checked, and the quantities that scores compute from them."""
+class Outputs:
+    r"""Outputs of a classifier for m rows: arrays of NumPy, PyTorch, JAX or CuPy, kept where they live.
 
-    _given: dict[str, Array]
-    _class_names: tuple[str, ...] | None
-    _check_logits: bool
+    Every array is optional, but at least one must be given. `Score.inputs` names those that a score needs.
+
+    Parameters
+    ----------
+    logits : array of shape (m, K), optional
+        Scores before the softmax, K ≥ 2. float16, bfloat16, float32 or float64, any strides.
+    probabilities : array of shape (m, K), (m, 1) or (m,), optional
+        For models that give nothing else, instead of ``logits``: their logarithm serves as logits, and a zero
+        counts as the smallest normal float32, 1.2e-38. Rows that sum to 1 within 0.02 are divided by their sum, with
+        a warning where it is more than 0.001. A single column is the probability of class 1 of a binary model.
+    features : array of shape (m, D), optional
+        What enters the last linear layer.
+    inputs : array of shape (m, V), optional
+        What entered the model, as numbers: encoded columns of a table, or contributions of its trees. Evidence for an
+        estimator where a model has no features; no score reads it.
+    labels : integer array of shape (m,), optional
+        True classes, 0 … K−1.
+    peer_logits : array of shape (m, K), optional
+        Logits of a second, independently trained model on the same rows.
+    batch_logits : array of shape (m, K), optional
+        Logits of the same model with BatchNorm's statistics of each batch instead of the stored ones.
+    rotation_logits : array of shape (m, 4, 4), optional
+        Logits of a rotation head: row × rotation shown × rotation predicted.
+    ids : integer or string array of shape (m,), optional
+        Names of the rows, of any library. Random labels are tied to them; without ids they are tied to the logits.
+    class_names : sequence of K str, optional
+        Names of the classes in the order of the columns.
+    check_logits : bool, default True
+        Refuse logits of which every row lies between 0 and 1 and sums to 1, as these are probabilities given by
+        mistake. False lets real logits of that kind through.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gdscore import Outputs
+    >>> out = Outputs(logits=np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), labels=np.array([0, 1, 1]))
+    >>> len(out), out.n_classes, out.predictions.tolist(), round(out.accuracy, 3)
+    (3, 2, [0, 1, 0], 0.667)
+    >>> out[1:].confidence.round(3).tolist()
+    [0.731, 0.953]
+    """
+
+    def __init__(
+        self,
+        *by_position: NoReturn,
+        logits: Array | None = None,
+        probabilities: Array | None = None,
+        features: Array | None = None,
+        inputs: Array | None = None,
+        labels: Array | None = None,
+        peer_logits: Array | None = None,
+        batch_logits: Array | None = None,
+        rotation_logits: Array | None = None,
+        ids: Array | None = None,
+        class_names: Sequence[str] | None = None,
+        check_logits: bool = True,
+    ) -> None:
+        if by_position:
+            raise GdscoreError(
+                f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
+            )
+        self._check_logits = boolean("check_logits", check_logits)
+        self._given = check_outputs(
+            {
+                "logits": logits,
+                "probabilities": probabilities,
+                "features": features,
+                "inputs": inputs,
+                "peer_logits": peer_logits,
+                "batch_logits": batch_logits,
+                "rotation_logits": rotation_logits,
+                "labels": labels,
+                "ids": ids,
+            },
+            self._check_logits,
+        )
+        self._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
+
+    def _holding(self, given: Mapping[str, Array]) -> Outputs:
+        """Outputs of the same classes that hold other arrays, which need no check."""
+        out = Outputs.__new__(Outputs)
+        out._given, out._class_names, out._check_logits = dict(given), self._class_names, self._check_logits
+        return out
+
+    def __len__(self) -> int:
+        return int(self._first_array.shape[0])
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self._given.items())
+        return f"Outputs({shapes}; {arrays.library(self._first_array)} {self._first_array.dtype})"
 
     # -- what was given -----------------------------------------------------------------------------------
 
@@ -67,7 +152,7 @@ class DerivedArrays:
     @property
     def n_classes(self) -> int | None:
         """K, or None where neither logits nor probabilities are held."""
-        for name in ("logits", "probabilities", "peer_logits", "batch_logits"):
+        for name in PER_CLASS:
             if name in self._given:
                 return int(self._given[name].shape[1])
         return None
@@ -120,6 +205,11 @@ class DerivedArrays:
     def features(self) -> Array:
         """Features X in working precision."""
         return arrays.working(self._get("features"))
+
+    @cached_property
+    def inputs(self) -> Array:
+        """Inputs of the model as numbers, in working precision."""
+        return arrays.working(self._get("inputs"))
 
     @cached_property
     def _softmax(self) -> Softmax:
@@ -200,96 +290,7 @@ class DerivedArrays:
             self._marks[number] = namespace(self.valid).where(self.valid, 2**31 - 1, number)
         return self._marks.get(number)
 
-
-def how_to_get(names: Iterable[str]) -> str:
-    """One sentence for each array on where it comes from."""
-    return " ".join(f"`{name}`: {_HOW_TO_GET[name]}." for name in names if name in _HOW_TO_GET)
-
-
-class Outputs(DerivedArrays):
-    r"""Outputs of a classifier for m rows: arrays of NumPy, PyTorch, JAX or CuPy, kept where they live.
-
-    Every array is optional, but at least one must be given. `Score.inputs` names those that a score needs.
-
-    Parameters
-    ----------
-    logits : array of shape (m, K), optional
-        Scores before the softmax, K ≥ 2. float16, bfloat16, float32 or float64, any strides.
-    probabilities : array of shape (m, K), (m, 1) or (m,), optional
-        For models that give nothing else, instead of ``logits``: their logarithm serves as logits, and a zero
-        counts as the smallest normal float32, 1.2e-38. Rows that sum to 1 within 0.02 are divided by their sum, with
-        a warning where it is more than 0.001. A single column is the probability of class 1 of a binary model.
-    features : array of shape (m, D), optional
-        What enters the last linear layer.
-    labels : integer array of shape (m,), optional
-        True classes, 0 … K−1.
-    peer_logits : array of shape (m, K), optional
-        Logits of a second, independently trained model on the same rows.
-    batch_logits : array of shape (m, K), optional
-        Logits of the same model with BatchNorm's statistics of each batch instead of the stored ones.
-    rotation_logits : array of shape (m, 4, 4), optional
-        Logits of a rotation head: row × rotation shown × rotation predicted.
-    ids : integer or string array of shape (m,), optional
-        Names of the rows, of any library. Random labels are tied to them; without ids they are tied to the logits.
-    class_names : sequence of K str, optional
-        Names of the classes in the order of the columns.
-    check_logits : bool, default True
-        Refuse logits of which every row lies between 0 and 1 and sums to 1, as these are probabilities given by
-        mistake. False lets real logits of that kind through.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from gdscore import Outputs
-    >>> out = Outputs(logits=np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), labels=np.array([0, 1, 1]))
-    >>> len(out), out.n_classes, out.predictions.tolist(), round(out.accuracy, 3)
-    (3, 2, [0, 1, 0], 0.667)
-    >>> out[1:].confidence.round(3).tolist()
-    [0.731, 0.953]
-    """
-
-    def __init__(
-        self,
-        *by_position: NoReturn,
-        logits: Array | None = None,
-        probabilities: Array | None = None,
-        features: Array | None = None,
-        labels: Array | None = None,
-        peer_logits: Array | None = None,
-        batch_logits: Array | None = None,
-        rotation_logits: Array | None = None,
-        ids: Array | None = None,
-        class_names: Sequence[str] | None = None,
-        check_logits: bool = True,
-    ) -> None:
-        if by_position:
-            raise GdscoreError(
-                f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
-            )
-        self._check_logits = boolean("check_logits", check_logits)
-        self._given = check_outputs(
-            {
-                "logits": logits,
-                "probabilities": probabilities,
-                "features": features,
-                "peer_logits": peer_logits,
-                "batch_logits": batch_logits,
-                "rotation_logits": rotation_logits,
-                "labels": labels,
-                "ids": ids,
-            },
-            self._check_logits,
-        )
-        self._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
-
-    def _holding(self, given: Mapping[str, Array]) -> Outputs:
-        """Outputs of the same classes that hold other arrays, which need no check."""
-        out = Outputs.__new__(Outputs)
-        out._given, out._class_names, out._check_logits = dict(given), self._class_names, self._check_logits
-        return out
-
-    def __len__(self) -> int:
-        return int(self._first_array.shape[0])
+    # -- rows -----------------------------------------------------------------------------------------------
 
     def __getitem__(self, rows: slice | Array) -> Outputs:
         """Rows by slice, index array or mask; an empty selection is an error."""
@@ -317,11 +318,12 @@ class Outputs(DerivedArrays):
                 raise GdscoreError(
                     f"Expected all parts to hold {sorted(first.arrays)}, but one holds {sorted(part.arrays)}"
                 )
-            if (part.n_classes, part.n_features) != (first.n_classes, first.n_features):
-                raise GdscoreError(
-                    f"Expected all parts to have {first.n_classes} classes and {first.n_features} features, "
-                    f"but one has {part.n_classes} and {part.n_features}"
-                )
+            for name, array in first.arrays.items():
+                if part.arrays[name].shape[1:] != array.shape[1:]:
+                    raise GdscoreError(
+                        f"Expected `{name}` of all parts to have {array.shape[1]} columns, as in the first, but one "
+                        f"has {part.arrays[name].shape[1]}"
+                    )
         if len(parts) == 1:
             return first
         joined = first._holding({name: arrays.concatenate([p._given[name] for p in parts]) for name in first._given})
@@ -360,9 +362,10 @@ class Outputs(DerivedArrays):
         out._check_logits = False
         return out
 
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self._given.items())
-        return f"Outputs({shapes}; {arrays.library(self._first_array)} {self._first_array.dtype})"
+
+def how_to_get(names: Iterable[str]) -> str:
+    """One sentence for each array on where it comes from."""
+    return " ".join(f"`{name}`: {OUTPUT_ARRAYS[name].how_to_get}." for name in names if name in OUTPUT_ARRAYS)
 
 
 def same_class_names(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:

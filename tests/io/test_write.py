@@ -46,6 +46,7 @@ def some_outputs(draw):
         arrays["probabilities"] = raw / raw.sum(axis=1, keepdims=True)
     optional = {
         "features": lambda: matrix(width),
+        "inputs": lambda: matrix(width),
         "peer_logits": lambda: matrix(classes),
         "batch_logits": lambda: matrix(classes),
         "rotation_logits": lambda: matrix(4, 4),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -65,7 +64,7 @@ def make_batch(
         arrays["ids"] = values[chosen.id]
     time = None if chosen.time is None else _times(chosen.time, values[chosen.time], place)
     by = {column: _segments(column, values[column], place) for column in chosen.by}
-    if names is not None and classes is not None and "class_names" in inspect.signature(Outputs).parameters:
+    if names is not None and classes is not None:
         arrays["class_names"] = names
     try:
         return Batch(Outputs(**arrays), time, by)
@@ -106,7 +105,7 @@ def _matrix(name: str, columns: Sequence[str], values: Mapping[str, NDArray[Any]
     parts = [values[column] for column in columns]
     if len(parts) == 1:
         array = parts[0] if parts[0].dtype.kind == "f" else parts[0].astype(np.float64)
-        if name == "features" and array.ndim == 1:
+        if name in ("features", "inputs") and array.ndim == 1:
             array = array[:, None]
         if name == "logits" and array.ndim == 1:
             raise GdscoreError(

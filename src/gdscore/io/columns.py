@@ -14,16 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
+from gdscore._checks import MATRICES, OUTPUT_ARRAYS
 from gdscore.errors import GdscoreError, nearest
 
-__all__ = ["MATRICES", "Chosen", "ColumnType", "Columns", "check_types", "choose_columns"]
+__all__ = ["Chosen", "ColumnType", "Columns", "check_types", "choose_columns"]
 
 Selection: TypeAlias = str | Sequence[str]
 """A column, a list of columns, or a pattern with one ``*``."""
 
-MATRICES = ("logits", "probabilities", "features", "peer_logits", "batch_logits", "rotation_logits")
-
-_DEPTHS = {"probabilities": (0, 1), "rotation_logits": (1, 2), "features": (0, 1)}
+_NAMED = ("logits", "probabilities", "features", "inputs")
+"""Arrays whose columns a caller can name."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Columns:
 
     Parameters
     ----------
-    logits, probabilities, features : str or list of str, optional
+    logits, probabilities, features, inputs : str or list of str, optional
         A pattern such as ``"prob_*"``, a list of columns, or one column that holds a list per row. A single column of
-        numbers is allowed for ``probabilities`` (of class 1 of a binary model) and ``features``.
+        numbers is allowed for ``probabilities`` (of class 1 of a binary model), ``features`` and ``inputs``.
     label : str, optional
         Column of true classes: integers, booleans, or names of classes.
     id : str, optional
@@ -56,6 +56,7 @@ class Columns:
     logits: Selection | None = None
     probabilities: Selection | None = None
     features: Selection | None = None
+    inputs: Selection | None = None
     label: str | None = None
     id: str | None = None
     time: str | None = None
@@ -65,7 +66,7 @@ class Columns:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            several = field.name in ("logits", "probabilities", "features", "by", "class_names")
+            several = field.name in (*_NAMED, "by", "class_names")
             if value is None or (isinstance(value, str) and field.name != "class_names"):
                 continue
             wanted = "a list of names" if field.name == "class_names" else "the name of a column"
@@ -119,13 +120,13 @@ class Chosen:
 
 def choose_columns(columns: Columns, found: Sequence[str], where: str) -> Chosen:
     """Find the columns in a table that has columns of the names ``found``."""
-    given = {name: getattr(columns, name) for name in ("logits", "probabilities", "features")}
+    given = {name: getattr(columns, name) for name in _NAMED}
     given = {name: selection for name, selection in given.items() if selection is not None}
     stars: list[str] | None = None
     matrices: dict[str, tuple[str, ...]] = {}
     for name, selection in given.items():
         matrices[name], parts = _selected(name, selection, found, where)
-        if name != "features" and len(matrices[name]) > 1:
+        if OUTPUT_ARRAYS[name].per_class and len(matrices[name]) > 1:
             stars = parts
     label, ids = columns.label, columns.id
     if not given:
@@ -160,7 +161,7 @@ def check_types(chosen: Chosen, types: Mapping[str, ColumnType], where: str) -> 
             else:
                 # Numbers without a fraction in lists are labels or counts more often than outputs.
                 floating = kind.kind in ("f", "csv") or (kind.kind == "i" and kind.depth == 0)
-                fine = floating and kind.depth in _DEPTHS.get(name, (1,))
+                fine = floating and kind.depth in OUTPUT_ARRAYS[name].list_levels
                 wanted = "a list of floating-point numbers per row"
             _require_type(fine, wanted, column, kind, where)
     for single, kinds, wanted in (

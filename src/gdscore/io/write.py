@@ -50,9 +50,8 @@ def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
     first = next(stream, None)
     if first is None:
         raise GdscoreError("Expected at least one batch of `Outputs` to write, but the stream is empty")
-    names = getattr(first, "class_names", None)
     write = write_npz if suffix == ".npz" else write_parquet
-    write(path, _blocks(chain([first], stream)), None if names is None else tuple(names))
+    write(path, _blocks(chain([first], stream)), getattr(first, "class_names", None))
 
 
 def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
