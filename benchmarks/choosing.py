@@ -109,7 +109,7 @@ def tabular_outputs(job, _device):
     chosen = shifts.default_shifts(inputs, time=task.time)
     sets = shifts.shifted_sets(lambda x: gdscore.from_sklearn(classifier, x), inputs, labels, chosen)
     targets = {
-        "unshifted" if task.kind == "text" and number == 0 else name: gdscore.from_sklearn(classifier, x, y)
+        "unshifted" if number == 0 else name: gdscore.from_sklearn(classifier, x, y)
         for number, (name, x, y) in enumerate(task.targets)
     }
     return gdscore.from_sklearn(classifier, inputs, labels), list(sets), targets

@@ -12,11 +12,11 @@ default shifts; CIFAR-10's by `fit`, without the family of the corruption that i
 
 - ``as-is``;
 - ``drawn``: its rows drawn with the reference's class mix;
-- ``mixed``: three times (once for tables, which have more targets, and not for texts), its rows drawn with a class mix from a
-  Dirichlet distribution with concentration 0.5;
+- ``mixed``: three times (once for shifted tables and texts, of which there are many), its rows drawn with a class mix from
+  a Dirichlet distribution with concentration 0.5;
 
-by `AccuracyEstimator` with ``class_mix`` ``unknown`` and ``stable``, by the same fitted on the reference's outputs alone,
-by COT, COTT, ATC, DoC and mean confidence with temperature (`direct_estimate`), and by CBPE: the mean of the maximum
+by `AccuracyEstimator` with ``class_mix`` ``unknown``, ``stable`` and the target's true mix (``given``), by the same fitted on
+the reference's outputs alone, by COT, COTT, ATC, DoC and mean confidence with temperature (`direct_estimate`), and by CBPE: the mean of the maximum
 probability after isotonic calibration. Rows whose estimator is ``recall``, ``precision`` or ``f1`` are of one class under
 ``class_mix="unknown"`` (its number is in ``class``; classes with at least 20 rows and 20 predictions, ``as-is`` and ``mixed-1`` only); those of
 ``macro-f1`` are of all classes. Jobs whose suite begins with ``development`` are what constants were chosen on.
@@ -42,14 +42,14 @@ import gdscore
 RESULTS = Path(__file__).resolve().parent / "results" / "estimates"
 FIELDS = (
     *("suite", "source", "seed", "target", "variant", "rows", "truth", "estimator", "accuracy", "low", "high"),
-    *("class", "reference_accuracy", "reference_rows", "device", "commit"),
+    *("class", "warnings", "reference_accuracy", "reference_rows", "device", "commit"),
 )
 ROWS, CONCENTRATION = 2000, 0.5
 # Of each kind of job; fewer where there are many targets, so that the files of rows stay small.
 VARIANTS = {
     "image": ("as-is", "drawn", "mixed-1", "mixed-2", "mixed-3"),
     "table": ("as-is", "drawn", "mixed-1"),
-    "text": ("as-is", "drawn"),
+    "text": ("as-is", "drawn", "mixed-1"),
     "left-out": ("as-is",),
 }
 CLASS_ROWS, CLASS_VARIANTS = 20, ("as-is", "mixed-1")
@@ -228,9 +228,8 @@ def tabular_job(job, device):
     classifier = fitted(task, job.make["model"], job.seed)
     estimator = gdscore.AccuracyEstimator().fit_predictor(classifier, *task.reference, time=task.time, progress=False)
     targets = {}
-    for name, inputs, labels in task.targets:
-        own = task.kind == "text" and name == task.targets[0][0]
-        targets["unshifted" if own else name] = gdscore.from_sklearn(classifier, inputs, labels)
+    for number, (name, inputs, labels) in enumerate(task.targets):
+        targets["unshifted" if number == 0 else name] = gdscore.from_sklearn(classifier, inputs, labels)
     return Fitted(estimator, gdscore.from_sklearn(classifier, *task.reference), targets)
 
 
@@ -304,19 +303,24 @@ def in_variant(outputs, variant, mix, rng):
     return drawn(outputs, shares, rng)
 
 
+def mix_of(outputs):
+    return np.bincount(outputs.labels, minlength=outputs.n_classes) / len(outputs)
+
+
 def estimated(found, seed, variants):
     """One row for each target, variant and estimator."""
-    reference, classes = found.reference, int(found.reference.n_classes)
-    mix = np.bincount(reference.labels, minlength=classes) / len(reference)
+    reference = found.reference
+    mix = mix_of(reference)
     alone = gdscore.AccuracyEstimator().fit(reference)
     for name, outputs in found.targets.items():
         rng = np.random.default_rng([seed, *name.encode()])
-        for variant in variants:
+        for variant in VARIANTS["image"] if name == "unshifted" else variants:
             rows = in_variant(outputs, variant, mix, rng)
             target = gdscore.Outputs(**{key: array for key, array in rows.arrays.items() if key != "labels"})
             estimates = {
                 "unknown": found.estimator.set_params(class_mix="unknown").estimate(target),
                 "stable": found.estimator.set_params(class_mix="stable").estimate(target),
+                "given": found.estimator.set_params(class_mix=mix_of(rows)).estimate(target),
                 "outputs-only": alone.estimate(target),
             }
             estimates |= {method: gdscore.direct_estimate(method, target, reference=reference) for method in DIRECT}
@@ -329,7 +333,8 @@ def estimated(found, seed, variants):
                     yield shared | {"estimator": measure, "class": label} | texts
             for method, e in estimates.items():
                 numbers = {"accuracy": f"{e.accuracy:.5f}", "low": f"{e.low:.5f}", "high": f"{e.high:.5f}"}
-                yield shared | {"estimator": method} | numbers
+                codes = " ".join(w.code for w in e.warnings if w.severity != "info")
+                yield shared | {"estimator": method, "warnings": codes} | numbers
             yield shared | {"estimator": "cbpe", "accuracy": f"{cbpe(reference, target):.5f}", "low": "", "high": ""}
 
 
@@ -357,12 +362,12 @@ def small_job():
     from tabular_data import Task
 
     rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 2100)
-    inputs = np.eye(3)[labels] * 2 + rng.normal(size=(2100, 3))
-    part = [slice(0, 600), slice(600, 1200), slice(1200, 2100)]
-    target = ("moved", inputs[part[2]] + 0.5, labels[part[2]])
-    both = [(inputs[p], labels[p]) for p in part[:2]]
-    task = Task("generated", "generated", "table", "report", *both, [target])
+    labels = rng.integers(0, 3, 3000)
+    inputs = np.eye(3)[labels] * 2 + rng.normal(size=(3000, 3))
+    train, reference, unshifted, moved = np.split(np.arange(3000), [600, 1200, 2100])
+    both = [(inputs[p], labels[p]) for p in (train, reference)]
+    targets = [("unshifted", inputs[unshifted], labels[unshifted]), ("moved", inputs[moved] + 0.5, labels[moved])]
+    task = Task("generated", "generated", "table", "report", *both, targets)
     return Job("small", "generated-logistic", 0, "table", {"task": task, "model": "logistic"})
 
 

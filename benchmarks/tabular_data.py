@@ -5,8 +5,9 @@
 
 The raw folder holds three public repositories, or the named files of them:
 
-- ``tables/concept-drift``: ogozuacik/concept-drift-datasets-scikit-multiflow, ``real-world/{elec,weather}.csv``
-- ``tables/feature-drift``: ZSKPP/feature-drift, ``DATA real/{Ozone,Rialto,Spam}.zip`` and
+- ``tables/concept-drift``: ogozuacik/concept-drift-datasets-scikit-multiflow,
+  ``real-world/{elec,outdoorStream,weather}.csv``
+- ``tables/feature-drift``: ZSKPP/feature-drift, ``DATA real/{Ozone,Phishing,Rialto,Spam,Wine}.zip`` and
   ``DATA real/Insects/gradual_balanced_24150.zip``
 - ``reviews``: ccsasuke/man, ``data/fdu-mtl/<domain>.task.{train,test}``
 
@@ -31,7 +32,7 @@ __all__ = ["DOMAINS", "PACKED", "TABLES", "Task", "fitted", "pack", "tasks"]
 PACKED = Path(__file__).resolve().parents[1] / "data" / "packed"
 MOST_ROWS = 20_000
 TRAINING_PERIOD = 0.3
-REFERENCE_SHARE = 1 / 3
+REFERENCE_SHARE, UNSHIFTED_SHARE = 1 / 3, 1 / 6
 WINDOW_ROWS, MOST_WINDOWS = 500, 10
 TARGETS_PER_DOMAIN = 6
 
@@ -40,6 +41,9 @@ TABLES = {
     "ozone": ("development", "feature-drift/DATA real/Ozone.zip"),
     "rialto": ("development", "feature-drift/DATA real/Rialto.zip"),
     "spam": ("development", "feature-drift/DATA real/Spam.zip"),
+    "phishing": ("development", "feature-drift/DATA real/Phishing.zip"),
+    "wine": ("development", "feature-drift/DATA real/Wine.zip"),
+    "outdoor": ("development", "concept-drift/real-world/outdoorStream.csv"),
     "electricity": ("report", "concept-drift/real-world/elec.csv"),
     "insects": ("report", "feature-drift/DATA real/Insects/gradual_balanced_24150.zip"),
 }
@@ -54,7 +58,7 @@ DOMAINS = (
 class Task:
     """A classifier's data: rows to train on, a labelled reference like them, and targets under real shift.
 
-    ``targets`` are ``(name, inputs, labels)``; the first one of a text task, named after its own domain, is unshifted.
+    ``targets`` are ``(name, inputs, labels)``; the first one is unshifted: rows of the reference's domain or period.
     ``time`` is that of the reference's rows, where there is one.
     """
 
@@ -164,19 +168,20 @@ def load(kind, name, folder):
 
 
 def table_task(name, folder):
-    """Train and reference from the first 30 % of the time, windows of at least 500 rows from the rest of it."""
+    """Train, reference and unshifted target from the first 30 % of the time, windows of 500 rows or more from the rest."""
     data = load("tables", name, folder)
     first = int(TRAINING_PERIOD * len(data["labels"]))
     order = generator(name).permutation(first)
-    cut = int(REFERENCE_SHARE * first)
-    reference, train = np.sort(order[:cut]), np.sort(order[cut:])
+    cuts = np.cumsum([int(share * first) for share in (REFERENCE_SHARE, UNSHIFTED_SHARE)])
+    reference, unshifted, train = map(np.sort, np.split(order, cuts))
     later = np.arange(first, len(data["labels"]))
     windows = np.array_split(later, max(1, min(MOST_WINDOWS, len(later) // WINDOW_ROWS)))
 
     def rows(index):
         return data["features"][index], data["labels"][index]
 
-    targets = [(f"window {k + 1}", *rows(index)) for k, index in enumerate(windows)]
+    targets = [("unshifted", *rows(unshifted))]
+    targets += [(f"window {k + 1}", *rows(index)) for k, index in enumerate(windows)]
     return Task(name, name, "table", TABLES[name][0], rows(train), rows(reference), targets, data["time"][reference])
 
 

@@ -1,6 +1,6 @@
 """Classifiers of tables and texts for the benchmarks, by name."""
 
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -26,6 +26,7 @@ def text_network(seed):
 MODELS = {
     "table": {
         "boosting": lambda seed: HistGradientBoostingClassifier(random_state=seed),
+        "forest": lambda seed: RandomForestClassifier(random_state=seed),
         "logistic": lambda seed: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, random_state=seed)),
         "mlp": lambda seed: make_pipeline(StandardScaler(), table_network(seed)),
     },

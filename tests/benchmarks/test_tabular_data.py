@@ -78,19 +78,20 @@ def test_long_tables_are_cut_to_size(raw, monkeypatch):
 def test_table_tasks_keep_periods_apart(packed):
     made = [task for task in tabular_data.tasks(folder=packed) if task.kind == "table"]
     assert {task.name: task.split for task in made} == {
-        **dict.fromkeys(("weather", "ozone", "rialto", "spam"), "development"),
+        **dict.fromkeys(("weather", "ozone", "rialto", "spam", "phishing", "wine", "outdoor"), "development"),
         **dict.fromkeys(("electricity", "insects"), "report"),
     }
     for task in made:
         everything = np.concatenate([task.train[0], task.reference[0], *(x for _, x, _ in task.targets)])
         assert len(np.unique(everything, axis=0)) == len(everything) == ROWS - 1
-        assert [name for name, *_ in task.targets] == ["window 1", "window 2", "window 3", "window 4"]
-        assert all(len(y) >= 500 for *_, y in task.targets)
+        unshifted, *windows = task.targets
+        assert [name for name, *_ in task.targets] == ["unshifted", "window 1", "window 2", "window 3", "window 4"]
+        assert all(len(y) >= 500 for *_, y in windows)
         stored = tabular_data.load("tables", task.name, packed)
         position = {row.tobytes(): k for k, row in enumerate(stored["features"])}
-        first = [position[row.tobytes()] for row in (*task.train[0], *task.reference[0])]
+        first = [position[row.tobytes()] for row in (*task.train[0], *task.reference[0], *unshifted[1])]
         assert sorted(first) == list(range(len(first)))
-        later = [position[row.tobytes()] for _, x, _ in task.targets for row in x]
+        later = [position[row.tobytes()] for _, x, _ in windows for row in x]
         assert later == list(range(len(first), ROWS - 1))
         assert len(task.time) == len(task.reference[1])
         assert (np.diff(task.time) > 0).all()
