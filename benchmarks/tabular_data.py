@@ -5,8 +5,7 @@
 
 The raw folder holds three public repositories, or the named files of them:
 
-- ``tables/concept-drift``: ogozuacik/concept-drift-datasets-scikit-multiflow,
-  ``real-world/{elec,outdoorStream,weather}.csv``
+- ``tables/concept-drift``: ogozuacik/concept-drift-datasets-scikit-multiflow, ``real-world/{elec,weather}.csv``
 - ``tables/feature-drift``: ZSKPP/feature-drift, ``DATA real/{Ozone,Phishing,Rialto,Spam,Wine}.zip`` and
   ``DATA real/Insects/gradual_balanced_24150.zip``
 - ``reviews``: ccsasuke/man, ``data/fdu-mtl/<domain>.task.{train,test}``
@@ -43,7 +42,6 @@ TABLES = {
     "spam": ("development", "feature-drift/DATA real/Spam.zip"),
     "phishing": ("development", "feature-drift/DATA real/Phishing.zip"),
     "wine": ("development", "feature-drift/DATA real/Wine.zip"),
-    "outdoor": ("development", "concept-drift/real-world/outdoorStream.csv"),
     "electricity": ("report", "concept-drift/real-world/elec.csv"),
     "insects": ("report", "feature-drift/DATA real/Insects/gradual_balanced_24150.zip"),
 }

@@ -78,7 +78,7 @@ def test_long_tables_are_cut_to_size(raw, monkeypatch):
 def test_table_tasks_keep_periods_apart(packed):
     made = [task for task in tabular_data.tasks(folder=packed) if task.kind == "table"]
     assert {task.name: task.split for task in made} == {
-        **dict.fromkeys(("weather", "ozone", "rialto", "spam", "phishing", "wine", "outdoor"), "development"),
+        **dict.fromkeys(("weather", "ozone", "rialto", "spam", "phishing", "wine"), "development"),
         **dict.fromkeys(("electricity", "insects"), "report"),
     }
     for task in made:
