@@ -140,43 +140,42 @@ def estimator_blocks():
     }
 
 
-def named_rows(page, block, names, computed=lambda name: []):
-    """A table with a row for each name, whose next cells are computed; the others are written by hand."""
+def named_rows(page, block, names):
+    """A table that is written by hand, which must have a row for each name."""
     text = (ROOT / page).read_text().partition(f"<!-- {block}:begin -->")[2].partition(f"<!-- {block}:end -->")[0]
     heads, _, *rows = ([cell.strip() for cell in line.strip("| ").split("|")] for line in text.strip().splitlines())
-    written = {name.strip("`"): cells for name, *cells in rows}
-    if odd := set(written) ^ set(names):
+    if odd := {name.strip("`") for name, *_ in rows} ^ set(names):
         raise SystemExit(f"{page}, {block}: expected a row for every name, but these differ: {', '.join(sorted(odd))}")
-    lines = []
-    for name, cells in written.items():
-        own = computed(name)
-        lines.append([f"`{name}`", *own, *cells[len(own) :]])
-    return {block: markdown(heads, [row + [""] * (len(heads) - len(row)) for row in lines])}
+    return {block: markdown(heads, [row + [""] * (len(heads) - len(row)) for row in rows])}
 
 
-def needs_of(name):
-    return gdscore.create_score(name).needs
+def scores_table(heads, cells):
+    """A table with a row for every score, those that need least first."""
+    made = sorted(
+        map(gdscore.create_score, gdscore.list_scores()), key=lambda s: (len(s.needs), sorted(s.needs), s.name)
+    )
+    return markdown(heads, [[f"`{score.name}`", *cells(score)] for score in made])
 
 
 def choosing_blocks():
-    """What each score needs, in docs/choosing.md."""
-    found = named_rows(
-        "docs/choosing.md", "needs", gdscore.list_scores(), lambda name: [", ".join(sorted(needs_of(name)))]
-    )
-    return found | {"direct": estimate_blocks()["estimates"]}
+    """What each score needs and is good for, in docs/choosing.md."""
+    heads = ("score", "needs", "good for", "fails when")
+    needs = scores_table(heads, lambda s: [", ".join(sorted(s.needs)), s.good_for, s.fails_when])
+    return {"needs": needs, "direct": estimate_blocks()["estimates"]}
 
 
 def properties_blocks():
     """The paper's four properties, in docs/properties.md."""
 
-    def properties(name):
-        needs = needs_of(name)
-        trained = bool(needs & {"network", "peer_logits", "rotation_logits"})
-        alone = not trained and "reference" not in needs
-        found = ("network" in needs, not trained, alone, not needs & {"rotation_logits", "batch_logits"})
-        return ["yes" if holds else "no" for holds in found]
+    def properties(score):
+        trained = bool(score.needs & {"network", "peer_logits", "rotation_logits"})
+        alone = not trained and "reference" not in score.needs
+        found = ("network" in score.needs, not trained, alone, not score.needs & {"rotation_logits", "batch_logits"})
+        remarks = [score.remark] * bool(score.remark) + ["reads features"] * ("features" in score.needs)
+        return [*("yes" if holds else "no" for holds in found), "; ".join(remarks)]
 
-    return named_rows("docs/properties.md", "properties", gdscore.list_scores(), properties)
+    heads = ("method", "self-training", "training-free", "training-data-free", "architecture-free", "remark")
+    return {"properties": scores_table(heads, properties)}
 
 
 def shifts_blocks():
@@ -185,7 +184,7 @@ def shifts_blocks():
 
 
 def methods_blocks():
-    """Test vectors of the row hash, in docs/methods.md."""
+    """A row for every score, and test vectors of the row hash, in docs/methods.md."""
     vectors = [((0.0, 0.0), 0, 10), ((1.0, 2.0, 3.0), 0, 10), ((1.0, 2.0, 3.0), 1, 10)]
     vectors += [((-0.5, 0.25, 0.001, 7.0), 0, 1000), ((3.0, 2.0, 1.0), 0, 10)]
     lines = []
@@ -193,7 +192,8 @@ def methods_blocks():
         key = row_key(value_words(np.array([values], dtype=np.float32)))
         label = label_hash(key[0], seed, classes)[0]
         lines.append([f"`{list(values)}`", str(seed), str(classes), f"`0x{key_as_uint64(key)[0]:016x}`", str(label)])
-    return {"vectors": markdown(("logits", "seed", "K", "key", "label"), lines)}
+    rows = named_rows("docs/methods.md", "scores", gdscore.list_scores())
+    return rows | {"vectors": markdown(("logits", "seed", "K", "key", "label"), lines)}
 
 
 def distributed_blocks():

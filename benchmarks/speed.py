@@ -24,7 +24,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import gdscore
-from gdscore.scores.together import fit_together, run_together
+from gdscore.scores.base import fit_together
+from gdscore.scores.registry import run_together
 
 BOUNDS = {("torch", "gdscore"): 1.8, ("numpy", "gdscore"): 1.8, ("torch", "all"): 6.0, ("numpy", "all"): 6.0}
 BATCH = 128

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 from gdscore.scores import (
+    MeanScore,
     Score,
     ScoreTable,
     create_score,
@@ -60,6 +61,7 @@ __all__ = [
     "EstimateWarning",
     "GdscoreError",
     "GdscoreWarning",
+    "MeanScore",
     "Outputs",
     "Score",
     "ScoreTable",

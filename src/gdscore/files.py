@@ -246,13 +246,15 @@ class ArraySpec:
     Parameters
     ----------
     kind : {"f", "i", "b", "U"}
-        Floating-point numbers (always finite), integers (signed or not), booleans or strings.
+        Floating-point numbers, integers (signed or not), booleans or strings.
     shape : tuple of int or str
         Size of each axis; a name stands for one size throughout the record. ``()`` for a single value.
     least, most : float, optional
         Bounds of every value.
     optional : bool
         Whether the array may be missing.
+    finite : bool
+        Whether NaN and infinite numbers are refused.
     """
 
     kind: str
@@ -260,6 +262,7 @@ class ArraySpec:
     least: float | None = None
     most: float | None = None
     optional: bool = False
+    finite: bool = True
 
 
 @dataclass(frozen=True)
@@ -380,9 +383,13 @@ def check_json(value: Any, spec: Any, where: str) -> None:
 
 
 def check_arrays(
-    arrays: Mapping[str, Any], specs: Mapping[str, ArraySpec], where: str, least_sizes: Mapping[str, int] | None = None
+    arrays: Mapping[str, Any],
+    specs: Mapping[str, ArraySpec],
+    where: str,
+    least_sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Check named arrays against their specifications; gives the sizes that shapes name.
+    """Check named arrays against their specifications; gives the sizes that shapes name, of which some may be known.
 
     Examples
     --------
@@ -393,7 +400,7 @@ def check_arrays(
     Traceback (most recent call last):
     gdscore.errors.GdscoreError: Expected `confusion` in it to have shape (classes = 3, classes = 3), but got (3, 2)
     """
-    sizes: dict[str, int] = {}
+    found_sizes = dict(sizes or {})
     for name, spec in specs.items():
         if "*" not in name and not spec.optional and name not in arrays:
             raise GdscoreError(f"Expected an array `{name}` in {where}, but there is none: the file is damaged")
@@ -401,8 +408,8 @@ def check_arrays(
         found = specs.get(name) or next((s for pattern, s in specs.items() if fnmatchcase(name, pattern)), None)
         if found is None:
             raise GdscoreError(f"Expected no array `{name}` in {where}, but there is one: the file is damaged")
-        _check_array(name, np.asarray(array), found, where, sizes, least_sizes or {})
-    return sizes
+        _check_array(name, np.asarray(array), found, where, found_sizes, least_sizes or {})
+    return found_sizes
 
 
 def _check_array(
@@ -421,7 +428,7 @@ def _check_array(
         expected = ", ".join(f"{w} = {sizes[w]}" if w in sizes else str(w) for w in spec.shape)
         raise GdscoreError(f"Expected `{name}` in {where} to have shape ({expected}), but got {array.shape}")
     if kind in "fi" and array.size:
-        if not np.isfinite(array).all():
+        if spec.finite and not np.isfinite(array).all():
             raise GdscoreError(f"Expected `{name}` in {where} to be finite, but it has NaN or Inf")
         if (spec.least is not None and array.min() < spec.least) or (spec.most is not None and array.max() > spec.most):
             bounds = [f"at least {spec.least}"] if spec.least is not None else []

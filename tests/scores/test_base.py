@@ -254,7 +254,9 @@ class TestBadInput:
             score.merge(gdscore.create_score("entropy").update(out))
         with pytest.raises(gdscore.GdscoreError, match="same reference"):
             ready("atc", REFERENCE).merge(ready("atc", REFERENCE[:100]).update(out))
-        with pytest.raises(gdscore.GdscoreError, match="equal n_classes"):
+        with pytest.raises(
+            gdscore.GdscoreError, match="n_classes to stay 10 as in the score that it is merged into, but got 3"
+        ):
             gdscore.create_score("nuclear").update(out).merge(
                 gdscore.create_score("nuclear").update(made(9, classes=3))
             )

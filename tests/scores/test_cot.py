@@ -22,12 +22,11 @@ def as_assignment(s, counts):
     return ot.emd([], [], cost, numItermax=10**7), cost
 
 
-@pytest.mark.parametrize("solver", ["native", "pot"])
-def test_equals_the_assignment_problem(solver):
+def test_equals_the_assignment_problem():
     reference, target = made(400, seed=3), made(400, noise=3.0, seed=4)
     counts = np.bincount(reference.labels, minlength=10)
     plan, cost = as_assignment(target.probabilities.astype(np.float64), counts)
-    value = gdscore.score("cot", target, reference=reference, solver=solver)
+    value = gdscore.score("cot", target, reference=reference)
     assert value == pytest.approx(float((plan * cost).sum()), abs=1e-6)
 
 

@@ -218,7 +218,7 @@ class TestMerging:
         named = gdscore.Outputs(**z, ids=np.arange(100))
         score = ready(name, plain).update(plain)
         before = score.compute()
-        with pytest.raises(gdscore.GdscoreError, match="same arrays to merge"):
+        with pytest.raises(gdscore.GdscoreError, match="arrays to stay .* as in the score that it is merged into"):
             score.merge(ready(name, plain).update(named))
         assert score.compute() == before
         assert ready(name, plain).merge(score).update(plain).n_rows == 200
@@ -234,7 +234,7 @@ class TestMerging:
             again.update(soft)
         assert math.isfinite(again.update(z).compute())
         fresh = gdscore.create_score("gdscore").update(soft)
-        with pytest.raises(gdscore.GdscoreError, match="same arrays to merge"):
+        with pytest.raises(gdscore.GdscoreError, match="arrays to stay .* as in the score that it is merged into"):
             fresh.merge(again)
 
     def test_other_class_names(self):

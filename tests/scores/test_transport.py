@@ -1,4 +1,3 @@
-import builtins
 import threading
 
 import numpy as np
@@ -47,9 +46,7 @@ def test_equals_pot_on_random_problems(seed):
     a = a / a.sum()
     q = rng.dirichlet(np.full(K, [0.2, 1.0, 20.0][seed % 4 % 3]))
     expected = ot.emd2(a, q, 1 - S, numItermax=10_000_000)
-    answer = solve(S, a, q, "native")
-    assert answer.cost == pytest.approx(expected, abs=1e-6)
-    assert answer.cost == pytest.approx(solve(S, a, q, "pot").cost, rel=1e-9, abs=1e-12)
+    assert solve(S, a, q).cost == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @settings(max_examples=300, deadline=None)
@@ -126,7 +123,7 @@ def test_saturated_and_collapsed_rows_equal_pot(K, scale, ahead, leaders, dtype)
     logits[:, :leaders] += ahead
     out = gdscore.Outputs(logits=(scale * logits).astype(dtype))
     S, a, q = out.probabilities.astype(np.float64), uniform(900), np.bincount(labels, minlength=K) / 900
-    answer = solve(S, a, q, "native")
+    answer = solve(S, a, q)
     assert answer.cost == pytest.approx(ot.emd2(a, q, 1 - S, numItermax=10_000_000), abs=1e-9)
     np.testing.assert_allclose(np.bincount(answer.rows, answer.mass, 900), a, atol=1e-15)
     np.testing.assert_allclose(np.bincount(answer.classes, answer.mass, K), q, atol=1e-14)
@@ -184,7 +181,7 @@ def edge_cases():
 
 @pytest.mark.parametrize(("S", "a", "q"), [pytest.param(*case[1:], id=case[0]) for case in edge_cases()])
 def test_edge_cases(S, a, q):
-    answer = solve(S, a, q, "native")
+    answer = solve(S, a, q)
     assert answer.cost == pytest.approx(cost_by_linear_program(S, a / a.sum(), q / q.sum()), abs=1e-7)
     assert (q[answer.match] > 0).all()
 
@@ -224,19 +221,18 @@ def test_inputs_are_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("S", "a", "q", "solver", "message"),
+    ("S", "a", "q", "message"),
     [
-        (np.eye(2), uniform(2), uniform(2), "potty", "did you mean 'pot'"),
-        (np.eye(2)[0], uniform(2), uniform(2), "auto", "shape"),
-        (np.eye(2) * np.nan, uniform(2), uniform(2), "auto", "NaN"),
-        (np.eye(2), uniform(3), uniform(2), "auto", "row_weights must have shape"),
-        (np.eye(2), uniform(2), np.array([1.5, -0.5]), "auto", "class_weights must be non-negative"),
-        (np.eye(2), np.zeros(2), uniform(2), "auto", "row_weights must be non-negative"),
+        (np.eye(2)[0], uniform(2), uniform(2), "shape"),
+        (np.eye(2) * np.nan, uniform(2), uniform(2), "NaN"),
+        (np.eye(2), uniform(3), uniform(2), "row_weights must have shape"),
+        (np.eye(2), uniform(2), np.array([1.5, -0.5]), "class_weights must be non-negative"),
+        (np.eye(2), np.zeros(2), uniform(2), "row_weights must be non-negative"),
     ],
 )
-def test_unusable_input_is_refused(S, a, q, solver, message):
+def test_unusable_input_is_refused(S, a, q, message):
     with pytest.raises(GdscoreError, match=message):
-        solve(S, a, q, solver)
+        solve(S, a, q)
 
 
 @pytest.mark.parametrize("bound", [-1.0, np.nan])
@@ -246,19 +242,6 @@ def test_an_uncertified_answer_is_refused(monkeypatch, bound):
         solve(np.eye(2), uniform(2), uniform(2))
 
 
-def test_missing_pot_is_named(monkeypatch):
-    original = builtins.__import__
-
-    def without_pot(name, *args, **kwargs):
-        if name == "ot":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_pot)
-    with pytest.raises(GdscoreError, match="needs the package POT"):
-        solve(np.eye(2), uniform(2), uniform(2), "pot")
-
-
 class TestMemo:
     """`solved` gives back the last answer for the same numbers, and for nothing else."""
 
@@ -266,14 +249,14 @@ class TestMemo:
     counts, q = np.arange(1.0, 31.0), np.array([0.1, 0.2, 0.3, 0.4])
 
     def test_same_numbers_are_solved_once(self):
-        first = solved(self.S, self.counts, self.q, "auto")
-        assert solved(self.S.copy(), self.counts.copy(), self.q.copy(), "auto") is first
+        first = solved(self.S, self.counts, self.q)
+        assert solved(self.S.copy(), self.counts.copy(), self.q.copy()) is first
         assert first.cost == solve(self.S, self.counts / self.counts.sum(), self.q).cost
 
-    @pytest.mark.parametrize("changed", ["rows", "order of rows", "precision", "counts", "mix", "solver"])
+    @pytest.mark.parametrize("changed", ["rows", "order of rows", "precision", "counts", "mix"])
     def test_other_numbers_are_not_taken_for_the_same(self, changed):
-        first = solved(self.S, self.counts, self.q, "auto")
-        S, counts, q, solver = self.S.copy(), self.counts.copy(), self.q.copy(), "auto"
+        first = solved(self.S, self.counts, self.q)
+        S, counts, q = self.S.copy(), self.counts.copy(), self.q.copy()
         if changed == "rows":
             S[3, :2] = S[3, 1], S[3, 0]
         elif changed == "order of rows":
@@ -282,29 +265,27 @@ class TestMemo:
             S = S.astype(np.float64)
         elif changed == "counts":
             counts[7] += 1
-        elif changed == "mix":
-            q[:] = 0.25
         else:
-            solver = "native"
-        again = solved(S, counts, q, solver)
+            q[:] = 0.25
+        again = solved(S, counts, q)
         assert again is not first
-        assert again.cost == solve(S, counts / counts.sum(), q, solver).cost
+        assert again.cost == solve(S, counts / counts.sum(), q).cost
 
     def test_an_answer_cannot_be_changed(self):
-        answer = solved(self.S, self.counts, self.q, "auto")
+        answer = solved(self.S, self.counts, self.q)
         for array in answer[1:]:
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
 
     def test_large_answers_are_not_kept(self, monkeypatch):
         monkeypatch.setattr(transport, "MOST_ROWS", 29)
-        first = solved(self.S, self.counts, self.q, "pot")
-        assert solved(self.S, self.counts, self.q, "pot") is not first
+        first = solved(self.S, self.counts, self.q[::-1])
+        assert solved(self.S, self.counts, self.q[::-1]) is not first
 
     def test_threads_do_not_see_each_other(self):
-        first = solved(self.S, self.counts, self.q, "auto")
+        first = solved(self.S, self.counts, self.q)
         seen = []
-        thread = threading.Thread(target=lambda: seen.append(solved(self.S, self.counts, self.q, "auto")))
+        thread = threading.Thread(target=lambda: seen.append(solved(self.S, self.counts, self.q)))
         thread.start()
         thread.join()
         assert seen[0] is not first

@@ -21,7 +21,7 @@ from gdscore.io.columns import Columns
 from gdscore.io.read import known_rows
 from gdscore.outputs import Outputs
 from gdscore.partial import FittedScores, finish_state, fit_scores, merge_states
-from gdscore.scores.compute import ScoreTable
+from gdscore.scores.registry import ScoreTable
 
 __all__ = ["GroupEstimate", "estimate", "estimate_groups", "score_all"]
 

@@ -22,7 +22,7 @@ from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.io.arrow import decoding
 from gdscore.partial import finish_state
-from gdscore.scores.compute import ScoreTable
+from gdscore.scores.registry import ScoreTable
 
 __all__ = ["Extraction", "extract", "extract_estimate"]
 

@@ -16,7 +16,7 @@ from gdscore.models._loader import BatchReader, check_loader, row_count
 from gdscore.models._network import BatchNormStatistics, Network, RotationNetwork, other_networks
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
-from gdscore.scores import compute
+from gdscore.scores import registry
 
 __all__ = ["extract", "score_all"]
 
@@ -165,7 +165,7 @@ def score_all(
     peer: nn.Module | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
-) -> compute.ScoreTable:
+) -> registry.ScoreTable:
     """Scores of a model on unlabelled data, all in one forward pass over it; the model is not changed.
 
     Parameters
@@ -201,13 +201,13 @@ def score_all(
     """
     if reference is not None:
         check_loader(reference, "reference")
-        compute.refuse_one_iterator(loader, reference)
+        registry.refuse_one_iterator(loader, reference)
     target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
     # No score learns from batch statistics of the reference.
     plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options
     known = None if reference is None else extract(model, reference, **plain)
     with _kept_casts(model, options.get("autocast")):
-        return compute.score_all(target, reference=known, scores=scores)
+        return registry.score_all(target, reference=known, scores=scores)
 
 
 def _kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:

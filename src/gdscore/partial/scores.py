@@ -14,10 +14,16 @@ from gdscore.errors import GdscoreError
 from gdscore.files import ArraySpec, Number, RecordSchema
 from gdscore.outputs import Outputs
 from gdscore.partial._frame import pack, unpack
-from gdscore.scores.base import Score
-from gdscore.scores.compute import ScoreTable, chosen_scores, missing_inputs, peek
-from gdscore.scores.registry import create_score, restore_score
-from gdscore.scores.together import fit_together, run_together
+from gdscore.scores.base import Score, fit_together
+from gdscore.scores.registry import (
+    ScoreTable,
+    chosen_scores,
+    create_score,
+    missing_inputs,
+    peek,
+    restore_score,
+    run_together,
+)
 
 __all__ = ["SCHEMA", "FittedScores", "compact", "fit_scores", "merge_scores", "score_bytes", "score_table", "scores_of"]
 

@@ -21,8 +21,7 @@ from gdscore.partial import scores as score_states
 from gdscore.partial.scores import FittedScores
 from gdscore.partial.target import SCHEMA, CellLayout, TargetCells
 from gdscore.scores.base import Score
-from gdscore.scores.compute import ScoreTable
-from gdscore.scores.registry import restore_score
+from gdscore.scores.registry import ScoreTable, restore_score
 
 __all__ = ["finish_state", "merge_states", "partial_state"]
 

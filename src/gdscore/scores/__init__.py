@@ -1,28 +1,21 @@
 """Scores: numbers that rise or fall with accuracy, one file per method."""
 
-from gdscore.scores import (  # noqa: F401  (importing a method registers it)
-    agreescore,
-    atc,
-    confscore,
-    cot,
-    cott,
-    dispersion,
-    doc,
-    entropy,
-    frechet,
-    gdscore,
-    gradnorm,
-    mano,
-    nuclear,
-    projnorm,
-    rotation,
-    selfscore,
+import importlib
+import pkgutil
+
+from gdscore.scores.base import MeanScore, Score
+from gdscore.scores.registry import (
+    ScoreTable,
+    create_score,
+    list_scores,
+    register_score,
+    restore_score,
+    score,
+    score_all,
 )
-from gdscore.scores.base import Score
-from gdscore.scores.compute import ScoreTable, score, score_all
-from gdscore.scores.registry import create_score, list_scores, register_score, restore_score
 
 __all__ = [
+    "MeanScore",
     "Score",
     "ScoreTable",
     "create_score",
@@ -32,3 +25,7 @@ __all__ = [
     "score",
     "score_all",
 ]
+
+# Importing a method registers it.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

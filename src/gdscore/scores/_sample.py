@@ -15,8 +15,9 @@ import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._hashing import key_as_uint64, row_key, value_words
+from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
-from gdscore.scores.base import Score, Stats
+from gdscore.scores.base import Score, Stats, floats
 
 __all__ = ["SampleScore", "bottom_k", "sample_of"]
 
@@ -81,10 +82,10 @@ class SampleScore(Score):
         """Sample of the union."""
         return bottom_k([first, second], self.sample_limit)
 
-    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """Hashes, counts and probabilities of the rows kept."""
-        hashes = dict.fromkeys(("high", "low", "content_high", "content_low"), "In")
-        return [{**hashes, "counts": "In", "rows": "nK"}]
+        names = ("high", "low", "content_high", "content_low", "counts")
+        return [{**dict.fromkeys(names, ArraySpec("i", ("rows",))), "rows": floats("rows", "classes")}]
 
     def _add(self, more: Stats) -> None:
         # Sorting waits until there is as much to sort as the sample holds: its cost per row is then constant.

@@ -6,7 +6,7 @@ from gdscore._arrays import Array, namespace, working
 from gdscore._checks import boolean
 from gdscore._softmax import softmax
 from gdscore.outputs import Outputs
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 __all__ = ["AgreeScore", "disagreement", "soft_disagreement"]
@@ -83,6 +83,9 @@ class AgreeScore(MeanScore):
     """
 
     formula = "share of rows where the predictions of the model and of a second model differ"
+    good_for = "a second model is trained anyway"
+    fails_when = "the two models make the same mistakes"
+    remark = "a second model has to be trained on the training data"
     inputs = frozenset({"logits", "peer_logits"})
     higher_is_better = False
 

@@ -11,8 +11,7 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array
 from gdscore._checks import choice
 from gdscore.outputs import Outputs
-from gdscore.scores.base import HostStats, Stats
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import HostStats, MeanScore, Stats, floats
 from gdscore.scores.registry import register_score
 
 __all__ = ["ATC", "error_threshold"]
@@ -77,8 +76,11 @@ class ATC(MeanScore):
     """
 
     formula = "share of rows with -entropy (or confidence) >= t; t has the reference error below it on the reference"
+    good_for = "exact on the reference"
+    fails_when = "wrong predictions stay above the threshold"
+    remark = "threshold learned on the labelled reference"
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar = {"threshold_": ""}
+    learned: ClassVar = {"threshold_": floats()}
 
     def __init__(self, *, score: str = "entropy", variant: str = "default") -> None:
         self.score = choice("score", score, ("entropy", "confidence"))

@@ -1,41 +1,70 @@
 """`Score`: one number for a set of rows, from a stream, in constant memory.
 
-A method is written as three small steps over NumPy-like arrays: `measure` turns a chunk of rows into statistics,
-`combine` adds two statistics up, `result` makes a number of them. `Method` has these steps and takes them for every
-chunk. Everything else is done here for all methods:
+A score is written as three small steps over NumPy-like arrays: `measure` turns a chunk of rows into statistics,
+`combine` adds two statistics up, `result` makes a number of them. Everything else is done here for all scores.
 
-- states merge, can be saved as plain arrays and numbers, and are refused where options, fits or arrays differ;
+Requirements met here:
+
+- rows are cut into chunks of a fixed size counted from the first row, whatever batches they arrive in, so that the
+  answer does not depend on the loader, bit for bit; rows that do not fill a chunk yet are kept as copies;
+- states merge, and are refused where options, fits or arrays differ;
+- a saved state is one flat dict of NumPy arrays, numbers and strings. What a score is and how far it has come has plain
+  names, everything else the name of its part and a dot: ``learned.threshold_``, ``stats.total``, ``pending.logits``.
+  What does not fit together is refused when it is read;
+- invalid values found on an accelerator are remembered there and reported by `statistics`;
 - a number that is not finite never leaves a score: `finish` refuses it, and `compute` goes through `finish`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._arrays import Array
-from gdscore._stream import kind_of
-from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.outputs import Outputs, how_to_get
-from gdscore.scores._state import Layout, SavedScore, check_restored, counts_of, refuse_damaged
-from gdscore.scores.method import Method
-from gdscore.scores.together import fit_together
+from gdscore._arrays import Array, namespace
+from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
+from gdscore.errors import GdscoreError, GdscoreWarning, shown
+from gdscore.files import ArraySpec, check_arrays
+from gdscore.outputs import Outputs, how_to_get, same_class_names
 
-__all__ = ["Score", "Stats"]
+__all__ = [
+    "HostStats",
+    "MeanScore",
+    "Score",
+    "Stats",
+    "fit_together",
+    "floats",
+    "mean_stats",
+    "option_names",
+    "read_options",
+]
 
 Stats: TypeAlias = dict[str, Array]
 HostStats: TypeAlias = dict[str, NDArray[Any]]
 
+_FORMAT = "gdscore score state, version 1"
+_COUNTED_IN = {"n_classes": "logits", "n_features": "features"}
 
-class Score(Method):
-    """Base class of all scores; subclasses override the methods of the first part of `Method`.
+
+def floats(*shape: str) -> ArraySpec:
+    """Specify floating-point numbers, which may be infinite, by the names of their axes.
+
+    ``classes`` and ``features`` are those of the rows, ``classes + 1`` has one entry more; any other name stands for
+    one length, which may be 0 for ``rows``.
+    """
+    return ArraySpec("f", shape, finite=False)
+
+
+class Score:
+    """Base class of all scores; subclasses override methods of the first part.
 
     Attributes
     ----------
@@ -43,13 +72,16 @@ class Score(Method):
         Name in the registry.
     formula : str
         What the number is, in one line of plain text.
+    good_for, fails_when, remark : str
+        Cells of the score in the tables of the documentation.
     inputs : frozenset of str
         Arrays that the `Outputs` given to `update` must hold.
+    optional_inputs : frozenset of str
+        Arrays that are read only with some options, or where they are there.
     reference_inputs : frozenset of str
         Arrays that the reference given to `fit` must hold; empty where no reference is needed.
-    learned : dict of str
-        Attributes that `fit` sets, whose names end in ``_``, each with a letter for each of its axes: K for classes, D
-        for features, others for any length.
+    learned : dict of str to ArraySpec
+        Attributes that `fit` sets, whose names end in ``_``, with their type and shape; see `floats`.
     higher_is_better : bool
         Whether the number rises with accuracy. May depend on the options of the instance.
 
@@ -63,6 +95,58 @@ class Score(Method):
     >>> round(first.compute(), 4)
     0.5849
     """
+
+    name: ClassVar[str] = ""
+    formula: ClassVar[str] = ""
+    good_for: ClassVar[str] = ""
+    fails_when: ClassVar[str] = ""
+    remark: ClassVar[str] = ""
+    inputs: frozenset[str] = frozenset({"logits"})
+    optional_inputs: frozenset[str] = frozenset()
+    reference_inputs: frozenset[str] = frozenset()
+    learned: ClassVar[Mapping[str, ArraySpec]] = {}
+    higher_is_better: bool = True
+    chunk_rows: int = CHUNK_ROWS
+
+    # -- what a subclass overrides --------------------------------------------------------------------------
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """Statistics of a chunk of rows, as arrays on the chunk's device; sums in float64 (`_arrays.wide`)."""
+        raise NotImplementedError
+
+    def combine(self, first: Stats, second: Stats) -> Stats:
+        """Statistics of the rows of both; by default every entry is a sum."""
+        return {name: first[name] + second[name] for name in second}
+
+    def summarise(self, stats: Stats) -> Stats:
+        """Statistics that `result` needs, computed where they live before they are copied to the host."""
+        return stats
+
+    def result(self, stats: HostStats) -> float:
+        """Turn statistics, now NumPy arrays on the host, into the number; callers use `finish`, which checks it."""
+        raise NotImplementedError
+
+    def measure_reference(self, chunk: Outputs) -> Stats:
+        """Statistics of a chunk of reference rows."""
+        raise NotImplementedError
+
+    def combine_reference(self, first: Stats, second: Stats) -> Stats:
+        """Statistics of the reference rows of both; by default every entry is a sum."""
+        return {name: first[name] + second[name] for name in second}
+
+    def learn(self, stats: HostStats) -> None:
+        """Set the attributes named in ``learned`` from the statistics of the reference."""
+        raise NotImplementedError
+
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
+        """Specify the statistics that `measure` can return; a restored state must fit one of them, if there are any."""
+        return ()
+
+    def warning(self) -> str | None:
+        """What the reader should know about the number at this size of data, if anything."""
+        return None
+
+    # -- what a caller uses ---------------------------------------------------------------------------------
 
     def __init__(self) -> None:
         self.reference_shape: dict[str, int | None] = {}
@@ -85,6 +169,11 @@ class Score(Method):
         return all(hasattr(self, name) for name in self.learned)
 
     @property
+    def n_rows(self) -> int:
+        """Rows seen since the last reset."""
+        return self._counted + len(self._pending)
+
+    @property
     def n_classes(self) -> int:
         """Classes K of the rows seen; an error before the first."""
         return self._seen("n_classes")
@@ -94,21 +183,15 @@ class Score(Method):
         """Features D of the rows seen; an error before the first."""
         return self._seen("n_features")
 
-    def _seen(self, what: str) -> int:
-        value = self._counts.get(what)
-        if value is None:
-            raise GdscoreError(f"Expected `{self.name}` to have seen rows with {what}, but it has not")
-        return value
-
     def reset(self) -> Score:
         """Forget all rows; options and fit stay."""
-        self._forget_rows()
-        self._layout: Layout | None = None
+        self._stats: Stats | None = None
+        self._pending = Rechunker(self.chunk_rows)
+        self._counted = 0
+        self._chunks = 0
+        self._invalid: Array | None = None
+        self._layout: _RowLayout | None = None
         return self
-
-    @property
-    def _counts(self) -> Mapping[str, int | None]:
-        return self._layout.counts if self._layout else {}
 
     def fit(self, reference: Outputs | Iterable[Outputs]) -> Score:
         """Learn from the reference, where the score needs one; forgets all rows."""
@@ -131,6 +214,21 @@ class Score(Method):
         if message:
             warnings.warn(f"{self.name}: {message}", GdscoreWarning, stacklevel=2)
         return value
+
+    def statistics(self) -> HostStats:
+        """Statistics of all rows seen, on the host: what `finish` makes the number of."""
+        if not self.n_rows:
+            raise GdscoreError(f"`{self.name}` has seen no rows: call update before compute")
+        bad = self._first_invalid()
+        if bad is not None:
+            start = bad * self.chunk_rows
+            raise GdscoreError(
+                f"Expected finite numbers and labels in range, but rows {start} to {start + self.chunk_rows - 1} of "
+                f"those given to `{self.name}` hold NaN, Inf, a label that is no class, or probabilities as `logits`"
+            )
+        with np.errstate(all="ignore"):
+            stats = self.summarise(self._with_kept_rows(self._stats))
+        return {k: arrays.to_numpy(v) for k, v in stats.items()}
 
     def finish(self, stats: HostStats) -> float:
         """Return the number that `statistics` give, without warnings; one that is not finite is an error."""
@@ -155,52 +253,25 @@ class Score(Method):
         """Take in the rows another score of the same options and fit has seen; ``other`` stays as it is."""
         self._check_mergeable(other)
         if other._layout is not None:
-            self._layout = other._layout.joined(self._layout)
-        if other.n_rows:
-            self._merge_rows(other)
-        return self
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
-        parts: dict[str, Mapping[str, Any]] = {
-            "shape": self._counts,
-            "reference_shape": self.reference_shape,
-            "learned": {key: getattr(self, key) for key in self.learned if self.fitted},
-            "stats": {key: arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
-            **{label: rows.to_numpy().arrays for label, rows in self._kept_rows().items() if rows is not None},
-        }
-        names = self._layout.arrays if self._layout else frozenset()
-        saved = SavedScore(
-            self.name, self.options, self._counted, self._chunks, self._first_invalid(), frozenset(names), parts
-        )
-        return saved.flat()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> Score:
-        """Go on from a saved state of the same name and options; nothing changes when it is another."""
-        saved = SavedScore.read(state)
-        saved.check_belongs_to(self.name, self.options, self.learned)
-        parts = saved.parts
-        with refuse_damaged():
-            kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
-            layout = Layout(saved.arrays, dict(parts["shape"])) if saved.arrays else None
-            learned, stats = saved.numbers("learned"), saved.numbers("stats")
-            check_restored(self, saved, layout, learned, stats, kept)
-        self.reset()
-        for entry, value in learned.items():
-            setattr(self, entry, value)
-        self._stats = stats or None
-        self._layout = layout
-        self.reference_shape = dict(parts["reference_shape"])
-        self._counted, self._chunks = saved.rows, saved.chunks
-        self._invalid = None if saved.invalid is None else np.asarray(saved.invalid)
-        self._restore_rows(kept)
+            self._layout = other._layout.joined(self._layout, "the score that it is merged into")
+        if not other.n_rows:
+            return self
+        if other._stats is not None:
+            self._add(other._stats)
+        rest = other._pending.rest()
+        if rest is not None:
+            self._merge_rest(rest)
+        bad = [first for score in (self, other) if (first := score._first_invalid()) is not None]
+        self._invalid = np.asarray(min(bad)) if bad else None
+        self._counted += other.n_rows
+        self._chunks += other._chunks
         return self
 
     def __repr__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         return f"{type(self).__name__}({options}), {self.n_rows} rows"
 
-    # -- how it works ---------------------------------------------------------------------------------------
+    # -- rows and statistics --------------------------------------------------------------------------------
 
     def check_rows(self, outputs: Outputs) -> None:
         """Check that rows fit this score and those before them; nothing changes when they do not."""
@@ -217,13 +288,65 @@ class Score(Method):
             raise GdscoreError(
                 f"`{self.name}` needs {labelled}reference data: call fit(reference) first, or pass reference="
             )
-        layout = Layout.of(outputs, self.inputs)
-        layout.check_reference(self.reference_shape)
+        layout = _RowLayout.of(outputs, self.inputs)
+        for what, expected in self.reference_shape.items():
+            if layout.counts[what] != expected:
+                raise GdscoreError(
+                    f"Expected {expected} {what.removeprefix('n_')} as in the reference, but the outputs have "
+                    f"{layout.counts[what]}"
+                )
         self._layout = layout.joined(self._layout)
 
-    def compared_with_reference(self) -> list[str]:
-        """Which of ``n_classes`` and ``n_features`` must be the reference's."""
-        return counts_of(self.inputs & self.reference_inputs)
+    def add_chunk(self, chunk: Outputs) -> None:
+        """Add one chunk to the statistics."""
+        self._add(self._measured(chunk))
+        self._counted += len(chunk)
+        mark = chunk.mark_invalid(self._chunks)
+        if mark is not None:
+            seen = mark if self._invalid is None else arrays.like(self._invalid, mark)
+            self._invalid = namespace(mark).minimum(seen, mark)
+        self._chunks += 1
+
+    def take_rest(self, rest: Outputs | None) -> None:
+        """Take over the end of a stream that was cut into chunks elsewhere."""
+        if rest is not None:
+            self._pending.adopt(rest)
+
+    def _seen(self, what: str) -> int:
+        value = self._layout.counts.get(what) if self._layout else None
+        if value is None:
+            raise GdscoreError(f"Expected `{self.name}` to have seen rows with {what}, but it has not")
+        return value
+
+    def _measured(self, rows: Outputs) -> Stats:
+        with arrays.full_precision(next(iter(rows.arrays.values()))):
+            return self.measure(rows)
+
+    def _added(self, stats: Stats | None, more: Stats) -> Stats:
+        if stats is None:
+            return more
+        other = next(iter(more.values()))
+        return self.combine({k: arrays.like(v, more.get(k, other)) for k, v in stats.items()}, more)
+
+    def _add(self, more: Stats) -> None:
+        self._stats = self._added(self._stats, more)
+
+    def _with_kept_rows(self, stats: Stats | None) -> Stats:
+        rest = self._pending.rest()
+        if rest is not None:
+            return self._added(stats, self._measured(rest))
+        assert stats is not None
+        return stats
+
+    def _merge_rest(self, rest: Outputs) -> None:
+        self._add(self._measured(rest))
+
+    def _first_invalid(self) -> int | None:
+        """Number of the first chunk with values that cannot be used."""
+        if self._invalid is not None and (number := int(arrays.to_numpy(self._invalid))) != 2**31 - 1:
+            return number
+        rest = self._pending.rest()
+        return self._chunks if rest is not None and rest.valid is not None and not bool(rest.valid) else None
 
     def _check_mergeable(self, other: Score) -> None:
         if other is self:
@@ -238,10 +361,266 @@ class Score(Method):
             here, there = getattr(self, name, None), getattr(other, name, None)
             if not np.array_equal(np.asarray(here), np.asarray(there)):
                 raise GdscoreError(f"Expected scores fitted on the same reference to merge, but `{name}` differs")
-        if self._layout is not None and other._layout is not None:
-            other._layout.check_mergeable(self._layout)
+
+    # -- saving ---------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
+        invalid, layout = self._first_invalid(), self._layout
+        parts: dict[str, Mapping[str, Any]] = {
+            "shape": layout.counts if layout else {},
+            "reference_shape": self.reference_shape,
+            "learned": {key: getattr(self, key) for key in self.learned if self.fitted},
+            "stats": {key: arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
+            **{label: rows.to_numpy().arrays for label, rows in self._kept_rows().items() if rows is not None},
+        }
+        return {
+            "format": _FORMAT,
+            "name": self.name,
+            "options": json.dumps(self.options),
+            "rows": self._counted,
+            "chunks": self._chunks,
+            "invalid": -1 if invalid is None else invalid,
+            "arrays": " ".join(sorted(layout.arrays)) if layout else "",
+            **{f"{part}.{key}": value for part, entries in parts.items() for key, value in entries.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Score:
+        """Go on from a saved state of the same name and options; nothing changes when it is another."""
+        found = str(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
+        if found != _FORMAT:
+            raise GdscoreError(f"Expected a {_FORMAT}, but got {shown(found)}")
+        parts: dict[str, dict[str, Any]] = {part: {} for part in ("shape", "reference_shape", "learned", "stats")}
+        for key, value in state.items():
+            if "." in str(key):
+                part, entry = str(key).split(".", 1)
+                parts.setdefault(part, {})[entry] = value
+        self._check_own(*read_options(state), parts["learned"])
+        with _refuse_damaged():
+            rows, chunks, invalid = (int(state[key]) for key in ("rows", "chunks", "invalid"))
+            if rows < 0 or chunks < 0:
+                raise ValueError(f"{rows} rows in {chunks} chunks")
+            names = frozenset(str(state["arrays"]).split())
+            shape, reference_shape = ({k: int(v) for k, v in parts[p].items()} for p in ("shape", "reference_shape"))
+            kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
+            layout = _RowLayout(names, shape) if names else None
+            learned, stats = _numbers(parts["learned"]), _numbers(parts["stats"])
+            self._check_restored(rows, layout, shape, reference_shape, learned, stats, kept)
+        self.reset()
+        for entry, value in learned.items():
+            setattr(self, entry, value if value.ndim else float(value))
+        self._stats = stats or None
+        self._layout, self.reference_shape = layout, {**reference_shape}
+        self._counted, self._chunks = rows, chunks
+        self._invalid = np.asarray(invalid) if invalid >= 0 else None
+        self._restore_rows(kept)
+        return self
+
+    def _kept_rows(self) -> dict[str, Outputs | None]:
+        return {"pending": self._pending.rest()}
+
+    def _restore_rows(self, kept: Mapping[str, Outputs]) -> None:
+        if "pending" in kept:
+            self._pending.adopt(kept["pending"])
+
+    def _check_own(self, name: str, options: Mapping[str, Any], learned: Collection[str]) -> None:
+        """Refuse the state of a score of another name, of other options or one that learns something else."""
+        if name != self.name:
+            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{name}`")
+        if options != json.loads(json.dumps(self.options)):
+            raise GdscoreError(
+                f"Expected a state of `{name}` with options {self.options}, but it was saved with {options}"
+            )
+        if learned and set(learned) != set(self.learned):
+            raise GdscoreError(f"Expected a state of `{name}` with {sorted(self.learned)}, but got {sorted(learned)}")
+
+    def _check_restored(
+        self,
+        counted: int,
+        layout: _RowLayout | None,
+        shape: Mapping[str, int],
+        reference_shape: Mapping[str, int],
+        learned: HostStats,
+        stats: HostStats,
+        kept: Mapping[str, Outputs],
+    ) -> None:
+        """Refuse parts of a state that do not fit together."""
+        rows = counted or bool(kept)
+        if learned or (rows and self.learned):
+            _check_specs(learned, self.learned, reference_shape)
+        if not set(reference_shape) <= set(_counts_of(self.inputs)):
+            raise ValueError(f"a reference with {sorted(reference_shape)}")
+        if rows and (layout is None or set(layout.counts) != set(_counts_of(self.inputs))):
+            raise ValueError(f"rows of {sorted(layout.arrays if layout else ())} with {sorted(shape)}")
+        for part in kept.values():
+            if _RowLayout.of(part, self.inputs)[:2] != (layout and layout[:2]):
+                raise ValueError(f"rows of {sorted(part.arrays)}")
+        if "pending" in kept and len(kept["pending"]) >= self.chunk_rows:
+            raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
+        if counted and not stats and "pool" not in kept:
+            raise ValueError(f"{counted} rows without statistics")
+        allowed = [specs for specs in self.stat_specs() if set(specs) == set(stats)] or self.stat_specs()
+        if stats and allowed:
+            _check_specs(stats, allowed[0], shape)
+
+
+class MeanScore(Score):
+    """Mean over the rows of `row_values`."""
+
+    def row_values(self, chunk: Outputs) -> Array:
+        """One number, or truth value, for each row: shape (m,)."""
+        raise NotImplementedError
+
+    def measure(self, chunk: Outputs) -> Stats:
+        """Sum of the row values and number of rows."""
+        return mean_stats(self.row_values(chunk))
+
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
+        """Two numbers."""
+        return [{"total": floats(), "rows": floats()}]
+
+    def result(self, stats: HostStats) -> float:
+        """Mean row value."""
+        return float(stats["total"] / stats["rows"])
+
+
+def mean_stats(values: Array) -> Stats:
+    """Sum and number of the rows of a vector, in float64."""
+    xp = namespace(values)
+    if xp.isdtype(values.dtype, "bool"):
+        values = xp.astype(values, xp.float32)
+    total = arrays.wide(xp.sum(arrays.wide(values)))
+    return {"total": total, "rows": namespace(total).zeros_like(total) + values.shape[0]}
+
+
+def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs] | None) -> dict[str, str]:
+    """Fit all scores that need a reference in one pass over it; returns why a score could not learn from it."""
+    fitting = [s for s in scores if s.reference_inputs]
+    if not fitting:
+        return {}
+    stats: dict[int, Stats] = {}
+    shape: dict[str, int | None] = {}
+    names: tuple[str, ...] | None = None
+    for chunk in _reference_chunks(reference, fitting):
+        here = {"n_classes": chunk.n_classes, "n_features": chunk.n_features}
+        if shape and here != shape:
+            raise GdscoreError(f"Expected a reference of one shape, but it has {shape} and then {here}")
+        shape = here
+        names = same_class_names(names, chunk.class_names)
+        with arrays.full_precision(next(iter(chunk.arrays.values()))):
+            for i, score in enumerate(fitting):
+                part = score.measure_reference(chunk)
+                stats[i] = score.combine_reference(stats[i], part) if i in stats else part
+    failures: dict[str, str] = {}
+    for i, score in enumerate(fitting):
+        score.reset()
+        try:
+            with np.errstate(all="ignore"):
+                score.learn({k: arrays.to_numpy(v) for k, v in stats[i].items()})
+            # Infinity can be learned: it is the threshold below which all rows lie.
+            if any(np.isnan(getattr(score, name)).any() for name in score.learned):
+                for name in score.learned:
+                    delattr(score, name)
+                raise GdscoreError(score.overflow_message())
+            compared = _counts_of(score.inputs & score.reference_inputs)
+            score.reference_shape = {k: shape[k] for k in compared if shape[k] is not None}
+        except GdscoreError as error:
+            failures[score.name] = str(error)
+    return failures
+
+
+def _reference_chunks(reference: Outputs | Iterable[Outputs] | None, fitting: list[Score]) -> Iterator[Outputs]:
+    cutter = Rechunker(CHUNK_ROWS)
+
+    def chunks() -> Iterator[Outputs]:
+        for outputs in stream(reference, "reference"):
+            for score in fitting:
+                missing = sorted(score.reference_inputs - outputs.has)
+                if missing:
+                    raise GdscoreError(
+                        f"`{score.name}` needs a reference with `{'`, `'.join(missing)}`, but it holds only "
+                        f"{', '.join(outputs.arrays)}. {how_to_get(missing)}"
+                    )
+            yield from cutter.push(outputs)
+        rest = cutter.rest()
+        if rest is not None:
+            yield rest
+
+    for chunk in chunks():
+        if chunk.valid is not None and not bool(chunk.valid):
+            raise GdscoreError(
+                "Expected a reference of finite numbers and labels in range, but it holds NaN, Inf or others"
+            )
+        yield chunk
 
 
 def option_names(cls: type[Score]) -> list[str]:
     """Names of a score's options: the parameters of its constructor."""
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def read_options(state: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and options of the score that a state belongs to."""
+    with _refuse_damaged():
+        name, options = str(state["name"]), json.loads(str(state["options"]))
+        if not isinstance(options, dict):
+            raise TypeError(f"the options are {shown(options)}")
+    return name, options
+
+
+class _RowLayout(NamedTuple):
+    """Arrays that hold what a score reads (ids included), their counts, and the names of the classes."""
+
+    arrays: frozenset[str]
+    counts: Mapping[str, int | None]
+    class_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, rows: Outputs, inputs: Collection[str]) -> _RowLayout:
+        """Layout of the arrays that a score with these inputs reads."""
+        counts = {what: getattr(rows, what) for what in _counts_of(inputs)}
+        return cls(frozenset(rows.only(inputs).arrays), counts, rows.class_names if "logits" in inputs else None)
+
+    def joined(self, before: _RowLayout | None, where: str = "the rows before") -> _RowLayout:
+        """Layout of these rows and those before, which must agree."""
+        if before is None:
+            return self
+        for what, seen in before.counts.items():
+            if self.counts.get(what) != seen:
+                raise GdscoreError(f"Expected {what} to stay {seen} as in {where}, but got {self.counts.get(what)}")
+        if self.arrays != before.arrays:
+            raise GdscoreError(
+                f"Expected the arrays to stay {sorted(before.arrays)} as in {where}, but got {sorted(self.arrays)}"
+            )
+        return self._replace(class_names=same_class_names(before.class_names, self.class_names))
+
+
+def _counts_of(names: Collection[str]) -> list[str]:
+    """Which of ``n_classes`` and ``n_features`` the arrays of these names have."""
+    return [what for what, name in _COUNTED_IN.items() if name in names]
+
+
+@contextlib.contextmanager
+def _refuse_damaged() -> Iterator[None]:
+    """Context in which something missing or of another kind means that the state is damaged."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise GdscoreError(f"Expected the complete state of a score, but it is damaged: {shown(error)}") from None
+
+
+def _numbers(entries: Mapping[str, Any]) -> HostStats:
+    """Entries of a part of a state as arrays of numbers; anything else is an error."""
+    found = {key: np.asarray(value) for key, value in entries.items()}
+    for key, array in found.items():
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"{key} is {shown(entries[key])}")
+    return {key: arrays.native(array) for key, array in found.items()}
+
+
+def _check_specs(found: HostStats, specs: Mapping[str, ArraySpec], counts: Mapping[str, int]) -> None:
+    """Refuse arrays that do not fit their specifications, or rows of these numbers of classes and features."""
+    sizes = {what.removeprefix("n_"): count for what, count in counts.items()}
+    if "classes" in sizes:
+        sizes["classes + 1"] = sizes["classes"] + 1
+    check_arrays(found, specs, "the state", least_sizes={"rows": 0}, sizes=sizes)

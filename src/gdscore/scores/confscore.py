@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gdscore._arrays import Array
 from gdscore.outputs import Outputs
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 __all__ = ["ConfScore"]
@@ -24,6 +24,8 @@ class ConfScore(MeanScore):
     """
 
     formula = "mean over rows of max_k S_k, with S = softmax(logits)"
+    good_for = "the simplest thing to watch"
+    fails_when = "the model is confidently wrong; the number is the model's own belief"
 
     def row_values(self, chunk: Outputs) -> Array:
         """Confidence of each row, computed by `gdscore._softmax.Softmax`."""

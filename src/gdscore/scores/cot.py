@@ -12,8 +12,8 @@ from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import SampleScore
-from gdscore.scores._transport import SOLVERS, Transport, solved
-from gdscore.scores.base import HostStats, Stats
+from gdscore.scores._transport import Transport, solved
+from gdscore.scores.base import HostStats, Stats, floats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
@@ -74,8 +74,6 @@ class COT(SampleScore):
     ----------
     k : int, default 10000
         Rows kept.
-    solver : str, default "auto"
-        ``native``, ``pot`` (the extra ``ot``) or ``auto``.
     seed : int, default 0
         Of the published variant's draws.
     variant : str, default "default"
@@ -92,13 +90,17 @@ class COT(SampleScore):
     """
 
     formula = "least cost of moving the rows of S to class vertices e_k in the reference's class mix, cost 1 - S_k"
+    good_for = (
+        "a class mix like the reference's: it sees predictions that pile up in few classes, whatever their confidence"
+    )
+    fails_when = "the true mix of classes has changed: the change is counted as error"
+    remark = "the class mix of the labelled reference"
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar = {"class_weights_": "K"}
+    learned: ClassVar = {"class_weights_": floats("classes")}
     higher_is_better = False
 
-    def __init__(self, *, k: int = 10_000, solver: str = "auto", seed: int = 0, variant: str = "default") -> None:
+    def __init__(self, *, k: int = 10_000, seed: int = 0, variant: str = "default") -> None:
         self.k = integer("k", k, least=1)
-        self.solver = choice("solver", solver, SOLVERS)
         self.seed = integer("seed", seed, least=0)
         self.variant = choice("variant", variant, ("default", "published"))
         self.sample_limit = math.inf if variant == "published" else k
@@ -135,7 +137,7 @@ class COT(SampleScore):
     def _transport(
         self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
     ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
-        return solved(rows, weights, class_weights, self.solver), rows, weights
+        return solved(rows, weights, class_weights), rows, weights
 
     def warning(self) -> str | None:
         """Few rows for the number of classes."""

@@ -12,7 +12,7 @@ from gdscore.outputs import Outputs
 from gdscore.scores._sample import bottom_k, sample_of
 from gdscore.scores._transport import Transport
 from gdscore.scores.atc import error_threshold
-from gdscore.scores.base import HostStats, Stats
+from gdscore.scores.base import HostStats, Stats, floats
 from gdscore.scores.cot import COT, class_counts
 from gdscore.scores.registry import register_score
 
@@ -66,7 +66,7 @@ class COTT(COT):
 
     Parameters
     ----------
-    k, solver, seed
+    k, seed
         As for `COT`.
     variant : str, default "default"
         ``published``: as for `COT`, and the threshold is the cost of the row *before*, which adds 1/n to the accuracy;
@@ -82,7 +82,10 @@ class COTT(COT):
     """
 
     formula = "share of rows whose transport cost in COT's plan is at most t, learned on the reference"
-    learned: ClassVar = {"class_weights_": "K", "threshold_": ""}
+    good_for = "as `cot`, less sensitive to how large single costs are"
+    fails_when = "as `cot`"
+    remark = "the class mix and a threshold"
+    learned: ClassVar = {"class_weights_": floats("classes"), "threshold_": floats()}
     higher_is_better = True
 
     def measure_reference(self, chunk: Outputs) -> Stats:

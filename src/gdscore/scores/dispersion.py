@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._checks import choice
 from gdscore.errors import GdscoreError
+from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import sums_by_class
-from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
@@ -73,6 +74,8 @@ class Dispersion(Score):
     """
 
     formula = "ln of (sum_k m_k * ||mean_k - mean||^2 / (m * (K - 1))), classes k by prediction"
+    good_for = "features that still form clusters"
+    fails_when = "one class is predicted for every row (an error)"
     inputs = frozenset({"logits", "features"})
 
     def __init__(self, *, variant: str = "default") -> None:
@@ -86,9 +89,9 @@ class Dispersion(Score):
         ones = arrays.namespace(chunk.features).ones_like(chunk.features[:, :1])
         return {"sums": sums, "counts": sums_by_class(ones, predicted, classes)[:, 0]}
 
-    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """Sums and rows of the classes."""
-        return [{"sums": "KD", "counts": "K"}]
+        return [{"sums": floats("classes", "features"), "counts": floats("classes")}]
 
     def result(self, stats: HostStats) -> float:
         """Log of the mean squared distance of class means from the overall mean."""

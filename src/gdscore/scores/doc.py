@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from gdscore._arrays import Array
 from gdscore.outputs import Outputs
-from gdscore.scores.base import HostStats, Stats
-from gdscore.scores.means import MeanScore, mean_stats
+from gdscore.scores.base import HostStats, MeanScore, Stats, floats, mean_stats
 from gdscore.scores.registry import register_score
 
 __all__ = ["DoC", "difference_of_confidences"]
@@ -52,8 +51,11 @@ class DoC(MeanScore):
     """
 
     formula = "reference accuracy - (mean confidence on the reference - mean confidence on the target)"
+    good_for = "confidences whose error is the same on reference and target"
+    fails_when = "confidence does not fall with accuracy; it can leave [0, 1]"
+    remark = "accuracy and mean confidence on the labelled reference"
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar = {"reference_accuracy_": "", "reference_confidence_": ""}
+    learned: ClassVar = {"reference_accuracy_": floats(), "reference_confidence_": floats()}
 
     def measure_reference(self, chunk: Outputs) -> Stats:
         """Sums of confidence and of correctness."""

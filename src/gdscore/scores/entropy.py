@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gdscore._arrays import Array
 from gdscore.outputs import Outputs
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 __all__ = ["Entropy"]
@@ -24,6 +24,8 @@ class Entropy(MeanScore):
     """
 
     formula = "mean over rows of -sum_k S_k ln S_k, with S = softmax(logits)"
+    good_for = "as `confscore`, with the whole distribution"
+    fails_when = "as `confscore`"
     higher_is_better = False
 
     def row_values(self, chunk: Outputs) -> Array:

@@ -21,9 +21,10 @@ from gdscore._arrays import Array, namespace
 from gdscore._checks import boolean
 from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
+from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram, mirrored
-from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
 __all__ = ["Frechet", "contrasts", "covariance_root", "cross_trace", "frechet_distance"]
@@ -162,10 +163,13 @@ class Frechet(Score):
     """
 
     formula = "||mean_r - mean_t||^2 + trace(C_r + C_t - 2 (C_r C_t)^(1/2)), C the covariances of the features"
+    good_for = "shifts that show in the features, before labels are there"
+    fails_when = "the shift is harmless; sets of different sizes (the number shrinks as rows are added)"
+    remark = "features of the reference, no labels"
     inputs = frozenset({"features"})
     reference_inputs = frozenset({"features"})
     higher_is_better = False
-    learned: ClassVar = {"reference_mean_": "D", "reference_root_": "Dr"}
+    learned: ClassVar = {"reference_mean_": floats("features"), "reference_root_": floats("features", "rank")}
     # Adding up D×D matrices costs a third of making one of 1024 rows; larger chunks do it more rarely.
     chunk_rows = 4 * CHUNK_ROWS
 
@@ -224,9 +228,12 @@ class Frechet(Score):
             "cross": xp.zeros_like(trace) + cross / np.sqrt(rows - 1),
         }
 
-    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """The centred rows, or their moment."""
-        return [{"rows": "", "mean": "D", "factor": "nD"}, {"rows": "", "mean": "D", "moment": "DD"}]
+        return [
+            {"rows": floats(), "mean": floats("features"), "factor": floats("rows", "features")},
+            {"rows": floats(), "mean": floats("features"), "moment": floats("features", "features")},
+        ]
 
     def result(self, stats: HostStats) -> float:
         """Distance of the two Gaussians."""

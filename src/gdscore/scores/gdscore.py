@@ -1,10 +1,20 @@
-"""GdScore: the norm of the last layer's gradient under pseudo-labels."""
+r"""GdScore: the norm of the last layer's gradient under pseudo-labels.
+
+Requirements met here:
+
+- no autograd: ∂L/∂W = Xᵀ(S − Y)/m;
+- a residual keeps its relative precision at any margin. Row i is kept as a unit row r̂ and a log-scale a with
+  s − y = r̂·eᵃ: for a one-hot label y, r̂_k = s_k/(1−s_y), r̂_y = −1 and a = ln(1−s_y) = −softplus(z_y − lse_{k≠y} z_k),
+  none of which cancels or underflows;
+- ‖g‖_p is kept as a logarithm, (1/p) ln Σ|g|^p, with |g|^p = 2^(p log₂|g|) computed in place and in blocks that stay
+  in a processor's cache: `pow` costs as much as the product, log₂ and 2^x together half of it or less.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +25,182 @@ from gdscore._checks import boolean, choice, integer, number
 from gdscore._hashing import key_as_uint64, row_key, value_words
 from gdscore._stream import CHUNK_ROWS, joined
 from gdscore.errors import GdscoreError
+from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
-from gdscore.scores import _gradient as gradient
-from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
 __all__ = ["GdScore"]
 
 LABEL_RULES = ("mixed", "pseudo", "random", "uniform", "true", "expected")
 LOSSES = ("cross_entropy", "entropy", "smoothing")
+
+_BLOCK_ELEMENTS = 1 << 20
+"""Gradient entries worked on at once on a processor: 4 MiB of float32 stay in its caches, and the product of a block
+that large still runs at full speed."""
+
+_DEVICE_ELEMENTS = 1 << 26
+"""Gradient entries worked on at once on an accelerator: 256 MiB of float32."""
+
+
+class Residuals(NamedTuple):
+    """Derivative of the loss by the logits, row by row: ``unit`` (m×K) times exp(``log_scale``) (m)."""
+
+    unit: Array
+    log_scale: Array
+
+
+def cross_entropy_residuals(chunk: Outputs, labels: Array) -> Residuals:
+    """S − onehot(labels), with full relative precision at any margin."""
+    xp = namespace(chunk.logits)
+    z = xp.asarray(chunk.logits, copy=True)
+    label_logit = arrays.pick(z, labels)
+    others = arrays.put(z, labels, -math.inf)
+    peak = xp.max(others, axis=1)
+    others -= peak[:, None]
+    others = arrays.exp(others)
+    total = xp.sum(others, axis=1)
+    margin = label_logit - peak - xp.log(total)
+    others /= total[:, None]
+    return Residuals(arrays.put(others, labels, -1.0), -xp.logaddexp(xp.zeros_like(margin), margin))
+
+
+def uniform_residuals(chunk: Outputs) -> Residuals:
+    """S − 1/K."""
+    s, z = chunk.probabilities, chunk.logits
+    xp = namespace(s)
+    # Of nearly equal logits the difference has lost its digits; deviations from their mean have not.
+    near = xp.expm1(xp.clip(z - xp.mean(z, axis=1, keepdims=True), -1.0, 1.0))
+    middle = xp.mean(near, axis=1, keepdims=True)
+    alike = xp.max(xp.abs(near), axis=1, keepdims=True) < 0.5
+    return _plain(xp.where(alike, (near - middle) / (s.shape[1] * (1.0 + middle)), s - 1.0 / s.shape[1]))
+
+
+def smoothed_residuals(chunk: Outputs, labels: Array, epsilon: float) -> Residuals:
+    """S − ((1−ε)·onehot(labels) + ε/K)."""
+    s = chunk.probabilities
+    residual = s - epsilon / s.shape[1]
+    return _plain(arrays.put(residual, labels, arrays.pick(residual, labels) - (1.0 - epsilon)))
+
+
+def entropy_residuals(chunk: Outputs) -> Residuals:
+    """Derivative of the entropy by the logits, −S∘(ln S + H)."""
+    xp = namespace(chunk.logits)
+    log_s = chunk.logits - chunk.logsumexp[:, None]
+    # ln of the top probability near 1: the difference above has lost its digits, ln(1 − (1 − c)) has not.
+    log_s = arrays.put(log_s, chunk.predictions, xp.log1p(-chunk.one_minus_confidence))
+    return _plain(-chunk.probabilities * (log_s + chunk.entropy[:, None]))
+
+
+def where_rows(condition: Array, first: Residuals, second: Residuals) -> Residuals:
+    """Rows of ``first`` where the condition holds, of ``second`` elsewhere."""
+    xp = namespace(condition)
+    return Residuals(
+        xp.where(condition[:, None], first.unit, second.unit), xp.where(condition, first.log_scale, second.log_scale)
+    )
+
+
+def _plain(residual: Array) -> Residuals:
+    return Residuals(residual, namespace(residual).zeros_like(residual[:, 0]))
+
+
+def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> Array:
+    """Ln Σ_d |g_dk|^p of every column k of g = XᵀR for each ``batch`` rows, shape (batches, K), in float64.
+
+    For p = ∞ the logarithm of the largest entry of the column.
+    """
+    if arrays.on_host(features) or arrays.is_jax(features):
+        rows = [slice(start, start + batch) for start in range(0, features.shape[0], batch)]
+        block = _block_for(features, residual, p)
+        sums = [_log_sums_in_blocks(features[b], residual[b], p, block) for b in rows]
+        return namespace(sums[0]).stack(sums)
+    # One product for many mini-batches: an accelerator waits for the host to launch each of them otherwise.
+    xp = namespace(features)
+    d, k = features.shape[1], residual.shape[1]
+    x = xp.permute_dims(xp.reshape(features, (-1, batch, d)), (0, 2, 1))
+    r = xp.reshape(residual, (-1, batch, k))
+    step = max(1, _DEVICE_ELEMENTS // (d * k))
+    starts = range(0, x.shape[0], step)
+    return arrays.concatenate([column_log_sums(x[i : i + step] @ r[i : i + step], p) for i in starts])
+
+
+def _block_for(features: Array, residual: Array, p: float) -> Array | None:
+    """Memory for one block of the product; JAX, which writes into none, gets None, and so does a product at once."""
+    if p > 1 or arrays.is_jax(features):
+        return None
+    xp = namespace(features)
+    rows = min(features.shape[1], max(16, _BLOCK_ELEMENTS // residual.shape[1]))
+    return xp.empty((rows, residual.shape[1]), dtype=xp.result_type(features, residual))
+
+
+def _log_sums_in_blocks(x: Array, r: Array, p: float, block: Array | None) -> Array:
+    if p > 1:
+        return column_log_sums(x.T @ r, p)
+    # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
+    rows = max(16, _BLOCK_ELEMENTS // r.shape[1]) if block is None else block.shape[0]
+    total: Array = 0.0
+    with np.errstate(divide="ignore"):
+        for start in range(0, x.shape[1], rows):
+            columns = x[:, start : start + rows].T
+            # New memory for every product would cost more than taking the power of all its entries.
+            g = columns @ r if block is None else namespace(x).matmul(columns, r, out=block[: columns.shape[0]])
+            powers = _power(g, p)
+            total = total + arrays.wide(namespace(powers).sum(powers, axis=0))
+        return _log(total)
+
+
+def column_log_sums(g: Array, p: float) -> Array:
+    """Ln Σ_d |g_dk|^p of every column of a matrix, or of each of a stack; they may be overwritten."""
+    xp = namespace(g)
+    with np.errstate(divide="ignore", under="ignore"):
+        if p <= 1:
+            return _log(xp.sum(_power(g, p), axis=-2))
+        g = xp.abs(g)
+        if p == math.inf:
+            return _log(xp.max(g, axis=-2))
+        largest = xp.max(g, axis=(-2, -1), keepdims=True)
+        largest = xp.where(largest > 0, largest, xp.ones_like(largest))
+        return _log(xp.sum((g / largest) ** p, axis=-2)) + p * _log(largest[..., 0])
+
+
+def log_norms(sums: Array, p: float) -> Array:
+    """Log-norms of the K columns and, last, of the matrix, from the columns' log-sums of powers."""
+    xp = namespace(sums)
+    if p == math.inf:
+        return xp.concat([sums, xp.max(sums, axis=-1, keepdims=True)], axis=-1)
+    return xp.concat([sums, log_sum(sums, axis=-1)[..., None]], axis=-1) / p
+
+
+def log_sum(x: Array, axis: int) -> Array:
+    """Ln Σ exp(x) along an axis, of float64 numbers that may all be −∞."""
+    xp = namespace(x)
+    largest = xp.max(x, axis=axis, keepdims=True)
+    largest = xp.where(largest > -math.inf, largest, xp.zeros_like(largest))
+    with np.errstate(divide="ignore"):
+        return xp.squeeze(largest, axis=axis) + xp.log(xp.sum(xp.exp(x - largest), axis=axis))
+
+
+def _power(g: Array, p: float) -> Array:
+    """|g|^p, overwriting g where the library can."""
+    if arrays.is_torch(g):
+        g = g.abs_()
+        return g if p == 1 else g.sqrt_() if p == 0.5 else g.log2_().mul_(p).exp2_()
+    xp = namespace(g)
+    if arrays.is_jax(g):
+        return xp.exp2(p * xp.log2(xp.abs(g)))
+    xp.abs(g, out=g)
+    if p == 1:
+        return g
+    if p == 0.5:
+        return xp.sqrt(g, out=g)
+    xp.log2(g, out=g)
+    g *= p
+    return xp.exp2(g, out=g)
+
+
+def _log(x: Array) -> Array:
+    x = arrays.wide(x)
+    return namespace(x).log(x)
 
 
 @register_score("gdscore")
@@ -72,6 +249,8 @@ class GdScore(Score):
     """
 
     formula = "mean over mini-batches b of || X_b^T (S_b - Y_b) / |b| ||_p, Y the pseudo-labels"
+    good_for = "no reference and no training; the pull of uncertain rows on the last layer"
+    fails_when = "predictions are wrong and confident: their gradient vanishes; sets of fewer rows than a mini-batch"
 
     def __init__(
         self,
@@ -139,13 +318,13 @@ class GdScore(Score):
             stats[f"rows_{name}"] = first[f"rows_{name}"] + second[f"rows_{name}"]
         return stats
 
-    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """Logarithms of the norms of the columns and of all, or the gradient of each group of rows with its scale."""
         if self.batch_size is not None:
-            return [{"log_norms": "L", "weight": ""}]
+            return [{"log_norms": floats("classes + 1"), "weight": floats()}]
         groups = ("sure", "unsure") if self.loss == "entropy" else ("all",)
-        axes = {"gradient": "DK", "scale": "", "rows": ""}
-        return [{f"{what}_{group}": letters for group in groups for what, letters in axes.items()}]
+        specs = {"gradient": floats("features", "classes"), "scale": floats(), "rows": floats()}
+        return [{f"{what}_{group}": spec for group in groups for what, spec in specs.items()}]
 
     def result(self, stats: HostStats) -> float:
         """Mean norm, or its logarithm."""
@@ -180,19 +359,19 @@ class GdScore(Score):
 
     # -- the parts ------------------------------------------------------------------------------------------
 
-    def residuals(self, chunk: Outputs) -> tuple[gradient.Residuals, Array]:
+    def residuals(self, chunk: Outputs) -> tuple[Residuals, Array]:
         """Derivative of the loss by the logits of each row, and which rows are confident."""
         confident = chunk.confidence >= self.tau if self.variant == "published" else chunk.confidence > self.tau
         if self.label_rule == "uniform":
-            labelled = gradient.uniform(chunk)
+            labelled = uniform_residuals(chunk)
         elif self.loss == "smoothing":
-            labelled = gradient.smoothed(chunk, self.labels(chunk, confident), self.epsilon)
+            labelled = smoothed_residuals(chunk, self.labels(chunk, confident), self.epsilon)
         else:
-            labelled = gradient.cross_entropy(chunk, self.labels(chunk, confident))
+            labelled = cross_entropy_residuals(chunk, self.labels(chunk, confident))
         if self.loss == "entropy":
-            labelled = gradient.where_rows(confident, labelled, gradient.entropy(chunk))
+            labelled = where_rows(confident, labelled, entropy_residuals(chunk))
         elif self.label_rule == "expected":
-            labelled = gradient.where_rows(confident, labelled, gradient.uniform(chunk))
+            labelled = where_rows(confident, labelled, uniform_residuals(chunk))
         return labelled, confident
 
     def labels(self, chunk: Outputs, confident: Array) -> Array:
@@ -206,9 +385,7 @@ class GdScore(Score):
             labels = namespace(labels).where(confident, chunk.predictions, labels)
         return labels
 
-    def _batches(
-        self, chunk: Outputs, residuals: gradient.Residuals, confident: Array, rows: slice, size: int
-    ) -> Stats:
+    def _batches(self, chunk: Outputs, residuals: Residuals, confident: Array, rows: slice, size: int) -> Stats:
         """Statistics of some rows of a chunk, in mini-batches of ``size``."""
         unit = residuals.unit[rows]
         xp = namespace(unit)
@@ -224,13 +401,13 @@ class GdScore(Score):
                 weights * size * (sure / xp.clip(members, 1, None) + (1 - sure) / xp.clip(size - members, 1, None))
             )
         unit *= xp.reshape(weights, (-1, 1))
-        sums = gradient.product_log_sums(chunk.features[rows], unit, self.p, size)
-        norms = gradient.log_norms(sums, self.p) + (arrays.wide(peak) - math.log(size))
+        sums = product_log_sums(chunk.features[rows], unit, self.p, size)
+        norms = log_norms(sums, self.p) + (arrays.wide(peak) - math.log(size))
         weight = 1.0 if self.variant == "published" else float(size)
-        total = gradient.log_sum(norms, axis=0) + math.log(weight)
+        total = log_sum(norms, axis=0) + math.log(weight)
         return {"log_norms": total, "weight": namespace(total).ones_like(total[0]) * (weight * count)}
 
-    def _full_gradient(self, chunk: Outputs, residuals: gradient.Residuals, confident: Array) -> Stats:
+    def _full_gradient(self, chunk: Outputs, residuals: Residuals, confident: Array) -> Stats:
         xp = namespace(residuals.unit)
         stats: Stats = {}
         groups = {"sure": confident, "unsure": ~confident} if self.loss == "entropy" else {"all": None}
@@ -256,7 +433,7 @@ class GdScore(Score):
             scale = max(float(stats[f"scale_{n}"]) for n in groups if stats[f"rows_{n}"] > 0)
             own = {n: min(float(stats[f"scale_{n}"]) - scale, 0.0) for n in groups}
             parts = [stats[f"gradient_{n}"] * np.exp(own[n]) / max(stats[f"rows_{n}"], 1) for n in groups]
-            return np.asarray(gradient.log_norms(gradient.column_log_sums(sum(parts), self.p), self.p) + scale)
+            return np.asarray(log_norms(column_log_sums(sum(parts), self.p), self.p) + scale)
 
     # -- leftover rows of merged states ---------------------------------------------------------------------
 

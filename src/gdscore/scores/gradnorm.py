@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gdscore._arrays import Array, namespace
 from gdscore.outputs import Outputs
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 __all__ = ["GradNorm", "gradient_l1_norms"]
@@ -51,6 +51,8 @@ class GradNorm(MeanScore):
     """
 
     formula = "mean over rows of ||x||_1 * sum_k |S_k - 1/K|"
+    good_for = "a value for each row: it comes from the detection of rows unlike the training data"
+    fails_when = "the scale of features changes without accuracy"
     inputs = frozenset({"logits", "features"})
 
     def row_values(self, chunk: Outputs) -> Array:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import choice
+from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
-from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
 __all__ = ["MaNo", "fourth_powers", "taylor_probabilities"]
@@ -83,6 +84,8 @@ class MaNo(Score):
     """
 
     formula = "(mean over rows and classes of Q^4)^(1/4), Q the softmax or its second-order Taylor form"
+    good_for = "logits that are not calibrated: chooses its normalisation by the set"
+    fails_when = "sets on both sides of its criterion are compared: the two normalisations have different scales"
 
     def __init__(self, *, variant: str = "default") -> None:
         self.variant = choice("variant", variant, ("default", "published"))
@@ -118,9 +121,9 @@ class MaNo(Score):
         stats = super().combine(first, second)
         return {**stats, "phi": first["phi"]} if self.variant == "published" else stats
 
-    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """Four numbers."""
-        return [dict.fromkeys(("softmax", "taylor", "phi", "weight"), "")]
+        return [dict.fromkeys(("softmax", "taylor", "phi", "weight"), floats())]
 
     def result(self, stats: HostStats) -> float:
         """Root of the mean of Q⁴, with the kind of Q chosen by Φ."""

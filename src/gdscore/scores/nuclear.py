@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram
-from gdscore.scores.base import HostStats, Score, Stats
+from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
 __all__ = ["Nuclear", "few_rows_for_classes", "scaled_nuclear_norm"]
@@ -65,14 +66,16 @@ class Nuclear(Score):
     """
 
     formula = "nuclear norm of the m x K matrix of probabilities / sqrt(m * min(m, K))"
+    good_for = "confidence and spread over the classes in one number, without a reference"
+    fails_when = "the true mix is uneven; fewer than ten rows a class"
 
     def measure(self, chunk: Outputs) -> Stats:
         """SᵀS in float64: it squares the condition number."""
         return {"gram": lower_gram(arrays.wide(chunk.probabilities))}
 
-    def stat_axes(self) -> Sequence[Mapping[str, str]]:
+    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """A K×K matrix."""
-        return [{"gram": "KK"}]
+        return [{"gram": floats("classes", "classes")}]
 
     def result(self, stats: HostStats) -> float:
         """Sum of singular values over its largest possible value."""

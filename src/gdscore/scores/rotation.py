@@ -5,7 +5,7 @@ from __future__ import annotations
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore.outputs import Outputs
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 __all__ = ["Rotation", "rotation_errors"]
@@ -53,6 +53,9 @@ class Rotation(MeanScore):
     """
 
     formula = "share of the four rotations of each row that a rotation head mistakes, mean over rows"
+    good_for = "images with an upright direction"
+    fails_when = "a turned image looks like an upright one; needs a head of its own"
+    remark = "a rotation head, trained on the training images or jointly with the network; images only"
     inputs = frozenset({"rotation_logits"})
     higher_is_better = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gdscore._arrays import Array
 from gdscore.outputs import Outputs
 from gdscore.scores.agreescore import soft_disagreement
-from gdscore.scores.means import MeanScore
+from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 __all__ = ["SelfScore"]
@@ -31,6 +31,9 @@ class SelfScore(MeanScore):
     """
 
     formula = "mean over rows of 0.5 * sum_k |S_k - S'_k|, S' with BatchNorm's statistics of each batch"
+    good_for = "networks with BatchNorm under shifts of style, without a second model"
+    fails_when = "what is new is the content; batches of few classes or few rows"
+    remark = "a network with BatchNorm, run twice"
     inputs = frozenset({"logits", "batch_logits"})
     higher_is_better = False
 

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError
 from gdscore.scores._transport.flow import Flow
 from gdscore.scores._transport.prices import GRID, Floats, Integers, best_classes, blocks, near_optimal_prices
 
-__all__ = ["SOLVERS", "Transport", "solve", "solved"]
+__all__ = ["Transport", "solve", "solved"]
 
 RELATIVE_GAP = 1e-9
 ABSOLUTE_GAP = 1e-12  # what rounding alone leaves between two equal sums of up to 1e6 terms
 TOTAL_UNITS = 2**50
-SOLVERS = ("auto", "native", "pot")
 MOST_ROWS = 2**16  # larger plans are not remembered
 
 Plan = tuple[Integers, Integers, Floats]
@@ -48,7 +47,7 @@ class Transport(NamedTuple):
     mass: Floats
 
 
-def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats, solver: str = "auto") -> Transport:
+def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> Transport:
     """Solve the transport problem between probability rows and class vertices exactly.
 
     The cost of sending row i to class k is half the L1 distance to the vertex, ½‖S_i − e_k‖₁ = 1 − S_ik:
@@ -66,9 +65,6 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats, sol
         a, shape (m,), non-negative; scaled to sum to one.
     class_weights
         q, shape (K,), non-negative, zeros allowed; scaled to sum to one.
-    solver
-        "native" needs numpy alone, "pot" the optional package POT. "auto" is native: it needs less
-        memory, is faster for many rows, and the same answer comes with and without POT installed.
 
     Returns
     -------
@@ -81,8 +77,6 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats, sol
     >>> round(answer.cost, 6), answer.match.tolist()
     (0.35, [0, 1])
     """
-    if solver not in SOLVERS:
-        raise GdscoreError(f"unknown transport solver {solver!r}; {nearest(solver, SOLVERS)}")
     S = np.ascontiguousarray(probabilities, dtype=np.float64)
     if S.ndim != 2 or S.size == 0:
         raise GdscoreError(f"probabilities must be a non-empty (rows, classes) array, got shape {S.shape}")
@@ -97,10 +91,7 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats, sol
         S, q, class_units = np.ascontiguousarray(S[:, open_classes]), q[open_classes], class_units[open_classes]
         q /= q.sum()
 
-    if solver == "pot":
-        cost, match, prices, (rows, classes, mass) = _solve_with_pot(S, a, q)
-    else:
-        cost, match, prices, (rows, classes, mass) = _solve_natively(S, row_units, class_units)
+    cost, match, prices, (rows, classes, mass) = _balanced(S, row_units, class_units)
     bound = _dual_value(S, a, q, prices)
     if not abs(cost - bound) <= RELATIVE_GAP * abs(cost) + ABSOLUTE_GAP:  # also where one of them is NaN
         raise GdscoreError(f"the transport problem was not solved: cost {cost!r}, lower bound {bound!r}")
@@ -117,25 +108,23 @@ class _Last(threading.local):
 _last = _Last()
 
 
-def solved(
-    probabilities: NDArray[np.floating[Any]], counts: NDArray[Any], class_weights: NDArray[Any], solver: str
-) -> Transport:
+def solved(probabilities: NDArray[np.floating[Any]], counts: NDArray[Any], class_weights: NDArray[Any]) -> Transport:
     """`solve` for rows that occur ``counts`` times; the answer of the last call if it was for the same numbers.
 
-    Only the plan is kept, not the rows, which are told by a hash of all their bytes. Its arrays are read-only.
+    Only the plan is kept, with read-only arrays, and a hash of all bytes of the rows, to recognise equal ones.
     """
-    key = _digest(solver, probabilities, counts, class_weights)
+    key = _digest(probabilities, counts, class_weights)
     if _last.answer is not None and _last.key == key:
         return _last.answer
-    answer = solve(probabilities.astype(np.float64), counts / counts.sum(), class_weights, solver)
+    answer = solve(probabilities.astype(np.float64), counts / counts.sum(), class_weights)
     for array in answer[1:]:
         array.flags.writeable = False
     _last.key, _last.answer = (key, answer) if len(counts) <= MOST_ROWS else (b"", None)
     return answer
 
 
-def _digest(solver: str, *parts: NDArray[Any]) -> bytes:
-    hashed = hashlib.sha256(solver.encode())
+def _digest(*parts: NDArray[Any]) -> bytes:
+    hashed = hashlib.sha256()
     for part in parts:
         hashed.update(f"{part.dtype}{part.shape}".encode())
         hashed.update(np.ascontiguousarray(part).data)
@@ -181,21 +170,7 @@ def _dual_value(S: Floats, a: Floats, q: Floats, prices: Floats) -> float:
     return float(1.0 - q @ prices - a @ gain)
 
 
-def _solve_with_pot(S: Floats, a: Floats, q: Floats) -> tuple[float, Integers, Floats, Plan]:
-    """Run POT's network simplex on the m × K costs."""
-    try:
-        import ot
-    except ImportError as error:
-        raise GdscoreError("solver 'pot' needs the package POT: pip install POT") from error
-    plan, log = ot.emd(a, q, 1.0 - S, numItermax=2**31 - 1, log=True)
-    if log["warning"] is not None:
-        raise GdscoreError(f"POT did not solve the transport problem: {log['warning']}")
-    rows, classes = np.nonzero(plan)
-    prices = -np.asarray(log["v"], dtype=np.float64)
-    return float(1.0 - np.vdot(plan, S)), plan.argmax(axis=1), prices, (rows, classes, plan[rows, classes])
-
-
-def _solve_natively(S: Floats, row_units: Integers, class_units: Integers) -> tuple[float, Integers, Floats, Plan]:
+def _balanced(S: Floats, row_units: Integers, class_units: Integers) -> tuple[float, Integers, Floats, Plan]:
     """Balance the classes by shortest paths on the graph of classes, from near-optimal prices."""
     rewards = S * GRID
     np.rint(rewards, out=rewards)
