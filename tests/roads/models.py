@@ -134,8 +134,8 @@ def scikit_learn() -> Found:
         ("binary", LogisticRegression(max_iter=500), binary),
     ):
         clf.fit(x[:300], y[:300])
-        est = gdscore.AccuracyEstimator().fit(gdscore.sklearn_outputs(clf, x[300:], y[300:]))
-        yield case, data.of_estimate(est.estimate(gdscore.sklearn_outputs(clf, new["features"])))
+        est = gdscore.AccuracyEstimator().fit(gdscore.from_sklearn(clf, x[300:], y[300:]))
+        yield case, data.of_estimate(est.estimate(gdscore.from_sklearn(clf, new["features"])))
     est = _fit_predictor(LogisticRegression(max_iter=500).fit(x[:300], names[:300]), x[300:450], names[300:450])
     yield "predictor/learned", data.of_fit(est)
 
