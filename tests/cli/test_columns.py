@@ -150,7 +150,7 @@ def test_segments_alone_and_several_files(gd, log, fitted):
     [
         ("--every", "1d"),
         ("--time", "ts", "--every", "soon"),
-        ("--by", "country,country"),
+        ("--by", "country", "--by", "country"),
     ],
 )
 def test_windows_that_cannot_be_used(gd, log, fitted, args):

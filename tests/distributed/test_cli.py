@@ -67,7 +67,7 @@ def gd():
     "options",
     [
         ("parts",),
-        ("parts", "--time", "time", "--every", "12h", "--by", "country,device"),
+        ("parts", "--time", "time", "--every", "12h", "--by", "country", "--by", "device"),
         ("parts", "days/2026-01-01.parquet", "--by", "country"),
         ("days", "--min-accuracy", "0.95", "--html", "report.html"),
         ("days", "missing.parquet", "--max-drop", "0.5"),
@@ -210,7 +210,7 @@ def test_images(gd, tmp_path, monkeypatch):
 
 
 def test_a_changed_image_is_another_input(tmp_path):
-    from gdscore.cli.cluster import _tables
+    from gdscore.cli.extract import _tables
     from gdscore.cli.images import find_images
 
     _photos(tmp_path)

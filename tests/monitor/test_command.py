@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 pytest.importorskip("gdscore.cli.files")
 
 from gdscore import GdscoreError
-from gdscore.cli.monitor import monitor
-from gdscore.cli.notify import email
+from gdscore.cli.monitor import email, monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
 from gdscore.monitor.access import find_token

@@ -24,9 +24,8 @@ from gdscore.cli.estimate import estimate
 from gdscore.cli.extract import extract
 from gdscore.cli.fit import fit
 from gdscore.cli.label import label
-from gdscore.cli.methods import methods
 from gdscore.cli.monitor import monitor
-from gdscore.cli.score import score
+from gdscore.cli.score import methods, score
 
 __all__ = ["app"]
 

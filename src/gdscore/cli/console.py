@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -41,11 +42,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "Address",
     "Cell",
     "Debug",
+    "Engine",
+    "EngineOption",
     "ExitCode",
     "JsonPath",
+    "OnError",
+    "OnErrorOption",
     "Quiet",
+    "check_options",
     "collect_warnings",
     "complain",
     "describe_error",
@@ -80,6 +87,61 @@ class ExitCode(IntEnum):
     CANNOT_TELL = 4
     INTERRUPTED = 130
     UNREAD = 141
+
+
+_PANEL = "Many machines"
+
+
+class Engine(str, Enum):
+    """What does the work."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class OnError(str, Enum):
+    """What happens with a file that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
+EngineOption: TypeAlias = Annotated[
+    Engine, typer.Option(help="Work in this process, or on a Ray cluster.", rich_help_panel=_PANEL)
+]
+Address: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Of the cluster: auto, host:port or ray://…; by default one is started on this machine.",
+        rich_help_panel=_PANEL,
+    ),
+]
+OnErrorOption: TypeAlias = Annotated[
+    OnError | None,
+    typer.Option(
+        help="With --engine ray, a file that cannot be read ends the work (default) or is left out.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def check_options(engine: Engine, address: str | None, on_error: OnError | None) -> None:
+    """Refuse options of a cluster without one, and connect where there is to be one."""
+    if engine is Engine.LOCAL:
+        for name, value in (("--address", address), ("--on-error", on_error)):
+            if value is not None:
+                raise GdscoreError(
+                    f"Expected --engine ray with {name}, but it is not given: add it, or leave {name} out"
+                )
+        return
+    from gdscore import distributed
+
+    # Tasks that are given up fail later, and Ray would tell of each.
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+    # A cluster that cannot be reached is wrong usage, not the failure of one target.
+    distributed.connect(address)
 
 
 def _console(error: bool = False) -> Console:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
 from functools import partial
@@ -15,18 +16,25 @@ import typer
 from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
 from gdscore._paths import check_different, check_writable
 from gdscore._windows import parse_every
-from gdscore.cli.alarms import alarm_rule, check_outcome, date_of
-from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, estimate_on_ray
-from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, describe_error, show, show_traceback
+from gdscore.cli.console import (
+    Address,
+    Debug,
+    Engine,
+    EngineOption,
+    JsonPath,
+    OnErrorOption,
+    Quiet,
+    check_options,
+    collect_warnings,
+    complain,
+    describe_error,
+    show,
+    show_traceback,
+)
 from gdscore.cli.files import (
     COLUMNS_PANEL,
-    ClassNames,
-    Features,
-    Label,
-    Logits,
-    Probabilities,
     TargetFiles,
-    columns_of,
+    column_options,
     find_targets,
     load_estimator,
     one_set,
@@ -34,8 +42,12 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.cli.results import (
+    alarm_rule,
+    check_outcome,
+    date_of,
     document,
     estimate_groups,
+    estimate_on_ray,
     estimate_target,
     exit_code,
     show_estimates,
@@ -43,7 +55,7 @@ from gdscore.cli.results import (
     write_html,
 )
 from gdscore.errors import GdscoreError
-from gdscore.io import SUFFIXES
+from gdscore.io import SUFFIXES, Columns
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
@@ -63,6 +75,7 @@ class Method(str, Enum):
     AGREESCORE = "agreescore"
 
 
+@column_options()
 def estimate(
     context: typer.Context,
     estimator: Annotated[
@@ -91,22 +104,27 @@ def estimate(
             "0.2,0.8; by default as `gdscore fit` was told.",
         ),
     ] = None,
-    probabilities: Probabilities = None,
-    logits: Logits = None,
-    features: Features = None,
-    label: Label = None,
-    class_names: ClassNames = None,
+    *,
+    columns: Columns,
     time: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL),
+        typer.Option(
+            metavar="COLUMN", help="Column of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL
+        ),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(metavar="LENGTH", help="Of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel=COLUMNS_PANEL),
+        typer.Option(
+            metavar="LENGTH", help="Length of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel=COLUMNS_PANEL
+        ),
     ] = None,
     by: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMNS", help="Of segments: one estimate for each, a,b.", rich_help_panel=COLUMNS_PANEL),
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of segments: one estimate for each; repeat it for several columns.",
+            rich_help_panel=COLUMNS_PANEL,
+        ),
     ] = None,
     min_accuracy: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
@@ -147,13 +165,13 @@ def estimate(
 
     Exit codes: 0 fine, 3 alarm, 4 cannot tell (the interval reaches below, and a warning says that the
     estimate may be meaningless), 1 a target failed, 2 wrong usage. An alarm comes before an error, and an
-    error before one that cannot be told.
+    error before code 4.
     """
     rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
     if webhook is not None:
         check_address(webhook)
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
-    columns = columns_of(probabilities, logits, features, label, class_names, time, by)
+    columns = replace(columns, time=time, by=by or None)
     length = _window_length(time, every, by, method)
     found = find_targets(names, columns)
     reference_set = None if reference is None else one_set(reference, columns)
@@ -249,7 +267,7 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
     return partial(direct_estimate, method.value, reference=reference.read_labelled())
 
 
-def _window_length(time: str | None, every: str | None, by: str | None, method: Method | None) -> timedelta:
+def _window_length(time: str | None, every: str | None, by: Sequence[str] | None, method: Method | None) -> timedelta:
     if (time or by) and method is not None:
         raise GdscoreError(
             "Expected --time and --by with a fitted estimator, but got --method: fit one, or leave it out"

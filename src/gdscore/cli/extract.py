@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,17 +15,22 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_readable, check_writable
-from gdscore.cli.cluster import Address, Engine, EngineOption, OnErrorOption, check_options, extract_on_ray
-from gdscore.cli.console import Debug, Quiet, show
-from gdscore.cli.network import load_model
-from gdscore.errors import GdscoreError
+from gdscore.cli.console import Address, Debug, Engine, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
+from gdscore.cli.images import Batches, Images, find_images, load_model
+from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
-    from gdscore.cli.images import Images
+    from torch import nn
+
+    from gdscore.distributed import Extraction
     from gdscore.outputs import Outputs
 
 __all__ = ["extract"]
+
+_BLOCK_IMAGES = 1024
+_BLOCKS = 64
+"""Into so many blocks fewer images are divided, so that workers have enough to share."""
 
 
 def extract(
@@ -68,7 +77,6 @@ def extract(
     it goes on: files of the same images and weights stay. --device cuda gives each worker a GPU.
     """
     from gdscore import models
-    from gdscore.cli.images import Batches, find_images
     from gdscore.io import write_outputs
 
     images = find_images(data, None if classes is None else _lines(classes))
@@ -77,7 +85,7 @@ def extract(
             raise GdscoreError("Expected --peer without --engine ray, which runs one model: leave one of them out")
         _check_folder(output)
         check_options(engine, address, on_error)
-        done = extract_on_ray(model, images, output, batch_size, workers, device, on_error, quiet)
+        done = _extract_on_ray(model, images, output, batch_size, workers, device, on_error, quiet)
         if not quiet:
             show(f"{done.rows:,} images of {data} in {done.parts:,} files, {done.reused:,} of an earlier run.")
             for why in done.skipped.values():
@@ -145,3 +153,95 @@ def _lines(path: Path) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise GdscoreError(f"Expected to read --classes from {os.fspath(path)!r}, but it failed: {error}") from error
     return [line for line in lines if line]
+
+
+# -- on a Ray cluster --------------------------------------------------------------------------------------
+
+
+def _extract_on_ray(
+    name: str,
+    images: Images,
+    output: Path,
+    batch_size: int,
+    workers: int,
+    device: str | None,
+    on_error: OnError | None,
+    quiet: bool,
+) -> Extraction:
+    """Run a model over images on a cluster and write a folder of Parquet files.
+
+    The first image passes through the model in this process, so that most mistakes show before the cluster works.
+    """
+    from gdscore import distributed, models
+
+    network = _Network(name, os.fspath(Path.cwd()), workers)
+    first = replace(images, paths=images.paths[:1], labels=None)
+    (tried,) = models.extract(network.model(), [network.images(first)], progress=False)
+    if tried.n_classes is not None:
+        images.check_classes(tried.n_classes)
+    tables = list(_tables(images, batch_size))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GdscoreWarning)  # what is left out is in the result
+        return distributed.extract(
+            network.model,
+            tables,
+            output,
+            preprocess=network.inputs,
+            label=None if images.labels is None else "label",
+            keep=["id"],
+            batch_size=batch_size,
+            num_actors=len(tables),
+            num_gpus=1 if (device or "").startswith("cuda") else 0,
+            on_error=(on_error or OnError.RAISE).value,
+            progress=False if quiet else None,
+        )
+
+
+def _tables(images: Images, batch_size: int) -> Iterator[Any]:
+    """Files of the images in blocks of complete batches.
+
+    Their sizes and times are there so that a changed image is another input to the next run.
+    """
+    import pyarrow as pa
+
+    count = len(images.paths)
+    rows = batch_size * ceil(max(1, min(_BLOCK_IMAGES, count / _BLOCKS)) / batch_size)
+    for start in range(0, count, rows):
+        paths = [path.resolve() for path in images.paths[start : start + rows]]
+        found = [path.stat() for path in paths]
+        columns: dict[str, Any] = {
+            "path": [os.fspath(path) for path in paths],
+            "id": images.ids[start : start + rows],
+            "size": [stat.st_size for stat in found],
+            "changed": [stat.st_mtime_ns for stat in found],
+        }
+        if images.labels is not None:
+            columns["label"] = images.labels[start : start + rows]
+        yield pa.table(columns)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """Model by name, made in each worker from the modules of the caller's folder."""
+
+    name: str
+    folder: str
+    workers: int
+
+    def model(self) -> nn.Module:
+        """Model, made once in a process."""
+        return _loaded(self.name, self.folder)[0]
+
+    def inputs(self, piece: Any) -> Any:
+        """Preprocessed images of a record batch with their paths."""
+        return self.images(Images(Path(self.folder), list(map(Path, piece.column("path").to_pylist())), None, None))
+
+    def images(self, images: Images) -> Any:
+        """Preprocessed images as one batch."""
+        return next(iter(Batches(images, _loaded(self.name, self.folder)[1], len(images.paths), self.workers)))
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str, folder: str) -> tuple[nn.Module, Callable[[Any], Any]]:
+    os.chdir(folder)
+    return load_model(name)

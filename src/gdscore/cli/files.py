@@ -14,6 +14,8 @@ Requirements met here:
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
 import os
 import re
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
@@ -37,14 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS_PANEL",
-    "ClassNames",
-    "Features",
-    "Label",
-    "Logits",
     "Outcome",
-    "Probabilities",
     "TargetFiles",
-    "columns_of",
+    "column_arguments",
+    "column_options",
     "date_in",
     "failures",
     "find_targets",
@@ -57,52 +55,66 @@ __all__ = [
 T = TypeVar("T")
 _DEFAULT_COLUMNS = Columns()
 COLUMNS_PANEL = "Columns of tables"
-Probabilities: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMNS", help="Of probabilities: a pattern such as 'prob_*', or a,b,c.", rich_help_panel=COLUMNS_PANEL
-    ),
-]
-Logits: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help="Of logits, in the same way.", rich_help_panel=COLUMNS_PANEL)
-]
-Features: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMNS", help="Of features, in the same way.", rich_help_panel=COLUMNS_PANEL)
-]
-Label: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Of true classes: numbers or names.", rich_help_panel=COLUMNS_PANEL)
-]
-ClassNames: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES", help="Of the classes: a,b,c in the order of the columns.", rich_help_panel=COLUMNS_PANEL
-    ),
-]
 
 
-def columns_of(
-    probabilities: str | None,
-    logits: str | None,
-    features: str | None,
-    label: str | None,
-    class_names: str | None,
-    time: str | None = None,
-    by: str | None = None,
-) -> Columns:
-    """Columns that the options name; what is not named has the name that `gdscore.io` expects."""
-    return Columns(
-        probabilities=_names(probabilities),
-        logits=_names(logits),
-        features=_names(features),
-        label=label,
-        class_names=None if class_names is None else class_names.split(","),
-        time=time,
-        by=None if by is None else by.split(","),
-    )
+def _column_option(metavar: str, help_text: str) -> Any:
+    return Annotated[str | None, typer.Option(metavar=metavar, help=help_text, rich_help_panel=COLUMNS_PANEL)]
 
 
-def _names(given: str | None) -> str | list[str] | None:
-    return given.split(",") if given is not None and "," in given else given
+_COLUMN_OPTIONS = {
+    "probabilities": _column_option("COLUMNS", "Columns of probabilities: a pattern such as 'prob_*', or a,b,c."),
+    "logits": _column_option("COLUMNS", "Columns of logits, in the same way."),
+    "features": _column_option("COLUMNS", "Columns of features, in the same way."),
+    "label": _column_option("COLUMN", "Column of true classes: numbers or names."),
+    "class_names": _column_option("NAMES", "Names of the classes: a,b,c in the order of the columns."),
+}
+
+
+def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that name columns of a table, which it gets as one argument, ``columns``.
+
+    Parameters
+    ----------
+    names : str
+        Options of the command; by default all of them. What is not named has the name that `gdscore.io` expects.
+    """
+    options = {name: _COLUMN_OPTIONS[name] for name in names or _COLUMN_OPTIONS}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = {name: parameter for name, parameter in signature.parameters.items() if name != "columns"}
+        given = {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in options}
+
+        @functools.wraps(command)
+        def with_columns(**arguments: Any) -> None:
+            chosen = {name: arguments.pop(name) for name in options}
+            named: dict[str, Any] = {name: _names(name, text) for name, text in chosen.items()}
+            command(**arguments, columns=Columns(**named))
+
+        parameters = [
+            *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.values()),
+            *(given[name].replace(annotation=options[name]) for name in options),
+        ]
+        with_columns.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_columns.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return with_columns
+
+    return decorate
+
+
+def column_arguments(columns: Columns) -> list[str]:
+    """Options of a command line that name the same columns, for a command that a person runs next."""
+    found = []
+    for name in ("probabilities", "logits", "features", "class_names", "id"):
+        given = getattr(columns, name)
+        if given is not None:
+            found += [f"--{name.replace('_', '-')}", given if isinstance(given, str) else ",".join(given)]
+    return found
+
+
+def _names(option: str, given: str | None) -> str | list[str] | None:
+    listed = given is not None and option != "label" and ("," in given or option == "class_names")
+    return given.split(",") if given is not None and listed else given
 
 
 _DATE = re.compile(

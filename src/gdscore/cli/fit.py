@@ -13,9 +13,9 @@ import typer
 from gdscore._format import percent
 from gdscore._paths import check_path, check_writable
 from gdscore.cli.console import Debug, Quiet, collect_warnings, show
-from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, one_set
+from gdscore.cli.files import column_arguments, column_options, one_set
 from gdscore.errors import GdscoreError
-from gdscore.io import find_files
+from gdscore.io import Columns, find_files
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
+@column_options()
 def fit(
     reference: Annotated[
         str,
@@ -36,16 +37,13 @@ def fit(
             help="Labelled outputs under shifts: a sub folder, or NAME- before a file, for each shift family.",
         ),
     ] = None,
-    probabilities: Probabilities = None,
-    logits: Logits = None,
-    features: Features = None,
-    label: Label = None,
-    class_names: ClassNames = None,
+    *,
+    columns: Columns,
     class_mix: Annotated[
         str, typer.Option(help="`stable` where targets have the reference's mix of classes, otherwise `unknown`.")
     ] = "unknown",
     level: Annotated[float, typer.Option(help="Share of intervals that are meant to hold the true accuracy.")] = 0.9,
-    seed: Annotated[int, typer.Option(help="Of the class mixes in which shifted sets are seen.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the class mixes in which shifted sets are seen.")] = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -65,7 +63,6 @@ def fit(
     files = [] if shifted_sets is None else _shifted_set_files(shifted_sets)
     check_writable(output, inputs=[*one_set(reference).paths, *files])
     estimator = AccuracyEstimator(level=level, class_mix=class_mix, seed=seed)
-    columns = columns_of(probabilities, logits, features, label, class_names)
     with collect_warnings() as warnings:
         rows = one_set(reference, columns).read_labelled(quiet)
         sets = None
@@ -77,10 +74,8 @@ def fit(
         estimator.fit(rows, shifted_sets=sets, progress=False if quiet else None)
     estimator.save(output)
     if not quiet:
-        outputs = {"--probabilities": probabilities, "--logits": logits, "--features": features}
-        options = [part for name, given in outputs.items() if given is not None for part in (name, given)]
-        options += [] if class_names is None else ["--class-names", class_names]
-        following = shlex.join(["gdscore", "estimate", os.fspath(output), f"NEW{_suffix(reference)}", *options])
+        target = f"NEW{_suffix(reference)}"
+        following = shlex.join(["gdscore", "estimate", os.fspath(output), target, *column_arguments(columns)])
         show(
             f"Fitted on {len(rows):,} reference rows, {percent(estimator.reference_accuracy_)} accurate, and "
             f"{_sets(estimator)}.\n{_left_out(estimator)}\nWritten: {output}\nNext:    {following}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
@@ -15,17 +16,15 @@ from gdscore._format import percent
 from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
-    ClassNames,
-    Features,
-    Logits,
-    Probabilities,
     TargetFiles,
-    columns_of,
+    column_arguments,
+    column_options,
     load_estimator,
     one_set,
     write_json,
 )
 from gdscore.errors import GdscoreError
+from gdscore.io import Columns
 
 if TYPE_CHECKING:
     from gdscore.labeling import LabelledEstimate, LabelRows
@@ -41,6 +40,8 @@ TableFile = Annotated[
     Path, typer.Argument(metavar="TABLE", help="Table that `gdscore label choose` wrote, with labels filled in.")
 ]
 IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column that names the rows.")]
+
+_columns = column_options("probabilities", "logits", "features", "class_names")
 
 
 class Design(str, Enum):
@@ -61,6 +62,7 @@ label = typer.Typer(
 )
 
 
+@_columns
 def choose(
     estimator: EstimatorFile,
     target: TargetFile,
@@ -72,15 +74,13 @@ def choose(
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of segments, each of which gets its share.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random draw.")] = 0,
     labels: Annotated[
         Path | None, typer.Option(metavar="TABLE", help="Earlier table of the same target: its labels are kept.")
     ] = None,
     id_column: IdColumn = None,
-    probabilities: Probabilities = None,
-    logits: Logits = None,
-    features: Features = None,
-    class_names: ClassNames = None,
+    *,
+    columns: Columns,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -92,7 +92,7 @@ def choose(
     from gdscore import labeling
     from gdscore.io import read_batches
 
-    rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, by)
+    rows_of = _target(target, columns, id_column, by)
     inputs = [*rows_of.paths, Path(estimator)]
     check_writable(output, inputs=inputs, suffixes=(".csv",))
     earlier = None if labels is None else labeling.read_csv(labels)
@@ -112,22 +112,22 @@ def choose(
     )
     drawn.to_csv(output, None if earlier is None else _kept(drawn, *earlier))
     if not quiet:
+        named = column_arguments(rows_of.columns)
         show(
             f"{len(drawn)} of {drawn.n_rows:,} rows, each drawn with probability {drawn.probability:.2g}.\n"
             f"Written: {output}\nNext:    fill in the column `label`, then "
-            f"gdscore label estimate {estimator} {target} {output}"
+            + shlex.join(["gdscore", "label", "estimate", estimator, target, str(output), *named])
         )
 
 
+@_columns
 def estimate(
     estimator: EstimatorFile,
     target: TargetFile,
     table: TableFile,
     id_column: IdColumn = None,
-    probabilities: Probabilities = None,
-    logits: Logits = None,
-    features: Features = None,
-    class_names: ClassNames = None,
+    *,
+    columns: Columns,
     json: JsonPath = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -139,7 +139,6 @@ def estimate(
     """
     from gdscore import labeling
 
-    columns = columns_of(probabilities, logits, features, None, class_names)
     rows_of = _target(target, columns, id_column, None)
     check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
     drawn, given = labeling.read_csv(table)
@@ -165,6 +164,7 @@ def estimate(
         show(f"{'note' if noted else 'warning'}: {warning.message}", style="dim" if noted else "yellow")
 
 
+@_columns
 def status(
     estimator: EstimatorFile,
     target: TargetFile,
@@ -173,17 +173,15 @@ def status(
         float, typer.Option(metavar="SHARE", help="Half of the width that is wanted: 0.05 is ± 5 points.")
     ] = 0.05,
     id_column: IdColumn = None,
-    probabilities: Probabilities = None,
-    logits: Logits = None,
-    features: Features = None,
-    class_names: ClassNames = None,
+    *,
+    columns: Columns,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Show how wide the interval is now and how many labels are to go."""
     from gdscore import labeling
 
-    rows_of = _target(target, columns_of(probabilities, logits, features, None, class_names), id_column, None)
+    rows_of = _target(target, columns, id_column, None)
     drawn, given = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
     if not any(text.strip() not in ("", "?") for text in given):
@@ -205,9 +203,9 @@ def status(
     if more > found.to_label:
         budget = math.ceil((len(drawn) + more - found.to_label) / 10) * 10
         show(
-            f"The table has {found.to_label} rows left: gdscore label choose {estimator} {target} "
+            f"The table has {found.to_label} rows left: gdscore label choose {shlex.join([estimator, target])} "
             f"--budget {min(budget, drawn.n_rows)} --seed {drawn.seed} --design {drawn.design} "
-            f"--labels {table} -o MORE.csv"
+            + shlex.join(["--labels", str(table), "-o", "MORE.csv", *column_arguments(rows_of.columns)])
         )
 
 

@@ -1,7 +1,10 @@
-"""``gdscore monitor``: accuracy over time, with a history, alarms and pages."""
+"""``gdscore monitor``: accuracy over time, with a history, alarms, notices and pages."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -10,14 +13,14 @@ import typer
 from gdscore._format import percent
 from gdscore._paths import check_writable
 from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, show, show_table
-from gdscore.cli.files import ClassNames, Features, Label, Logits, Probabilities, columns_of, find_targets, write_json
-from gdscore.cli.notify import Mail, Run, Webhook, notifiers
+from gdscore.cli.files import column_options, find_targets, write_json
 from gdscore.errors import GdscoreError
+from gdscore.io import Columns
 
 if TYPE_CHECKING:
-    from gdscore.monitor import Monitor
+    from gdscore.monitor import Email, Monitor
 
-__all__ = ["monitor"]
+__all__ = ["Mail", "Run", "Webhook", "email", "monitor", "notifiers"]
 
 monitor = typer.Typer(
     no_args_is_help=True, help="Watch the accuracy of models over time: history, alarms, pages.", rich_markup_mode=None
@@ -30,6 +33,25 @@ Database: TypeAlias = Annotated[
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 Segment: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only this segment; '' is all rows.")]
+Webhook: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="URL", envvar="GDSCORE_WEBHOOK", show_envvar=True, help="Post alarms there, begin and end."),
+]
+Run: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="COMMAND", envvar="GDSCORE_RUN", help="Run this for alarms, with the notice on its input."
+    ),
+]
+Mail: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--mail",
+        metavar="ADDRESSES",
+        envvar="GDSCORE_MAIL",
+        help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
+    ),
+]
 DEFAULT = "sqlite:///gdscore-history.db"
 
 
@@ -50,7 +72,7 @@ def register(
     estimator: Annotated[Path | None, typer.Argument(metavar="ESTIMATOR", help="File of `gdscore fit`.")] = None,
     version: Annotated[str, typer.Option(help="Version of the model.")] = "1",
     every: Annotated[str, typer.Option(metavar="LENGTH", help="Length of a window: 1d, 6h, 15min.")] = "1d",
-    false_alarms_per_year: Annotated[float, typer.Option(help="Of the test over all windows.")] = 0.1,
+    false_alarms_per_year: Annotated[float, typer.Option(help="False alarms of the test over all windows.")] = 0.1,
     min_accuracy: Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm below this, each window.")] = None,
     max_drop: Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm this far below the reference.")] = None,
     min_rows: Annotated[int | None, typer.Option(help="Alarm where a window has fewer rows.")] = None,
@@ -73,21 +95,20 @@ def register(
 
 
 @monitor.command()
+@column_options()
 def add(
     model: Name,
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="Outputs: files or folders.")],
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Start of the window; else the date in the name, or --time.")
     ] = None,
-    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of the times of rows.")] = None,
+    time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the times of rows.")] = None,
     by: Annotated[
-        str | None, typer.Option(metavar="COLUMNS", help="Of segments: a,b; each value of each column is one.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of segments, each value is one; repeat it for several columns."),
     ] = None,
-    probabilities: Probabilities = None,
-    logits: Logits = None,
-    features: Features = None,
-    label: Label = None,
-    class_names: ClassNames = None,
+    *,
+    columns: Columns,
     replace: Annotated[bool, typer.Option(help="Replace windows that are there with other numbers.")] = False,
     webhook: Webhook = None,
     run: Run = None,
@@ -105,7 +126,7 @@ def add(
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
-    columns = columns_of(probabilities, logits, features, label, class_names, time, by or None)
+    columns = dataclasses.replace(columns, time=time, by=by or None)
     with history.reading() as session:
         check_known(session, model)
     found = find_targets(targets, columns)
@@ -299,3 +320,50 @@ def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
             ],
             left=(0, 1),
         )
+
+
+def notifiers(webhook: str | None, run: str | None, mail: str | None) -> list[Any]:
+    """What sends the alarms, for the options that are given."""
+    from gdscore import monitor
+
+    found: list[Any] = []
+    if webhook:
+        # Secrets are not options, as others see the options of a process.
+        found.append(monitor.Webhook(webhook, os.environ.get("GDSCORE_WEBHOOK_SECRET")))
+    if run:
+        found.append(monitor.Command(_arguments(run)))
+    if mail:
+        found.append(email(mail.split(",")))
+    return found
+
+
+def _arguments(command: str) -> list[str]:
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise GdscoreError(f"Expected --run to be a command, but got {command!r}: {error}") from None
+    if not found:
+        raise GdscoreError(f"Expected --run to be a command, but got {command!r}")
+    return found
+
+
+def email(to: list[str]) -> Email:
+    """Alarms by mail to these addresses; the server is taken from the environment."""
+    from gdscore.monitor import Email
+
+    settings = {name: os.environ.get(f"GDSCORE_SMTP_{name}") for name in ("HOST", "PORT", "FROM", "USER", "PASSWORD")}
+    if not settings["HOST"] or not settings["FROM"]:
+        raise GdscoreError("Expected the environment variables GDSCORE_SMTP_HOST and GDSCORE_SMTP_FROM with --mail")
+    port = settings["PORT"] or "587"
+    if not port.isdecimal():
+        raise GdscoreError(f"Expected GDSCORE_SMTP_PORT to be a number, but got {port[:20]!r}")
+    tls = int(port) != 25  # port 25 is that of a server on this machine or network, without encryption
+    return Email(
+        settings["HOST"],
+        settings["FROM"],
+        [address.strip() for address in to],
+        port=int(port),
+        user=settings["USER"],
+        password=settings["PASSWORD"],
+        tls=tls,
+    )

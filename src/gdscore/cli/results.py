@@ -1,4 +1,4 @@
-"""Estimates of targets as a table, as JSON and as a report, with the truth where a target has labels."""
+"""Estimates of targets as a table, as JSON and as a report, with the truth where a target has labels, and alarms."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import __version__
-from gdscore._alarms import AlarmRule, Check, Status, summarize, worst_status
+from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
 from gdscore._format import percent, time_text
 from gdscore._windows import Group, RowGroups
-from gdscore.cli.console import Cell, ExitCode, group_messages, show, show_table
-from gdscore.cli.files import Outcome, TargetFiles, failures, try_each
+from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
+from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
+from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Estimated",
+    "alarm_rule",
+    "check_outcome",
+    "date_of",
     "document",
     "estimate_groups",
+    "estimate_on_ray",
     "estimate_target",
     "exit_code",
     "group_target",
@@ -108,6 +113,32 @@ def estimate_groups(
         truth = correct[number] / labelled[number] if labelled[number] else None
         estimated.append((group_target(target, group, prefix), Estimated(found[number], truth)))
     return in_order(estimated)
+
+
+def estimate_on_ray(
+    estimator: AccuracyEstimator,
+    target: TargetFiles,
+    every: timedelta,
+    quiet: bool,
+    prefix: str,
+    on_error: OnError | None,
+) -> list[tuple[TargetFiles, Estimated]]:
+    """Estimate each window and segment of a target, or all of it, as `estimate_groups` does in one process."""
+    from gdscore.distributed.estimating import estimate_groups
+
+    if target.problem is not None:
+        raise target.problem
+    found, left_out = estimate_groups(
+        estimator,
+        target.paths,
+        every=every,
+        columns=target.columns,
+        on_error=(on_error or OnError.RAISE).value,
+        progress=False if quiet else None,
+    )
+    if target.columns.time is None and target.columns.by is None:
+        return [(target, Estimated(found[0].estimate, found[0].truth, left_out))]
+    return in_order([(group_target(target, f.group, prefix), Estimated(f.estimate, f.truth, left_out)) for f in found])
 
 
 def try_groups(
@@ -257,3 +288,38 @@ def write_html(
         made_by={"command": command},
         not_estimated={o.name: o.error for o in outcomes if o.value is None},
     )
+
+
+def alarm_rule(
+    min_accuracy: float | None,
+    max_drop: float | None,
+    alarm_on: AlarmOn | None,
+    last: int | None,
+    since: str | None,
+) -> AlarmRule | None:
+    """Rule of the options; None where they name no bound."""
+    if min_accuracy is None and max_drop is None:
+        for name, value in (("--alarm-on", alarm_on), ("--last", last), ("--since", since)):
+            if value is not None:
+                raise GdscoreError(f"Expected --min-accuracy or --max-drop with {name}, but there is neither")
+        return None
+    for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
+        if share is not None and not 0 <= share <= 1:
+            raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
+    checked_targets([], last=last, since=date_of(since))  # refuses both
+    return AlarmRule(min_accuracy, max_drop, alarm_on or AlarmOn.ESTIMATE)
+
+
+def date_of(text: str | None) -> datetime | None:
+    """Date of ``--since``."""
+    when = None if text is None else date_in(text)
+    if when is None and text is not None:
+        raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")
+    return when
+
+
+def check_outcome(rule: AlarmRule | None, outcome: Outcome[Estimated]) -> Check:
+    """Status of a target by the rule; without one, whether it could be estimated."""
+    if outcome.value is None:
+        return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
+    return Check(outcome.name, Status.FINE) if rule is None else rule.check(outcome.name, outcome.value.estimate)
