@@ -37,7 +37,7 @@ class Stages:
             "corrupt",
             lambda shift, *_: ["shift", f"  {shift.family if '+' not in shift.family else 'compositions'}"],
         )
-        self._watch(digital, "through_jpeg", lambda *_: ["  JPEG on the device"])
+        self._watch(digital, "_lossy_steps", lambda *_: ["  JPEG on the device"])
         self._watch(digital, "_by_pillow", lambda *_: ["  JPEG by Pillow"])
         self._watch(_network.Network, "run", lambda *_: ["forward"])
         self._watch(Profile, "begin", lambda *_: ["summary on the device"])

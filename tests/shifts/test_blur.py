@@ -6,16 +6,16 @@ from scipy import ndimage
 
 from gdscore import shifts
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._corruption import FAMILIES
+from gdscore.shifts._families import IMAGES
 
-BLURS = [name for name, family in FAMILIES.items() if family.group == "blur"]
+BLURS = [name for name in IMAGES if IMAGES[name].function.__module__ == "gdscore.shifts.blur"]
 
 
 @pytest.mark.parametrize("size", [8, 32, 96])
 @pytest.mark.parametrize("severity", [1, 5, 8])
 def test_gaussian_blur_is_scipys(photos, size, severity):
     x = photos(size, 2)
-    (sigma,) = FAMILIES["gaussian_blur"].parameters(severity, size, size)
+    (sigma,) = IMAGES["gaussian_blur"].parameters(severity, size, size)
     expected = ndimage.gaussian_filter(x.astype(float), (0, 0, sigma, sigma), mode="nearest", truncate=4)
     np.testing.assert_allclose(shifts.Corruption("gaussian_blur", severity)(x), expected, atol=1e-6)
 

@@ -4,10 +4,13 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from PIL import Image
 
 from gdscore import shifts
+from gdscore.shifts._families import IMAGES
+from gdscore.shifts.digital import _lossy_steps
 
 
 @pytest.mark.parametrize(("severity", "factor"), [(1, 0.75), (3, 0.4), (5, 0.15)])
@@ -42,7 +45,7 @@ def test_pixelate_is_pillows_box(size, severity, share):
     height, width = size
     x = np.random.default_rng(0).random((2, 3, height, width), dtype=np.float32)
     if size == (28, 45):
-        share = shifts._corruption.FAMILIES["pixelate"].parameters(severity, height, width)[0]
+        share = IMAGES["pixelate"].parameters(severity, height, width)[0]
     got = shifts.Corruption("pixelate", severity)(x)
     for n in range(2):
         for c in range(3):
@@ -62,6 +65,42 @@ def test_jpeg_is_pillows(photos, severity, quality, channels):
         Image.fromarray(image[:, :, 0] if channels == 1 else image).save(file, "JPEG", quality=quality)
         expected = np.asarray(Image.open(file)).reshape(32, 32, channels).transpose(2, 0, 1)
         np.testing.assert_array_equal(got[i], expected)
+
+
+def by_pillow(images: np.ndarray, quality: int) -> np.ndarray:
+    out = np.empty_like(images)
+    for image, result in zip(images.transpose(0, 2, 3, 1), out, strict=True):
+        file = io.BytesIO()
+        Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image).save(file, "JPEG", quality=quality)
+        result[:] = np.asarray(Image.open(file)).reshape(image.shape).transpose(2, 0, 1)
+    return out
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("quality", [12, 40, 80])
+def test_jpeg_without_a_codec_has_the_moments_of_pillows(photos, channels, quality):
+    x = np.round(photos(32, 1000)[:, :channels] * 255).astype(np.uint8)
+    expected = by_pillow(x, quality).astype(float)
+    got = _lossy_steps(torch.from_numpy(x.astype(np.float32)), quality).numpy()
+    assert set(np.unique(got)) <= set(range(256))
+    assert abs(got.mean() - expected.mean()) < 0.02
+    assert abs(got.std() - expected.std()) < 0.02
+    lost, loss = got - x, expected - x
+    assert lost.std() == pytest.approx(loss.std(), rel=0.005)
+    assert (np.abs(got - expected) <= 2).mean() > 0.9
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 10), (17, 33), (24, 31), (40, 16)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_without_a_codec_of_any_size(size, channels):
+    height, width = size
+    ramp = np.add.outer(np.linspace(0, 150, height), np.linspace(0, 100, width))
+    x = (ramp * np.random.default_rng(0).uniform(0.3, 1, (2, channels, 1, 1))).astype(np.uint8)
+    for quality in (10, 50, 95):
+        got = _lossy_steps(torch.from_numpy(x.astype(np.float32)), quality).numpy()
+        assert np.abs(got - by_pillow(x, quality)).mean() < 1
+        one = _lossy_steps(torch.from_numpy(x[1:].astype(np.float32)), quality).numpy()
+        np.testing.assert_array_equal(one, got[1:])
 
 
 def test_elastic_moves_pixels_and_keeps_their_values(photos):

@@ -121,9 +121,9 @@ def test_unusable_severities_are_refused(severity):
 
 
 def test_unusable_options_are_refused():
-    with pytest.raises(GdscoreError, match="Unknown corruption 'gausian_noise': did you mean 'gaussian_noise'"):
+    with pytest.raises(GdscoreError, match="Unknown shift family 'gausian_noise': did you mean 'gaussian_noise'"):
         shifts.Corruption("gausian_noise", 1)(X)
-    with pytest.raises(GdscoreError, match="Unknown corruption 3"):
+    with pytest.raises(GdscoreError, match="Unknown shift family 3"):
         shifts.corruptions(names=[3])
     with pytest.raises(GdscoreError, match="`start`"):
         shifts.Corruption("fog", 1)(X, start=-1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gdscore import shifts
-from gdscore.shifts._corruption import FAMILIES
+from gdscore.shifts._families import IMAGES
 
 NAMES = shifts.corruption_names()
 # Severities at which the benchmark's own parameters are milder, in squared distance, than those one step below.
@@ -35,7 +35,8 @@ def test_photographs_get_further_away_with_severity(photos, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_digits_get_further_away_with_severity(digits, name):
     away = distances(digits, name)
-    assert max(away[:5]) < away[7]
+    tilted = name == "elastic_transform"  # its first severity tilts the most, which moves thin strokes far
+    assert max(away[tilted:5]) < away[7]
     assert away[4] < away[5] < away[6] < away[7]
 
 
@@ -48,11 +49,11 @@ def test_beyond_the_benchmark_large_photographs_get_worse(photos, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_go_from_one_size_to_the_other(name):
-    family = FAMILIES[name]
-    assert len(family.px32) == len(family.px224) == 8
+    family = IMAGES[name]
+    assert len(family.levels) == len(family.px224) == 8
     for severity in range(1, 9):
         sizes = [family.parameters(severity, s, s) for s in (8, 32, 48, 96, 224, 500)]
-        assert sizes[0] == sizes[1] == family.px32[severity - 1]
+        assert sizes[0] == sizes[1] == family.levels[severity - 1]
         np.testing.assert_allclose(sizes[4], family.px224[severity - 1], rtol=1e-12)
         assert sizes[4] == sizes[5]
         for values in zip(*sizes[1:5], strict=True):
@@ -61,5 +62,5 @@ def test_parameters_go_from_one_size_to_the_other(name):
 
 
 def test_size_of_an_oblong_image_is_its_geometric_mean():
-    parameters = FAMILIES["gaussian_blur"].parameters
+    parameters = IMAGES["gaussian_blur"].parameters
     assert parameters(3, 64, 64) == parameters(3, 32, 128)

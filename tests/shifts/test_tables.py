@@ -332,7 +332,7 @@ def test_bad_inputs(bad, message):
 def test_bad_options_and_batches():
     table = TABLES["float64"]()
     for severities in ([0], [5], [1.5], "12", 3):
-        with pytest.raises(GdscoreError, match="severities"):
+        with pytest.raises(GdscoreError, match="from 1 to 4, but got"):
             table_shifts(table, severities=severities)
     with pytest.raises(GdscoreError, match="seed"):
         table_shifts(table, seed=-1)

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 
 from gdscore import shifts
-from gdscore.shifts._corruption import Draws
+from gdscore.shifts._families import Draws
 from gdscore.shifts.digital import smooth_field
 from gdscore.shifts.weather import _made_panes, fractal
 
@@ -44,7 +44,7 @@ def test_fog_of_a_black_image_is_black():
 @pytest.mark.parametrize("size", [8, 32, 100])
 def test_fractal_gets_rougher_as_it_decays_less(size):
     x = np.empty((20, 1, size, size), dtype=np.float32)
-    fields = [fractal(Draws(x, "test", 0, 0), 0, x, decay) for decay in (3, 2, 1.4)]
+    fields = [fractal(Draws("test", 0, rows=len(x)), 0, x, decay) for decay in (3, 2, 1.4)]
     assert all(f.min() == 0 and f.max() == 1 and f.shape == x.shape for f in fields)
     rough = [np.abs(np.diff(f, n=2, axis=-1)).mean() for f in fields]
     assert rough == sorted(rough)
@@ -53,7 +53,7 @@ def test_fractal_gets_rougher_as_it_decays_less(size):
 @pytest.mark.parametrize("sigma", [1.0, 3.0, 9.0])
 def test_smooth_field_has_the_deviation_of_blurred_noise(sigma):
     x = np.empty((200, 1, 64, 64), dtype=np.float32)
-    field = smooth_field(Draws(x, "test", 0, 0), 0, x, sigma, 2.0)[:, 16:48, 16:48]
+    field = smooth_field(Draws("test", 0, rows=len(x)), 0, x, sigma, 2.0)[:, 16:48, 16:48]
     assert field.std() == pytest.approx(2 * np.sqrt(1 / 3) / (2 * np.sqrt(np.pi) * sigma), rel=0.1)
 
 

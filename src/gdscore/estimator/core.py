@@ -39,8 +39,7 @@ from gdscore.estimator.evidence import Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, TargetState
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
-from gdscore.shifts.defaults import default_shifts
-from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, predicted, shifted_sets
+from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, default_shifts, predicted, shifted_sets
 
 if TYPE_CHECKING:
     from typing_extensions import Self

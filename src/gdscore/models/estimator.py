@@ -19,8 +19,7 @@ from gdscore.models._network import Network
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
 from gdscore.shifts import Composition, Corruption, default_shifts
-from gdscore.shifts._image_checks import check_image_shape
-from gdscore.shifts.images import corrupt
+from gdscore.shifts.images import check_image_shape, corrupt
 from gdscore.shifts.sets import ShiftedSet, apply_shift, checked_shifts, named_families
 
 __all__ = ["ShiftPasses", "estimator"]

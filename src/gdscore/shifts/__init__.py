@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gdscore.shifts.defaults import default_shifts
 from gdscore.shifts.images import Composition, Corruption, compositions, corruption_names, corruptions
-from gdscore.shifts.sets import ShiftedSet, shifted_sets
+from gdscore.shifts.sets import ShiftedSet, default_shifts, shifted_sets
 
 if TYPE_CHECKING:
     from gdscore.shifts.tables import table_shifts

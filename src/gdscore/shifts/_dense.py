@@ -1,24 +1,328 @@
-"""Families of shifts for NumPy arrays and DataFrames, each a function on the matrices of numbers and category codes."""
+"""Shift families of NumPy arrays and data frames, each a function on the matrices of numbers and category codes.
+
+A table is read as these two matrices, and what a family changed is written back: cells that it leaves alone keep their
+value exactly, changed cells come in the column's own dtype (integers are rounded). Frames of pandas, polars and Arrow
+are read through narwhals.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.shifts._cells import Cells, DenseReference
-from gdscore.shifts._rows import Context, Families, Numbers, chosen, pairs_to_swap, signs
+from gdscore.errors import GdscoreError
+from gdscore.shifts._families import Context, Draws, Families, Numbers
 
-__all__ = ["DENSE", "families_of", "shift_dense"]
+__all__ = [
+    "DENSE",
+    "DenseReference",
+    "as_dtype",
+    "chosen",
+    "families_of",
+    "pairs_to_swap",
+    "sampled_rows",
+    "shift_dense",
+    "signs",
+]
 
-DENSE = Families()
+DENSE = Families(severities=4)
+
+_MISSING, _UNSEEN = -1, -2
+_SAMPLE = 5000
+_CATEGORY_DIMENSIONS = 4
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Numbers (NaN where missing) and category codes (−1 where missing, −2 where the reference has no such value)."""
+
+    numbers: Numbers
+    codes: NDArray[np.int64]
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _kind_of_objects(values: list[Any]) -> str:
+    present = [value for value in values if not _is_missing(value)]
+    if present and all(_is_number(value) for value in present):
+        return "number"
+    return "category" if all(isinstance(v, (str, bytes, bool, np.bool_, int, float)) for v in present) else "other"
+
+
+def _opened(table: Any) -> Any:
+    """NumPy matrix or narwhals frame; an error for anything else."""
+    if isinstance(table, np.ndarray):
+        if table.ndim != 2 or table.dtype.kind not in "fiubOUS":
+            hint = ": use inputs.reshape(-1, 1) for a single column" if table.ndim == 1 else ""
+            raise GdscoreError(
+                "Expected `inputs` to be a 2-D array of numbers, booleans, strings or objects, "
+                f"but got {table.dtype} of shape {table.shape}{hint}"
+            )
+        if isinstance(table, np.ma.MaskedArray):
+            raise GdscoreError("Expected `inputs` without a mask, but got a masked array: use inputs.filled(np.nan)")
+        return table
+    try:
+        frame = nw.from_native(table, eager_only=True)
+        _ = frame.columns
+    except TypeError:
+        lazy = hasattr(table, "collect")
+        raise GdscoreError(
+            "Expected `inputs` to be a 2-D NumPy array, a pandas or polars DataFrame or a SciPy sparse matrix, but got "
+            f"{type(table).__name__}: {'call .collect() first' if lazy else 'convert it with np.asarray first'}"
+        ) from None
+    except Exception as error:
+        found = " ".join(str(error).split())
+        raise GdscoreError(f"Expected `inputs` to have columns of different names, but got a table ({found})") from None
+    return frame
+
+
+def _values(table: Any, column: int) -> list[Any]:
+    values: list[Any] = table[:, column].tolist() if isinstance(table, np.ndarray) else _series(table, column).to_list()
+    return values
+
+
+def _series(table: Any, column: int) -> Any:
+    return table.get_column(table.columns[column])
+
+
+def _kind(table: Any, column: int) -> str:
+    if isinstance(table, np.ndarray):
+        if table.dtype.kind != "O":
+            return "number" if table.dtype.kind in "fiu" else "category"
+        return _kind_of_objects(_values(table, column))
+    series = _series(table, column)
+    dtype = series.dtype
+    if dtype == nw.Object:
+        return _kind_of_objects(series.to_list())
+    subtype = _sparse_subtype(series)
+    if subtype is not None:
+        return "number" if subtype.kind in "fiu" else "category" if subtype.kind == "b" else "other"
+    if dtype in (nw.Boolean, nw.String, nw.Categorical, nw.Enum):
+        return "category"
+    return "number" if dtype.is_numeric() and dtype not in (nw.Decimal, nw.Int128, nw.UInt128) else "other"
+
+
+def _numbers(table: Any, column: int) -> Numbers:
+    if isinstance(table, np.ndarray):
+        values = table[:, column]
+    else:
+        series = _series(table, column)
+        if _sparse_subtype(series) is not None:
+            return np.asarray(series.to_native(), dtype=np.float64)
+        if series.dtype != nw.Object:
+            return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+        values = series.to_list()
+    present = [np.nan if _is_missing(value) else value for value in values]
+    try:
+        return np.array(present, dtype=np.float64)
+    except (TypeError, ValueError):
+        name = column if isinstance(table, np.ndarray) else repr(table.columns[column])
+        raise GdscoreError(
+            f"Expected numbers in column {name}, as in the reference, but got others: give it the same dtype"
+        ) from None
+
+
+def _sparse_subtype(series: Any) -> Any:
+    """Type of the values of a sparse column of pandas; None for other columns."""
+    dtype: Any = series.to_native().dtype if series.implementation.is_pandas_like() else None
+    return dtype.subtype if type(dtype).__name__ == "SparseDtype" else None
+
+
+class Layout:
+    """Columns of the reference: which hold numbers, which categories, and which categories there are."""
+
+    def __init__(self, names: list[Any], kinds: list[str], vocabularies: list[list[Any]]) -> None:
+        self.names = names
+        self.numeric = [j for j, kind in enumerate(kinds) if kind == "number"]
+        self.categorical = [j for j, kind in enumerate(kinds) if kind == "category"]
+        self.vocabularies = vocabularies
+
+    def split(self, batch: Any) -> Cells:
+        """Matrices of a batch that has the columns of the reference."""
+        table = _opened(batch)
+        names = _names(table)
+        if names != self.names:
+            differing = [name for name in self.names if name not in names] or names
+            raise GdscoreError(
+                f"Expected the {len(self.names)} columns of the reference, but got {len(names)} "
+                f"(the first that differs: {differing[0]!r}): give columns of the same names in the same order"
+            )
+        rows = table.shape[0]
+        if isinstance(table, np.ndarray) and table.dtype.kind in "fiu":
+            return Cells(table.astype(np.float64), np.empty((rows, 0), dtype=np.int64))
+        numbers = np.empty((rows, len(self.numeric)))
+        for k, j in enumerate(self.numeric):
+            numbers[:, k] = _numbers(table, j)
+        codes = np.empty((rows, len(self.categorical)), dtype=np.int64)
+        for k, j in enumerate(self.categorical):
+            known = {value: code for code, value in enumerate(self.vocabularies[k])}
+            codes[:, k] = [_MISSING if _is_missing(v) else known.get(v, _UNSEEN) for v in _values(table, j)]
+        return Cells(numbers, codes)
+
+    def join(self, batch: Any, before: Cells, after: Cells) -> Any:
+        """Copy of the batch in which the cells that differ between ``before`` and ``after`` have their new values."""
+        moved = (before.numbers != after.numbers) & ~(np.isnan(before.numbers) & np.isnan(after.numbers))
+        table = _opened(batch)
+        if isinstance(table, np.ndarray) and table.dtype.kind in "fiu":
+            if table.dtype.kind != "f":
+                # Integers cannot be missing: such cells keep their value.
+                moved &= ~np.isnan(after.numbers)
+            result = table.copy()
+            result[moved] = as_dtype(after.numbers[moved], table.dtype)
+            return result
+        changed = {j: (moved[:, k], after.numbers[:, k]) for k, j in enumerate(self.numeric) if moved[:, k].any()}
+        for k, j in enumerate(self.categorical):
+            where = before.codes[:, k] != after.codes[:, k]
+            if where.any():
+                words = np.array([*self.vocabularies[k], None], dtype=object)
+                changed[j] = where, words[after.codes[:, k]]
+        return _written(table, changed)
+
+
+def _names(table: Any) -> list[Any]:
+    return list(range(table.shape[1])) if isinstance(table, np.ndarray) else list(table.columns)
+
+
+def _learn_layout(inputs: Any) -> Layout:
+    """Layout of the reference inputs; categories come in order of how frequent they are."""
+    table = _opened(inputs)
+    names = _names(table)
+    if not len(names) or not table.shape[0]:
+        raise GdscoreError(f"Expected `inputs` to have rows and columns, but got shape {tuple(table.shape)}")
+    kinds = [_kind(table, j) for j in range(len(names))]
+    if set(kinds) == {"other"}:
+        raise GdscoreError(
+            "Expected `inputs` to have columns of numbers, booleans, strings or categories, but all of them have other "
+            "types, which are left as they are: convert them, decimal numbers to float, or give `shifts` of your own"
+        )
+    vocabularies = [
+        [value for value, _ in Counter(v for v in _values(table, j) if not _is_missing(v)).most_common()]
+        for j, kind in enumerate(kinds)
+        if kind == "category"
+    ]
+    return Layout(names, kinds, vocabularies)
+
+
+def as_dtype(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Values in a column's dtype; integers are rounded, and kept within the limits of their type."""
+    if dtype.kind not in "iu":
+        return values.astype(dtype)
+    limits = np.iinfo(dtype)
+    # The largest 64-bit integers have no float64 of their own: stay below them.
+    most = float(limits.max) if limits.bits < 64 else np.nextafter(float(limits.max), 0)
+    return np.asarray(np.clip(np.rint(np.nan_to_num(values)), float(limits.min), most), dtype=dtype)
+
+
+def _written(table: Any, changed: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Any:
+    if isinstance(table, np.ndarray):
+        # Text of a fixed width would cut longer categories off.
+        fixed = table.dtype.kind in "US"
+        result = table.astype(object) if fixed else table.copy()
+        for j, (where, values) in changed.items():
+            result[where, j] = values[where]
+        return result.astype(table.dtype.kind) if fixed else result
+    columns = [_new_series(_series(table, j), where, values) for j, (where, values) in changed.items()]
+    return table.with_columns(*columns).to_native() if columns else table.clone().to_native()
+
+
+def _new_series(series: Any, where: NDArray[Any], values: NDArray[Any]) -> Any:
+    native, pandas = series.to_native(), series.implementation.is_pandas_like()
+    if _sparse_subtype(series) is not None:
+        dense = nw.from_native(native.sparse.to_dense(), series_only=True)
+        changed = _new_series(dense, where, values).to_native().astype(native.dtype)
+        return nw.from_native(changed, series_only=True)
+    missing = np.array([_is_missing(value) for value in values]) if values.dtype == object else np.isnan(values)
+    new: Any = values
+    if values.dtype == object or missing.any() or not series.dtype.is_float():
+        if pandas and isinstance(native.dtype, np.dtype) and native.dtype.kind in "iub":
+            # A column that cannot hold missing values keeps its own.
+            where = where & ~missing
+        if series.dtype.is_integer():
+            values = as_dtype(values, np.dtype(str(series.dtype).lower()))
+        new = series.to_list()
+        for i in np.flatnonzero(where):
+            new[i] = None if missing[i] else values[i]
+    if pandas:
+        changed = type(native)(new, index=native.index, name=native.name, dtype=native.dtype)
+        return nw.from_native(changed, series_only=True)
+    return nw.new_series(series.name, new, series.dtype, backend=series.implementation)
+
+
+def sampled_rows(rows: int) -> NDArray[np.int64]:
+    """Positions of at most 5,000 rows, evenly spaced."""
+    return np.unique(np.linspace(0, rows - 1, min(rows, _SAMPLE)).astype(np.int64))
+
+
+class DenseReference:
+    """Statistics of the columns of a NumPy array or a DataFrame.
+
+    Attributes
+    ----------
+    sample : Cells
+        At most 5,000 rows, evenly spaced.
+    median, spread, low, high : array of length p
+        Of each numeric column: median, standard deviation, 5 % and 95 % quantiles of its finite values.
+    missing_numbers, missing_codes : array of bool
+        Whether the column has missing values.
+    """
+
+    def __init__(self, inputs: Any) -> None:
+        self.layout: Layout = _learn_layout(inputs)
+        cells = self.layout.split(inputs)
+        rows = sampled_rows(len(cells.numbers))
+        self.sample = Cells(cells.numbers[rows], cells.codes[rows])
+        finite = np.where(np.isfinite(cells.numbers), cells.numbers, np.nan)
+        with warnings.catch_warnings():
+            # Columns without any value: their statistics become 0, and shifts leave them alone.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            low, median, high = np.nanquantile(finite, [0.05, 0.5, 0.95], axis=0).reshape(3, -1)
+            spread = np.nanstd(finite, axis=0)
+        self.low, self.median, self.high, self.spread = (np.nan_to_num(v) for v in (low, median, high, spread))
+        # A median between two values is none that the column holds; of 0/1 columns it would be 0.5.
+        self.median = _nearest_value(finite, self.median)
+        self.missing_numbers = np.isnan(cells.numbers).any(axis=0)
+        self.missing_codes = (cells.codes == -1).any(axis=0)
+
+    @property
+    def categories(self) -> NDArray[np.int64]:
+        """Number of categories of each categorical column."""
+        return np.array([len(v) for v in self.layout.vocabularies], dtype=np.int64)
+
+    def embed(self, inputs: Any) -> Numbers:
+        """Rows as points: standardised numbers beside random directions for the categories."""
+        cells = self.layout.split(inputs)
+        scale = np.where(self.spread > 0, self.spread, 1)
+        points = [np.clip(np.nan_to_num((cells.numbers - self.median) / scale), -5, 5)]
+        for k, count in enumerate(self.categories):
+            directions = Draws("categories", 0, rows=int(count) + 1).normal(k, _CATEGORY_DIMENSIONS)
+            points.append(directions[np.where(cells.codes[:, k] < 0, count, cells.codes[:, k])])
+        return np.hstack(points)
+
+
+def _nearest_value(values: Numbers, targets: Numbers) -> Numbers:
+    distance = np.where(np.isnan(values), np.inf, np.abs(values - targets))
+    nearest = np.take_along_axis(values, distance.argmin(axis=0)[None, :], axis=0)[0]
+    return np.where(np.isnan(nearest), targets, nearest)
 
 
 def shift_dense(family: str, batch: Any, reference: DenseReference, context: Context) -> Any:
     """Batch of the same type after the shift."""
     before = reference.layout.split(batch)
-    after = DENSE.function(family)(before, reference, context)
+    after = DENSE[family].function(before, reference, context)
     return reference.layout.join(batch, before, after)
 
 
@@ -35,28 +339,28 @@ def families_of(reference: DenseReference) -> list[str]:
     return [name for name in DENSE if need.get(name, numeric > 0)]
 
 
-@DENSE.family(0.2, 0.6, 1.5, 4.0)
+@DENSE.family((0.2, 0.6, 1.5, 4.0))
 def noise(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Normal noise on the numbers, in units of each column's standard deviation."""
     normal = context.rows.normal(0, cells.numbers.shape[1])
     return Cells(cells.numbers + context.level * reference.spread * normal, cells.codes)
 
 
-@DENSE.family(0.15, 0.5, 1.2, 2.8)
+@DENSE.family((0.15, 0.5, 1.2, 2.8))
 def scaling(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Multiply each numeric column about its median by exp(± level), as a change of units or of gain would."""
     factor = np.exp(context.level * signs(context, cells.numbers.shape[1]))
     return Cells(reference.median + factor * (cells.numbers - reference.median), cells.codes)
 
 
-@DENSE.family(0.3, 0.8, 1.6, 3.0)
+@DENSE.family((0.3, 0.8, 1.6, 3.0))
 def offset(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Add to each numeric column up to ± level standard deviations, as a badly calibrated sensor would."""
     amount = 2 * context.of_set(0, cells.numbers.shape[1]) - 1
     return Cells(cells.numbers + context.level * reference.spread * amount, cells.codes)
 
 
-@DENSE.family(0.1, 0.3, 0.6, 0.9)
+@DENSE.family((0.1, 0.3, 0.6, 0.9))
 def missing(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Lose a share of all cells: missing where the reference's column has missing values, else imputed.
 
@@ -70,7 +374,7 @@ def missing(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     return Cells(numbers, codes)
 
 
-@DENSE.family(0.1, 0.3, 0.6, 1.0)
+@DENSE.family((0.1, 0.3, 0.6, 1.0))
 def permuted(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Shuffle a share of the columns: every cell of them takes the value of a random row of the reference."""
     numeric, categorical = _chosen_columns(cells, context)
@@ -81,7 +385,7 @@ def permuted(cells: Cells, reference: DenseReference, context: Context) -> Cells
     return Cells(numbers, codes)
 
 
-@DENSE.family(0.05, 0.2, 0.5, 1.0)
+@DENSE.family((0.05, 0.2, 0.5, 1.0))
 def swapped(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Exchange a share of the numeric columns with their neighbour in size, as a wrong column order would."""
     size = np.abs(reference.median) + reference.spread
@@ -90,7 +394,7 @@ def swapped(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     return Cells(np.where(refused, reference.median, numbers), cells.codes)
 
 
-@DENSE.family(0.05, 0.2, 0.5, 0.85)
+@DENSE.family((0.05, 0.2, 0.5, 0.85))
 def constant(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Give a share of the columns one value of the reference in all rows, as a sensor that is stuck would."""
     numeric, categorical = _chosen_columns(cells, context)
@@ -99,14 +403,14 @@ def constant(cells: Cells, reference: DenseReference, context: Context) -> Cells
     return Cells(numbers, codes)
 
 
-@DENSE.family(0.1, 0.25, 0.45, 0.75)
+@DENSE.family((0.1, 0.25, 0.45, 0.75))
 def quantile(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Move the numbers of each column by a share of the way to its 5 % or 95 % quantile."""
     goal = np.where(signs(context, cells.numbers.shape[1]) > 0, reference.high, reference.low)
     return Cells((1 - context.level) * cells.numbers + context.level * goal, cells.codes)
 
 
-@DENSE.family(0.1, 0.3, 0.6, 1.0)
+@DENSE.family((0.1, 0.3, 0.6, 1.0))
 def categories(cells: Cells, reference: DenseReference, context: Context) -> Cells:
     """Replace a share of all categories by random ones that the reference has in the same column."""
     count = cells.codes.shape[1]
@@ -124,3 +428,28 @@ def _chosen_columns(cells: Cells, context: Context) -> tuple[NDArray[np.bool_], 
 def _one_value(sample: NDArray[Any], context: Context, layer: int) -> NDArray[Any] | Numbers:
     row = (context.of_set(layer, sample.shape[1]) * len(sample)).astype(np.int64)
     return np.asarray(sample[row, np.arange(sample.shape[1])])
+
+
+def signs(context: Context, count: int) -> Numbers:
+    """−1 or 1 for each column, the same for the whole set."""
+    return np.where(context.of_set(0, count) < 0.5, -1.0, 1.0)
+
+
+def chosen(context: Context, count: int) -> NDArray[np.bool_]:
+    """Choose a share ``level`` of the columns, and at least one, for the whole set."""
+    number = max(1, round(context.level * count))
+    which = np.zeros(count, dtype=np.bool_)
+    which[np.argsort(context.of_set(0, count))[:number]] = True
+    return which
+
+
+def pairs_to_swap(size: Numbers, context: Context) -> NDArray[np.int64]:
+    """Order of the columns after a share ``level`` of the pairs of columns of similar size have exchanged places."""
+    by_size = np.argsort(size, kind="stable")
+    pairs = by_size[: len(size) // 2 * 2].reshape(-1, 2)
+    if len(size) % 2 and context.of_set(1, 1)[0] < 0.5:
+        pairs = by_size[1:].reshape(-1, 2)
+    pairs = pairs[chosen(context, len(pairs))]
+    order = np.arange(len(size))
+    order[pairs] = pairs[:, ::-1]
+    return order

@@ -1,8 +1,7 @@
 """Blurring, resizing and moving pixels, in products and sums of whole arrays.
 
-Matrix products and library reductions are left out on purpose: they round differently from one library, device and
-batch size to the next. What is here gives the same bits everywhere. ``total += part`` works in place where the library
-can, and the order of additions is part of the result.
+Matrix products and library reductions are left out on purpose: they may round differently from one batch size to the
+next. ``total += part`` works in place where the library can, and the order of additions is part of the result.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ __all__ = [
     "box",
     "constant",
     "disk",
+    "double",
     "edge",
     "gaussian",
     "mean",
@@ -169,6 +169,14 @@ def upsample(lattice: Array, spacing: float, height: int, width: int) -> Array:
     return lattice
 
 
+def double(x: Array) -> Array:
+    """Images of twice the size: each way a new pixel is 3/4 of the nearest old one and 1/4 of the next."""
+    for axis in (-1, -2):
+        size = x.shape[axis]
+        x = _along(x, *_linear(size, (np.arange(2 * size) + 0.5) / 2 - 0.5), axis)
+    return x
+
+
 def box(x: Array, height: int, width: int) -> Array:
     """Resize, each new pixel being the mean of the old pixels whose centres it covers (nearest when enlarging)."""
     for axis, new in ((-1, width), (-2, height)):
@@ -182,7 +190,7 @@ def box(x: Array, height: int, width: int) -> Array:
 
 
 def mean(x: Array) -> Array:
-    """Mean of each image's channel, N×C×1×1, added up in an order that is the same everywhere."""
+    """Mean of each image's channel, N×C×1×1, added up in an order that is the same for every batch size."""
     pixels = x.shape[-1] * x.shape[-2]
     for axis in (-1, -2):
         while (size := x.shape[axis]) > 1:

@@ -6,13 +6,13 @@ import numpy as np
 
 from gdscore._arrays import Array
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._corruption import Draws, corruption
+from gdscore.shifts._families import IMAGES, Draws
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 
 
-@corruption(
-    px32=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1), (2, 0.3), (2.5, 0.3), (3, 0.4)),
+@IMAGES.family(
+    ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1), (2, 0.3), (2.5, 0.3), (3, 0.4)),
     px224=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5), (13, 0.5), (16, 0.5), (20, 0.5)),
 )
 def defocus_blur(x: Array, draws: Draws, radius: float, smooth: float) -> Array:
@@ -21,8 +21,8 @@ def defocus_blur(x: Array, draws: Draws, radius: float, smooth: float) -> Array:
     return resample.gaussian(resample.disk(x, radius, resample.mirror), smooth, resample.mirror, radius=rim)
 
 
-@corruption(
-    px32=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2), (0.4, 2, 2), (0.5, 2, 3), (0.5, 3, 3)),
+@IMAGES.family(
+    ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2), (0.4, 2, 2), (0.5, 2, 3), (0.5, 3, 3)),
     px224=((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2), (1.8, 5, 2), (2.1, 6, 3), (2.5, 8, 3)),
 )
 def glass_blur(x: Array, draws: Draws, sigma: float, reach: float, rounds: float) -> Array:
@@ -44,8 +44,8 @@ def glass_blur(x: Array, draws: Draws, sigma: float, reach: float, rounds: float
     return resample.gaussian(x, sigma, resample.edge)
 
 
-@corruption(
-    px32=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5), (11, 3.2), (13, 4), (16, 5)),
+@IMAGES.family(
+    ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5), (11, 3.2), (13, 4), (16, 5)),
     px224=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15), (25, 19), (31, 24), (38, 30)),
 )
 def motion_blur(x: Array, draws: Draws, radius: float, sigma: float) -> Array:
@@ -53,11 +53,11 @@ def motion_blur(x: Array, draws: Draws, radius: float, sigma: float) -> Array:
 
     Each image has its own direction, within 45° of the horizontal.
     """
-    return resample.motion(x, (draws.per_image(0)[:, 0] - 0.5) * (np.pi / 2), radius, sigma)
+    return resample.motion(x, (draws.uniform(0, 1)[:, 0] - 0.5) * (np.pi / 2), radius, sigma)
 
 
-@corruption(
-    px32=((0.06, 7), (0.11, 12), (0.15, 16), (0.20, 21), (0.25, 26), (0.32, 26), (0.41, 26), (0.52, 26)),
+@IMAGES.family(
+    ((0.06, 7), (0.11, 12), (0.15, 16), (0.20, 21), (0.25, 26), (0.32, 26), (0.41, 26), (0.52, 26)),
     px224=((0.11, 12), (0.15, 16), (0.20, 11), (0.24, 13), (0.30, 11), (0.37, 13), (0.46, 15), (0.57, 17)),
 )
 def zoom_blur(x: Array, draws: Draws, most: float, steps: float) -> Array:
@@ -72,8 +72,8 @@ def zoom_blur(x: Array, draws: Draws, most: float, steps: float) -> Array:
     return total
 
 
-@corruption(
-    px32=(0.4, 0.6, 0.7, 0.8, 1, 1.25, 1.6, 2),
+@IMAGES.family(
+    (0.4, 0.6, 0.7, 0.8, 1, 1.25, 1.6, 2),
     px224=(1, 2, 3, 4, 6, 8, 10.5, 14),
 )
 def gaussian_blur(x: Array, draws: Draws, sigma: float) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from gdscore._arrays import (
     Array,
     concatenate,
     full_precision,
+    is_array,
     is_numpy,
     is_torch,
     like,
@@ -24,12 +26,12 @@ from gdscore._arrays import (
 from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
-from gdscore.shifts._corruption import FAMILIES, SEVERITIES, Draws, check_severity, cores, family_of
-from gdscore.shifts._image_checks import check_images
+from gdscore.shifts._families import IMAGES, Draws
 
 __all__ = [
     "Composition",
     "Corruption",
+    "check_image_shape",
     "compositions",
     "corrupt",
     "corruption_names",
@@ -39,6 +41,9 @@ __all__ = [
 # Values worked on at once: what stays in a core's cache, or what fills an accelerator without filling its memory.
 _CHUNK_ON_HOST = 1 << 18
 _CHUNK_ELSEWHERE = 1 << 25
+
+_LEAST_PIXELS = 8
+_TOLERANCE = 1e-3
 
 
 def corruption_names() -> list[str]:
@@ -51,7 +56,7 @@ def corruption_names() -> list[str]:
     ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
     """
     groups = ("noise", "blur", "weather", "digital")
-    return sorted(FAMILIES, key=lambda name: groups.index(FAMILIES[name].group))
+    return sorted(IMAGES, key=lambda name: groups.index(IMAGES[name].function.__module__.rpartition(".")[2]))
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,8 @@ class Corruption:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        family_of(self.name)
-        object.__setattr__(self, "severity", check_severity(self.severity))
+        _ = IMAGES[self.name]
+        object.__setattr__(self, "severity", IMAGES.check_severity(self.severity))
         object.__setattr__(self, "seed", integer("seed", self.seed, least=0))
 
     @property
@@ -111,7 +116,7 @@ class Corruption:
 
 
 def corruptions(
-    severities: Iterable[int] = range(1, SEVERITIES + 1), names: Iterable[str] | None = None, *, seed: int = 0
+    severities: Iterable[int] = IMAGES.severities, names: Iterable[str] | None = None, *, seed: int = 0
 ) -> list[Corruption]:
     """All corruptions, or the named ones, at all the severities.
 
@@ -121,8 +126,8 @@ def corruptions(
     >>> len(shifts.corruptions()), shifts.corruptions(severities=[5], names=["fog"])
     (152, [Corruption('fog', severity=5)])
     """
-    severities = list(severities)
-    return [Corruption(name, s, seed) for name in (corruption_names() if names is None else names) for s in severities]
+    levels = IMAGES.check_severities(severities)
+    return [Corruption(name, s, seed) for name in (corruption_names() if names is None else names) for s in levels]
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,7 @@ def compositions(
     count : int
         How many; a smaller count is the beginning of a larger one.
     seed : int
-        Of the choices and of the corruptions' own random numbers.
+        Seed of the choices and of the corruptions' own random numbers.
     severities, names, lengths : iterable
         What to choose from: severities, corruptions (all), and numbers of corruptions in a row.
 
@@ -187,8 +192,8 @@ def compositions(
     [Composition(...), Composition(...)]
     """
     count, seed = integer("count", count, least=0), integer("seed", seed, least=0)
-    levels = [check_severity(s) for s in severities]
-    pool = [family_of(name).name for name in (corruption_names() if names is None else dict.fromkeys(names))]
+    levels = IMAGES.check_severities(severities)
+    pool = [IMAGES[name].name for name in (corruption_names() if names is None else dict.fromkeys(names))]
     sizes = [integer("lengths", length, least=1) for length in lengths]
     if not levels or not sizes or max(sizes) > len(pool):
         raise GdscoreError(
@@ -196,9 +201,9 @@ def compositions(
             f"but got severities {levels}, lengths {sizes} and {len(pool)} names"
         )
     # Hashed, not drawn from a NumPy generator, whose choices may change with its version.
-    draws = Draws(np.empty((count, 1, 1, 1)), "compositions", seed, 0)
-    order, level = np.argsort(draws.per_image(0, len(pool)), axis=1), draws.per_image(1, max(sizes))
-    length = draws.per_image(2)[:, 0]
+    draws = Draws("compositions", seed, rows=count)
+    order, level = np.argsort(draws.uniform(0, len(pool)), axis=1), draws.uniform(1, max(sizes))
+    length = draws.uniform(2, 1)[:, 0]
     made = []
     for i in range(count):
         chosen = order[i, : sizes[int(length[i] * len(sizes))]]
@@ -243,9 +248,14 @@ def _on_host(images: NDArray[Any], parts: Sequence[Corruption], start: int) -> N
     if len(firsts) == 1:
         work(0)
     else:
-        with ThreadPoolExecutor(cores()) as pool:
+        with ThreadPoolExecutor(_cores()) as pool:
             list(pool.map(work, firsts))
     return out
+
+
+def _cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _images_per_chunk(images: Array, values: int) -> int:
@@ -256,10 +266,58 @@ def _corrupted(images: Array, parts: Sequence[Corruption], start: int) -> Array:
     xp = namespace(images)
     integers = images.dtype == xp.uint8
     x = xp.astype(images, xp.float32)
-    # Not a division: accelerators divide by a number as they please.
     x = x * (1 / 255) if integers else x.clip(0.0, 1.0)
     for part in parts:
-        family = FAMILIES[part.name]
+        family = IMAGES[part.name]
         parameters = family.parameters(part.severity, *x.shape[-2:])
-        x = family.apply(x, Draws(x, part.name, part.seed, start), *parameters).clip(0.0, 1.0)
+        draws = Draws(part.name, part.seed, start, x.shape[0], like=x)
+        x = family.function(x, draws, *parameters).clip(0.0, 1.0)
     return xp.astype(xp.floor(x * 255.0 + 0.5) if integers else x, images.dtype)
+
+
+def check_images(images: Array) -> None:
+    """Refuse what is not a batch of images N×C×H×W in [0, 1] or uint8."""
+    if not is_array(images):
+        raise GdscoreError(
+            f"Expected images as an array of NumPy, PyTorch, JAX or CuPy, but got {type(images).__name__}"
+        )
+    shape = tuple(images.shape)
+    check_image_shape(shape)
+    if not shape[0]:
+        raise GdscoreError(f"Expected at least one image, but got an empty batch of shape {shape}")
+    xp = namespace(images)
+    if images.dtype != xp.uint8:
+        if not xp.isdtype(images.dtype, "real floating"):
+            raise GdscoreError(f"Expected images of floats in [0, 1] or of uint8, but got {images.dtype}")
+        # Threads of torch that wait for each other cost more than they save here.
+        host = to_numpy(images) if is_torch(images) and on_host(images) else images
+        with full_precision(host):
+            _check_range(host)
+
+
+def check_image_shape(shape: tuple[int, ...]) -> None:
+    """Refuse shapes that the corruptions are not made for."""
+    if len(shape) != 4:
+        hint = "; add the batch axis with images[None]" if len(shape) == 3 else ""
+        raise GdscoreError(f"Expected images of shape (N, C, H, W), but got shape {shape}{hint}")
+    if shape[1] not in (1, 3):
+        hint = ""
+        if shape[3] in (1, 3):
+            hint = "; it looks like channels last: transpose to (N, C, H, W) with axes (0, 3, 1, 2)"
+        raise GdscoreError(f"Expected images of 1 or 3 channels, (N, C, H, W), but got shape {shape}{hint}")
+    if min(shape[2:]) < _LEAST_PIXELS:
+        raise GdscoreError(f"Expected images of at least 8×8 pixels, but got {shape[2]}×{shape[3]}")
+
+
+def _check_range(images: Array) -> None:
+    xp = namespace(images)
+    # One copy to the host, for which an accelerator is waited for once.
+    low, high = (float(v) for v in to_numpy(xp.stack([xp.min(images), xp.max(images)])))
+    if low != low or high != high:
+        bad = xp.any(xp.reshape(images != images, (images.shape[0], -1)), axis=1)
+        raise GdscoreError(
+            f"Expected images without NaN, but image {int(xp.argmax(xp.astype(bad, xp.int32)))} has some"
+        )
+    if low < -_TOLERANCE or high > 1 + _TOLERANCE:
+        hint = "undo the normalisation first, corrupt, then normalise" if low < 0 else "divide by 255 or pass uint8"
+        raise GdscoreError(f"Expected values in [0, 1], but they go from {low:.4g} to {high:.4g}: {hint}")

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from gdscore._checks import integer
 from gdscore.errors import GdscoreError
-from gdscore.shifts._rows import Context, Families, Numbers, RowDraws, RowShift, check_severities
+from gdscore.shifts._families import Context, Draws, Families, Numbers, RowShift
 
 __all__ = ["TextShift", "text_shifts", "words_of"]
 
-TEXT = Families()
+TEXT = Families(severities=4)
 
 _NO_SPACES = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(rf"^\s+|[{_NO_SPACES}]\s*|[^\s{_NO_SPACES}]+\s*")
@@ -56,7 +56,7 @@ def text_shifts(texts: Any, *, severities: Iterable[int] = (1, 2, 3, 4), seed: i
         1 (accuracy hardly changes) to 4 (accuracy falls a lot, where the model looks at what the family changes: a
         model that counts words does not see their order or case).
     seed : int
-        Of all random numbers.
+        Seed of all random numbers.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def text_shifts(texts: Any, *, severities: Iterable[int] = (1, 2, 3, 4), seed: i
     >>> shifts[0](texts[1:], start=1) == shifts[0](texts)[1:]
     True
     """
-    levels, seed = check_severities(severities), integer("seed", seed, least=0)
+    levels, seed = TEXT.check_severities(severities), integer("seed", seed, least=0)
     given = _checked(texts)
     if not given:
         raise GdscoreError("Expected `texts` to hold at least one text of the reference, but it is empty")
@@ -164,12 +164,12 @@ def shift_text(family: str, text: str, row: int, reference: TextReference, conte
     words = words_of(text)
     if not any(word.strip() for word in words):
         return text
-    changed: list[str] = TEXT.function(family)(words, reference, _OneText(context, row))
+    changed: list[str] = TEXT[family].function(words, reference, _OneText(context, row))
     result = "".join(changed)
     return result if text[-1].isspace() else result.rstrip()
 
 
-@TEXT.family(0.1, 0.35, 0.65, 0.9)
+@TEXT.family((0.1, 0.35, 0.65, 0.9))
 def dropout(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Leave out a share of the words, but never all of them."""
     u = draws.uniform(0, len(words))
@@ -177,7 +177,7 @@ def dropout(words: list[str], reference: TextReference, draws: _OneText) -> list
     return [words[i] for i in kept]
 
 
-@TEXT.family(0.1, 0.3, 0.6, 1.0)
+@TEXT.family((0.1, 0.3, 0.6, 1.0))
 def swap(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Exchange a share of the words with the word that follows."""
     words = _spaced(words)
@@ -187,7 +187,7 @@ def swap(words: list[str], reference: TextReference, draws: _OneText) -> list[st
     return words
 
 
-@TEXT.family(0.1, 0.35, 0.7, 1.0)
+@TEXT.family((0.1, 0.35, 0.7, 1.0))
 def typos(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Misspell a share of the words: a letter is replaced, left out or inserted, or two letters exchanged."""
     count = len(words)
@@ -206,20 +206,20 @@ def typos(words: list[str], reference: TextReference, draws: _OneText) -> list[s
     return words
 
 
-@TEXT.family(0.3, 0.6, 0.8, 0.95)
+@TEXT.family((0.3, 0.6, 0.8, 0.95))
 def truncation(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Cut off a share of the words at the end; at least one stays."""
     return words[: max(1, round((1 - draws.level) * len(words)))]
 
 
-@TEXT.family(0.1, 0.3, 0.6, 1.0)
+@TEXT.family((0.1, 0.3, 0.6, 1.0))
 def case(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Write a share of the words in capitals, or in small letters where they are capitals already."""
     hit = draws.hit(len(words))
     return [(w.lower() if w == w.upper() else w.upper()) if h else w for w, h in zip(words, hit, strict=True)]
 
 
-@TEXT.family(0.1, 0.35, 0.65, 0.95)
+@TEXT.family((0.1, 0.35, 0.65, 0.95))
 def unknown_words(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Replace a share of the vocabulary by made-up words, the same word by the same one in all texts."""
     result = []
@@ -230,7 +230,7 @@ def unknown_words(words: list[str], reference: TextReference, draws: _OneText) -
     return result
 
 
-@TEXT.family(0.15, 0.5, 1.5, 4.0)
+@TEXT.family((0.15, 0.5, 1.5, 4.0))
 def repetition(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Repeat words right after themselves: on average ``level`` copies of each, from none to twice as many."""
     words = _spaced(words)
@@ -238,7 +238,7 @@ def repetition(words: list[str], reference: TextReference, draws: _OneText) -> l
     return [word for word, count in zip(words, copies.astype(int), strict=True) for _ in range(count)]
 
 
-@TEXT.family(2.0, 5.0, 20.0, 1e9)
+@TEXT.family((2.0, 5.0, 20.0, 1e9))
 def shuffle(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Move every word by up to ``level`` places; at severity 4 the order is random."""
     words = _spaced(words)
@@ -246,7 +246,7 @@ def shuffle(words: list[str], reference: TextReference, draws: _OneText) -> list
     return [words[i] for i in places]
 
 
-@TEXT.family(0.3, 1.0, 3.0, 8.0)
+@TEXT.family((0.3, 1.0, 3.0, 8.0))
 def filler(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Insert ``level`` times as many words as the text has, drawn from the reference's texts, at random places."""
     words = _spaced(words)
@@ -266,5 +266,5 @@ def _spaced(words: list[str]) -> list[str]:
 def _made_up(word: str, letters: str, seed: int) -> tuple[float, str]:
     """Number in (0, 1) that belongs to a word, and a word of random letters that is about as long."""
     key = zlib.crc32(word.lower().encode("utf-8", "surrogatepass"))
-    u = RowDraws("vocabulary", seed, start=key).uniform(0, 1 + max(3, min(len(word), 12)))[0]
+    u = Draws("vocabulary", seed, start=key).uniform(0, 1 + max(3, min(len(word), 12)))[0]
     return float(u[0]), "".join(letters[int(v * len(letters))] for v in u[1:])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, like, namespace
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._corruption import Draws, corruption
+from gdscore.shifts._families import IMAGES, Draws
 
 __all__ = ["brightness", "fog", "fractal", "frost", "snow", "spatter"]
 
@@ -33,7 +33,7 @@ def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
     total, octave = None, 0
     while spacing >= 1:
         shape = (math.ceil((height - 1) / spacing) + 1, math.ceil((width - 1) / spacing) + 1)
-        noise = (draws.uniform(layer + octave, shape) * 2.0 - 1.0) * decay ** (-2 * octave)
+        noise = (draws.uniform_field(layer + octave, shape) * 2.0 - 1.0) * decay ** (-2 * octave)
         noise = noise if spacing == 1 else resample.upsample(noise, spacing, height, width)
         total = noise if total is None else total + noise
         spacing, octave = spacing // 2, octave + 1
@@ -41,8 +41,8 @@ def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
     return ((total - low) / (high - low))[:, None, :, :]
 
 
-@corruption(
-    px32=(
+@IMAGES.family(
+    (
         *((0.1, 0.2, 1, 0.6, 8, 3, 0.95), (0.1, 0.2, 1, 0.5, 10, 4, 0.9), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9)),
         *((0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)),
         *(
@@ -81,16 +81,16 @@ def snow(
     xp = namespace(x)
     height, width = x.shape[-2:]
     shape = (1, math.ceil(height / flake) + 1, math.ceil(width / flake) + 1)
-    layer = resample.upsample(draws.normal(0, shape) * scale + mean, flake, height, width)
+    layer = resample.upsample(draws.normal_field(0, shape) * scale + mean, flake, height, width)
     layer = xp.where(layer < least, xp.zeros_like(layer), layer).clip(0.0, 1.0)
-    layer = resample.motion(layer, (draws.per_image(1)[:, 0] + 0.5) * (-np.pi / 2), radius, sigma)
+    layer = resample.motion(layer, (draws.uniform(1, 1)[:, 0] + 0.5) * (-np.pi / 2), radius, sigma)
     grey = x if x.shape[1] == 1 else sum(x[:, c : c + 1] * w for c, w in enumerate(_LUMINANCE))
     x = x * keep + xp.maximum(x, grey * 1.5 + 0.5) * (1 - keep)
     return x + layer + xp.flip(layer, axis=(-2, -1))
 
 
-@corruption(
-    px32=((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45), (0.68, 0.52), (0.6, 0.6), (0.5, 0.68)),
+@IMAGES.family(
+    ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45), (0.68, 0.52), (0.6, 0.6), (0.5, 0.68)),
     px224=((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75), (0.52, 0.8), (0.44, 0.85), (0.36, 0.9)),
 )
 def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
@@ -101,7 +101,7 @@ def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
     """
     n, _, height, width = x.shape
     panes = resample.constant(_panes(height, width), x, "panes", height, width)
-    of_image = draws.per_image(0, 5)
+    of_image = draws.uniform(0, 5)
     which = (of_image[:, 0] * panes.shape[0]).astype(np.int64)
     places = []
     for axis, size in ((1, height), (2, width)):
@@ -140,14 +140,14 @@ def _made_panes(height: int, width: int) -> NDArray[np.float32]:
     unit = (height * width) ** 0.5 / 32
     tall, wide = math.ceil(_PANE_SIZE * height), math.ceil(_PANE_SIZE * width)
     panes = np.empty((_PANES, 1, tall, wide), dtype=np.float32)
-    draws = Draws(panes, "frost", 0, 0)
+    draws = Draws("frost", 0, rows=_PANES, like=panes)
     cover = fractal(draws, 16, panes, 1.6)
     spacing = max(1.5, 0.6 * unit)
     shape = (1, math.ceil(tall / spacing) + 1, math.ceil(wide / spacing) + 1)
-    turn = draws.per_image(8)[:, 0]
+    turn = draws.uniform(8, 1)[:, 0]
     needles = np.zeros_like(cover)
     for k in range(3):
-        seeds = resample.upsample(draws.normal(k, shape), spacing, tall, wide)
+        seeds = resample.upsample(draws.normal_field(k, shape), spacing, tall, wide)
         seeds = (seeds + cover * 2.0 - 1.7).clip(0.0, None)
         for side in (0.0, 1.0):
             trail = resample.motion(seeds, (turn + k / 3 + side) * np.pi, 4 * unit, 2.2 * unit)
@@ -156,8 +156,8 @@ def _made_panes(height: int, width: int) -> NDArray[np.float32]:
     return made
 
 
-@corruption(
-    px32=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75), (2, 1.6), (2.6, 1.5), (3.4, 1.4)),
+@IMAGES.family(
+    ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75), (2, 1.6), (2.6, 1.5), (3.4, 1.4)),
     px224=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4), (3.6, 1.35), (4.3, 1.3), (5.2, 1.25)),
 )
 def fog(x: Array, draws: Draws, density: float, decay: float) -> Array:
@@ -170,8 +170,8 @@ def fog(x: Array, draws: Draws, density: float, decay: float) -> Array:
     return (x + fractal(draws, 0, x, decay) * density) * (most / (most + density))
 
 
-@corruption(
-    px32=(0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6),
+@IMAGES.family(
+    (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6),
     px224=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
 )
 def brightness(x: Array, draws: Draws, more: float) -> Array:
@@ -183,8 +183,8 @@ def brightness(x: Array, draws: Draws, more: float) -> Array:
     return xp.where(black, brighter, x * (brighter / xp.where(black, xp.ones_like(value), value)))
 
 
-@corruption(
-    px32=(
+@IMAGES.family(
+    (
         *((0.62, 0.1, 0.7, 0.7, 0.5, 0), (0.65, 0.1, 0.8, 0.7, 0.5, 0), (0.65, 0.3, 1, 0.69, 0.5, 0)),
         *((0.65, 0.1, 0.7, 0.69, 0.6, 1), (0.65, 0.1, 0.5, 0.68, 0.6, 1)),
         *((0.67, 0.1, 0.5, 0.68, 0.6, 1), (0.69, 0.1, 0.5, 0.68, 0.6, 1), (0.71, 0.1, 0.5, 0.68, 0.6, 1)),
@@ -205,7 +205,7 @@ def spatter(
     relief of the drops, where the original goes through an edge detector and a distance transform.
     """
     xp = namespace(x)
-    layer = resample.gaussian(draws.normal(0, (1, *x.shape[-2:])) * scale + mean, sigma, resample.edge)
+    layer = resample.gaussian(draws.normal_field(0, (1, *x.shape[-2:])) * scale + mean, sigma, resample.edge)
     drops = layer > least
     if mud:
         cover = resample.gaussian(xp.astype(drops, xp.float32), strength, resample.edge)
