@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import gdscore
 from gdscore import report
-from gdscore.report.style import as_svg, group_styles, shift_groups
+from gdscore.report.figures import as_svg, group_styles, shift_groups
 from tests.report.conftest import made_estimate
 
 

@@ -76,7 +76,7 @@ def demo(
 def _write_files(
     folder: Path, digits: Digits, sets: list[ShiftedSet], estimator: AccuracyEstimator, trials: list[Trial]
 ) -> None:
-    from gdscore.demo.digits import SEVERITIES
+    from gdscore.demo import SEVERITIES
     from gdscore.files import write_json
     from gdscore.io import write_outputs
     from gdscore.report import Target, write_report

@@ -28,8 +28,17 @@ from gdscore._checks import number
 from gdscore._format import percent, template_environment
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike, atomic
-from gdscore.report.figures import confidence_figure, reliability_figure, shifted_sets_figure, timeline_figure
-from gdscore.report.style import DARK, LIGHT, as_svg, group_styles, shift_groups
+from gdscore.report.figures import (
+    DARK,
+    LIGHT,
+    as_svg,
+    confidence_figure,
+    group_styles,
+    reliability_figure,
+    shift_groups,
+    shifted_sets_figure,
+    timeline_figure,
+)
 from gdscore.report.targets import (
     CLASSES_AT_LEAST,
     Entry,
