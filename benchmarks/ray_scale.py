@@ -18,13 +18,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial as bound
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import gdscore
-from gdscore import distributed, partial
+from gdscore import distributed
+from gdscore.estimator import TargetState
 from gdscore.files import write_json
 from gdscore.io import write_outputs
 
@@ -133,7 +134,7 @@ def run(rows: int, est: gdscore.AccuracyEstimator) -> Iterator[dict]:
                 stop = min(rows, start + ROUND_ROWS)
                 sizes = {at // PART_ROWS: min(PART_ROWS, stop - at) for at in range(start, stop, PART_ROWS)}
                 began = time.perf_counter()
-                list(makers.map(bound(make_part, parts), sizes, sizes.values()))
+                list(makers.map(partial(make_part, parts), sizes, sizes.values()))
                 made = time.perf_counter() - began
                 with one_worker(ray):
                     one, first = timed(ray, 1, est, parts)
@@ -161,12 +162,15 @@ def run(rows: int, est: gdscore.AccuracyEstimator) -> Iterator[dict]:
 
 
 def merging(est: gdscore.AccuracyEstimator, count: int = STATES, rows: int = 200_000) -> dict:
-    """Seconds to merge many states in a tree, by the clock and of the processor; states of 2,000 rows repeat."""
+    """Seconds to read and merge many states, by the clock and of the processor; states of 2,000 rows repeat."""
     out = rows_of(rows, 7)
-    few = [partial.partial_state(est, out[at : at + 2000]) for at in range(0, len(out), 2000)]
+    few = [est.state().update(out[at : at + 2000]).to_bytes() for at in range(0, len(out), 2000)]
     states = [few[number % len(few)] for number in range(count)]
     start, used = time.perf_counter(), time.process_time()
-    partial.merge_states(states)
+    merged = est.state()
+    for data in states:
+        merged.merge(TargetState.from_bytes(data))
+    merged.to_bytes()
     return {
         "states": count,
         "bytes_each": len(few[0]),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdscore import GdscoreError
-from gdscore._windows import Group, RowGroups, parse_every, window_starts
+from gdscore._stream import segment_codes
+from gdscore._windows import Group, group_of, parse_every, window_columns, window_starts
 
 moments = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 
@@ -44,14 +45,15 @@ def test_lengths_that_are_none(text):
         parse_every(text)
 
 
-@given(
-    st.lists(st.tuples(moments, st.sampled_from("abc"), st.sampled_from(["x, y", "z"])), min_size=1), st.integers(1, 9)
-)
-def test_rows_are_numbered_as_by_a_dictionary(rows, size):
-    groups, found = RowGroups(timedelta(days=1)), []
-    for i in range(0, len(rows), size):
-        times, first, second = zip(*rows[i : i + size], strict=True)
-        by = {"a": np.array(first), "b": np.array(second)}
-        found += groups.number(np.array(times, dtype="datetime64[us]"), by).tolist()
-    for number, (time, a, b) in zip(found, rows, strict=True):
-        assert groups.found[number] == Group(time.replace(hour=0, minute=0, second=0, microsecond=0), f"a={a}, b={b}")
+@given(st.lists(st.tuples(moments, st.sampled_from("abc"), st.sampled_from(["x, y", "z"])), min_size=1))
+def test_rows_are_grouped_as_by_a_dictionary(rows):
+    times, first, second = zip(*rows, strict=True)
+    by = {"a": np.array(first), "b": np.array(second)}
+    columns = window_columns(np.array(times, dtype="datetime64[us]"), by, timedelta(days=1))
+    keys, codes = segment_codes(columns, len(rows))
+    days = [time.replace(hour=0, minute=0, second=0, microsecond=0) for time in times]
+    expected = list(zip(days, first, second, strict=True))
+    assert keys == list(dict.fromkeys(expected))
+    assert [keys[code] for code in codes] == expected
+    for key in keys:
+        assert group_of(key, True, ["a", "b"]) == Group(key[0], f"a={key[1]}, b={key[2]}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,18 @@ from gdscore._arrays import is_array
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = ["CHUNK_ROWS", "Rechunker", "joined", "kind_of", "labelled_reference", "segments", "stream", "with_segments"]
+__all__ = [
+    "CHUNK_ROWS",
+    "Batch",
+    "Rechunker",
+    "batches",
+    "columns_of",
+    "joined",
+    "kind_of",
+    "labelled_reference",
+    "segment_codes",
+    "stream",
+]
 
 CHUNK_ROWS = 1024
 """Rows worked on at once: a multiple of GdScore's mini-batch, and small enough for a processor's cache."""
@@ -72,18 +84,22 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
 
 def stream(data: Outputs | Iterable[Outputs] | None, what: str) -> Iterator[Outputs]:
     """Outputs one by one, of a single one or of any iterable; anything else, or nothing, is an error."""
-    if isinstance(data, Outputs):
+    return _items(data, what, Outputs)
+
+
+def _items(data: Any, what: str, kinds: Any) -> Iterator[Any]:
+    if isinstance(data, kinds):
         yield data
         return
     no_stream = isinstance(data, (str, bytes, dict)) or is_array(data) or hasattr(data, "iloc")
     if no_stream or not isinstance(data, Iterable):
         raise GdscoreError(f"Expected `{what}` to be `gdscore.Outputs` or a stream of them, but got {kind_of(data)}")
     empty = True
-    for outputs in data:
-        if not isinstance(outputs, Outputs):
-            raise GdscoreError(f"Expected `{what}` to yield `gdscore.Outputs`, but it yielded {kind_of(outputs)}")
+    for item in data:
+        if not isinstance(item, kinds):
+            raise GdscoreError(f"Expected `{what}` to yield `gdscore.Outputs`, but it yielded {kind_of(item)}")
         empty = False
-        yield outputs
+        yield item
     if empty:
         raise GdscoreError(
             f"Expected `{what}` to have rows, but the stream is empty: a generator gives its rows once, make it again"
@@ -117,18 +133,94 @@ def kind_of(value: object) -> str:
     return f"{name}: gdscore.from_frame makes outputs of it" if hasattr(value, "iloc") else name
 
 
-def with_segments(parts: Iterable[Outputs], by: Any) -> Iterator[tuple[Outputs, Any]]:
-    """Parts of a stream with their segments; one more or one fewer of them is an error."""
-    if not isinstance(by, Iterable):
-        raise GdscoreError(f"Expected `by` to name a segment for each row, but got {type(by).__name__}")
+class Batch(NamedTuple):
+    """Rows of a stream with what belongs to them: times, and columns that name their segments, where there are any."""
+
+    outputs: Outputs
+    time: NDArray[np.datetime64] | None = None
+    by: Mapping[str, Any] = MappingProxyType({})
+
+
+def batches(data: Any, by: Any = None) -> Iterator[Batch]:
+    """Batches of `Outputs`, of a batch or of a stream of either.
+
+    ``by`` has the segments of `Outputs`, or those of each part of a stream; one more or one fewer of them is an error.
+    """
+    parts = _items(data, "outputs", (Outputs, Batch))
+    if by is None or isinstance(data, Outputs):
+        own = columns_of(by)
+        for part in parts:
+            yield part if isinstance(part, Batch) else Batch(part, None, own)
+        return
+    if not isinstance(by, Iterable) or isinstance(by, str | bytes):
+        raise GdscoreError(f"Expected `by` to have segments for each part of the stream, but got {type(by).__name__}")
     names, nothing = iter(by), object()
     for part in parts:
-        own = next(names, nothing)
-        if own is nothing:
-            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended")
-        yield part, own
+        found = next(names, nothing)
+        if found is nothing or isinstance(part, Batch):
+            why = "it ended" if found is nothing else "its parts have segments of their own"
+            raise GdscoreError(f"Expected `by` to have segments for every part of the stream, but {why}")
+        yield Batch(part, None, columns_of(found))
     if next(names, nothing) is not nothing:
         raise GdscoreError("Expected `by` to have segments for the parts of the stream only, but it has more")
+
+
+def columns_of(by: Any) -> Mapping[str, Any]:
+    """Columns that name segments, of a data frame, a dict of columns or one column; none of None."""
+    if by is None:
+        return {}
+    if isinstance(by, Mapping):
+        return by
+    if hasattr(by, "columns"):
+        names = by.column_names if hasattr(by, "column_names") else by.columns
+        return {str(name): by[name] for name in names}
+    return {"": by}
+
+
+def segment_codes(columns: Mapping[str, Any], n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:
+    """Segments in the order in which rows of them first come, and the number of each row's segment.
+
+    A segment is the value of the one column, or a tuple of the values of several. Missing values are None, all others
+    keep their type.
+    """
+    (keys, codes), *others = [_codes(values, n_rows) for values in columns.values()]
+    if not others:
+        return keys, codes
+    pairs: list[tuple[Any, ...]] = [(key,) for key in keys]
+    for more, own in others:
+        used, first, codes = np.unique(codes * len(more) + own, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        pairs = [(*pairs[at // len(more)], more[at % len(more)]) for at in used[order].tolist()]
+        codes = np.argsort(order)[codes.reshape(-1)]
+    return list(pairs), codes
+
+
+def _codes(values: Any, n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:
+    if hasattr(values, "to_pylist"):  # scalars of Arrow are neither equal to their values nor missing
+        values = values.to_pylist()
+    listed = _plain(arrays.to_numpy(values)) if is_array(values) else values
+    listed = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)) else None
+    if listed is None or len(listed) != n_rows:
+        came = "one value" if listed is None else f"{len(listed)}"
+        raise GdscoreError(f"Expected `by` to name a segment for each of {n_rows} rows, but got {came}")
+    numbers: dict[Any, int] = {}
+    found: dict[Any, int] = {}
+    value = None
+    try:
+        for value in dict.fromkeys(listed):
+            found[value] = numbers.setdefault(_segment(value), len(numbers))
+    except (TypeError, ValueError):
+        raise GdscoreError(f"Expected `by` to name segments by strings or numbers, but got {value!r:.80}") from None
+    return list(numbers), np.fromiter(map(found.__getitem__, listed), dtype=np.int64, count=n_rows)
+
+
+def _segment(value: Any) -> Any:
+    """Key of a value: None where it is missing, otherwise as Python has it."""
+    if isinstance(value, np.generic):
+        (value,) = _plain(np.asarray([value]))
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
+        return None
+    return tuple(map(_segment, value)) if isinstance(value, tuple) else value
 
 
 def _plain(names: NDArray[Any]) -> list[Any]:
@@ -136,25 +228,3 @@ def _plain(names: NDArray[Any]) -> list[Any]:
         names = names.astype("datetime64[us]")  # finer ones would be numbers of nanoseconds
     listed: list[Any] = names.tolist()
     return listed
-
-
-def segments(names: Any, rows: int) -> Iterator[tuple[Any, NDArray[Any]]]:
-    """Rows of each segment, in the order of their first appearance; a missing name is None."""
-    if hasattr(names, "columns"):
-        raise GdscoreError("Expected `by` to name a segment for each row, but got a data frame: give one column of it")
-    if hasattr(names, "to_pylist"):  # scalars of Arrow are neither equal to their values nor missing
-        names = names.to_pylist()
-    listed = _plain(arrays.to_numpy(names)) if arrays.is_array(names) else names
-    listed = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, (str, bytes)) else None
-    if listed is None or len(listed) != rows:
-        came = "one value" if listed is None else f"{len(listed)}"
-        raise GdscoreError(f"Expected `by` to name a segment for each of {rows} rows, but got {came}")
-    index: dict[Any, list[int]] = {}
-    try:
-        for row, name in enumerate(listed):
-            missing = name is None or type(name).__name__ in ("NAType", "NaTType") or name != name
-            index.setdefault(None if missing else name, []).append(row)
-    except (TypeError, ValueError):
-        raise GdscoreError(f"Expected `by` to name segments by strings or numbers, but got {name!r:.80}") from None
-    for name, found in index.items():
-        yield name, np.array(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 
-__all__ = ["Group", "RowGroups", "parse_every", "window_starts"]
+__all__ = ["Group", "group_of", "parse_every", "window_columns", "window_starts"]
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MONDAY = np.datetime64("1970-01-05", "us")
@@ -53,39 +53,23 @@ class Group(NamedTuple):
     segment: str
 
 
-class RowGroups:
-    """Numbers windows and segments in the order in which rows of them first come.
+def window_columns(
+    time: NDArray[np.datetime64] | None, by: Mapping[str, Any], every: timedelta | None
+) -> dict[str, Any]:
+    """Columns that name the window and segment of each row: starts of windows first, where there are times."""
+    return dict(by) if time is None or every is None else {"": window_starts(time, every), **by}
+
+
+def group_of(key: Any, timed: bool, names: Sequence[str]) -> Group:
+    """Window and segment of a key of `window_columns`; ``names`` are those of the columns of segments.
 
     Examples
     --------
-    >>> groups = RowGroups(timedelta(days=1))
-    >>> groups.number(None, {"country": np.array(["fr", "de", "fr"])}).tolist()
-    [1, 0, 1]
-    >>> [group.segment for group in groups.found]
-    ['country=de', 'country=fr']
+    >>> group_of((datetime(2026, 1, 31), "fr", 3), True, ["country", "site"]).segment
+    'country=fr, site=3'
+    >>> group_of("fr", False, ["country"])
+    Group(start=None, segment='country=fr')
     """
-
-    def __init__(self, every: timedelta) -> None:
-        self._every = every
-        self._numbers: dict[Group, int] = {}
-
-    @property
-    def found(self) -> list[Group]:
-        """Groups by their number."""
-        return list(self._numbers)
-
-    def number(self, time: NDArray[np.datetime64] | None, by: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Group of each row, by its time and by the values of named columns."""
-        columns = dict(by)
-        if time is not None:
-            columns = {"": window_starts(time, self._every), **columns}
-        values = {name: np.unique(column, return_inverse=True) for name, column in columns.items()}
-        codes = np.stack([codes.reshape(-1) for _, codes in values.values()], axis=1)
-        distinct, rows = np.unique(codes, axis=0, return_inverse=True)
-        numbers = []
-        for row in distinct:
-            named = {name: known[code].item() for (name, (known, _)), code in zip(values.items(), row, strict=True)}
-            start = named.pop("", None)
-            group = Group(start, ", ".join(f"{name}={value}" for name, value in named.items()))
-            numbers.append(self._numbers.setdefault(group, len(self._numbers)))
-        return np.asarray(numbers, dtype=np.int64)[rows.reshape(-1)]
+    values = list(key) if timed + len(names) > 1 else [key] if timed or names else []
+    start = values.pop(0) if timed else None
+    return Group(start, ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True)))

@@ -51,6 +51,7 @@ __all__ = [
     "read_arrays",
     "read_json",
     "read_record",
+    "record_to_bytes",
     "write_arrays",
     "write_json",
     "write_record",
@@ -548,10 +549,17 @@ def read_json(path: PathLike, *, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 def write_record(path: PathLike, schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
     """Write a record that `read_record` accepts with the same schema; one that it would refuse is refused here."""
+    raw = record_to_bytes(schema, header, arrays)
+    with atomic(path) as file:
+        file.write(raw)
+
+
+def record_to_bytes(schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
+    """Give what `write_record` would write; `read_record` takes it."""
     text = _to_json({"format": schema.format, "version": schema.version, **header})
     checked = {name: np.asarray(array) for name, array in arrays.items()}
     schema.check(_from_json(text.encode(), "the header"), checked, "the record to write")
-    write_arrays(path, {"header": text, **checked})
+    return arrays_to_bytes({"header": text, **checked})
 
 
 def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limits = DEFAULT_LIMITS) -> Record:

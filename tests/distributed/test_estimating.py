@@ -65,10 +65,11 @@ def test_files_give_the_estimate_of_one_machine(cluster, est, target, folder, by
     assert found == est.estimate(target, by=by.tolist())
 
 
-def test_time_windows(cluster, est, target, table, folder):
-    found = distributed.estimate(est, folder, by="time", every="1d")
-    days = table["time"].to_numpy().astype("datetime64[D]").astype("datetime64[s]").astype(str)
-    assert found == est.estimate(target, by=days.tolist())
+def test_time_windows(cluster, est, target, table, folder, by):
+    days = table["time"].to_numpy().astype("datetime64[D]").astype("datetime64[us]")
+    assert distributed.estimate(est, folder, time="time") == est.estimate(target, by=days)
+    found = distributed.estimate(est, folder, by=["country"], time="time", every="1d")
+    assert found == est.estimate(target, by={"day": days, "country": by})
 
 
 @pytest.mark.slow
@@ -227,9 +228,10 @@ def test_a_worker_that_always_dies_is_an_error_with_the_file(cluster, est, targe
 def test_wrong_arguments(cluster, est, tmp_path):
     for arguments, match in (
         ({"on_error": "ignore"}, "on_error"),
-        ({"every": "1d"}, "by"),
-        ({"by": "country", "every": "1y"}, "windows"),
+        ({"every": "1d"}, "time"),
+        ({"time": "time", "every": "1y"}, "windows"),
         ({"by": 3}, "by"),
+        ({"by": ["country", 3]}, "by"),
         ({"columns": "prob_*"}, "columns"),
     ):
         with pytest.raises(gdscore.GdscoreError, match=match):

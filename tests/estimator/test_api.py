@@ -63,7 +63,7 @@ def test_clone_of_a_fitted_one_is_unfitted():
     with pytest.raises(gdscore.GdscoreError, match="fitted"):
         copied.state()
     with pytest.raises(gdscore.GdscoreError, match="fitted"):
-        copied.estimate_state(est.state().update(TARGET))
+        copied.estimate(est.state().update(TARGET))
 
 
 def test_fit_returns_itself_and_changes_no_argument():
@@ -225,7 +225,7 @@ def test_states_of_other_fits_are_refused():
     est, other = fitted(), fitted(count=600)
     state = est.state().update(TARGET)
     with pytest.raises(gdscore.GdscoreError, match="another one, or before the last fit"):
-        other.estimate_state(state)
+        other.estimate(state)
     with pytest.raises(gdscore.GdscoreError, match="another one"):
         other.state().merge(state)
     with pytest.raises(gdscore.GdscoreError, match="count twice"):
@@ -234,12 +234,12 @@ def test_states_of_other_fits_are_refused():
         with pytest.raises(gdscore.GdscoreError):
             state.merge(odd)
         with pytest.raises(gdscore.GdscoreError):
-            est.estimate_state(odd)
+            est.estimate(odd)
     with pytest.raises(gdscore.GdscoreError, match="seen none"):
-        est.estimate_state(est.state())
+        est.estimate(est.state())
     est.fit(outputs(400, seed=6))
     with pytest.raises(gdscore.GdscoreError, match="before the last fit"):
-        est.estimate_state(state)
+        est.estimate(state)
 
 
 def test_states_of_a_copy_are_taken():
@@ -247,18 +247,18 @@ def test_states_of_a_copy_are_taken():
     est = fitted(method="entropy")
     copied = copy.deepcopy(est)
     state = est.state().update(TARGET[:200]).merge(copied.state().update(TARGET[200:]))
-    assert est.estimate_state(state).accuracy == pytest.approx(est.estimate(TARGET).accuracy, abs=1e-9)
+    assert est.estimate(state).accuracy == pytest.approx(est.estimate(TARGET).accuracy, abs=1e-9)
 
 
 @pytest.mark.parametrize("method", ["correctness", "entropy"])
 def test_a_refused_part_does_not_count(method):
     est = fitted(method=method)
     state = est.state().update(TARGET)
-    before = numbers(est.estimate_state(state))
+    before = numbers(est.estimate(state))
     for bad in (outputs(50, features=False), gdscore.Outputs(logits=np.zeros((5, 3))), None, np.zeros((5, 5))):
         with pytest.raises(gdscore.GdscoreError):
             state.update(bad)
-    np.testing.assert_array_equal(numbers(est.estimate_state(state)), before)
+    np.testing.assert_array_equal(numbers(est.estimate(state)), before)
 
 
 def test_estimates_show_themselves():

@@ -49,8 +49,8 @@ def test_states_merge_in_any_order(cuts, data):
         first = states.pop(data.draw(st.integers(0, len(states) - 1)))
         second = states.pop(data.draw(st.integers(0, len(states) - 1)))
         states.append(first.merge(second))
-    np.testing.assert_array_equal(numbers(est.estimate_state(states[0])), numbers(est.estimate(TARGET)))
-    assert states[0].rows == 1200
+    np.testing.assert_array_equal(numbers(est.estimate(states[0])), numbers(est.estimate(TARGET)))
+    assert states[0].n_rows == 1200
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -205,7 +205,8 @@ def test_one_rare_class_alone_does_not_look_shifted():
     est = gdscore.AccuracyEstimator().fit(made(rng.integers(0, 60, 600), 1.0), shifted_sets=sets, progress=False)
     looks = []
     for k in range(60):
-        evidence = est.state().update(made(np.full(300, k), 1.0)).evidence
+        ((_, state),) = est.state().update(made(np.full(300, k), 1.0)).by_segment()
+        evidence = state.evidence
         predicted = evidence.histogram.sum(axis=1) / evidence.rows
         looks.append(est.fitted_.correction.looks_shifted(predicted, evidence.mean(), evidence.rows))
     assert np.mean(np.array(looks) > 1) < 0.1

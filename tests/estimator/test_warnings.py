@@ -123,7 +123,7 @@ def test_other_model():
     assert severity(est.estimate(other), "other_model") == "critical"
     assert "other_model" in codes(est.estimate([SAME, other]))
     states = [est.state().update(part) for part in (SAME, other)]
-    assert "other_model" in codes(est.estimate_state(states[0].merge(states[1])))
+    assert "other_model" in codes(est.estimate(states[0].merge(states[1])))
     for same in (SAME, outputs(500, 30.0, seed=2), outputs(500, dtype=np.float16)):
         assert "other_model" not in codes(est.estimate(same))
 

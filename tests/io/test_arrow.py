@@ -43,7 +43,7 @@ def test_kinds(tmp_path, kind):
     assert np.concatenate([b.outputs.labels for b in batches]).tolist() == (np.arange(20) % 3).tolist()
     np.testing.assert_array_equal(np.concatenate([b.time for b in batches]), np.arange(20).astype("datetime64[D]"))
     assert batches[0].by["country"][:2].tolist() == ["fr", "de"]
-    assert batches[0].by["beta"][:2].tolist() == ["True", "False"]
+    assert batches[0].by["beta"][:2].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("part", [3, 8, 100, -1, -30])

@@ -176,15 +176,15 @@ def state() -> Found:
         one = est.state()
         one.update(part)
         merged = one if merged is None else merged.merge(one) or merged
-    yield "merged", data.of_estimate(est.estimate_state(merged), full=True)
+    yield "merged", data.of_estimate(est.estimate(merged), full=True)
 
 
 def _states_as_bytes(est, batches, by):
     """Estimates of parts that travelled as bytes, by segment."""
-    from gdscore import partial
-
-    states = [partial.partial_state(est, part, by=names) for part, names in zip(batches, by, strict=True)]
-    found = partial.finish_state(est, partial.merge_states(states))
+    whole = est.state()
+    for part, names in zip(batches, by, strict=True):
+        whole.merge(est.state(est.state().update(part, names).to_bytes()))
+    found = est.estimate(whole)
     return found if isinstance(found, dict) else {"": found}
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gdscore import __version__
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
 from gdscore._format import percent, time_text
-from gdscore._windows import Group, RowGroups
+from gdscore._windows import Group, group_of, window_columns
 from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator, Estimate
+    from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
     from gdscore.outputs import Outputs
 
 __all__ = [
@@ -89,30 +85,24 @@ def estimate_groups(
     estimator: AccuracyEstimator, target: TargetFiles, every: timedelta, quiet: bool, prefix: str
 ) -> list[tuple[TargetFiles, Estimated]]:
     """Estimate each window and segment of a target from one pass over it: windows in order, the worst segment first."""
-    groups = RowGroups(every)
-    labelled: Counter[int] = Counter()
-    correct: Counter[int] = Counter()
-    waiting: deque[NDArray[np.int64]] = deque()
+    state = estimator.state()
+    for batch in target.batches(quiet):
+        state.update(batch.outputs, window_columns(batch.time, batch.by, every))
+    return estimated_groups(estimator, state, target, prefix)
 
-    def unlabelled() -> Iterator[Outputs]:
-        for batch in target.batches(quiet):
-            numbers = groups.number(batch.time, batch.by)
-            if "labels" in batch.outputs.has:
-                labelled.update(numbers.tolist())
-                correct.update(numbers[np.asarray(batch.outputs.correct)].tolist())
-            waiting.append(numbers)
-            yield batch.outputs.only(batch.outputs.has - {"labels"})
 
-    def numbers_of_parts() -> Iterator[NDArray[np.int64]]:
-        while waiting:
-            yield waiting.popleft()
-
-    found = estimator.estimate(unlabelled(), by=numbers_of_parts())
-    estimated = []
-    for number, group in enumerate(groups.found):
-        truth = correct[number] / labelled[number] if labelled[number] else None
-        estimated.append((group_target(target, group, prefix), Estimated(found[number], truth)))
-    return in_order(estimated)
+def estimated_groups(
+    estimator: AccuracyEstimator, state: TargetState, target: TargetFiles, prefix: str, left_out: Mapping[str, str] = {}
+) -> list[tuple[TargetFiles, Estimated]]:
+    """Estimates of the windows and segments of a state, with the accuracy by their labels."""
+    timed, by, truth = target.columns.time is not None, target.columns.by, state.truth()
+    names = [by] if isinstance(by, str) else list(by or ())
+    return in_order(
+        [
+            (group_target(target, group_of(key, timed, names), prefix), Estimated(e, truth[key].accuracy, left_out))
+            for key, e in estimator.estimate(state).items()
+        ]
+    )
 
 
 def estimate_on_ray(
@@ -124,21 +114,21 @@ def estimate_on_ray(
     on_error: OnError | None,
 ) -> list[tuple[TargetFiles, Estimated]]:
     """Estimate each window and segment of a target, or all of it, as `estimate_groups` does in one process."""
-    from gdscore.distributed.estimating import estimate_groups
+    from gdscore.distributed.estimating import state_of_files
 
     if target.problem is not None:
         raise target.problem
-    found, left_out = estimate_groups(
+    state, left_out = state_of_files(
         estimator,
         target.paths,
-        every=every,
         columns=target.columns,
+        every=every,
         on_error=(on_error or OnError.RAISE).value,
         progress=False if quiet else None,
     )
-    if target.columns.time is None and target.columns.by is None:
-        return [(target, Estimated(found[0].estimate, found[0].truth, left_out))]
-    return in_order([(group_target(target, f.group, prefix), Estimated(f.estimate, f.truth, left_out)) for f in found])
+    if state.segments is None:
+        return [(target, Estimated(estimator.estimate(state), state.truth()[None].accuracy, left_out))]
+    return estimated_groups(estimator, state, target, prefix, left_out)
 
 
 def try_groups(

@@ -1,7 +1,6 @@
 """Extraction, scores and estimates over a Ray cluster; needs the extra ``ray``.
 
-Rows stay where they are: each file or block becomes a state of some kilobytes (`gdscore.partial`), and states are
-merged in a tree.
+Rows stay where they are: each file or block becomes a `TargetState` of some kilobytes, and states are merged in a tree.
 """
 
 from gdscore.distributed._cluster import connect

@@ -293,22 +293,20 @@ def _fetching(cls: type) -> type:
     return type(cls.__name__, (cls,), {"__init__": start})
 
 
-def merge_refs(ray: Any, refs: list[Any]) -> bytes:
+def merge_refs(ray: Any, merged: Callable[..., bytes], refs: list[Any]) -> bytes:
     """State of all states behind the references, merged on the cluster in a tree; the caller holds one."""
-    merge = ray.remote(_merged).options(max_retries=RETRIES)
+    merge = ray.remote(_call).options(max_retries=RETRIES)
     while len(refs) > 1:
-        refs = [merge.remote(*refs[start : start + _FAN_IN]) for start in range(0, len(refs), _FAN_IN)]
+        refs = [merge.remote(merged, *refs[start : start + _FAN_IN]) for start in range(0, len(refs), _FAN_IN)]
     try:
         state: bytes = ray.get(refs[0])
     except ray.exceptions.RayError as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise GdscoreError(
-            f"Expected all states to merge, but one of them went with its node: {first}: call it again"
+            f"Expected all states to merge, but one was lost with its node: {first}: call it again"
         ) from error
     return state
 
 
-def _merged(*states: bytes) -> bytes:
-    from gdscore.partial import merge_states
-
-    return merge_states(states)
+def _call(merged: Callable[..., bytes], *states: bytes) -> bytes:
+    return merged(*states)

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._paths import DEFAULT_LIMITS, path_errors
-from gdscore.distributed._inputs import window_names
+from gdscore._windows import window_columns
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import BatchReader, decoding, pyarrow
 from gdscore.io.parquet import write_parquet
 from gdscore.outputs import Outputs
-from gdscore.partial import partial_state
 
 __all__ = ["NOTES", "Extracting", "InputColumns", "ModelOptions", "note_of", "part_of"]
 
@@ -124,28 +123,20 @@ class Extracting:
             return None, (0, False, _named(error, where))
         return None, (rows, False, "")
 
-    def state(self, est: Any, source: Any, where: str, by: str | None, every: str | None) -> tuple[bytes, Any]:
+    def state(
+        self, est: Any, source: Any, where: str, time: str | None, by: tuple[str, ...], every: Any
+    ) -> tuple[bytes, Any]:
         """State of the outputs, without storing rows; the report is as that of `write`."""
-        names: deque[NDArray[Any]] = deque()
-        rows = 0
-
-        def outputs() -> Iterator[Outputs]:
-            nonlocal rows
-            for found, kept in self._outputs(source, where):
-                rows += len(found)
-                if by is not None:
-                    names.append(kept[by].astype(np.str_) if every is None else window_names(kept[by], every))
-                yield found
-
-        def segments() -> Iterator[NDArray[Any]]:
-            while names:
-                yield names.popleft()
-
+        state = est.state()
         try:
-            state = partial_state(est, outputs(), by=None if by is None else segments())
+            for found, kept in self._outputs(source, where):
+                times = None if time is None else kept[time]
+                if times is not None and times.dtype.kind != "M":
+                    raise GdscoreError(f"Expected times in column {time!r}, but its values are of type {times.dtype}")
+                state.update(found, window_columns(times, {name: kept[name] for name in by}, every) or None)
         except GdscoreError as error:
             return b"", (0, False, _named(error, where))
-        return state, (rows, False, "")
+        return state.to_bytes(), (state.n_rows, False, "")
 
     def _outputs(self, source: Any, where: str) -> Iterator[tuple[Outputs, dict[str, NDArray[Any]]]]:
         """Outputs of each batch, with the columns that are kept."""

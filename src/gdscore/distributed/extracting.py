@@ -16,13 +16,11 @@ from typing import Any
 from gdscore import files
 from gdscore._checks import integer
 from gdscore._paths import PathLike, check_path, path_errors
-from gdscore.distributed import _cluster, _inputs
+from gdscore.distributed import _cluster, _parts
 from gdscore.distributed._model import NOTES, Extracting, InputColumns, ModelOptions, note_of, part_of
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.io.arrow import decoding
-from gdscore.partial import finish_state
-from gdscore.scores.registry import ScoreTable
 
 __all__ = ["Extraction", "extract", "extract_estimate"]
 
@@ -125,7 +123,7 @@ def extract(
             for n, (where, s) in enumerate(sources)
         )
         running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
+        with contextlib.closing(running), _parts.rows_bar(sources.found, _rows_of, progress) as advance:
             for number, name, _, (found, there, wrong) in running:
                 if wrong:
                     _refuse(wrong, on_error)
@@ -148,8 +146,10 @@ def extract_estimate(
     model: Any,
     dataset: Any,
     *,
-    by: str | None = None,
+    by: str | Sequence[str] | None = None,
+    time: str | None = None,
     every: str | None = None,
+    class_mix: Any = None,
     inputs: str = "image",
     shape: Sequence[int] | None = None,
     preprocess: Callable[[Any], Any] | None = None,
@@ -161,27 +161,29 @@ def extract_estimate(
     address: str | None = None,
     progress: bool | None = None,
     **options: Any,
-) -> Estimate | dict[str, Estimate]:
+) -> Estimate | dict[Any, Estimate]:
     """Run a model over inputs on a cluster and estimate its accuracy there, without storing outputs.
 
     Parameters
     ----------
-    est, by, every
+    est, by, time, every, class_mix
         As in `estimate`.
     model, dataset, inputs, shape, preprocess, batch_size, num_actors, num_cpus, num_gpus, on_error, address, progress
         As in `extract`, and so are ``options``.
     """
-    _inputs.check_by(by, every)
-    columns = InputColumns(inputs, None if shape is None else tuple(shape), None, (by,) if by else (), preprocess)
+    _, length = _parts.check_columns(None, by, time, every)
+    names = (by,) if isinstance(by, str) else tuple(by or ())
+    kept = (*names, *([] if time is None else [time]))
+    columns = InputColumns(inputs, None if shape is None else tuple(shape), None, kept, preprocess)
     with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
         ray, pool = actors
         shared = ray.put(est)
         states: dict[int, Any] = {}
         skipped: dict[str, str] = {}
         sources = _Sources(ray, dataset)
-        calls = ((where, partial(pool.start, "state", shared, s, where, by, every)) for where, s in sources)
+        calls = ((where, partial(pool.start, "state", shared, s, where, time, names, length)) for where, s in sources)
         running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _inputs.rows_bar(sources.found, _rows_of, progress) as advance:
+        with contextlib.closing(running), _parts.rows_bar(sources.found, _rows_of, progress) as advance:
             for number, name, state, (rows, _, wrong) in running:
                 if wrong:
                     _refuse(wrong, on_error)
@@ -191,10 +193,10 @@ def extract_estimate(
                 advance(rows)
         if not states:
             raise GdscoreError("Expected a target with rows, but there is no input that can be read")
-        merged = _cluster.merge_refs(ray, [states[number] for number in sorted(states)])
+        merge = partial(_parts.merged, TargetState)
+        merged = _cluster.merge_refs(ray, merge, [states[number] for number in sorted(states)])
     _warn(skipped)
-    found = finish_state(est, merged)
-    assert not isinstance(found, ScoreTable)
+    found: Estimate | dict[Any, Estimate] = est.estimate(TargetState.from_bytes(merged), class_mix=class_mix)
     return found
 
 
@@ -205,7 +207,7 @@ class _Sources:
         import pyarrow as pa
 
         tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
-        self.found = dataset if tables else _inputs.files_or_dataset(ray, dataset)
+        self.found = dataset if tables else _parts.files_or_dataset(ray, dataset)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         if isinstance(self.found, list):
@@ -246,7 +248,7 @@ def _actors(
     address: str | None,
 ) -> Iterator[tuple[Any, _cluster.Actors]]:
     integer("batch_size", batch_size, least=1)
-    _inputs.check_on_error(on_error)
+    _parts.check_on_error(on_error)
     ray = _cluster.connect(address)
     shared = ray.put(ModelOptions(model, columns, batch_size, options))
     pool = _cluster.Actors(ray, Extracting, (shared,), num_actors, num_cpus, num_gpus)

@@ -4,7 +4,8 @@ from gdscore.estimator.core import AccuracyEstimator
 from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.direct import direct_estimate
 from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, Estimate, EstimateWarning, Quantity
-from gdscore.estimator.fitted import TargetState
+from gdscore.estimator.fitted import NotFittedError
+from gdscore.estimator.state import TargetState
 
 __all__ = [
     "AccuracyEstimator",
@@ -12,6 +13,7 @@ __all__ = [
     "ConfidenceHistogram",
     "Estimate",
     "EstimateWarning",
+    "NotFittedError",
     "Quantity",
     "ShiftedSetTable",
     "TargetState",

@@ -14,8 +14,9 @@ from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning
 from gdscore.estimator.evidence import Floats, Profile
-from gdscore.estimator.fitted import Fitted, TargetState
+from gdscore.estimator.fitted import Fitted
 from gdscore.estimator.settings import SETTINGS
+from gdscore.estimator.state import SegmentState
 from gdscore.outputs import Outputs, same_class_names
 from gdscore.shifts.sets import ShiftedSet
 
@@ -76,7 +77,7 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
 
 
 def target_warnings(
-    fitted: Fitted, state: TargetState, moved: Floats, given: Floats | None
+    fitted: Fitted, state: SegmentState, moved: Floats, given: Floats | None
 ) -> Iterator[EstimateWarning]:
     """Warnings about one target: its size, its predictions, how far it is from all shifted sets.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -13,12 +12,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from gdscore import _arrays as arrays
+from gdscore._atomic import atomic
 from gdscore._checks import choice, integer, number, share
+from gdscore._paths import PathLike
 from gdscore._progress import progress_bar
-from gdscore._stream import labelled_reference, segments, stream, with_segments
+from gdscore._stream import Batch, batches, labelled_reference
 from gdscore.calibration import find_temperature
-from gdscore.errors import GdscoreError
-from gdscore.estimator import fitted as files
+from gdscore.errors import GdscoreError, NoRowsError
+from gdscore.estimator import fitted as learned
 from gdscore.estimator.checks import (
     begin_set,
     given_mix,
@@ -36,7 +37,8 @@ from gdscore.estimator.estimate import (
     sampling_error,
 )
 from gdscore.estimator.evidence import Floats, Profile, by_confidence
-from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, TargetState
+from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
+from gdscore.estimator.state import SegmentState, TargetState
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, default_shifts, predicted, shifted_sets
@@ -246,49 +248,54 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     # -- estimating -----------------------------------------------------------------------------------------
 
     @overload
-    def estimate(self, outputs: Outputs | Iterable[Outputs], by: None = None) -> Estimate: ...
+    def estimate(self, outputs: Outputs | Iterable[Outputs], by: None = None, *, class_mix: Any = None) -> Estimate: ...
     @overload
-    def estimate(self, outputs: Outputs | Iterable[Outputs], by: Any) -> dict[Any, Estimate]: ...
-    def estimate(self, outputs: Outputs | Iterable[Outputs], by: Any = None) -> Estimate | dict[Any, Estimate]:
+    def estimate(
+        self, outputs: Outputs | Iterable[Outputs], by: Any, *, class_mix: Any = None
+    ) -> dict[Any, Estimate]: ...
+    @overload
+    def estimate(self, outputs: TargetState | Batch | Iterable[Batch], *, class_mix: Any = None) -> Any: ...
+    def estimate(self, outputs: Any, by: Any = None, *, class_mix: Any = None) -> Estimate | dict[Any, Estimate]:
         """Estimate the accuracy on the population that unlabelled rows come from, in one pass over them.
 
         Parameters
         ----------
-        outputs : Outputs or iterable of Outputs
-            Outputs of the target.
-        by : sequence, or iterable of sequences for a stream, optional
-            Segment of each row, such as a country or a day: one estimate for each, worst first. Missing values are the
-            segment None.
+        outputs : Outputs, iterable of Outputs, or TargetState
+            Outputs of the target; or the batches of `gdscore.io.read_batches`, which have segments; or a state of
+            `state` that has seen them.
+        by : array, column or data frame of columns, optional
+            Segment of each row, such as a country or a day: one estimate for each, worst first. Several columns, in a
+            data frame or a dict, make tuples. Missing values are the segment None. For a stream of outputs, an iterable
+            with the segments of each part.
+        class_mix : str or shares of the classes, optional
+            What is known of this target's mix of classes; by default what the estimator was made with.
         """
         fitted = self._fitted()
-        if by is None:
+        assumed = self._assumption(fitted, class_mix)
+        if isinstance(outputs, TargetState):
+            if by is not None:
+                raise GdscoreError("Expected a state without `by`, as it has its segments, but got both")
+            outputs.check_belongs_to(fitted.digest)
+            state = outputs
+        else:
             state = TargetState(fitted)
-            for part in stream(outputs, "outputs"):
-                state.update(part)
-            return self._estimate(fitted, state)
-        states: dict[Any, TargetState] = {}
-        for part, names in with_segments(stream(outputs, "outputs"), [by] if isinstance(outputs, Outputs) else by):
-            for name, rows in segments(names, len(part)):
-                states.setdefault(name, TargetState(fitted)).update(part[rows])
-        found = {name: self._estimate(fitted, state) for name, state in states.items()}
+            for batch in batches(outputs, by):
+                state.update(batch)
+        found = {name: self._estimate(fitted, own, *assumed) for name, own in state.by_segment()}
+        if not found:
+            raise NoRowsError("Expected a target with rows, but the state has seen none")
+        if state.segments is None:
+            return found[None]
         return dict(sorted(found.items(), key=lambda item: item[1].accuracy))
 
-    def state(self) -> TargetState:
-        """Empty state of a target: `update` it with outputs, `merge` it with others, give it to `estimate_state`."""
-        return TargetState(self._fitted())
+    def state(self, data: bytes | None = None) -> TargetState:
+        """State of a target, empty or of the bytes of one: `update` it with outputs, `merge` it, `estimate` it."""
+        state = TargetState(self._fitted())
+        return state if data is None else state.merge(TargetState.from_bytes(data))
 
-    def estimate_state(self, state: TargetState) -> Estimate:
-        """Estimate of the rows that a state has seen."""
-        fitted = self._fitted()
-        if not isinstance(state, TargetState):
-            raise GdscoreError(f"Expected a state made by `state()`, but got {type(state).__name__}")
-        state.check_belongs_to(fitted)
-        if not state.rows:
-            raise GdscoreError("Expected a target with rows, but the state has seen none")
-        return self._estimate(fitted, state)
-
-    def _estimate(self, fitted: Fitted, state: TargetState) -> Estimate:
-        level, class_mix, mix = self._assumption(fitted)
+    def _estimate(
+        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, mix: Floats | None
+    ) -> Estimate:
         evidence, correction = state.evidence, fitted.correction
         mean, rows = evidence.mean(), evidence.rows
         moved = correction.moved(mean)
@@ -342,7 +349,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """
         fitted = self._fitted()
         fitted.check_outputs(outputs)
-        _, _, mix = self._assumption(fitted)
+        _, _, mix = self._assumption(fitted, None)
         correction = fitted.correction
         rows = correction.profile.rows(outputs)
         mean = rows.evidence.mean(axis=0)
@@ -359,32 +366,40 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):
-            raise GdscoreError("Expected a fitted estimator: call fit, fit_predictor or load first")
+            raise NotFittedError("Expected a fitted estimator: call fit, fit_predictor or load first")
         return self.fitted_
 
-    def _check_params(self, classes: int) -> tuple[float, Floats | None]:
-        """Level, and the class mix where it is given."""
+    def _check_params(self, classes: int) -> float:
+        """Level, where it and the other parameters can be used."""
         number("seed", integer("seed", self.seed, least=0), most=2**53)
-        given = given_mix(self.class_mix, classes)
-        return share("level", self.level, most=0.999), given
+        given_mix(self.class_mix, classes)
+        return share("level", self.level, most=0.999)
 
-    def _assumption(self, fitted: Fitted) -> tuple[float, str, Floats | None]:
+    def _assumption(self, fitted: Fitted, class_mix: Any) -> tuple[float, str, Floats | None]:
         """Level, assumption about the class mix, and the mix that it means; None where it is unknown."""
-        level, given = self._check_params(fitted.n_classes)
+        level = self._check_params(fitted.n_classes)
+        assumed = self.class_mix if class_mix is None else class_mix
+        given = given_mix(assumed, fitted.n_classes)
         if given is not None:
             return level, "given", given
-        return level, self.class_mix, None if self.class_mix == "unknown" else fitted.correction.profile.mix
+        return level, assumed, None if assumed == "unknown" else fitted.correction.profile.mix
 
     # -- files ----------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
+    def to_bytes(self) -> bytes:
+        """Fitted estimator as bytes, as `save` writes them; `load` takes them."""
         fitted = self._fitted()
         self._check_params(fitted.n_classes)
-        files.save(fitted, self.get_params(), path)
+        return learned.to_bytes(fitted, self.get_params())
+
+    def save(self, path: PathLike) -> None:
+        """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
+        raw = self.to_bytes()
+        with atomic(path) as file:
+            file.write(raw)
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read an estimator that `save` wrote."""
-        params, fitted = files.load(path)
+    def load(cls, source: PathLike | bytes) -> Self:
+        """Read an estimator from a file that `save` wrote, or from its bytes."""
+        params, fitted = learned.load(source)
         return cls(**params)._with(fitted)

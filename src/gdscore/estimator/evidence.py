@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
@@ -23,10 +22,7 @@ from gdscore.estimator.logistic import log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence"]
+__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence", "confidence_bins_of"]
 
 Floats = NDArray[np.float64]
 
@@ -223,12 +219,17 @@ def bins_of(odds: Floats) -> NDArray[np.int64]:
 
 def by_confidence(confidence: Floats, *columns: Any) -> Floats:
     """Sums of some columns over the rows of each of 20 bins of confidence."""
-    level = np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+    level = confidence_bins_of(confidence)
     return np.stack([np.bincount(level, weights=_rounded(c), minlength=CONFIDENCE_BINS) for c in columns])
 
 
+def confidence_bins_of(confidence: Floats) -> NDArray[np.int64]:
+    """Number of the bin that each of these confidences falls into."""
+    return np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
+
+
 class Evidence:
-    """Sums over the rows of a target: all that an estimate needs of them.
+    """Sums over the rows of a target: all that an estimate needs of them. `gdscore.estimator.state` adds them up.
 
     Attributes
     ----------
@@ -247,8 +248,6 @@ class Evidence:
         Rows, and sum of confidences, by confidence.
     """
 
-    names = ("context", "histogram", "odds", "others", "confidence")
-
     def __init__(self, classes: int, kinds: int) -> None:
         self.rows = 0
         self.context: Floats = np.zeros(kinds)
@@ -256,28 +255,6 @@ class Evidence:
         self.odds: Floats = np.zeros(len(CENTRES))
         self.others: Floats = np.zeros((len(CENTRES), classes))
         self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
-
-    def add(self, rows: Rows, others: Floats) -> Self:
-        """Take in more rows, with the probabilities of their other classes."""
-        count = len(rows.predicted)
-        classes, bins = self.histogram.shape
-        index = bins_of(rows.calibrated)
-        self.rows += count
-        self.context += rows.evidence.sum(axis=0)
-        flat = np.bincount(rows.predicted * bins + index, minlength=classes * bins)
-        self.histogram += flat.reshape(classes, bins)
-        self.odds += np.bincount(index, weights=_rounded(rows.calibrated), minlength=bins)
-        member = csr_array((np.ones(count), index, np.arange(count + 1)), shape=(count, bins))
-        self.others += member.T @ _rounded(others)
-        self.confidence += by_confidence(rows.confidence, np.ones(count), rows.confidence)
-        return self
-
-    def merge(self, other: Evidence) -> Self:
-        """Take in the rows of another part of the target."""
-        self.rows += other.rows
-        for name in self.names:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        return self
 
     def bins(self) -> Floats:
         """Mean log-odds of the rows in each bin."""

@@ -1,4 +1,4 @@
-"""All that an estimator has learned: one object that nobody changes, one file, and the state of a target.
+"""All that an estimator has learned: one object that nobody changes, and one file.
 
 The file has a JSON header and plain arrays; each of them is checked before it is used. The fingerprint of the model's
 last layer shows whether outputs come from that model: logits are a linear function of the features that enter it,
@@ -8,13 +8,15 @@ outputs do not satisfy it, even where they have as many classes and features.
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import hashlib
+import os
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import exceptions
 
 from gdscore import _arrays as arrays
 from gdscore import files
@@ -23,17 +25,14 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
-from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Evidence, Profile
+from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Profile
 from gdscore.files import ArraySpec, Number, OneOf, RecordSchema
 from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
 from gdscore.shifts.sets import parts_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-__all__ = ["CORRECTNESS", "Fingerprint", "Fitted", "TargetState", "load", "save"]
+__all__ = ["CORRECTNESS", "Fingerprint", "Fitted", "NotFittedError", "load", "to_bytes"]
 
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
@@ -88,11 +87,29 @@ class Fingerprint:
 
     def matches(self, outputs: Outputs) -> bool:
         """Whether the first rows follow from their features by this head."""
-        x, y = _seen(outputs[:CHECKED], self.direction)
+        return bool(np.median(self._errors(outputs[:CHECKED])) <= TOLERANCE)
+
+    def differs(self, outputs: Outputs, codes: NDArray[np.int64], segments: int) -> NDArray[np.bool_]:
+        """Whether the first rows of each segment do not follow from their features; ``codes`` number the segments."""
+        if segments == 1:
+            return np.array([not self.matches(outputs)])
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(segments))
+        chosen = order[np.arange(len(order)) - starts[codes[order]] < CHECKED]
+        error, own = self._errors(outputs[chosen]), codes[chosen]
+        order = np.lexsort((error, own))
+        ends = np.searchsorted(own[order], np.arange(segments), side="right")
+        counts = np.diff(ends, prepend=0)
+        low, high, last = (error[order[at]] for at in (ends - counts // 2 - 1, ends - (counts + 1) // 2, ends - 1))
+        # NaN is in the last place.
+        return np.asarray(~((low + high) / 2 <= TOLERANCE) | np.isnan(last))
+
+    def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
+        x, y = _seen(outputs, self.direction)
         # Shifted features can be many times as large as the reference's, and with them the errors of rounding.
         with np.errstate(all="ignore"):
             error = np.abs(x @ self.weights + self.offset - y)
-            return bool(np.median(error / np.maximum(np.abs(y), max(self.spread, 1e-9))) <= TOLERANCE)
+            return np.asarray(error / np.maximum(np.abs(y), max(self.spread, 1e-9)))
 
 
 def _seen(outputs: Outputs, direction: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -102,6 +119,10 @@ def _seen(outputs: Outputs, direction: NDArray[np.float64]) -> tuple[NDArray[np.
 
 
 CORRECTNESS = "correctness"
+
+
+class NotFittedError(GdscoreError, exceptions.NotFittedError):  # type: ignore[misc]
+    """An estimator was used before it was fitted; scikit-learn's error of that name, too."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +157,19 @@ class Fitted:
         """Classes of the model."""
         return len(self.correction.profile.mix)
 
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all that the state of a target depends on; equal for equal fits, whatever ``level`` is."""
+        profile, mark = self.correction.profile, self.fingerprint
+        learned: dict[str, Any] = {"method": self.method, "shift": self.correction.shift}
+        for part, owner in (("profile", profile), ("fingerprint", mark)):
+            values = {} if owner is None else {f.name: getattr(owner, f.name) for f in fields(owner)}
+            learned |= {f"{part}.{name}": value for name, value in values.items() if value is not None}
+        if self.score is not None:
+            learned |= {f"score.{name}": value for name, value in self.score.state_dict().items()}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in learned.items()}
+        return hashlib.sha256(files.arrays_to_bytes(plain)).hexdigest()
+
     def attributes(self) -> dict[str, Any]:
         """Attributes of a fitted estimator."""
         errors = np.abs(self.table.predicted - self.table.accuracy)
@@ -168,67 +202,6 @@ class Fitted:
                     f"Expected outputs with {there} {what} as the reference has, but they have "
                     f"{'none' if here is None else here}: are they of another model, or extracted without features?"
                 )
-
-
-class TargetState:
-    """What an estimate needs of a target: sums over its rows, which merge in any order.
-
-    Attributes
-    ----------
-    rows : int
-        Rows seen.
-    """
-
-    def __init__(self, fitted: Fitted) -> None:
-        self.fitted = fitted
-        profile = fitted.correction.profile
-        self.evidence = Evidence(len(profile.mix), len(profile.mean))
-        self.same_model = True
-        # A copy of its own, so that several states can be filled at once.
-        self.score: Score | None = None if fitted.score is None else copy(fitted.score).reset()
-
-    @property
-    def rows(self) -> int:
-        """Rows seen."""
-        return self.evidence.rows
-
-    def update(self, outputs: Outputs) -> Self:
-        """Take in more rows; where they are refused, none of them counts."""
-        self.fitted.check_outputs(outputs)
-        profile, mark = self.fitted.correction.profile, self.fitted.fingerprint
-        more = Evidence(len(profile.mix), len(profile.mean))
-        for rows, others in profile.chunks(outputs):
-            more.add(rows, others)
-        if self.score is not None:
-            self.score.update(outputs)
-        self.evidence.merge(more)
-        self.same_model = self.same_model and (mark is None or mark.matches(outputs))
-        return self
-
-    def merge(self, other: TargetState) -> Self:
-        """Take in the rows of another state of the same estimator, which stays as it is."""
-        if not isinstance(other, TargetState) or other is self:
-            came = "the same one: its rows would count twice" if other is self else kind_of(other)
-            raise GdscoreError(f"Expected another state of a target to merge, but got {came}")
-        other.check_belongs_to(self.fitted)
-        if self.score is not None and other.score is not None:
-            self.score.merge(other.score)
-        self.evidence.merge(other.evidence)
-        self.same_model = self.same_model and other.same_model
-        return self
-
-    def check_belongs_to(self, fitted: Fitted) -> None:
-        """Refuse the state of another estimator, or of one that was fitted again since."""
-        here, there = self.fitted, fitted
-        if here is there:
-            return
-        mine, theirs = ((*vars(f.correction.profile).values(), f.correction.shift) for f in (here, there))
-        # A state may come from another process, where the estimator is a copy.
-        if here.method != there.method or not all(map(np.array_equal, mine, theirs)):
-            raise GdscoreError(
-                "Expected a state of this estimator, but it was made by another one, or before the last fit: make it "
-                "again with state()"
-            )
 
 
 _SHARE = Number(least=0, most=1)
@@ -284,8 +257,8 @@ _CORRECTION_NUMBERS = ("centre", "base", "error", "known_mix_error", "returned",
 _PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "class_means", "counts")
 
 
-def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
-    """Write what was learned, and the parameters of the estimator."""
+def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
+    """Bytes of the file of an estimator: what was learned, and its parameters."""
     correction, table, mark, line = fitted.correction, fitted.table, fitted.fingerprint, fitted.line
     profile, mix = correction.profile, params["class_mix"]
     header = {
@@ -315,13 +288,14 @@ def save(fitted: Fitted, params: dict[str, Any], path: str | Path) -> None:
         arrays |= {"direction": mark.direction, "weights": mark.weights}
     if fitted.score is not None:
         arrays["score"] = np.frombuffer(files.arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
-    files.write_record(path, SCHEMA, header, arrays)
+    return files.record_to_bytes(SCHEMA, header, arrays)
 
 
-def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
-    """Parameters and what was learned, or an error where the file does not hold them."""
+def load(source: files.PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
+    """Parameters and what was learned, or an error where the file or its bytes do not hold them."""
+    where = "the bytes" if isinstance(source, bytes | bytearray | memoryview) else repr(os.fspath(source))
     try:
-        header, arrays, sizes = files.read_record(path, SCHEMA)
+        header, arrays, sizes = files.read_record(source, SCHEMA)
     except GdscoreError as error:
         raise GdscoreError(
             f"{error} (an estimator is a file that `AccuracyEstimator.save` or `gdscore fit` wrote)"
@@ -339,7 +313,7 @@ def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
         (isinstance(mix, str) or (len(mix) == classes and sum(mix) > 0), "a share of each class"),
     ):
         if not fits:
-            raise GdscoreError(f"Expected {what} in {str(path)!r}, but it has others: the file is damaged")
+            raise GdscoreError(f"Expected {what} in {where}, but it has others: the file is damaged")
     profile = Profile(
         temperature=float(header["temperature"]),
         centres=arrays.get("centres"),
@@ -350,7 +324,7 @@ def load(path: str | Path) -> tuple[dict[str, Any], Fitted]:
     if "score" in arrays:
         score = restore_score(files.read_arrays(arrays["score"].astype(np.uint8).tobytes())).reset()
         if score.name != header["method"]:
-            raise GdscoreError(f"Expected the score {header['method']!r} in {str(path)!r}, but it has {score.name!r}")
+            raise GdscoreError(f"Expected the score {header['method']!r} in {where}, but it has {score.name!r}")
     predicted = np.where(arrays["set_predicted"] < 0, np.nan, arrays["set_predicted"])
     fitted = Fitted(
         method=header["method"],

@@ -1,6 +1,6 @@
 """Streams of `Outputs` from ``.npz``, Parquet, Arrow and CSV files, and back."""
 
-from gdscore.io.cells import Batch
+from gdscore._stream import Batch
 from gdscore.io.columns import Columns
 from gdscore.io.find import SUFFIXES, find_files
 from gdscore.io.read import read_batches, read_outputs

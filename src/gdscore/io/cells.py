@@ -11,19 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._paths import Limits
+from gdscore._stream import Batch
 from gdscore.errors import GdscoreError
 from gdscore.io.columns import Chosen
 from gdscore.outputs import Outputs
 
-__all__ = ["Batch", "make_batch", "to_text"]
-
-
-class Batch(NamedTuple):
-    """Rows of a table: outputs, and for each row its time and its segments where columns for them were named."""
-
-    outputs: Outputs
-    time: NDArray[np.datetime64] | None
-    by: dict[str, NDArray[Any]]
+__all__ = ["make_batch", "to_text"]
 
 
 class Place(NamedTuple):
@@ -261,7 +254,6 @@ def _times(column: str, values: NDArray[Any], place: Place) -> NDArray[np.dateti
 
 
 def _segments(column: str, values: NDArray[Any], place: Place) -> NDArray[Any]:
-    text = values.astype(np.str_)
-    if (text == "").any():
-        raise missing(column, place.row((text == "").argmax()))
-    return text
+    if values.dtype.kind == "U" and (values == "").any():
+        raise missing(column, place.row((values == "").argmax()))
+    return values

@@ -19,9 +19,10 @@ from pathlib import Path
 from gdscore._checks import integer
 from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike
 from gdscore._progress import progress_bar
+from gdscore._stream import Batch
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.io.arrow import open_arrow
-from gdscore.io.cells import Batch, make_batch
+from gdscore.io.cells import make_batch
 from gdscore.io.columns import Chosen, Columns, check_types, choose_columns
 from gdscore.io.csv import open_csv
 from gdscore.io.find import find_files, kind_of
@@ -107,7 +108,7 @@ def read_batches(
     -------
     iterator of Batch
         Tuples ``(outputs, time, by)``: ``time`` is an array of ``datetime64[us]`` in UTC, or None where
-        ``columns.time`` is; ``by`` has an array of strings for each of ``columns.by``.
+        ``columns.time`` is; ``by`` has an array for each of ``columns.by``.
 
     Examples
     --------

@@ -358,7 +358,7 @@ def _predictions(
             f"Expected the {rows.n_rows:,} rows of the target that were drawn from, but these are {mark.rows:,} rows "
             "of another one (other ids, or other logits or their order where there are no ids): give the same outputs"
         )
-    return found, names, est.estimate_state(state)
+    return found, names, est.estimate(state)
 
 
 def _warnings(

@@ -14,10 +14,10 @@ from fastapi import HTTPException, Request
 from numpy.typing import NDArray
 
 from gdscore._paths import Limits
+from gdscore._stream import Batch
 from gdscore.errors import GdscoreError
 from gdscore.io import Columns, read_batches
 from gdscore.io.arrow import decoding, pyarrow
-from gdscore.io.cells import Batch
 from gdscore.monitor.schema import StorageError
 from gdscore.monitor.windows import as_times
 from gdscore.outputs import Outputs

@@ -189,7 +189,7 @@ class Monitor:
         states = window_states(estimator, outputs, time, by, found.every)
         if not states:
             raise GdscoreError("Expected outputs with at least one row, but there is none")
-        estimates = {key: estimator.estimate_state(state) for key, state in sorted(states.items())}
+        estimates = {key: estimator.estimate(state) for key, state in sorted(states.items())}
         return self._store(found, estimates, replace)
 
     def add_estimate(

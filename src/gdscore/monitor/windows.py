@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import is_array, to_numpy
 from gdscore._format import as_utc, time_text
+from gdscore._stream import Batch
 from gdscore._windows import parse_every, window_starts
 from gdscore.errors import GdscoreError, shown
-from gdscore.io.cells import Batch
 from gdscore.monitor.schema import check_name
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator
-    from gdscore.estimator.fitted import TargetState
+    from gdscore.estimator import AccuracyEstimator, TargetState
 
 __all__ = [
     "DAY",

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore import partial
 
 sql = pytest.importorskip("pyspark.sql", reason="Spark is not installed: pip install pyspark")
 pytestmark = [
@@ -31,9 +30,11 @@ def test_map_in_arrow(tmp_path, monkeypatch):
         pq.write_table(pa.table({"logits": list(rows)}), tmp_path / f"{number}.parquet")
 
     def states(batches):
-        tables = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
-        parts = (gdscore.from_frame(table, logits="logits") for table in tables)
-        yield pa.record_batch({"state": [partial.partial_state(est, parts)]})
+        state = est.state()
+        for batch in batches:
+            if batch.num_rows:
+                state.update(gdscore.from_frame(pa.Table.from_batches([batch]), logits="logits"))
+        yield pa.record_batch({"state": [state.to_bytes()]})
 
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     spark = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -41,4 +42,7 @@ def test_map_in_arrow(tmp_path, monkeypatch):
         rows = spark.read.parquet(str(tmp_path)).select("logits").mapInArrow(states, "state binary").collect()
     finally:
         spark.stop()
-    assert partial.finish_state(est, partial.merge_states(row.state for row in rows)) == est.estimate(out)
+    whole = est.state()
+    for row in rows:
+        whole.merge(est.state(row.state))
+    assert est.estimate(whole) == est.estimate(out)
