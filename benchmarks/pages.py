@@ -48,7 +48,7 @@ def readme_blocks():
     fit = json.loads((RESULTS / "fit_speed_cuda.json").read_text())["fits"][0]
     digits = Digits()
     estimator = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=digits.shifted_sets(), progress=False)
-    trial = digits.trial("rotated-15", estimator)
+    trial = digits.trial("small-rotation", estimator)
     e = trial.estimate
     return {
         "example": f"about {e.accuracy:.0%} accurate, between {e.low:.0%} and {e.high:.0%}; it was "

@@ -44,7 +44,7 @@ def test_files_to_go_on_with(shown, gd, monkeypatch):
     monkeypatch.chdir(folder)
     before = {row["name"]: row for row in rows(folder)}
     commands = [line.split()[1:] for line in map(str.strip, text.splitlines()) if line.startswith("gdscore ")]
-    assert [words[0] for words in commands] == ["fit", "estimate", "score"]
+    assert [words[0] for words in commands] == ["estimate", "label", "fit"]
     for words in commands:
         assert gd(*words).exit_code in (0, 3, 4), words
     for name, row in before.items():

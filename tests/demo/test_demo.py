@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore.demo import METHODS, TARGETS, Digits
+from gdscore.demo import METHODS, TARGETS, Digits, with_labels
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,20 @@ def test_no_target_is_of_a_family_that_the_estimator_saw(sets):
 
 def test_shifts_keep_images_images(digits):
     images = digits._new_images
-    for name, shift in TARGETS.items():
+    for name, (_, shift) in TARGETS.items():
         shifted = shift(images)
         assert shifted.shape == images.shape
         assert shifted.min() >= 0
         assert shifted.max() <= 1
-        assert (name == "other-writers") == np.array_equal(shifted, images)
+        assert (name in ("other-writers", "other-mix")) == np.array_equal(shifted, images)
+
+
+def test_the_mix_of_one_target_is_another_and_labels_hold(digits, sets):
+    est = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=sets)
+    trial = digits.trial("other-mix", est)
+    labels = np.bincount(trial.outputs.labels, minlength=10)
+    assert labels[:5].max() < labels[5:].min() / 2
+    assert trial.known_mix.class_mix == "given"
+    found = with_labels(trial, est)
+    assert found.labels == 50
+    assert found.low <= trial.truth <= found.high
