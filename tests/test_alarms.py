@@ -28,7 +28,7 @@ def test_an_alarm_is_a_value_below_the_floor(values, floor, on):
     low, accuracy, high = sorted(values)
     compared = {AlarmOn.LOW: low, AlarmOn.ESTIMATE: accuracy, AlarmOn.HIGH: high}[on]
     status = AlarmRule(floor, on=on).check("a", estimate(accuracy, low, high)).status
-    assert status is (Status.ALARM if compared < floor else Status.FINE)
+    assert status is (Status.ALARM if compared < floor - 1e-9 else Status.FINE)
 
 
 @given(shares, shares, shares, shares)
@@ -110,3 +110,12 @@ def test_what_cannot_be_used():
     ):
         with pytest.raises(GdscoreError):
             wrong()
+
+
+def test_a_drop_that_is_exactly_met_is_no_alarm():
+    for reference in range(101):
+        for drop in range(reference + 1):
+            met = estimate((reference - drop) / 100, reference=reference / 100)
+            assert AlarmRule(max_drop=drop / 100).check("a", met).status is Status.FINE
+            below = estimate((reference - drop) / 100 - 1e-6, reference=reference / 100)
+            assert AlarmRule(max_drop=drop / 100).check("a", below).status is Status.ALARM

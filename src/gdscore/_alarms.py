@@ -40,6 +40,7 @@ __all__ = [
     "worst_status",
 ]
 
+ROUNDING = 1e-9
 NAMED = 3
 """Targets named in the summary; the table and the JSON have them all."""
 
@@ -114,20 +115,22 @@ class AlarmRule:
     def check(self, name: str, estimate: Estimate) -> Check:
         """Compare one estimate with the floor."""
         floor = self.floor(estimate)
+        # 0.9 − 0.05 is above 0.85 by rounding: an estimate that meets the floor exactly is no alarm.
+        least = floor - ROUNDING
         value, what = {
             AlarmOn.LOW: (estimate.low, "the lower end"),
             AlarmOn.ESTIMATE: (estimate.accuracy, "the estimate"),
             AlarmOn.HIGH: (estimate.high, "the upper end"),
         }[self.on]
         interval = f"interval {percent(estimate.low)} to {percent(estimate.high)}"
-        if not value >= floor:
+        if not value >= least:
             return Check(
                 name,
                 Status.ALARM,
                 f"{name}: {what} of {percent(value)} is below {percent(floor, short=True)} ({interval})",
             )
         doubts = [w.code for w in estimate.warnings if w.severity == "critical" or w.code == "few_rows"]
-        if doubts and not estimate.low >= floor:
+        if doubts and not estimate.low >= least:
             return Check(
                 name,
                 Status.CANNOT_TELL,

@@ -33,6 +33,18 @@ def test_exit_code_at_and_below_the_floor(gd, by_rows):
     assert found["reason"] in line
 
 
+def test_what_could_not_be_written_is_not_called_written(gd, by_rows, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("gdscore.report.write_report", full)
+    result = gd("estimate", "m.gdscore", "new.npz", "--html", "report.html", "--json", "out.json")
+    assert result.exit_code == 1
+    assert "Written: out.json" in result.stdout
+    assert "Written: report.html" not in result.stdout
+    assert "No space left on device" in result.stderr
+
+
 def test_drop_from_the_reference(gd, by_rows):
     drop = 0.9 - 160 / 400
     assert code_and_json(gd, "new.npz", "--max-drop", str(drop + 1e-6))[0] == 0

@@ -199,22 +199,25 @@ def estimate(
         check_outcome(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)
     ]
     checks = [check for check in by_target if check is not None]
-    with_report = html is not None and any(o.value for o in outcomes)
-    if html is not None and with_report:
+    written: list[str] = []
+    if html is not None and any(o.value for o in outcomes):
         command = shlex.join(["gdscore", *_without_secrets(context.obj)])
-        checks += _attempt(lambda: write_html(html, fitted, outcomes, rule, model_name, command), debug)
+        failed = _attempt(lambda: write_html(html, fitted, outcomes, rule, model_name, command), debug)
+        checks += failed
+        written += [] if failed else [str(html)]
     facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
     if json is not None:
-        checks += _attempt(lambda: write_json(json, facts), debug)
+        failed = _attempt(lambda: write_json(json, facts), debug)
+        checks += failed
+        written += [] if failed else [json]
     if webhook is not None and exit_code(checks):
         checks += _attempt(lambda: post_json(webhook, facts), debug)
     if json != "-" and not quiet:
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
         for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")
-        for path in (html if with_report else None, json):
-            if path is not None:
-                show(f"Written: {path}")
+        for path in written:
+            show(f"Written: {path}")
     elif not quiet:
         for line in dict.fromkeys(warnings):
             complain(f"warning: {line}")
