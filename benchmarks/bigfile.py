@@ -81,7 +81,7 @@ def measure(folder, options):
         "rows_per_second": options.rows / seconds,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         **written,
-        **{name: estimate[name] for name in ("accuracy", "low", "high", "level", "n")},
+        **{name: estimate[name] for name in ("accuracy", "low", "high", "level", "n_rows")},
     }
 
 

@@ -54,8 +54,8 @@ def estimate(path, rows):
     begin = time.perf_counter()
     found = est.estimate(read_outputs(path, columns=columns, progress=False))
     seconds = time.perf_counter() - begin
-    if found.n != rows:
-        raise SystemExit(f"read {found.n} rows of {rows}")
+    if found.n_rows != rows:
+        raise SystemExit(f"read {found.n_rows} rows of {rows}")
     kilobyte = 1024 if sys.platform == "darwin" else 1
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / kilobyte / 1024
     return {"rows": rows, "rows_per_second": rows / seconds, "peak_mb": peak, "accuracy": found.accuracy}

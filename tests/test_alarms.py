@@ -20,7 +20,9 @@ shares = st.floats(0, 1)
 
 def estimate(accuracy=0.8, low=0.7, high=0.9, reference=0.9, warnings=()):
     found = [EstimateWarning(code, severity, code) for code, severity in warnings]
-    return SimpleNamespace(accuracy=accuracy, low=low, high=high, reference_accuracy=reference, n=500, warnings=found)
+    return SimpleNamespace(
+        accuracy=accuracy, low=low, high=high, reference_accuracy=reference, n_rows=500, warnings=found
+    )
 
 
 @given(st.lists(shares, min_size=3, max_size=3), shares, st.sampled_from(AlarmOn))

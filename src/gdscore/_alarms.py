@@ -87,7 +87,7 @@ class AlarmRule:
     Examples
     --------
     >>> from gdscore import Estimate
-    >>> e = Estimate(0.83, 0.78, 0.88, level=0.9, n=900, reference_accuracy=0.9)
+    >>> e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=900, reference_accuracy=0.9)
     >>> AlarmRule(min_accuracy=0.8).check("may", e).status.value
     'fine'
     >>> AlarmRule(max_drop=0.05).check("may", e).reason

@@ -21,7 +21,7 @@ def test_small_sizes(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())
-    assert result["n"] == result["rows"] == 3000
+    assert result["n_rows"] == result["rows"] == 3000
     assert 0 < result["peak_mb"] < result["bound_mb"]
     assert "3,000 rows" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["results"]  # the large file is gone

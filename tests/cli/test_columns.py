@@ -103,7 +103,7 @@ def test_windows_and_segments_equal_estimates_of_their_rows(gd, log, fitted):
     assert [t["when"][:10] for t in found] == sorted([f"2026-01-{day}" for day in (29, 30, 31)] * 2)
     for target in found:
         part = rows[(days == int(target["when"][8:10])) & (countries == target["segment"].removeprefix("country="))]
-        assert target["n"] == len(part)
+        assert target["n_rows"] == len(part)
         assert target["accuracy"] == pytest.approx(fitted.estimate(part).accuracy, abs=1e-6)
         assert target["truth"]["accuracy"] == pytest.approx(part.accuracy)
     for first, second in zip(found[::2], found[1::2], strict=True):
@@ -117,9 +117,9 @@ def test_only_the_newest_window_alarms(gd, log, fitted):
     with open("out.json") as file:  # noqa: PTH123
         found = json.load(file)
     assert found["checked"] == ["2026-01-31"]
-    assert [t["n"] for t in found["targets"]] == np.bincount(log[1])[29:].tolist()
+    assert [t["n_rows"] for t in found["targets"]] == np.bincount(log[1])[29:].tolist()
     weekly = json.loads(gd(*args[:-4], "--every", "1w", "--json", "-").stdout)["targets"]
-    assert [(t["name"], t["n"]) for t in weekly] == [("2026-01-26", 900)]
+    assert [(t["name"], t["n_rows"]) for t in weekly] == [("2026-01-26", 900)]
 
 
 def test_a_window_that_spans_dated_files_is_one_target(gd, log, fitted, folder):
@@ -133,7 +133,7 @@ def test_a_window_that_spans_dated_files_is_one_target(gd, log, fitted, folder):
         for name in ("log.csv", "dated")
     )
     assert found == expected
-    assert [t["n"] for t in found] == np.bincount(log[1])[29:].tolist()
+    assert [t["n_rows"] for t in found] == np.bincount(log[1])[29:].tolist()
 
 
 def test_segments_alone_and_several_files(gd, log, fitted):

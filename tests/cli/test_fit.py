@@ -64,7 +64,7 @@ def test_the_command_that_follows_reads_such_files(gd, folder):
     assert "warning: a row of `probabilities` sums to" in found.stdout
     assert "Warning" not in found.stderr
     to_json = gd(*args, "--json", "-")
-    assert json.loads(to_json.stdout)["targets"][0]["n"] == len(val)
+    assert json.loads(to_json.stdout)["targets"][0]["n_rows"] == len(val)
     assert "warning: a row of `probabilities` sums to" in to_json.stderr
 
 

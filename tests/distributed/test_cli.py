@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read(gd, folder, tmp_path):
     assert done.exit_code == 0, done.output
     assert "left out: " in done.stdout
     (target,) = json.loads((tmp_path / "a.json").read_text())["targets"]
-    assert target["n"] == 800
+    assert target["n_rows"] == 800
     assert [name.count("1.parquet") for name in target["left_out"]] == [1]
 
 

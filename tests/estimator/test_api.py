@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 import threading
@@ -64,6 +65,10 @@ def test_clone_of_a_fitted_one_is_unfitted():
         copied.state()
     with pytest.raises(gdscore.GdscoreError, match="fitted"):
         copied.estimate(est.state().update(TARGET))
+    with pytest.raises(NotFittedError):
+        copied.estimate(TARGET)
+    with pytest.raises(AttributeError):  # as scikit-learn's error is, too
+        copied.state()
 
 
 def test_fit_returns_itself_and_changes_no_argument():
@@ -268,6 +273,42 @@ def test_estimates_show_themselves():
     assert e.to_dict()["accuracy"] == e.accuracy
     assert f"{len(TARGET):,} rows)" in str(e)
     assert "1 row)" in str(fitted().estimate(TARGET[:1]))
+
+
+def test_estimates_as_dicts_and_back():
+    for e in (
+        fitted().estimate(TARGET),
+        fitted(method="entropy").estimate(TARGET[:20]),
+        gdscore.Estimate(1, 1, 1, 0.9, 5, 1),
+    ):
+        facts = json.loads(json.dumps(e.to_dict()))
+        assert gdscore.Estimate.from_dict(facts) == e
+        assert gdscore.Estimate.from_dict(facts).to_dict() == e.to_dict()
+    for wrong in ({}, {"accuracy": 1}, e.to_dict() | {"colour": 1}, e.to_dict() | {"warnings": [3]}, None):
+        with pytest.raises(gdscore.GdscoreError, match="to_dict"):
+            gdscore.Estimate.from_dict(wrong)
+
+
+def test_estimates_draw_themselves(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    from matplotlib.figure import Figure
+
+    est = fitted()
+    e = est.estimate(TARGET)
+    ax = Figure().subplots()
+    assert e.plot(ax) is ax
+    band, point, reference = (line.get_xdata() for line in ax.lines)
+    assert (list(band), list(point), reference[0]) == ([e.low, e.high], [e.accuracy], e.reference_accuracy)
+    own = e.plot()
+    assert own.figure is not ax.figure
+    from matplotlib import pyplot as plt
+
+    plt.close(own.figure)
+    e.to_html(tmp_path / "alone.html", model_name="a & b")
+    e.to_html(tmp_path / "with.html", est, min_accuracy=0.5)
+    assert "a &amp; b" in (tmp_path / "alone.html").read_text()
+    assert (tmp_path / "with.html").stat().st_size > (tmp_path / "alone.html").stat().st_size
 
 
 @pytest.mark.parametrize(

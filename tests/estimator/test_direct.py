@@ -24,7 +24,7 @@ def test_the_score_is_the_accuracy(name, temperature):
     assert e.accuracy == pytest.approx(expected, abs=1e-9)
     assert e.scores == {name: pytest.approx(value)}
     assert 0 <= e.low < e.accuracy < e.high <= 1
-    assert (e.n, e.reference_accuracy, e.level) == (1000, REFERENCE.accuracy, 0.9)
+    assert (e.n_rows, e.reference_accuracy, e.level) == (1000, REFERENCE.accuracy, 0.9)
     assert [w.code for w in e.warnings] == ["sampling_only"]
 
 

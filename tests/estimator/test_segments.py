@@ -20,7 +20,7 @@ COUNTRIES = np.array(["at", "de", "ch"])[np.random.default_rng(0).integers(0, 3,
 
 def assert_equal(found, expected):
     np.testing.assert_array_equal(numbers(found), numbers(expected))
-    assert (found.n, found.warnings) == (expected.n, expected.warnings)
+    assert (found.n_rows, found.warnings) == (expected.n_rows, expected.warnings)
 
 
 @given(segments=st.lists(st.integers(0, 4), min_size=60, max_size=60), sizes=st.integers(1, 60))
@@ -50,7 +50,7 @@ def test_each_is_the_estimate_of_the_segment_alone(segments, sizes):
 def test_names_of_any_kind_of_sequence(by):
     found = EST.estimate(TARGET, by=by)
     assert set(found) == {"at", "de", "ch"}
-    assert sum(e.n for e in found.values()) == 900
+    assert sum(e.n_rows for e in found.values()) == 900
 
 
 def test_data_frame_columns():
@@ -85,7 +85,7 @@ def test_arrow_segments():
     for by in (pa.array(names), pa.chunked_array([names[:500], names[500:]])):
         found = EST.estimate(TARGET, by=by)
         assert set(found) == {None, "at", "de", "ch"}
-        assert found[None].n == 300
+        assert found[None].n_rows == 300
 
 
 def test_torch_segments():
@@ -97,7 +97,7 @@ def test_missing_names_are_one_segment():
     names = [None if i % 3 == 0 else float("nan") if i % 3 == 1 else 1.0 for i in range(900)]
     found = EST.estimate(TARGET, by=names)
     assert set(found) == {None, 1.0}
-    assert found[None].n == 600
+    assert found[None].n_rows == 600
     pd = pytest.importorskip("pandas")
     assert set(EST.estimate(TARGET, by=pd.array([1, None, 2] * 300, dtype="Int64"))) == {None, 1, 2}
     assert set(EST.estimate(TARGET, by=pd.to_datetime(["2024-01-01", None, None] * 300))) == {
@@ -158,5 +158,5 @@ def test_many_segments_in_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found) == count
-    assert sum(e.n for e in found.values()) == 900
+    assert sum(e.n_rows for e in found.values()) == 900
     assert peak < count * 30_000

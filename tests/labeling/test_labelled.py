@@ -24,7 +24,7 @@ def test_it_is_the_interval_of_the_rows_in_order(est, target, rows, labels):
     right = np.asarray(target.correct)[rows.rows[np.argsort(rows.ranks)]]
     assert (found.low, found.high) == interval(right, 900, 0.9)
     assert found.accuracy == right.mean()
-    assert (found.labels, found.could_not_tell, found.to_label, found.n) == (50, 0, 0, 900)
+    assert (found.labels, found.could_not_tell, found.to_label, found.n_rows) == (50, 0, 0, 900)
     assert found.effective_labels >= 50
     free = est.estimate(target)
     assert (found.label_free.value, found.label_free.low) == (free.accuracy, free.low)
@@ -134,7 +134,7 @@ def test_segments(est, target):
     known = np.asarray(target.labels)[drawn.rows]
     found = estimate_segments(est, target, drawn, known)
     assert set(found) == {"a", "b"}
-    assert found["a"].n == 300
+    assert found["a"].n_rows == 300
     assert sum(e.labels for e in found.values()) == 90
     assert list(found) == sorted(found, key=lambda name: found[name].accuracy)
     for name, e in found.items():

@@ -29,7 +29,7 @@ def day(n):
 def estimate(accuracy=0.9, rows=900, reference=0.9, width=0.03, warnings=()):
     low, high = max(0, accuracy - width), min(1, accuracy + width)
     return gdscore.Estimate(
-        accuracy, low, high, level=0.9, n=rows, reference_accuracy=reference, warnings=list(warnings)
+        accuracy, low, high, level=0.9, n_rows=rows, reference_accuracy=reference, warnings=list(warnings)
     )
 
 

@@ -34,7 +34,7 @@ def test_every_acknowledged_window_survives_a_kill(url):
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
             for k in range(worker, POSTS, 4):
                 when = (START + timedelta(hours=k)).isoformat()
-                body = {"time": when, "accuracy": 0.9, "low": 0.8, "high": 1, "n": 100, "reference_accuracy": 0.9}
+                body = {"time": when, "accuracy": 0.9, "low": 0.8, "high": 1, "n_rows": 100, "reference_accuracy": 0.9}
                 try:
                     if client.post("/api/v1/models/m/estimates", json=body).status_code == 201:
                         with lock:

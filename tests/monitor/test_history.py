@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import event, select, text, update
 
 from gdscore import GdscoreError
+from gdscore.estimator import Estimate
 from gdscore.monitor import Monitor, Rules, schema
 from gdscore.monitor.reading import list_windows, past_estimates, series_points
-from gdscore.monitor.records import estimate_from_dict
 from gdscore.monitor.schema import Schema
 from tests.monitor.conftest import START, day, estimate, fill_disk, make_outputs, sqlite_url
 
@@ -146,7 +146,7 @@ def test_estimates_survive_the_database(monitor, fitted):
     monitor.add("m", outputs, time="2026-01-01")
     with monitor.reading() as session:
         facts = session.scalars(select(schema.Window.estimate)).one()
-    assert estimate_from_dict(facts) == fitted.estimate(outputs)
+    assert Estimate.from_dict(facts) == fitted.estimate(outputs)
     again = monitor.estimator("m")
     assert again.estimate(outputs) == fitted.estimate(outputs)
 

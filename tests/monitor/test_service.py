@@ -19,7 +19,7 @@ from tests.monitor.conftest import estimate, fill_disk, make_outputs, serve
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
 AWAY = {"client": ("203.0.113.9", 50000), "base_url": "http://monitor.example.org"}
-NEW = {"time": "2026-01-01", "accuracy": 0.9, "low": 0.85, "high": 0.95, "n": 500, "reference_accuracy": 0.9}
+NEW = {"time": "2026-01-01", "accuracy": 0.9, "low": 0.85, "high": 0.95, "n_rows": 500, "reference_accuracy": 0.9}
 PARQUET = {"content-type": "application/vnd.apache.parquet"}
 
 

@@ -41,7 +41,7 @@ def made_estimate(accuracy: float = 0.8, classes: int = 5, warnings=(), **more) 
         "low": max(0.0, accuracy - 0.08),
         "high": min(1.0, accuracy + 0.06),
         "level": 0.9,
-        "n": 275,
+        "n_rows": 275,
         "reference_accuracy": 0.93,
         "assumptions": {"unknown": accuracy, "stable": accuracy / 2},
         "per_class": per_class,

@@ -235,7 +235,7 @@ def test_classes_go_from_the_worst(written):
 
 
 def test_the_least_an_estimate_can_hold(written):
-    bare = Estimate(1.0, 1.0, 1.0, level=0.9, n=1, reference_accuracy=1.0, scores={"cott": float("nan")})
+    bare = Estimate(1.0, 1.0, 1.0, level=0.9, n_rows=1, reference_accuracy=1.0, scores={"cott": float("nan")})
     found = read(written([Target("a", bare), Target("b", dataclasses.replace(bare, scores={}))], min_accuracy=1.0))
     assert found.data["targets"][0]["estimate"]["scores"] == {"cott": None}
     assert read(written(dataclasses.replace(bare, scores={}))).sections[0] == "answer"

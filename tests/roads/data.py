@@ -158,7 +158,7 @@ def of_estimate(e, *, full=False):
     """Numbers of an estimate and the codes of its warnings; words may change. ``full`` adds classes and bins."""
     found = {
         "accuracy": [e.accuracy, e.low, e.high, e.level, e.reference_accuracy],
-        "rows": e.n,
+        "rows": e.n_rows,
         "how": [e.class_mix, e.method],
         "assumptions": [e.assumptions[k] for k in sorted(e.assumptions)],
         "scores": [v for k in sorted(e.scores) for v in (k, e.scores[k])],

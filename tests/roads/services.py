@@ -168,7 +168,7 @@ def _write_files(folder):
 def _of_document(path):
     for number, t in enumerate(json.loads(path.read_text())["targets"]):
         codes = [w["code"] for w in t["warnings"]]
-        yield f"{number} {t.get('segment') or t['when']}", [t["accuracy"], t["low"], t["high"], t["n"], *codes]
+        yield f"{number} {t.get('segment') or t['when']}", [t["accuracy"], t["low"], t["high"], t["n_rows"], *codes]
 
 
 CSV = ["--logits", "logit_*", "--features", "feature_*"]

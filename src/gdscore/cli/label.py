@@ -268,7 +268,7 @@ def _kept(drawn: LabelRows, earlier: LabelRows, labels: list[str]) -> list[str]:
 
 def _cells(name: str, e: LabelledEstimate) -> list[str]:
     free = "" if e.label_free is None else percent(e.label_free.value)
-    return [name, f"{e.n:,}", str(e.labels), percent(e.accuracy), f"{percent(e.low)} to {percent(e.high)}", free]
+    return [name, f"{e.n_rows:,}", str(e.labels), percent(e.accuracy), f"{percent(e.low)} to {percent(e.high)}", free]
 
 
 def _rounded(count: int) -> int:

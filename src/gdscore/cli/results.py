@@ -240,7 +240,7 @@ def _numbers(value: Estimated | None) -> list[Cell]:
     if value is None:
         return ["", ("not estimated", "bold red"), ""]
     e = value.estimate
-    return [f"{e.n:,}", (percent(e.accuracy), "bold"), f"{percent(e.low)} to {percent(e.high)}"]
+    return [f"{e.n_rows:,}", (percent(e.accuracy), "bold"), f"{percent(e.low)} to {percent(e.high)}"]
 
 
 def _truth(value: Estimated | None) -> list[Cell]:

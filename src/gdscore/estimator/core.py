@@ -330,7 +330,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             low=low,
             high=high,
             level=level,
-            n=rows,
+            n_rows=rows,
             reference_accuracy=fitted.reference_accuracy,
             class_mix=class_mix,
             method=fitted.method,

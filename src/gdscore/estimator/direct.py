@@ -89,7 +89,7 @@ def direct_estimate(
         low=max(0.0, accuracy - error),
         high=min(1.0, accuracy + error),
         level=level,
-        n=score.n_rows,
+        n_rows=score.n_rows,
         reference_accuracy=known.accuracy,
         scores={name: value},
         warnings=[EstimateWarning("sampling_only", "info", message)],

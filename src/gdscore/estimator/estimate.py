@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from gdscore._format import percent
+from gdscore._paths import PathLike
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Floats
 from gdscore.estimator.logistic import expit, log_odds
 from gdscore.estimator.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from typing_extensions import Self
 
 __all__ = [
     "ClassCounts",
@@ -127,7 +133,7 @@ class Estimate:
         Estimate and interval, in [0, 1].
     level : float
         Share of such intervals that are meant to hold the true accuracy.
-    n : int
+    n_rows : int
         Rows of the target.
     reference_accuracy : float
         Accuracy on the reference data.
@@ -153,7 +159,7 @@ class Estimate:
     low: float
     high: float
     level: float
-    n: int
+    n_rows: int
     reference_accuracy: float
     class_mix: str = "unknown"
     method: str = "correctness"
@@ -174,10 +180,72 @@ class Estimate:
         """Everything as plain numbers, strings, lists and dicts."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`.
+
+        Examples
+        --------
+        >>> e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=900, reference_accuracy=0.9, f1=Quantity(0.8, 0.7, 0.9))
+        >>> Estimate.from_dict(e.to_dict()) == e
+        True
+        """
+        try:
+            made = dict(facts)
+            for name in (f.name for f in fields(cls) if str(f.type).startswith("Quantity")):
+                made[name] = None if facts.get(name) is None else Quantity(**facts[name])
+            classes: list[dict[str, Any]] = [
+                {k: Quantity(**v) if isinstance(v, Mapping) else v for k, v in one.items()}
+                for one in facts.get("per_class", ())
+            ]
+            made["per_class"] = [ClassEstimate(**one) for one in classes]
+            made["warnings"] = [EstimateWarning(**warning) for warning in facts.get("warnings", ())]
+            if facts.get("confidence") is not None:
+                made["confidence"] = ConfidenceHistogram(**facts["confidence"])
+            return cls(**made)
+        except (TypeError, AttributeError) as error:
+            raise GdscoreError(f"Expected what `Estimate.to_dict` gives, but got something else: {error}") from error
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the interval, the accuracy and the accuracy on the reference.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where to draw; new ones of ``matplotlib.pyplot`` by default.
+        """
+        if ax is None:
+            from matplotlib import pyplot as plt
+
+            _, ax = plt.subplots(figsize=(6, 1.4), layout="constrained")
+        interval = f"{percent(self.level, short=True)} interval"
+        ax.plot([self.low, self.high], [0, 0], color="#b23c17", linewidth=6, alpha=0.35, label=interval)
+        ax.plot([self.accuracy], [0], marker="o", color="#b23c17", linestyle="none", label="estimated accuracy")
+        ax.axvline(self.reference_accuracy, color="#646b75", linestyle="--", linewidth=1, label="on the reference")
+        ax.set(xlim=(0, 1), yticks=[], xlabel=f"accuracy ({_rows(self.n_rows)})")
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
+        return ax
+
+    def to_html(self, path: PathLike, est: Any = None, **options: Any) -> None:
+        """Write the estimate as one HTML file that needs nothing else.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, which appears complete or not at all.
+        est : AccuracyEstimator, optional
+            The fitted estimator that made it, for what the estimate rests on.
+        **options
+            Of `gdscore.report.write_report`: ``model_name``, ``min_accuracy`` and others.
+        """
+        # The report is made of estimates; this one way back is no import, so that neither needs the other to load.
+        importlib.import_module("gdscore.report").write_report(path, est, self, **options)
+
     def __str__(self) -> str:
         lines = [
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
-            f"({percent(self.level, short=True)} interval, {_rows(self.n)}); "
+            f"({percent(self.level, short=True)} interval, {_rows(self.n_rows)}); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
         return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
@@ -188,7 +256,8 @@ class Estimate:
         items = "".join(f"<li>{html.escape(f'{_label(w)}: {w.message}')}</li>" for w in self.warnings)
         return (
             f"<div><b>{self.accuracy:.1%}</b> accurate, {self.low:.1%} to {self.high:.1%} "
-            f"({percent(self.level, short=True)} interval, {_rows(self.n)}); reference {self.reference_accuracy:.1%}"
+            f"({percent(self.level, short=True)} interval, {_rows(self.n_rows)}); "
+            f"reference {self.reference_accuracy:.1%}"
             '<div style="position:relative;height:12px;width:320px;max-width:100%;background:rgba(128,128,128,.15)">'
             f'<div style="{bar}left:{self.low:.1%};width:{width:.1%};background:rgba(178,60,23,.35)"></div>'
             f'<div style="{bar}left:{self.accuracy:.1%};width:3px;background:#b23c17"></div>'

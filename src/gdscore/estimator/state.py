@@ -230,6 +230,10 @@ class TargetState:
         at, values = self._summed()
         return int(values[at % self._cells.width == 0].sum())
 
+    def __repr__(self) -> str:
+        segments = f", {len(self._numbers):,} segments" if self._segmented else ""
+        return f"TargetState({self.n_rows:,} rows{segments})"
+
     def update(self, outputs: Outputs | Batch, by: Any = None) -> Self:
         """Take in more rows; where they are refused, none of them counts.
 

@@ -191,8 +191,8 @@ class LabelledEstimate(Estimate):
         if self.high - self.low <= 2 * half_width:
             return 0
         known = self.labels + self.could_not_tell
-        needed = labels_for(half_width, self.accuracy, self.variance_ratio, self.n, self.level)
-        return min(max(needed - known, 1), self.n - known)
+        needed = labels_for(half_width, self.accuracy, self.variance_ratio, self.n_rows, self.level)
+        return min(max(needed - known, 1), self.n_rows - known)
 
 
 def estimate(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, labels: Any) -> LabelledEstimate:
@@ -296,7 +296,7 @@ class Labelled:
             low=low,
             high=high,
             level=float(est.level),
-            n=n_rows,
+            n_rows=n_rows,
             reference_accuracy=est.reference_accuracy_,
             class_mix=free.class_mix,
             method="labels",

@@ -81,7 +81,7 @@ class NewEstimate(_Strict):
     low: FiniteFloat
     high: FiniteFloat
     level: float = Field(0.9, gt=0, lt=1)
-    n: int = Field(ge=1, le=2**53)
+    n_rows: int = Field(ge=1, le=2**53)
     reference_accuracy: float = Field(ge=0, le=1)
     warnings: list[NewWarning] = Field(default_factory=list, max_length=50)
     scores: dict[Text, FiniteFloat] = Field(default_factory=dict, max_length=100)
@@ -185,7 +185,7 @@ def add_estimate(
         new.low,
         new.high,
         level=new.level,
-        n=new.n,
+        n_rows=new.n_rows,
         reference_accuracy=new.reference_accuracy,
         warnings=[EstimateWarning(w.code, w.severity, w.message) for w in new.warnings],  # type: ignore[arg-type]
         scores=new.scores,

@@ -53,7 +53,7 @@ class Monitor:
     >>> import tempfile, gdscore
     >>> monitor = Monitor(f"sqlite:///{tempfile.mkdtemp()}/history.db")
     >>> monitor.register("animals", every="1d")
-    >>> e = gdscore.Estimate(0.9, 0.87, 0.93, level=0.9, n=900, reference_accuracy=0.91)
+    >>> e = gdscore.Estimate(0.9, 0.87, 0.93, level=0.9, n_rows=900, reference_accuracy=0.91)
     >>> monitor.add_estimate("animals", e, time="2026-01-31")["new"]
     True
     >>> monitor.add_labels("animals", time="2026-01-31", correct=90, rows=100)

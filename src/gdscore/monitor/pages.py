@@ -24,7 +24,8 @@ from markupsafe import Markup
 from sqlalchemy import select
 
 from gdscore._format import template_environment
-from gdscore.monitor import reading, records
+from gdscore.estimator import Estimate
+from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
 from gdscore.monitor.schema import Model, Window
@@ -122,7 +123,7 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
         title = f"{row.segment or 'all rows'}, {shown_time(row.start)}"
         name, version, when = model.name, model.version, to_datetime(row.start)
         truth = None if not row.labelled else (row.correct or 0) / row.labelled
-    target = Target(title, records.estimate_from_dict(facts), when=when, truth=truth)
+    target = Target(title, Estimate.from_dict(facts), when=when, truth=truth)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         write_report(path, history.estimator(name, version), [target], model_name=name)

@@ -1,15 +1,13 @@
-"""Windows, alarms and estimates as plain data, for JSON, notices and frames."""
+"""Windows and alarms as plain data, for JSON, notices and frames."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gdscore.estimator import Estimate
-from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, EstimateWarning, Quantity
 from gdscore.monitor.schema import Alarm, Model, Window
 from gdscore.monitor.windows import to_datetime
 
-__all__ = ["alarm_dict", "estimate_from_dict", "iso_time", "window_dict"]
+__all__ = ["alarm_dict", "iso_time", "window_dict"]
 
 
 def iso_time(micros: int | None) -> str | None:
@@ -57,25 +55,3 @@ def alarm_dict(alarm: Alarm, model: Model) -> dict[str, Any]:
         "acknowledged_by": alarm.acknowledged_by,
         "acknowledged_at": iso_time(alarm.acknowledged_at),
     }
-
-
-def estimate_from_dict(facts: dict[str, Any]) -> Estimate:
-    """Inverse of `Estimate.to_dict`."""
-
-    def quantity(found: dict[str, Any] | None) -> Any:
-        return None if found is None else Quantity(**found)
-
-    classes = [
-        ClassEstimate(**{k: quantity(v) if isinstance(v, dict) else v for k, v in found.items()})
-        for found in facts.get("per_class", [])
-    ]
-    histogram = facts.get("confidence")
-    return Estimate(
-        **facts
-        | {
-            "per_class": classes,
-            "f1": quantity(facts.get("f1")),
-            "warnings": [EstimateWarning(**w) for w in facts.get("warnings", [])],
-            "confidence": None if histogram is None else ConfidenceHistogram(**histogram),
-        }
-    )

@@ -129,7 +129,7 @@ class Rules:
             limit = math.log(threshold(self.false_alarms_per_year, windows_per_year, series))
             reference = estimate.reference_accuracy
             floor = float(floor_of(reference, reference_rows, self.tolerance, test.baseline))
-            z = float(standardised_drop(estimate.accuracy, estimate.n, reference, floor))
+            z = float(standardised_drop(estimate.accuracy, estimate.n_rows, reference, floor))
             test.update_at(z, start)
             test.learn_baseline(estimate.accuracy)
             message = (
@@ -146,8 +146,8 @@ class Rules:
             hits = [w.message for w in estimate.warnings if w.code == code]
             found.append(Finding(f"warning:{code}", bool(hits), f"{name}: {'; '.join(hits)}", start))
         if self.min_rows is not None:
-            message = f"{name}: the window has {estimate.n} rows, expected are at least {self.min_rows}"
-            found.append(Finding("rows", estimate.n < self.min_rows, message, start))
+            message = f"{name}: the window has {estimate.n_rows} rows, expected are at least {self.min_rows}"
+            found.append(Finding("rows", estimate.n_rows < self.min_rows, message, start))
         return found
 
     def check_missing(self, name: str, newest_end: int, now: int, every: int) -> Finding:

@@ -185,7 +185,7 @@ def _store_window(
         session.add(window)
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
-    window.rows, window.estimate, window.content_hash = estimate.n, facts, digest
+    window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
     window.created_at = now_micros()
     return window, fate
 

@@ -48,7 +48,7 @@ def log_to_mlflow(
         "accuracy": estimate.accuracy,
         "low": estimate.low,
         "high": estimate.high,
-        "rows": float(estimate.n),
+        "rows": float(estimate.n_rows),
         "reference_accuracy": estimate.reference_accuracy,
         **{f"score.{score}": value for score, value in estimate.scores.items()},
     }

@@ -102,7 +102,7 @@ def write_report(
     --------
     >>> import gdscore.report, pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "report.html"
-    >>> e = gdscore.Estimate(0.83, 0.78, 0.88, level=0.9, n=500, reference_accuracy=0.95)
+    >>> e = gdscore.Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=500, reference_accuracy=0.95)
     >>> write_report(path, None, gdscore.report.Target("clinic B", e), min_accuracy=0.8)
     >>> path.stat().st_size < 1_000_000
     True

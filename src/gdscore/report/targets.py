@@ -65,7 +65,7 @@ class Target:
     Examples
     --------
     >>> from gdscore import Estimate
-    >>> Target("may.parquet", Estimate(0.8, 0.7, 0.9, level=0.9, n=500, reference_accuracy=0.95)).estimate.accuracy
+    >>> Target("may.parquet", Estimate(0.8, 0.7, 0.9, level=0.9, n_rows=500, reference_accuracy=0.95)).estimate.accuracy
     0.8
     """
 
@@ -169,7 +169,7 @@ def compare_with_threshold(estimate: Estimate, min_accuracy: float) -> str:
     Examples
     --------
     >>> from gdscore import Estimate
-    >>> compare_with_threshold(Estimate(0.83, 0.78, 0.88, level=0.9, n=500, reference_accuracy=0.95), 0.8)
+    >>> compare_with_threshold(Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=500, reference_accuracy=0.95), 0.8)
     'Probably above the threshold of 80%: the estimate is, but the interval reaches below it.'
     """
     threshold = percent(number("min_accuracy", min_accuracy, least=0, most=1), short=True)
