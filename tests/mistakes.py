@@ -59,7 +59,7 @@ ARRAYS = [
         "gdscore.Outputs(probabilities=np.array([[0.33, 0.33, 0.33]] * 9))",
         "divided",
     ),
-    Mistake("Labels as floats", "gdscore.Outputs(logits=z, labels=y.astype(float))", "number of the class"),
+    Mistake("Labels as floats", "gdscore.Outputs(logits=z, labels=y + 0.5)", "number of the class"),
     Mistake("One-hot labels", "gdscore.Outputs(logits=z, labels=np.eye(3)[y])", "argmax"),
     Mistake("Labels that start at 1", "gdscore.Outputs(logits=z, labels=y + 1)", "subtract 1"),
     Mistake("Labels as floats with NaN", "gdscore.Outputs(logits=z, labels=np.where(y > 1, np.nan, y))", "leave out"),

@@ -64,6 +64,11 @@ def test_class_names_put_columns_in_order(frame):
         (["a", "b", "c"], ["2", "0", "1"], None, [2, 0, 1]),
         (["a", "b", "c"], [2.0, 0.0, 1.0], None, [2, 0, 1]),
         ([0, 1, 2], ["x", "z", "y"], ["x", "y", "z"], [0, 2, 1]),
+        (["1.0", "2.0", "3.0"], [3, 1, 2], None, [2, 0, 1]),
+        (["1.0", "2.0", "3.0"], [3.0, 1.0, 2.0], None, [2, 0, 1]),
+        (["1.0", "2.0", "3.0"], ["3", "1", "2.0"], None, [2, 0, 1]),
+        ([10.0, 2.0, 1.0], [10, 1, 2], None, [2, 0, 1]),  # columns in the order of the numbers
+        ([0, 1, 2], [3.0, 1.0, 2.0], ["1", "2", "3"], [2, 0, 1]),
         (["no", "yes"], [True, False, True], None, [1, 0, 1]),
         (["True", "False"], [True, False, True], None, [0, 1, 0]),
         (["no", "yes"], ["yes", "no", "no"], None, [1, 0, 0]),
@@ -83,6 +88,32 @@ def test_list_columns_features_and_ids(frame):
     assert out.ids.tolist() == ["a", "é", "🙂"]
     np.testing.assert_array_equal(from_frame(df, logits="z", features="f_1").features, [[4], [5], [6]])
     np.testing.assert_array_equal(from_frame(df, logits="z", features=["f_1", "f_0"]).features[0], [4, 1])
+
+
+def test_a_wrong_label_is_not_blamed_on_rounded_probabilities(frame):
+    df = frame(columns(P * 0.995, range(3)) | {"y": [0, 1, 7]})
+    with pytest.raises(GdscoreError) as raised:
+        from_frame(df, probabilities="prob_*", label="y", class_names=["a", "b", "c"])
+    assert str(raised.value).startswith("Expected `labels` between 0 and 2")
+    assert "in column 'y' in row 2 of the data frame" in str(raised.value)
+
+
+def test_numbers_that_can_be_names_or_positions_are_refused(frame):
+    df = frame(columns(P, ["1", "2", "other"]) | {"y": [1, 2, 1]})
+    with pytest.raises(GdscoreError, match="1, which can be a name or a position.*data frame"):
+        from_frame(df, probabilities="prob_*", label="y")
+
+
+def test_many_columns_take_time_in_proportion():
+    import time
+
+    names = [f"prob_{i}" for i in range(8000)]
+    df = pd.DataFrame(np.full((3, 8000), 1 / 8000), columns=names).assign(y=1)
+    start = time.perf_counter()
+    assert from_frame(df, probabilities="prob_*", label="y").n_classes == 8000
+    with pytest.raises(GdscoreError, match="'z'.*and 7971 more"):
+        from_frame(df, probabilities="prob_*", label="z")
+    assert time.perf_counter() - start < 15  # 1 second on an idle machine
 
 
 def test_inputs_by_pattern_and_back(frame):
@@ -143,11 +174,11 @@ def swapped(at, name, value):
     ("values", "options", "message"),
     [
         (swapped(1, "prob_2", None), {}, r"column 'prob_2'.*row 1 of"),
-        (swapped(1, "prob_2", float("inf")), {}, r"finite.*inf in column 'prob_2' in row 1"),
+        (swapped(1, "prob_2", float("inf")), {}, r"finite.*Inf in column 'prob_2' in row 1"),
         (swapped(2, "y", None), {}, r"column 'y'.*row 2"),
-        (swapped(2, "y", 3), {}, r"'3' in row 2.*classes are '0', '1', '2'"),
+        (swapped(2, "y", 3), {}, r"3 in column 'y' in row 2.*classes are '0', '1', '2'"),
         (swapped(0, "id", "x" * 2000), {"id": "id"}, r"1,024 characters in column 'id'.*2,000 in row 0.*Limits"),
-        (swapped(0, "id", "x"), {"label": "id"}, r"'x' in row 0.*classes are"),
+        (swapped(0, "id", "x"), {"label": "id"}, r"'x' in column 'id' in row 0.*classes are"),
         (swapped(0, "id", "x"), {"label": "labl"}, r"'labl'.*none"),
         (swapped(0, "id", "x"), {"probabilities": "p_*"}, r"match 'p_\*'.*'prob_0'"),
         (swapped(0, "id", "x"), {"probabilities": "prob_?"}, r"did you mean 'prob_\d'"),
@@ -159,8 +190,8 @@ def swapped(at, name, value):
         (swapped(0, "id", "x"), {"class_names": ["a", "b"]}, "3 columns.*got 2"),
         (swapped(0, "id", "x"), {"class_names": "abc"}, "list of names"),
         (swapped(0, "id", "x"), {"label": "prob_1"}, "used once"),
-        (swapped(0, "prob_0", 0.9), {}, "add up to.*1.2 in row 0"),
-        (swapped(0, "prob_0", -0.7), {}, "at least 0.*-0.7 in row 0.*logits"),
+        (swapped(0, "prob_0", 0.9), {}, "sum to 1.2 in columns 'prob_0' to 'prob_2' in row 0"),
+        (swapped(0, "prob_0", -0.7), {}, "non-negative.*-0.7 in columns 'prob_0' to 'prob_2' in row 0.*logits"),
         (columns(100 * P, range(3)) | {"y": [0] * 3}, {}, "percentages, divide them by 100"),
         ({"p": [20.0, 90.0], "y": [0, 1]}, {"probabilities": "p"}, "percentages"),
         (columns(P[:0], range(3)) | {"y": []}, {"label": None}, "empty|its type is"),
@@ -179,7 +210,7 @@ def test_mixed_objects_and_other_types():
     for values, message in [
         ([1, "a", 2], "int in row 0 .*str in row 1"),
         ([dt.date(2026, 1, 1)] * 3, "date"),
-        ([0.5, 1, 2], r"0\.5 in row 0"),
+        ([0.5, 1, 2], r"0\.5 in column 'y' in row 0"),
         ([{"a": 1}] * 3, "dict|truct"),
     ]:
         with pytest.raises(GdscoreError, match=message):

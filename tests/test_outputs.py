@@ -225,8 +225,8 @@ NAN[4, 1], INF[2, 0] = np.nan, -np.inf
     [
         ({}, "at least one of `logits`, `probabilities` or `features`"),
         ({"labels": np.arange(3)}, "at least one of"),
-        ({"logits": NAN}, "`logits` to be finite, but got NaN or Inf in row 4"),
-        ({"logits": INF}, "`logits` to be finite, but got NaN or Inf in row 2"),
+        ({"logits": NAN}, "`logits` to be finite, but got NaN in row 4"),
+        ({"logits": INF}, "`logits` to be finite, but got -Inf in row 2"),
         ({"logits": Z, "features": NAN}, "`features` to be finite.* row 4"),
         ({"logits": Z, "peer_logits": INF}, "`peer_logits` to be finite.* row 2"),
         ({"logits": Z[:0]}, r"at least one row, but `logits` has shape \(0, 3\)"),
@@ -271,7 +271,7 @@ NAN[4, 1], INF[2, 0] = np.nan, -np.inf
         ({"logits": Z, "labels": np.arange(5)}, "as many rows"),
         ({"logits": Z, "labels": np.array([0, 1, 2, 3, 0, 0])}, "between 0 and 2.*row 3"),
         ({"logits": Z, "labels": np.array([0, 1, -1, 0, 0, 0])}, "between 0 and 2.*row 2"),
-        ({"logits": Z, "labels": np.ones(6)}, "`labels` to be integers, but got float64: give the number"),
+        ({"logits": Z, "labels": np.full(6, 0.5)}, "`labels` to be whole numbers, but got 0.5 in row 0"),
         ({"logits": Z, "labels": np.ones((6, 1), dtype=int)}, "one dimension"),
         ({"logits": Z, "labels": [0] * 6}, "numpy.asarray"),
         ({"logits": Z, "probabilities": np.full((6, 3), 1 / 3)}, "got both"),
@@ -316,7 +316,7 @@ class TestProbabilitiesAsLogits:
             pytest.skip("JAX has no float64 by default")
         p = to_library(self.P[:rows].astype(dtype), library)
         cure = "probabilities=" if name == "logits" else "their logarithm"
-        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` .* look like probabilities: pass {cure}"):
+        with pytest.raises(gdscore.GdscoreError, match=f"`{name}` .* look like probabilities .* rows: pass {cure}"):
             gdscore.Outputs(**{name: p})
         assert len(gdscore.Outputs(**{name: p}, check_logits=False)[:1]) == 1
 
@@ -355,7 +355,7 @@ class TestRoundedProbabilities:
         np.testing.assert_allclose(np.asarray(out.probabilities), p / p.sum(1, keepdims=True), rtol=1e-6)
 
     def test_farther_off_is_refused(self):
-        with pytest.raises(gdscore.GdscoreError, match="divide .* by the sum of their row"):
+        with pytest.raises(gdscore.GdscoreError, match="they sum to 0.9 in row 0: they look rounded"):
             gdscore.Outputs(probabilities=np.array([[0.3, 0.3, 0.3]]))
 
 

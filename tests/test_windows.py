@@ -57,3 +57,9 @@ def test_rows_are_grouped_as_by_a_dictionary(rows):
     assert [keys[code] for code in codes] == expected
     for key in keys:
         assert group_of(key, True, ["a", "b"]) == Group(key[0], f"a={key[1]}, b={key[2]}")
+
+
+def test_the_first_window_begins_with_the_calendar():
+    times = np.array(["0001-01-01T00:00", "0001-01-02T00:00"], dtype="datetime64[us]")
+    starts = window_starts(times, timedelta(days=30))
+    assert starts.tolist() == [datetime(1, 1, 1), datetime(1, 1, 1)]

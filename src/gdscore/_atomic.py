@@ -67,8 +67,9 @@ def atomic(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
         temporary.unlink(missing_ok=True)
         # Other errors of the block are its own and pass as they are.
         if isinstance(error, OSError) and (error.errno in _DISK_FULL or error.filename == str(temporary)):
+            cure = ": free some space, or write to another disk" if error.errno in _DISK_FULL else ""
             raise GdscoreError(
-                f"Expected to write {os.fspath(path)!r}, but the system refused: {error.strerror}"
+                f"Expected to write {os.fspath(path)!r}, but the system refused: {error.strerror}{cure}"
             ) from error
         raise
 

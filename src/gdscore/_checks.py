@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._softmax import binary_probabilities
-from gdscore.errors import GdscoreError, GdscoreWarning, nearest, shown
+from gdscore.errors import GdscoreError, GdscoreWarning, RowError, nearest, shown
 
 __all__ = [
     "MATRICES",
@@ -29,7 +29,6 @@ __all__ = [
     "OutputArray",
     "RowCheck",
     "boolean",
-    "check_class_names",
     "check_outputs",
     "check_rows",
     "check_values",
@@ -169,15 +168,16 @@ _EXACT = 1e-3
 
 
 class RowCheck(NamedTuple):
-    """One thing that must hold in every row: a cheap test of all, the rows to name when it fails, and the likely cause.
+    """One thing that must hold in every row of an array: a cheap test of all rows, and which rows fail it.
 
-    ``cure`` is called on the host only, where something is wrong.
+    ``problem`` and ``cure`` are called with the first such row, on the host only.
     """
 
+    array: str
     ok: Callable[[], Array]
     bad_rows: Callable[[], Array]
-    complaint: str
-    cure: Callable[[], str] = str
+    problem: Callable[[int], str]
+    cure: Callable[[int], str] = lambda row: ""
 
 
 def row_checks(given: dict[str, Array], check_logits: bool = True) -> list[RowCheck]:
@@ -211,15 +211,20 @@ def _finite(name: str, x: Array) -> RowCheck:
         return ~xp.all(xp.reshape(xp.isfinite(x), (x.shape[0], -1)), axis=1)
 
     return RowCheck(
+        name,
         lambda: xp.isfinite(xp.sum(x, dtype=total)),
         bad_rows,
-        f"Expected `{name}` to be finite, but got NaN or Inf",
-        lambda: (
+        lambda row: f"Expected `{name}` to be finite, but got {_first_not_finite(arrays.to_numpy(x[row]))}",
+        lambda row: (
             ": float16 ends at 65,504, so keep them in float32"
             if str(x.dtype) in ("float16", "torch.float16")
             else ": leave out or repair such rows"
         ),
     )
+
+
+def _first_not_finite(values: NDArray[Any]) -> str:
+    return str(values[~np.isfinite(values)][0]).replace("nan", "NaN").replace("inf", "Inf")
 
 
 def _labels_in_range(labels: Array, classes: int) -> RowCheck:
@@ -229,10 +234,13 @@ def _labels_in_range(labels: Array, classes: int) -> RowCheck:
         return (labels < 0) | (labels >= classes)
 
     return RowCheck(
+        "labels",
         lambda: (xp.min(labels) >= 0) & (xp.max(labels) < classes),
         bad_rows,
-        f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes, but got another number",
-        lambda: _label_cure(int(xp.min(labels)), int(xp.max(labels)), classes),
+        lambda row: (
+            f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes, but got {int(labels[row])}"
+        ),
+        lambda row: _label_cure(int(xp.min(labels)), int(xp.max(labels)), classes),
     )
 
 
@@ -256,23 +264,34 @@ def _distribution(p: Array) -> RowCheck:
         return (xp.min(p, axis=1) < 0) | (xp.abs(_row_totals(p) - 1.0) > _ROUNDED)
 
     return RowCheck(
+        "probabilities",
         lambda: ~xp.any(bad_rows()),
         bad_rows,
-        "Expected `probabilities` to be non-negative and to sum to 1 in every row, but they are not",
-        lambda: _probability_cure(arrays.to_numpy(p).astype(np.float64)),
+        lambda row: _probability_problem(arrays.to_numpy(p[row : row + 1]).astype(np.float64)[0]),
+        lambda row: _probability_cure(arrays.to_numpy(p).astype(np.float64), row),
     )
 
 
-def _probability_cure(p: NDArray[np.float64]) -> str:
-    totals = p.sum(axis=1)
-    if (p < 0).any():
-        return ": raw scores and logarithms of probabilities belong into logits="
-    if np.abs(totals - 100).max() < 100 * _ROUNDED:
-        return ": these are percentages, divide them by 100"
-    if totals.max() <= 1 + _ROUNDED:
-        return ": give the columns of all classes, or divide coarsely rounded ones by the sum of their row"
-    if p.max() <= 1:
-        return ": divide one-versus-rest or coarsely rounded ones by the sum of their row; rows have one label each"
+def _probability_problem(row: NDArray[np.float64]) -> str:
+    wanted = "Expected `probabilities` to be non-negative and to sum to 1 in every row"
+    return f"{wanted}, but got {row.min():.6g}" if row.min() < 0 else f"{wanted}, but they sum to {row.sum():.6g}"
+
+
+def _probability_cure(p: NDArray[np.float64], at: int) -> str:
+    """Likely reason why a row is no distribution: the one diagnosis for arrays, data frames and files."""
+    total, row = float(p[at].sum()), p[at]
+    of_class_1 = p.shape[1] == 2 and bool(np.abs(p.sum(axis=1) - 1).max() < _EXACT)
+    if abs(total - 100) < 100 * _ROUNDED or (of_class_1 and p[:, 1].min() >= 0 and p[:, 1].max() <= 100):
+        return ": these look like percentages, divide them by 100"
+    if row.min() < 0:
+        return ": these look like logits, raw scores or logarithms of probabilities, pass them as logits="
+    rounded = [digits for digits in (1, 2, 3) if np.allclose(row, row.round(digits), atol=1e-9)]
+    if rounded and row.max() <= 1 and abs(total - 1) <= 0.5 * 10.0 ** -rounded[0] * len(row):
+        return ": they look rounded, so write more digits, or divide each row by its sum"
+    if total < 1:
+        return ": give the columns of all classes and no other"
+    if row.max() <= 1:
+        return ": divide one-versus-rest probabilities by the sum of their row; rows have one label each"
     return ": raw scores belong into logits="
 
 
@@ -302,10 +321,14 @@ def _no_probabilities(name: str, z: Array) -> RowCheck:
 
     instead = "probabilities=" if name == "logits" else "their logarithm"
     return RowCheck(
+        name,
         ok,
         lambda: xp.ones_like(z[:, 0]) > 0,
-        f"Expected `{name}` to be scores before the softmax, but these look like probabilities: pass {instead}, or "
-        "check_logits=False where they are logits. Numbers are between 0 and 1 and sum to 1",
+        lambda row: (
+            f"Expected `{name}` to be scores before the softmax, but these look like probabilities (between 0 and 1, "
+            "with a sum of 1)"
+        ),
+        lambda row: f": pass {instead}, or check_logits=False where they are logits",
     )
 
 
@@ -315,8 +338,8 @@ def _require(check: RowCheck) -> None:
             return
         bad = arrays.to_numpy(check.bad_rows())
     if bad.any():
-        more = f", the first of {int(bad.sum())} such rows" if bad.sum() > 1 else ""
-        raise GdscoreError(f"{check.complaint} in row {int(bad.argmax())}{more}{check.cure()}")
+        row = int(bad.argmax())
+        raise RowError(check.problem(row), row, check.cure(row), check.array, int(bad.sum()))
 
 
 _MOST_ID_BYTES = 2**30
@@ -349,23 +372,6 @@ def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[
     if arrays.on_host(first):
         check_values(given, check_logits)
     return given
-
-
-def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
-    """K different strings as a tuple; anything else is refused."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise GdscoreError(f"Expected `class_names` to be a sequence of strings, but got {shown(names)}")
-    found = tuple(names)
-    for name in found:
-        if not isinstance(name, str):
-            raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
-    if classes is None or len(found) != classes:
-        of = "no array with a column for each class" if classes is None else f"{classes} classes"
-        raise GdscoreError(f"Expected a name for each class, but got {len(found)} `class_names` for {of}")
-    if len(set(found)) < len(found):
-        twice = next(name for name in found if found.count(name) > 1)
-        raise GdscoreError(f"Expected different `class_names`, but {shown(twice)} occurs more than once")
-    return tuple(str(name) for name in found)
 
 
 def check_rows(rows: Any, length: int) -> slice | Array:
@@ -510,16 +516,27 @@ def _checked_labels(x: Array, first: Array) -> Array:
         one_hot = x.ndim == 2 and x.shape == first.shape
         cure = ": they look one-hot, use labels.argmax(1)" if one_hot else ""
         raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}{cure}")
+    if arrays.is_real(x) and arrays.on_host(x):
+        x = _whole(x)
     if not _is_integer(x):
-        cure = ": give 0 and 1" if str(x.dtype).endswith("bool") else ""
-        if arrays.is_real(x):
-            missing = arrays.on_host(x) and bool(namespace(x).any(namespace(x).isnan(x)))
-            cure = ": give the number of the class" + (", and leave out the rows where it is NaN" if missing else "")
+        cure = ": give 0 and 1" if str(x.dtype).endswith("bool") else ": give the number of the class"
         raise GdscoreError(f"Expected `labels` to be integers, but got {x.dtype}{cure}")
     if str(x.dtype) in ("uint64", "torch.uint16", "torch.uint32", "torch.uint64") and not arrays.is_jax(x):
         # torch does not compute with these types, and NumPy does not count by them.
         x = namespace(x).astype(x, namespace(x).int64)
     return arrays.like(x, first)
+
+
+def _whole(x: Array) -> Array:
+    """Whole floating-point numbers, which pandas makes of integers beside missing values, as integers."""
+    host = arrays.to_numpy(x)
+    wrong = ~(np.isfinite(host) & (host == np.round(host)))
+    if wrong.any():
+        row = int(wrong.argmax())
+        cure = ": leave out the rows without a label" if np.isnan(host[row]) else ": give the number of the class"
+        problem = f"Expected `labels` to be whole numbers, but got {host[row]:g}"
+        raise RowError(problem, row, cure, "labels", int(wrong.sum()))
+    return namespace(x).astype(x, namespace(x).int32 if arrays.is_jax(x) else namespace(x).int64)
 
 
 def _checked_ids(x: Array) -> Array:

@@ -52,12 +52,15 @@ class Limits:
         Characters of one id, label or segment name. 1,024 by default.
     json : int
         Bytes of a JSON file or header. 64 MiB by default.
+    columns : int
+        Columns of a table. 100,000 by default.
     """
 
     memory: int = 1 << 30
     row: int = 16 << 20
     text: int = 1024
     json: int = 64 << 20
+    columns: int = 100_000
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -84,7 +87,7 @@ def check_path(path: Any) -> Path:
 
 @contextlib.contextmanager
 def path_errors(path: PathLike) -> Iterator[None]:
-    """Word what the system or `pathlib` raises about a path."""
+    """Raise what the system or `pathlib` raises about a path as `GdscoreError`."""
     try:
         yield
     except GdscoreError:
@@ -101,8 +104,10 @@ def path_errors(path: PathLike) -> Iterator[None]:
 
 
 def _other_names(path: PathLike) -> str:
-    """Word which files of the same folder have nearly the same name."""
+    """Suggest files of the same folder that have nearly the same name."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
+        if Path(path).is_symlink():
+            return f"it is a link to {os.fspath(Path(path).readlink())!r}, which is not there"
         names = [entry.name for entry in islice(os.scandir(Path(path).parent), _LOOKED_AT)]
         if close := difflib.get_close_matches(Path(path).name, sorted(names), n=2):
             return f"did you mean {' or '.join(repr(os.fspath(Path(path).with_name(name))) for name in close)}?"

@@ -16,6 +16,8 @@ __all__ = ["Group", "group_of", "parse_every", "window_columns", "window_starts"
 
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MONDAY = np.datetime64("1970-01-05", "us")
+_FIRST = np.datetime64("0001-01-01", "us")
+"""Earliest time that Python has."""
 
 
 def parse_every(text: str) -> timedelta:
@@ -35,6 +37,8 @@ def parse_every(text: str) -> timedelta:
 def window_starts(times: NDArray[np.datetime64], every: timedelta) -> NDArray[np.datetime64]:
     """Start of each time's window, in UTC; weeks begin on Mondays, other windows are counted from 1970.
 
+    The first window begins with the year 1.
+
     Examples
     --------
     >>> times = np.array(["2026-01-31T05:20", "2026-02-01T23:59"], dtype="datetime64[us]")
@@ -43,7 +47,8 @@ def window_starts(times: NDArray[np.datetime64], every: timedelta) -> NDArray[np
     """
     step = np.timedelta64(every, "us")
     origin = _MONDAY if every % timedelta(weeks=1) == timedelta(0) else np.datetime64(0, "us")
-    return np.asarray(origin + (times.astype("datetime64[us]") - origin) // step * step)
+    starts = origin + (times.astype("datetime64[us]") - origin) // step * step
+    return np.asarray(np.maximum(starts, _FIRST))
 
 
 class Group(NamedTuple):

@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 from gdscore._checks import MATRICES, OUTPUT_ARRAYS
 from gdscore._paths import DEFAULT_LIMITS
 from gdscore.errors import GdscoreError, nearest
-from gdscore.io.cells import Place, make_batch, missing, to_text
-from gdscore.io.columns import Columns, ColumnType, Selection, check_types, choose_columns
+from gdscore.io.columns import (
+    Columns,
+    ColumnType,
+    Place,
+    Selection,
+    check_types,
+    choose_columns,
+    make_batch,
+    missing,
+    to_text,
+)
 from gdscore.outputs import Outputs
 
 __all__ = ["from_frame", "to_frame"]
@@ -72,19 +81,25 @@ def from_frame(
         id=id,
         class_names=class_names,
     )
-    series = _series(df)
-    names = [name for name, _ in series]
+    frame, names = _frame(df)
     for name in (label, id):
-        if name is not None and name not in names and name in getattr(getattr(df, "index", None), "names", ()):
+        if (
+            name is not None
+            and name not in map(str, names)
+            and name in getattr(getattr(df, "index", None), "names", ())
+        ):
             raise GdscoreError(
                 f"Expected a column {name!r} in the data frame, but it is the index: call reset_index() on it first"
             )
-    chosen = choose_columns(columns, names, _WHERE)
-    by_name = dict(series)
-    check_types(chosen, {name: _type(by_name[name]) for name in chosen.names}, _WHERE)
-    if not len(by_name[chosen.names[0]]):
+    chosen = choose_columns(columns, [str(name) for name in names], _WHERE)
+    own_name = {str(name): name for name in names}
+    series = {name: frame.get_column(own_name[name]) for name in chosen.names}
+    types = {name: _type(column) for name, column in series.items()}
+    check_types(chosen, types, _WHERE)
+    if not len(frame):
         raise GdscoreError("Expected at least one row in the data frame, but it is empty")
-    return make_batch(chosen, {name: _values(name, by_name[name]) for name in chosen.names}, _WHERE).outputs
+    values = {name: _values(name, column, types[name]) for name, column in series.items()}
+    return make_batch(chosen, values, _WHERE).outputs
 
 
 def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
@@ -140,13 +155,13 @@ def _made(columns: dict[str, NDArray[Any]], backend: str) -> Any:
 # -- columns of any library -----------------------------------------------------------------------------------
 
 
-def _series(df: Any) -> list[tuple[str, Any]]:
+def _frame(df: Any) -> tuple[Any, list[Any]]:
+    """Data frame as narwhals has it, and the names of its columns."""
     import narwhals as nw
 
     try:
         frame = nw.from_native(df, eager_only=True)
-        names = frame.columns
-        return [(str(name), frame.get_column(name)) for name in names]
+        return frame, list(frame.columns)
     # Names that are there twice, and types that a library adds, raise what that library likes.
     except Exception as error:
         cure = ": call .collect() on it first" if hasattr(df, "collect") else ""
@@ -203,12 +218,16 @@ def _object_type(series: Any) -> ColumnType:
     return ColumnType("other", 0, f"object, {type(first).__name__}")
 
 
-def _values(name: str, series: Any) -> NDArray[Any]:
+def _values(name: str, series: Any, kind: ColumnType) -> NDArray[Any]:
     place = Place(_WHERE)
+    if kind.kind == "f" and not kind.depth and kind.shown.startswith("Float"):
+        # Quick, as there may be thousands of such columns.
+        numbers = np.asarray(series.to_numpy())
+        if numbers.dtype.kind == "f" and not np.isnan(numbers).any():
+            return np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("="))
     absent = series.is_null().to_list()
     if any(absent):
         raise missing(name, place.row(absent.index(True)))
-    kind = _type(series)
     if kind.depth:
         return _lists(name, series.to_list(), place)
     if kind.shown.startswith("object"):

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
@@ -19,12 +21,12 @@ from gdscore._checks import (
     OUTPUT_ARRAYS,
     PER_CLASS,
     boolean,
-    check_class_names,
     check_outputs,
     check_rows,
     number,
     row_checks,
 )
+from gdscore._classes import check_class_names, class_positions, list_of
 from gdscore._hashing import id_words, label_hash, row_key, value_words
 from gdscore._softmax import Softmax, log_probabilities, softmax
 from gdscore.errors import GdscoreError, shown
@@ -51,7 +53,8 @@ class Outputs:
         What entered the model, as numbers: encoded columns of a table, or contributions of its trees. Evidence for an
         estimator where a model has no features; no score reads it.
     labels : integer array of shape (m,), optional
-        True classes, 0 … K−1.
+        True classes, 0 … K−1 in the order of the columns; also whole floating-point numbers, or strings that are
+        among ``class_names``.
     peer_logits : array of shape (m, K), optional
         Logits of a second, independently trained model on the same rows.
     batch_logits : array of shape (m, K), optional
@@ -97,6 +100,8 @@ class Outputs:
                 f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
             )
         self._check_logits = boolean("check_logits", check_logits)
+        if class_names is not None and _is_text(labels):
+            labels = class_positions(np.asarray(labels), tuple(list_of(class_names) or ()), None)
         self._given = check_outputs(
             {
                 "logits": logits,
@@ -361,6 +366,12 @@ class Outputs:
         out = self._holding({"logits": scaled, **others})
         out._check_logits = False
         return out
+
+
+def _is_text(labels: Any) -> bool:
+    if not arrays.is_numpy(labels) or labels.ndim != 1:
+        return False
+    return labels.dtype.kind == "U" or (labels.dtype.kind in "OT" and all(isinstance(x, str) for x in labels.tolist()))
 
 
 def how_to_get(names: Iterable[str]) -> str:

@@ -67,10 +67,12 @@ def test_times_with_a_zone_and_units(tmp_path):
         ((_, time, _),) = read_batches(tmp_path / "x.feather", columns=Columns(probabilities="p", time="t"))
         assert time[0] == np.datetime64(0, "us")
         assert time[1] == np.datetime64(10, unit).astype("datetime64[us]")
-    far = pa.array([0, 2**62], pa.timestamp("s"))
-    feather.write_feather(pa.table({"p": [0.5, 0.5], "t": far}), tmp_path / "x.feather")
-    with pytest.raises(GdscoreError, match="times of our age in column 't'.*row 1"):
-        list(read_batches(tmp_path / "x.feather", columns=Columns(probabilities="p", time="t")))
+    year = 31556952
+    for far in (2**62, 8100 * year, -2000 * year):
+        times = pa.array([0, far], pa.timestamp("s"))
+        feather.write_feather(pa.table({"p": [0.5, 0.5], "t": times}), tmp_path / "x.feather")
+        with pytest.raises(GdscoreError, match="between the years 1 and 9999 .* in column 't'.*row 1"):
+            list(read_batches(tmp_path / "x.feather", columns=Columns(probabilities="p", time="t")))
     feather.write_feather(pa.table({"p": [0.5, 0.5], "t": [1, 2]}), tmp_path / "x.feather")
     with pytest.raises(GdscoreError, match="`t`.*a time per row.*int64"):
         read_batches(tmp_path / "x.feather", columns=Columns(probabilities="p", time="t"))

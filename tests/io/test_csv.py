@@ -2,7 +2,10 @@
 
 import csv
 import io
+import os
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdscore.errors import GdscoreError
+from gdscore.files import Limits
 from gdscore.io import Columns, read_batches, read_outputs
 
 PROBABILITIES = Columns(probabilities="p_*")
@@ -93,8 +97,8 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
         ("p_0,p_1\n0.5,0.5\n0.5,NA\n", "'NA' in row 1"),
         ("p_0,p_1\n0.5,1_0\n", "'1_0' in row 0"),
         ("p_0;p_1\n0,5;0,5\n", "'0,5' in row 0.*decimal point"),
-        ("p_0,p_1\n0.5,nan\n", "nan in column 'p_1' in row 0"),
-        ("p_0,p_1\n0.5,1e999\n", "inf in column 'p_1' in row 0"),
+        ("p_0,p_1\n0.5,nan\n", "NaN in column 'p_1' in row 0"),
+        ("p_0,p_1\n0.5,1e999\n", "Inf in column 'p_1' in row 0"),
         ("p_0,p_1\n50,50\n", "percentages"),
         ('p_0,p_1\n0.5,"0.5\n' + "0.5,0.5\n" * 10, "damaged|longer|cells|a number"),
         ("p_0,p_1\n0.5,0.5\n" * 2, "'p_0' in row 1"),
@@ -110,13 +114,65 @@ def test_mistakes_are_named_with_row_and_column(tmp_path, text, message):
 def test_labels_times_and_segments_that_do_not_fit(tmp_path):
     path = save(tmp_path / "x.csv", "p_0,p_1,y,t,s\n0.5,0.5,0,2026-01-31,a\n0.5,0.5,2,31.1.2026,\n")
     for columns, message in [
-        (Columns(probabilities="p_*", label="y"), "'2' in row 1.*classes are '0', '1'"),
+        (Columns(probabilities="p_*", label="y"), "'2' in column 'y' in row 1.*classes are '0', '1'"),
         (Columns(probabilities="p_*", time="t"), "'31.1.2026' in row 1.*ISO 8601"),
         (Columns(probabilities="p_*", by="s"), "'s'.*none in row 1"),
         (Columns(probabilities="p_*", label="z"), "'z' for `label`"),
     ]:
         with pytest.raises(GdscoreError, match=message):
             list(read_batches(path, columns=columns))
+
+
+TIMES = Columns(probabilities="p", time="t")
+
+
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_times_at_the_ends_of_the_calendar(tmp_path, when):
+    path = save(tmp_path / "x.csv", f"p,t\n0.5,2026-01-31T00:00:00Z\n0.5,{when}\n")
+    with pytest.raises(
+        GdscoreError, match=r"between the years 1 and 9999 in UTC in column 't', but got .* in row 1 of"
+    ):
+        list(read_batches(path, columns=TIMES))
+    path = save(tmp_path / "x.csv", f"p,t\n0.5,{when[:19]}\n")
+    ((_, found, _),) = read_batches(path, columns=TIMES)
+    assert str(found[0])[:19] == when[:19]
+
+
+def test_times_with_a_zone_in_one_file_and_without_in_another(tmp_path):
+    save(tmp_path / "a.csv", "p,t\n0.5,2026-01-31T00:00:00+01:00\n")
+    save(tmp_path / "b.csv", "p,t\n0.5,2026-01-31T00:00:00\n")
+    with pytest.raises(GdscoreError, match=r"a time zone for all times .* in row 0 of '.*b\.csv', after .* '.*a\.csv'"):
+        list(read_batches(tmp_path, columns=TIMES))
+    for name in ("a.csv", "b.csv"):
+        assert len(list(read_batches(tmp_path / name, columns=TIMES))) == 1
+
+
+def test_times_with_a_zone_in_one_batch_and_without_in_another(tmp_path):
+    path = save(tmp_path / "a.csv", "p,t\n0.5,2026-01-31T00:00:00Z\n0.5,2026-01-31T00:00:00Z\n0.5,2026-01-31\n")
+    with pytest.raises(GdscoreError, match="a time zone for all times .* in row 2 of"):
+        list(read_batches(path, columns=TIMES, batch_rows=1))
+
+
+def test_a_name_that_is_not_utf_8(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
+    try:
+        save(Path(path), "p_0,p_1\n0.5,0.5\n")
+    except OSError:
+        pytest.skip("the file system wants UTF-8")
+    (out,) = read_outputs(path, columns=PROBABILITIES)
+    assert len(out) == 1
+
+
+def test_many_columns(tmp_path):
+    names = [f"p_{i}" for i in range(8000)]
+    rows = "".join(",".join(["0.000125"] * 8000) + ",3\n" for _ in range(3))
+    path = save(tmp_path / "wide.csv", ",".join(names) + ",y\n" + rows)
+    start = time.perf_counter()
+    (out,) = read_outputs(path, columns=Columns(probabilities="p_*", label="y"))
+    assert out.labels.tolist() == [3, 3, 3]
+    assert time.perf_counter() - start < 10  # 0.3 seconds on an idle machine
+    with pytest.raises(GdscoreError, match=r"at most 8,000 columns in .*wide\.csv.*8,001: .*Limits\(columns="):
+        read_outputs(path, columns=PROBABILITIES, limits=Limits(columns=8000))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])

@@ -1,13 +1,14 @@
 """Parquet columns as other tools write them."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from gdscore import Outputs
 from gdscore.errors import GdscoreError
-from gdscore.io import read_outputs, write_outputs
+from gdscore.io import Columns, read_batches, read_outputs, write_outputs
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -200,3 +201,39 @@ def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch)
     write_outputs(tmp_path / "y.npz", Outputs(logits=LOGITS))
     np.testing.assert_array_equal(read(tmp_path / "y.npz")["logits"], LOGITS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.parquet", "y.npz"]
+
+
+def test_many_columns(tmp_path):
+    columns = {f"p_{i}": np.full(3, 1e-4) for i in range(10_000)}
+    path = save(tmp_path / "wide.parquet", columns | {"y": [7, 8, 9]})
+    start = time.perf_counter()
+    (out,) = read_outputs(path, columns=Columns(probabilities="p_*", label="y"))
+    assert out.labels.tolist() == [7, 8, 9]
+    assert time.perf_counter() - start < 15  # 1 second on an idle machine
+
+
+def test_lists_in_a_column_with_dots_in_its_name(tmp_path):
+    path = save(tmp_path / "x.parquet", {"a.b": fixed(LOGITS), "a": lists(LOGITS + 1)})
+    (out,) = read_outputs(path, columns=Columns(logits="a.b", features="a"))
+    np.testing.assert_array_equal(out.logits, LOGITS)
+    np.testing.assert_array_equal(out.features, LOGITS + 1)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("years", [8100, -2000])
+def test_times_outside_the_calendar(tmp_path, unit, years):
+    far = years * 31_556_952 * {"s": 1, "ms": 10**3, "us": 10**6}[unit]
+    path = save(tmp_path / "x.parquet", {"p": [0.5, 0.5], "t": pa.array([0, far], pa.timestamp(unit))})
+    with pytest.raises(GdscoreError, match="between the years 1 and 9999 in UTC in column 't', but got .* in row 1 of"):
+        list(read_batches(path, columns=Columns(probabilities="p", time="t")))
+
+
+def test_times_with_a_zone_in_one_file_and_without_in_another(tmp_path):
+    for name, zone in (("a", "UTC"), ("b", None)):
+        save(tmp_path / f"{name}.parquet", {"p": [0.5], "t": pa.array([0], pa.timestamp("us", tz=zone))})
+    with pytest.raises(GdscoreError, match=r"a time zone for all times .* without a zone in row 0 of '.*b\.parquet'"):
+        list(read_batches(tmp_path, columns=Columns(probabilities="p", time="t")))
+    (tmp_path / "c.csv").write_text("p,t\n0.5,2026-01-31T00:00:00\n")
+    files = [tmp_path / "a.parquet", tmp_path / "c.csv"]
+    with pytest.raises(GdscoreError, match=r"a time zone for all times .* in row 0 of '.*c\.csv', after a time"):
+        list(read_batches(files, columns=Columns(probabilities="p", time="t")))

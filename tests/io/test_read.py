@@ -12,7 +12,7 @@ import pytest
 
 from gdscore import Outputs
 from gdscore.errors import GdscoreError
-from gdscore.io import read, read_outputs, write_outputs
+from gdscore.io import Columns, read, read_outputs, write_outputs
 
 
 def outputs(rows, start=0, **more):
@@ -149,7 +149,7 @@ def test_unsound_rows_are_named_as_the_file_counts_them(tmp_path, suffix):
     write_outputs(tmp_path / f"bad.{suffix}", out)
     stream = read_outputs([tmp_path / f"fine.{suffix}", tmp_path / f"bad.{suffix}"], batch_rows=10)
     with pytest.raises(
-        GdscoreError, match=rf"`logits` to be finite.*nan in column 'logits' in row 37 of '.*bad\.{suffix}'"
+        GdscoreError, match=rf"`logits` to be finite.*NaN in column 'logits' in row 37 of '.*bad\.{suffix}'"
     ):
         list(stream)
     assert not open_files()
@@ -280,3 +280,22 @@ def test_memory_does_not_grow_with_rows(tmp_path, suffix):
     assert path.stat().st_size > 45e6
     done = subprocess.run([sys.executable, "-c", PEAK, str(path)], check=True, stdout=subprocess.PIPE, text=True)
     assert int(done.stdout) < 16_000
+
+
+def test_a_link_to_nothing_does_not_suggest_itself(tmp_path):
+    (tmp_path / "day.npz").symlink_to(tmp_path / "gone.npz")
+    with pytest.raises(GdscoreError, match=r"it is a link to '.*gone\.npz', which is not there$"):
+        read_outputs(tmp_path / "day.npz")
+
+
+@pytest.mark.parametrize("source", [np.array("x.npz"), np.array(3), 3, {"x.npz": 1}])
+def test_a_single_value_is_no_path(source):
+    with pytest.raises(GdscoreError, match="a path, a pattern or a list of them"):
+        read_outputs(source)
+
+
+@pytest.mark.parametrize("value", [np.array("p_*"), np.array(3), 3, {"a": 1}])
+def test_a_single_value_is_no_column(value):
+    for name in ("logits", "by", "class_names", "label", "time"):
+        with pytest.raises(GdscoreError, match=f"`{name}` to be"):
+            Columns(**{name: value})

@@ -21,8 +21,7 @@ from gdscore import files
 from gdscore._paths import DEFAULT_LIMITS, path_errors
 from gdscore._windows import window_columns
 from gdscore.errors import GdscoreError
-from gdscore.io.arrow import BatchReader, decoding, pyarrow
-from gdscore.io.parquet import write_parquet
+from gdscore.io.arrow import RecordBatchReader, decoding, pyarrow, write_parquet
 from gdscore.outputs import Outputs
 
 __all__ = ["NOTES", "Extracting", "InputColumns", "ModelOptions", "note_of", "part_of"]
@@ -160,7 +159,7 @@ class Extracting:
         import torch
 
         pa, spec = pyarrow("Parquet"), self.columns
-        reader = BatchReader(Path(where), spec.arrays, DEFAULT_LIMITS, pa)
+        reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS, pa)
         for piece in _pieces(source, self.options.batch_size):
             for name in spec.arrays:
                 if name not in piece.schema.names:

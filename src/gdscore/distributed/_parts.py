@@ -21,11 +21,9 @@ from gdscore._stream import Batch
 from gdscore._windows import parse_every, window_columns
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import AccuracyEstimator, TargetState
-from gdscore.io.arrow import BatchReader, class_names_of, column_type
-from gdscore.io.cells import make_batch
-from gdscore.io.columns import Columns, check_types, choose_columns
-from gdscore.io.find import find_files
-from gdscore.io.read import read_batches
+from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type
+from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
+from gdscore.io.read import find_files, read_batches
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import ScoreTable, missing_inputs, peek, restore_score, run_together
@@ -131,7 +129,7 @@ def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
     types = {name: column_type(table.schema.field(name).type, pa) for name in chosen.names}
     check_types(chosen, types, where)
     names = class_names_of(table.schema.metadata, path)
-    reader = BatchReader(path, chosen.names, DEFAULT_LIMITS, pa)
+    reader = RecordBatchReader(path, chosen.names, DEFAULT_LIMITS, pa)
     start = 0
     for piece in table.select(list(chosen.names)).to_batches(max_chunksize=_BLOCK_ROWS):
         for block in reader.blocks(piece) if piece.num_rows else ():

@@ -2,8 +2,7 @@
 
 from gdscore._stream import Batch
 from gdscore.io.columns import Columns
-from gdscore.io.find import SUFFIXES, find_files
-from gdscore.io.read import read_batches, read_outputs
+from gdscore.io.read import SUFFIXES, find_files, read_batches, read_outputs
 from gdscore.io.write import write_outputs
 
 __all__ = ["SUFFIXES", "Batch", "Columns", "find_files", "read_batches", "read_outputs", "write_outputs"]

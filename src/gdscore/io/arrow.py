@@ -1,27 +1,44 @@
-"""Arrow's record batches as NumPy arrays, without a loop over rows; and Feather and Arrow files, which consist of them.
+"""Parquet, Feather and Arrow files: Arrow's record batches as NumPy arrays without a loop over rows, and back.
 
-A matrix is a column of lists, one per row: of fixed size, or of varying size that never varies.
+A matrix is a column of lists of one length, whether the type of the column fixes the length or not. Pages of a Parquet
+file are read as they are needed, so that memory does not grow with the size of a row group either. How many values the
+lists of a row group hold is known from its metadata: it is compared with the first row before more rows are read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._paths import Limits
+from gdscore._atomic import atomic
+from gdscore._paths import Limits, PathLike
 from gdscore.errors import GdscoreError
-from gdscore.io.cells import missing, too_long
-from gdscore.io.columns import Chosen, ColumnType
-from gdscore.io.table import BLOCK_BYTES, Block, guarded, rebatched
+from gdscore.io.columns import Chosen, ColumnType, missing, too_long
+from gdscore.io.table import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
 
-__all__ = ["ArrowTable", "BatchReader", "class_names_of", "column_type", "decoding", "open_arrow", "pyarrow"]
+__all__ = [
+    "ArrowTable",
+    "ParquetTable",
+    "RecordBatchReader",
+    "class_names_of",
+    "column_type",
+    "decoding",
+    "open_arrow",
+    "open_file",
+    "open_parquet",
+    "pyarrow",
+    "write_parquet",
+]
+
+_READ_AHEAD = 1 << 20
 
 
 def pyarrow(kind: str) -> Any:
@@ -35,9 +52,14 @@ def pyarrow(kind: str) -> Any:
     return pa
 
 
+def open_file(path: Path, pa: Any) -> Any:
+    """Open a file by its name as the system has it, which need not be UTF-8."""
+    return pa.OSFile(os.fsencode(path), "rb")
+
+
 @contextlib.contextmanager
 def decoding(path: Path, kind: str) -> Iterator[None]:
-    """Word what Arrow raises about a damaged or foreign file."""
+    """Give what Arrow raises about a damaged or foreign file as one error."""
     try:
         yield
     except GdscoreError:
@@ -65,7 +87,8 @@ def column_type(kind: Any, pa: Any) -> ColumnType:
         "U": _is_text(leaf, pa),
         "t": pa.types.is_timestamp(leaf) or pa.types.is_date(leaf),
     }
-    return ColumnType(next((name for name, fits in kinds.items() if fits), "other"), depth, str(kind))
+    zoned = leaf.tz is not None if pa.types.is_timestamp(leaf) else None
+    return ColumnType(next((name for name, fits in kinds.items() if fits), "other"), depth, str(kind), zoned)
 
 
 def class_names_of(metadata: Any, path: Path) -> tuple[str, ...] | None:
@@ -82,7 +105,7 @@ def class_names_of(metadata: Any, path: Path) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-class BatchReader:
+class RecordBatchReader:
     """Turns the record batches of one file, in order, into blocks."""
 
     def __init__(self, path: Path, names: Sequence[str], limits: Limits, pa: Any, start: int = 0) -> None:
@@ -101,7 +124,7 @@ class BatchReader:
             self.rows += part.num_rows
 
     def row(self, position: Any) -> str:
-        """Word a row of the batch that is read."""
+        """Name a row of the batch that is read."""
         return f"row {self.rows + int(position)} of {self._where}"
 
     def _longest(self, name: str, array: Any) -> int:
@@ -173,7 +196,7 @@ class ArrowTable:
         return rebatched(guarded(self._pieces(chosen), lambda: decoding(self.path, "an Arrow file")), batch_rows)
 
     def _pieces(self, chosen: Chosen) -> Iterator[Block]:
-        reader = BatchReader(self.path, chosen.names, self._limits, self._pa)
+        reader = RecordBatchReader(self.path, chosen.names, self._limits, self._pa)
         for batch in self._batches():
             # Offsets of a damaged file may point outside of it, where reading ends the process.
             batch.validate(full=True)
@@ -197,12 +220,147 @@ def open_arrow(path: Path, limits: Limits) -> Iterator[ArrowTable]:
     pa = pyarrow("Feather and Arrow")
     with contextlib.ExitStack() as stack:
         with decoding(path, "an Arrow file"):
-            handle = stack.enter_context(pa.OSFile(os.fspath(path), "rb"))
+            handle = stack.enter_context(open_file(path, pa))
             stream = handle.read(6) != b"ARROW1"
             handle.seek(0)
             reader = (pa.ipc.open_stream if stream else pa.ipc.open_file)(handle)
             table = ArrowTable(path, reader, limits, pa)
         yield table
+
+
+class ParquetTable:
+    """Columns of a Parquet file."""
+
+    def __init__(self, path: Path, handle: Any, limits: Limits) -> None:
+        self.path, self._handle, self._limits = path, handle, limits
+        self._pa = pyarrow("Parquet")
+        self._file = self._opened([])
+        self._schema = self._file.schema_arrow
+        self._types: dict[str, ColumnType] = {}
+        self.names = list(self._schema.names)
+        self.class_names = class_names_of(self._schema.metadata, path)
+
+    def describe(self, name: str) -> ColumnType:
+        """Type of a column."""
+        if name not in self._types:
+            self._types[name] = column_type(self._schema.field(name).type, self._pa)
+        return self._types[name]
+
+    def count_rows(self, chosen: Chosen) -> int:
+        """Rows of the file, by its metadata."""
+        return int(self._file.metadata.num_rows)
+
+    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        """Rows in order."""
+        pieces = self._pieces(chosen, batch_rows)
+        return rebatched(guarded(pieces, lambda: decoding(self.path, "a Parquet file")), batch_rows)
+
+    def _opened(self, text: list[str]) -> Any:
+        import pyarrow.parquet as pq
+
+        # Text is kept as a dictionary until its length is checked: a long string may stand in every row.
+        return pq.ParquetFile(
+            self._handle,
+            read_dictionary=text,
+            buffer_size=_READ_AHEAD,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+
+    def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
+        reader = RecordBatchReader(self.path, chosen.names, self._limits, self._pa)
+        for group in range(file.metadata.num_row_groups):
+            rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
+            for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
+                yield from reader.blocks(batch)
+
+    def _group_rows(self, file: Any, group: int, chosen: Chosen, batch_rows: int | None, start: int) -> int:
+        """Rows to read at a time from a row group, by its first row, which tells how long all lists must be."""
+        # Arrow's metadata of a column ends the process when it is damaged, unless a read of it has failed before.
+        first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
+        if first is None or not first.num_rows:
+            return 1
+        block = next(RecordBatchReader(self.path, chosen.names, self._limits, self._pa, start).blocks(first))
+        row_bytes = sum(array.nbytes for array in block.values())
+        if row_bytes > self._limits.row:
+            raise GdscoreError(
+                f"Expected rows of at most {self._limits.row:,} bytes in {os.fspath(self.path)!r}, but they take "
+                f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
+            )
+        metadata = file.metadata.row_group(group)
+        lists = {name for name, array in block.items() if array.ndim > 1}
+        for number in range(len(file.schema)) if lists else ():
+            path = file.schema.column(number).path
+            # Names may have dots themselves.
+            name = next((path[:end] for end in _dots(path) if path[:end] in lists), None)
+            if name is None:
+                continue
+            column = metadata.column(number)
+            expected = metadata.num_rows * max(1, math.prod(block[name].shape[1:]))
+            # A small difference is left to reading, which names the row.
+            if column.num_values - expected > BLOCK_BYTES // 8:
+                raise GdscoreError(
+                    f"Expected lists of one length in column {name!r} of {os.fspath(self.path)!r}, but the "
+                    f"{metadata.num_rows} rows of row group {group} hold {column.num_values} numbers where the first "
+                    f"has {math.prod(block[name].shape[1:])}: write the file again"
+                )
+        return batch_rows or default_rows(row_bytes)
+
+
+@contextlib.contextmanager
+def open_parquet(path: Path, limits: Limits) -> Iterator[ParquetTable]:
+    """Open a Parquet file."""
+    pa = pyarrow("Parquet")
+    with contextlib.ExitStack() as stack:
+        with decoding(path, "a Parquet file"):
+            handle = stack.enter_context(open_file(path, pa))
+            table = ParquetTable(path, handle, limits)
+        yield table
+
+
+def write_parquet(path: PathLike, parts: Iterable[Block], class_names: tuple[str, ...] | None) -> None:
+    """Write rows as they come: matrices as lists of fixed size, in row groups of some megabytes."""
+    pa = pyarrow("Parquet")
+    import pyarrow.parquet as pq
+
+    with atomic(path) as file, contextlib.ExitStack() as stack:
+        writer = None
+        for block in _regrouped(parts):
+            batch = pa.record_batch({name: _to_arrow(array, pa) for name, array in block.items()})
+            if class_names is not None:
+                batch = batch.replace_schema_metadata({"gdscore.class_names": json.dumps(class_names)})
+            if writer is None:
+                options = {"use_dictionary": False, "write_page_checksum": True}
+                writer = stack.enter_context(pq.ParquetWriter(file, batch.schema, **options))
+            writer.write_batch(batch)
+
+
+def _regrouped(parts: Iterable[Block]) -> Iterator[Block]:
+    """Cut and join parts to blocks of about `BLOCK_BYTES`, copied, as a loader may fill the same arrays again."""
+    held: list[Block] = []
+    size = 0
+    for part in parts:
+        rows = len(next(iter(part.values())))
+        step = max(1, BLOCK_BYTES * rows // sum(array.nbytes for array in part.values()))
+        for start in range(0, rows, step):
+            held.append({name: array[start : start + step].copy() for name, array in part.items()})
+            size += sum(array.nbytes for array in held[-1].values())
+            if size >= BLOCK_BYTES:
+                yield joined_blocks(held)
+                held, size = [], 0
+    if held:
+        yield joined_blocks(held)
+
+
+def _to_arrow(array: NDArray[Any], pa: Any) -> Any:
+    if array.ndim == 1:
+        return pa.array(array)
+    return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array[0].size)
+
+
+def _dots(path: str) -> Iterator[int]:
+    return (end for end, sign in enumerate(path) if sign == ".")
 
 
 def _unwrapped(kind: Any, pa: Any) -> Any:

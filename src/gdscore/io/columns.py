@@ -1,23 +1,48 @@
-"""Which columns of a table are which arrays of `Outputs`, by name.
+"""Which columns of a table are which arrays of `Outputs`, and `Outputs` made of their values.
 
 The rules are the same for data frames and for all kinds of files:
 
 - a column is named exactly, several by a list or by a pattern with one ``*``;
 - what the stars of a pattern stand for are the names of the classes; numbers among them are put in order;
-- where no logits, probabilities or features are named, columns that have the names of arguments of `Outputs` are used.
+- where no logits, probabilities, features or inputs are named, columns that have the names of arguments of `Outputs`
+  are used;
+- what is wrong is named with its row and column, and with the cure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gdscore._checks import MATRICES, OUTPUT_ARRAYS
-from gdscore.errors import GdscoreError, nearest
+from gdscore._classes import as_number, class_positions, list_of
+from gdscore._paths import Limits
+from gdscore._stream import Batch
+from gdscore.errors import GdscoreError, RowError, nearest, shown
+from gdscore.outputs import Outputs
 
-__all__ = ["Chosen", "ColumnType", "Columns", "check_types", "choose_columns"]
+__all__ = [
+    "Chosen",
+    "ColumnType",
+    "Columns",
+    "Place",
+    "Selection",
+    "TimeZone",
+    "check_types",
+    "choose_columns",
+    "make_batch",
+    "missing",
+    "to_text",
+    "too_long",
+]
 
 Selection: TypeAlias = str | Sequence[str]
 """A column, a list of columns, or a pattern with one ``*``."""
@@ -70,12 +95,12 @@ class Columns:
             if value is None or (isinstance(value, str) and field.name != "class_names"):
                 continue
             wanted = "a list of names" if field.name == "class_names" else "the name of a column"
-            if not several or isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-                shown = " ".join(repr(value).split())
-                raise GdscoreError(f"Expected `{field.name}` to be {wanted}, but got {shown[:80]}")
-            names = tuple(str(name) for name in value)
+            listed = list_of(value) if several else None
+            if listed is None:
+                raise GdscoreError(f"Expected `{field.name}` to be {wanted}, but got {shown(value)}")
+            names = tuple(str(name) for name in listed)
             if not names or len(set(names)) < len(names):
-                raise GdscoreError(f"Expected `{field.name}` to name each thing once, but got {list(names)!r}")
+                raise GdscoreError(f"Expected `{field.name}` to name each thing once, but got {shown(list(names))}")
             object.__setattr__(self, field.name, names)
         if self.logits is not None and self.probabilities is not None:
             raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, they hold more")
@@ -86,12 +111,14 @@ class ColumnType:
     """Type of a column as a table declares it.
 
     ``kind`` is "f" for floating-point numbers, "i" for integers, "b", "U" for text, "t" for times, "csv" for text that
-    is read as what it is used for, or "other"; ``depth`` is the number of levels of lists.
+    is read as what it is used for, or "other"; ``depth`` is the number of levels of lists, ``zoned`` whether times have
+    a time zone, None where the type does not tell.
     """
 
     kind: str
     depth: int
     shown: str
+    zoned: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -106,13 +133,13 @@ class Chosen:
     class_names: tuple[str, ...] | None
     """From the pattern or given."""
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """All columns, each once."""
         single = [name for name in (self.label, self.id, self.time) if name is not None]
         return list(dict.fromkeys([*(c for columns in self.matrices.values() for c in columns), *single, *self.by]))
 
-    @property
+    @cached_property
     def numeric(self) -> frozenset[str]:
         """Columns of numbers."""
         return frozenset(column for columns in self.matrices.values() for column in columns)
@@ -120,23 +147,24 @@ class Chosen:
 
 def choose_columns(columns: Columns, found: Sequence[str], where: str) -> Chosen:
     """Find the columns in a table that has columns of the names ``found``."""
+    table = _Names(Counter(found), where)
     given = {name: getattr(columns, name) for name in _NAMED}
     given = {name: selection for name, selection in given.items() if selection is not None}
     stars: list[str] | None = None
     matrices: dict[str, tuple[str, ...]] = {}
     for name, selection in given.items():
-        matrices[name], parts = _selected(name, selection, found, where)
+        matrices[name], parts = _selected(name, selection, table)
         if OUTPUT_ARRAYS[name].per_class and len(matrices[name]) > 1:
             stars = parts
     label, ids = columns.label, columns.id
     if not given:
-        matrices = _default_matrices(found, where)
-        label = label if label is not None else _default_name(("label", "labels"), found, where)
-        ids = ids if ids is not None else _default_name(("id", "ids"), found, where)
+        matrices = _default_matrices(table)
+        label = label if label is not None else _default_name(("label", "labels"), table)
+        ids = ids if ids is not None else _default_name(("id", "ids"), table)
     by = (columns.by,) if isinstance(columns.by, str) else tuple(columns.by or ())
     for name, column in (("label", label), ("id", ids), ("time", columns.time), *(("by", column) for column in by)):
         if column is not None:
-            _require_one(name, column, found, where)
+            table.require(name, column)
     class_names = None if columns.class_names is None else tuple(columns.class_names)
     outputs_name = "logits" if "logits" in matrices else "probabilities"
     if stars is not None:
@@ -187,50 +215,53 @@ def _listed(names: Sequence[str]) -> str:
     return (", ".join(map(repr, names[:12])) + more) or "nothing"
 
 
-def _require_one(name: str, column: str, found: Sequence[str], where: str) -> None:
-    count = found.count(column)
-    if count == 0:
-        raise GdscoreError(
-            f"Expected a column {column!r} for `{name}` in {where}, but there is none: {nearest(column, found)}"
-            if found
-            else f"Expected a column {column!r} for `{name}` in {where}, but it has no columns"
-        )
-    if count > 1:
-        raise GdscoreError(f"Expected one column {column!r} in {where}, but there are {count}: rename the others")
+class _Names(NamedTuple):
+    """Names of the columns of a table, with how often each is there."""
+
+    counts: Counter[str]
+    where: str
+
+    def require(self, name: str, column: str) -> None:
+        count = self.counts[column]
+        if count == 0:
+            cure = f"there is none: {nearest(column, self.counts)}" if self.counts else "it has no columns"
+            raise GdscoreError(f"Expected a column {column!r} for `{name}` in {self.where}, but {cure}")
+        if count > 1:
+            raise GdscoreError(
+                f"Expected one column {column!r} in {self.where}, but there are {count}: rename the others"
+            )
 
 
-def _selected(
-    name: str, selection: Selection, found: Sequence[str], where: str
-) -> tuple[tuple[str, ...], list[str] | None]:
+def _selected(name: str, selection: Selection, table: _Names) -> tuple[tuple[str, ...], list[str] | None]:
     """Columns of a selection, and what distinguishes them: the parts for the star, or the names in a list."""
     if not isinstance(selection, str):
         for column in selection:
-            _require_one(name, column, found, where)
+            table.require(name, column)
         return tuple(selection), list(selection)
-    if selection in found or selection.count("*") != 1:
-        if selection.count("*") > 1 and selection not in found:
+    if selection in table.counts or selection.count("*") != 1:
+        if selection.count("*") > 1 and selection not in table.counts:
             raise GdscoreError(f"Expected a pattern with one `*` for `{name}`, but got {selection!r}")
-        _require_one(name, selection, found, where)
+        table.require(name, selection)
         return (selection,), None
     before, after = selection.split("*")
     matches = [
         column
-        for column in found
+        for column in table.counts
         if column.startswith(before) and column.endswith(after) and len(column) > len(before) + len(after)
     ]
     if not matches:
         raise GdscoreError(
-            f"Expected columns that match {selection!r} for `{name}` in {where}, but there are none: it has "
-            f"{_listed(found)}"
+            f"Expected columns that match {selection!r} for `{name}` in {table.where}, but there are none: it has "
+            f"{_listed(list(table.counts))}"
         )
     for column in matches:
-        _require_one(name, column, found, where)
-    parts = [column[len(before) : len(column) - len(after)] for column in matches]
-    if all(part.isascii() and part.isdigit() for part in parts):
-        # Compared as text of one length, as numbers of any length are possible here.
-        order = sorted(range(len(parts)), key=lambda i: (len(parts[i].lstrip("0")), parts[i].lstrip("0"), parts[i]))
-        matches, parts = [matches[i] for i in order], [parts[i] for i in order]
-    return tuple(matches), parts
+        table.require(name, column)
+    parts = {column: column[len(before) : len(column) - len(after)] for column in matches}
+    order = {column: as_number(part) for column, part in parts.items()}
+    if None not in order.values():
+        # Compared as numbers, then as text: 1 and 01 are one number.
+        matches.sort(key=lambda column: (order[column], parts[column]))
+    return tuple(matches), [parts[column] for column in matches]
 
 
 def _in_class_order(
@@ -246,35 +277,38 @@ def _in_class_order(
     if set(names) == set(parts):
         by_part = dict(zip(parts, columns, strict=True))
         return tuple(by_part[name] for name in names), names
-    for column, name in zip(columns, names, strict=True):
-        of = [other for other in names if column.endswith(other)]
-        if of and name not in of and all(any(c.endswith(n) for n in names) for c in columns):
+    lengths, known = sorted({len(name) for name in names}, reverse=True), set(names)
+    ends = [{column[-length:] for length in lengths} & known for column in columns]
+    for column, name, fitting in zip(columns, names, ends, strict=True):
+        if all(ends) and name not in fitting:
+            order = [next(c[-length:] for length in lengths if c[-length:] in known) for c in columns]
             raise GdscoreError(
                 f"Expected `class_names` in the order of the columns, but {column!r} of {where} would be of the class "
-                f"{name!r}: give the names as {', '.join(next(n for n in names if c.endswith(n)) for c in columns)}"
+                f"{name!r}: give the names as {', '.join(order[:12])}"
             )
     return columns, names
 
 
-def _default_name(valid: tuple[str, ...], found: Sequence[str], where: str) -> str | None:
-    here = [name for name in found if name in valid]
+def _default_name(valid: tuple[str, ...], table: _Names) -> str | None:
+    here = [name for name in dict.fromkeys(valid) for _ in range(table.counts[name])]
     if len(here) > 1:
-        raise GdscoreError(f"Expected one `{valid[1]}` in {where}, but got {' and '.join(map(repr, here))}: drop one")
+        raise GdscoreError(
+            f"Expected one `{valid[1]}` in {table.where}, but got {' and '.join(map(repr, here))}: drop one"
+        )
     return here[0] if here else None
 
 
-def _default_matrices(found: Sequence[str], where: str) -> dict[str, tuple[str, ...]]:
-    named: dict[str, tuple[str, ...]] = {
-        name: (name,) for name in MATRICES if _default_name((name, name), found, where)
-    }
+def _default_matrices(table: _Names) -> dict[str, tuple[str, ...]]:
+    named: dict[str, tuple[str, ...]] = {name: (name,) for name in MATRICES if _default_name((name, name), table)}
     if not named:
+        found = list(table.counts)
         raise GdscoreError(
-            f"Expected at least one of {', '.join(map(repr, MATRICES))} in {where}, but found {_listed(found)}: "
+            f"Expected at least one of {', '.join(map(repr, MATRICES))} in {table.where}, but found {_listed(found)}: "
             + _suggestion(found)
         )
     if "logits" in named and "probabilities" in named:
         raise GdscoreError(
-            f"Expected 'logits' or 'probabilities' in {where}, but got both: name the one to use, or drop one"
+            f"Expected 'logits' or 'probabilities' in {table.where}, but got both: name the one to use, or drop one"
         )
     return named
 
@@ -293,3 +327,201 @@ def _suggestion(found: Sequence[str]) -> str:
         )
     kind = "logits" if "logit" in prefix.lower() else "features" if prefix.lower().startswith("f") else "probabilities"
     return f"name the columns, for example {kind}='{prefix}*' (--{kind} '{prefix}*')"
+
+
+# -- values ---------------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where rows come from, for messages: the table, and the number of its rows before these."""
+
+    table: str
+    start: int = 0
+
+    def row(self, position: Any) -> str:
+        """Name a row."""
+        return f"row {self.start + int(position)} of {self.table}"
+
+    def error(self, problem: str, position: Any, cure: str = "") -> RowError:
+        """Error about a row."""
+        return RowError(problem, self.start + int(position), cure, table=self.table)
+
+
+class TimeZone:
+    """Whether the times of a stream have a time zone: all of them must, or none, in all of its files."""
+
+    def __init__(self) -> None:
+        self._zoned: bool | None = None
+        self._first = ""
+
+    def check(self, zoned: bool, time: str, column: str, place: Place, position: int) -> None:
+        """Compare a time with those before."""
+        if self._zoned is None:
+            self._zoned, self._first = zoned, f"{time} in {place.row(position)}"
+        if zoned != self._zoned:
+            raise place.error(
+                f"Expected a time zone for all times in column {column!r} or for none, but got {time}",
+                position,
+                f", after {self._first}: write all of them with a zone",
+            )
+
+
+def make_batch(
+    chosen: Chosen,
+    values: Mapping[str, NDArray[Any]],
+    where: str,
+    start: int = 0,
+    stored_names: tuple[str, ...] | None = None,
+    *,
+    zoned: bool | None = None,
+    zone: TimeZone | None = None,
+) -> Batch:
+    """Make outputs of columns.
+
+    Parameters
+    ----------
+    chosen : Chosen
+        What the columns are used for.
+    values : mapping of str to array
+        Columns by name.
+    where : str
+        Name of the table, for messages.
+    start : int
+        Number of rows of the table before these.
+    stored_names : tuple of str, optional
+        Names of the classes that a file has beside its columns. Integers are positions in them, as `write_outputs`
+        writes them.
+    zoned : bool, optional
+        Whether the type of the column of times has a time zone.
+    zone : TimeZone, optional
+        What is known from the rows before, of the same or of another file.
+    """
+    place = Place(where, start)
+    arrays: dict[str, Any] = {}
+    for name, columns in chosen.matrices.items():
+        arrays[name] = _matrix(name, columns, values, place)
+    names = stored_names if chosen.class_names is None else chosen.class_names
+    outputs = arrays.get("logits", arrays.get("probabilities"))
+    classes = None if outputs is None else 2 if outputs.ndim == 1 or outputs.shape[1] == 1 else outputs.shape[1]
+    if names is not None and classes is not None and len(names) != classes:
+        raise GdscoreError(
+            f"Expected names of {classes} classes, as there are so many columns of outputs in {where}, but got "
+            f"{len(names)}: {_listed(names)}"
+        )
+    time = None if chosen.time is None else _times(chosen.time, values[chosen.time], place, zoned, zone or TimeZone())
+    by = {column: _segments(column, values[column], place) for column in chosen.by}
+    if chosen.id is not None:
+        arrays["ids"] = values[chosen.id]
+    if names is not None and classes is not None:
+        arrays["class_names"] = names
+    try:
+        if chosen.label is not None:
+            labels = values[chosen.label]
+            positions = chosen.class_names is None and labels.dtype.kind in "iu"
+            arrays["labels"] = labels if positions else class_positions(labels, names, classes)
+        return Batch(Outputs(**arrays), time, by)
+    except RowError as error:
+        raise _placed(error, chosen, arrays, place) from error
+    except GdscoreError as error:
+        raise GdscoreError(f"{error} in {place.table}") from error
+
+
+def _placed(error: RowError, chosen: Chosen, arrays: Mapping[str, NDArray[Any]], place: Place) -> RowError:
+    """The same error with the column, and with the row as the table counts it."""
+    columns = (chosen.label,) if error.array == "labels" else chosen.matrices.get(error.array, ())
+    at = f" in column {columns[0]!r}" if len(columns) == 1 else ""
+    if len(columns) > 1:
+        infinite = np.flatnonzero(~np.isfinite(arrays[error.array][error.row]))
+        at = (
+            f" in column {columns[infinite[0]]!r}"
+            if infinite.size
+            else f" in columns {columns[0]!r} to {columns[-1]!r}"
+        )
+    return RowError(
+        error.problem + at, place.start + error.row, error.cure, error.array, error.n_rows, table=place.table
+    )
+
+
+def to_text(values: Sequence[str], column: str, place: Place, limits: Limits) -> NDArray[np.str_]:
+    """Strings as a NumPy array, which takes for each as much memory as the longest needs."""
+    longest = max(map(len, values), default=0)
+    if longest > limits.text:
+        row = next(i for i, value in enumerate(values) if len(value) > limits.text)
+        raise too_long(column, len(values[row]), place.row(row), limits)
+    return np.array(values, dtype=f"<U{max(longest, 1)}")
+
+
+def too_long(column: str, length: int, where: str, limits: Limits) -> GdscoreError:
+    """Error about text that would take too much memory."""
+    return GdscoreError(
+        f"Expected text of at most {limits.text:,} characters in column {column!r}, but got {length:,} in {where}: "
+        "shorten it, or raise the limit with limits=Limits(text=...)"
+    )
+
+
+def missing(column: str, where: str) -> GdscoreError:
+    """Error about a missing value."""
+    return GdscoreError(f"Expected a value everywhere in column {column!r}, but got none in {where}: fill or drop it")
+
+
+def _matrix(name: str, columns: Sequence[str], values: Mapping[str, NDArray[Any]], place: Place) -> NDArray[Any]:
+    parts = [values[column] for column in columns]
+    array = parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+    array = array if array.dtype.kind == "f" else array.astype(np.float64)
+    if array.ndim == 1 and name in ("features", "inputs"):
+        array = array[:, None]
+    if array.ndim == 1 and name == "logits":
+        raise GdscoreError(
+            f"Expected a column of logits for each class, but got only {columns[0]!r} in {place.table}: for a binary "
+            "model give its probabilities of class 1 as `probabilities`"
+        )
+    return array.reshape(-1, 4, 4) if name == "rotation_logits" and array.shape[1:] == (16,) else array
+
+
+_FIRST_TIME, _LAST_TIME = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us")
+
+
+def _times(
+    column: str, values: NDArray[Any], place: Place, zoned: bool | None, zone: TimeZone
+) -> NDArray[np.datetime64]:
+    """Times in UTC, as microseconds."""
+    if values.dtype.kind == "M":
+        if np.isnat(values).any():
+            raise missing(column, place.row(np.isnat(values).argmax()))
+        times = values.astype("datetime64[us]")
+        # Times far away wrap around; finer units than microseconds cannot be far away.
+        wrapped = (times.astype(values.dtype) != values) & (np.datetime_data(values.dtype)[0] not in ("ns", "ps"))
+        far = wrapped | (times < _FIRST_TIME) | (times > _LAST_TIME)
+        if far.any():
+            row = int(far.argmax())
+            raise _far_time(column, f"{values[row]}", place, row, ": check the unit of the times")
+        zone.check(bool(zoned), f"a time of a type {'with' if zoned else 'without'} a zone", column, place, 0)
+        return times
+    found: list[datetime] = []
+    for position, text in enumerate(values.tolist()):
+        try:
+            time = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+        except ValueError:
+            raise place.error(
+                f"Expected times such as 2026-01-31 or 2026-01-31T05:30:00 in column {column!r}, but got {text!r}",
+                position,
+                ": write them as in ISO 8601",
+            ) from None
+        zone.check(time.tzinfo is not None, repr(text), column, place, position)
+        try:
+            found.append(time if time.tzinfo is None else time.astimezone(timezone.utc).replace(tzinfo=None))
+        except OverflowError:
+            raise _far_time(column, repr(text), place, position, ": leave out such rows") from None
+    return np.array(found, dtype="datetime64[us]")
+
+
+def _far_time(column: str, time: str, place: Place, row: int, cure: str) -> RowError:
+    return place.error(
+        f"Expected times between the years 1 and 9999 in UTC in column {column!r}, but got {time}", row, cure
+    )
+
+
+def _segments(column: str, values: NDArray[Any], place: Place) -> NDArray[Any]:
+    if values.dtype.kind == "U" and (values == "").any():
+        raise missing(column, place.row((values == "").argmax()))
+    return values

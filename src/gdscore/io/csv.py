@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from gdscore._paths import Limits, path_errors
 from gdscore.errors import GdscoreError
-from gdscore.io.arrow import BatchReader, decoding
-from gdscore.io.cells import Place, missing, to_text
-from gdscore.io.columns import Chosen, ColumnType
+from gdscore.io.arrow import RecordBatchReader, decoding, open_file
+from gdscore.io.columns import Chosen, ColumnType, Place, missing, to_text
 from gdscore.io.table import Block, guarded, rebatched
 
 __all__ = ["CsvTable", "open_csv"]
@@ -67,8 +66,8 @@ class CsvTable:
     def _arrow_pieces(self, chosen: Chosen, pa: Any) -> Iterator[Block]:
         from pyarrow import csv as arrow_csv
 
-        reader = BatchReader(self.path, chosen.names, self._limits, pa)
-        with pa.OSFile(os.fspath(self.path), "rb") as handle:
+        reader = RecordBatchReader(self.path, chosen.names, self._limits, pa)
+        with open_file(self.path, pa) as handle:
             batches = arrow_csv.open_csv(
                 handle,
                 read_options=arrow_csv.ReadOptions(block_size=self._piece, use_threads=False),
@@ -117,7 +116,8 @@ class CsvTable:
 
     def _plain_pieces(self, chosen: Chosen) -> Iterator[Block]:
         where = repr(os.fspath(self.path))
-        position = {name: self.names.index(name) for name in chosen.names}
+        wanted = set(chosen.names)
+        position = {name: at for at, name in enumerate(self.names) if name in wanted}
         start = -1
         with contextlib.ExitStack() as stack:
             with path_errors(self.path):

@@ -12,8 +12,7 @@ import numpy as np
 from gdscore._paths import Limits, PathLike
 from gdscore.errors import GdscoreError
 from gdscore.files import Archive, ArrayMember, open_archive, write_arrays
-from gdscore.io.cells import too_long
-from gdscore.io.columns import Chosen, ColumnType
+from gdscore.io.columns import Chosen, ColumnType, too_long
 from gdscore.io.table import Block, default_rows
 
 __all__ = ["NpzTable", "open_npz", "write_npz"]

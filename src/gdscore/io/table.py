@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gdscore.io.columns import Chosen, ColumnType
 
-__all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "guarded", "layout", "rebatched"]
+__all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "guarded", "joined_blocks", "layout", "rebatched"]
 
 Block: TypeAlias = dict[str, NDArray[Any]]
 """Some rows: arrays by the names of the columns."""
@@ -62,16 +62,16 @@ def rebatched(pieces: Iterable[Block], batch_rows: int | None) -> Iterator[Block
             stop = min(rows, start + batch_rows - waiting)
             part = {name: array[start:stop] for name, array in piece.items()}
             if held and _text_bytes([*held, part]) > 4 * BLOCK_BYTES:
-                yield _joined(held)
+                yield joined_blocks(held)
                 held = []
                 continue
             held.append(part)
             start = stop
             if waiting + _count(part) == batch_rows:
-                yield _joined(held)
+                yield joined_blocks(held)
                 held = []
     if held:
-        yield _joined(held)
+        yield joined_blocks(held)
 
 
 def guarded(blocks: Iterator[Block], context: Callable[[], AbstractContextManager[None]]) -> Iterator[Block]:
@@ -84,8 +84,15 @@ def guarded(blocks: Iterator[Block], context: Callable[[], AbstractContextManage
         yield block
 
 
+def joined_blocks(held: list[Block]) -> Block:
+    """Rows of all blocks, one after the other."""
+    if len(held) == 1:
+        return held[0]
+    return {name: np.concatenate([block[name] for block in held]) for name in held[0]}
+
+
 def layout(arrays: Mapping[str, NDArray[Any]], *, exact: bool) -> dict[str, str]:
-    """Word what every batch of a stream must have in common, ``exact`` with its types of numbers."""
+    """What every batch of a stream must have in common, by array, ``exact`` with its types of numbers."""
     words = {}
     for name, array in arrays.items():
         numbers = str(array.dtype) if exact else "numbers"
@@ -103,9 +110,3 @@ def _text_bytes(held: list[Block]) -> int:
     return rows * sum(
         max(block[name].dtype.itemsize for block in held) for name, array in held[0].items() if array.dtype.kind == "U"
     )
-
-
-def _joined(held: list[Block]) -> Block:
-    if len(held) == 1:
-        return held[0]
-    return {name: np.concatenate([block[name] for block in held]) for name in held[0]}

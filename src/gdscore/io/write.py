@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gdscore._paths import PathLike, check_path
 from gdscore.errors import GdscoreError
+from gdscore.io.arrow import write_parquet
 from gdscore.io.npz import write_npz
-from gdscore.io.parquet import write_parquet
 from gdscore.io.table import Block, layout
 from gdscore.outputs import Outputs
 

@@ -1,0 +1,176 @@
+"""Names of classes, and labels that stand for them: one rule for data frames, files, `Outputs` and people's labels.
+
+A label is a class by its name or by its position in the order of the columns, 0 … K−1:
+
+- text that is the name of a class is that class;
+- a number is the name of a class where the names of all classes are numbers. 1, 1.0, "1" and "1.0" are one number;
+- a number is a position where no class is named by a number, or where those that are have their positions as names;
+- where only some classes are named by numbers and a number can be read both ways, it is refused;
+- True and False are classes of these names, otherwise the second and the first of two classes.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore.errors import GdscoreError, RowError, shown
+
+__all__ = ["ClassLabels", "check_class_names", "class_positions", "list_of"]
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{0,400})?")
+_TRUTHS = {"false": False, "true": True}
+
+
+def list_of(value: Any) -> list[Any] | None:
+    """Items of a list, a tuple, an array or another iterable; None for text, a mapping, or a single value."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return None
+    return None if getattr(value, "ndim", 1) == 0 else list(value)
+
+
+def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
+    """K different strings as a tuple; anything else is refused."""
+    found = list_of(names)
+    if found is None:
+        raise GdscoreError(f"Expected `class_names` to be a sequence of strings, but got {shown(names)}")
+    for name in found:
+        if not isinstance(name, str):
+            raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
+    if classes is None or len(found) != classes:
+        of = "no array with a column for each class" if classes is None else f"{classes} classes"
+        raise GdscoreError(f"Expected a name for each class, but got {len(found)} `class_names` for {of}")
+    name, count = Counter(found).most_common(1)[0]
+    if count > 1:
+        raise GdscoreError(f"Expected different `class_names`, but {shown(name)} occurs more than once")
+    return tuple(str(name) for name in found)
+
+
+class ClassLabels:
+    """The rule of this file for single labels.
+
+    Parameters
+    ----------
+    names : tuple of str or None
+        Names of the classes in the order of the columns.
+    classes : int or None
+        Number of classes, where it is known.
+
+    Examples
+    --------
+    >>> ClassLabels(("1", "2", "3"), 3).find(3), ClassLabels(("cat", "dog"), 2).find(1)
+    (2, 1)
+    >>> ClassLabels(("1.0", "2.0"), 2).find("2"), ClassLabels(("cat", "dog"), 2).find("fox")
+    (1, None)
+    """
+
+    def __init__(self, names: tuple[str, ...] | None, classes: int | None) -> None:
+        self._names, self._classes = names or (), classes
+        self._by_name = {name: position for position, name in enumerate(self._names)}
+        known = [(as_number(name), position) for position, name in enumerate(self._names)]
+        self._by_number = {number: position for number, position in known if number is not None}
+        self.named_by_numbers = 0 < len(self._by_number) == len(self._names)
+        """Whether numbers are names of classes."""
+        some = any(number is not None for number, _ in known) and not self.named_by_numbers
+        self._ambiguous = some and any(number is not None and number != position for number, position in known)
+        self.positional = not self.named_by_numbers and not self._ambiguous
+        """Whether numbers are positions."""
+
+    def find(self, label: Any) -> int | None:
+        """Position of the class that a label stands for; None where it stands for none.
+
+        A number may be a position beyond the last class where the number of classes is not known.
+        """
+        if isinstance(label, str) and label in self._by_name:
+            return self._by_name[label]
+        truth = _TRUTHS.get(label.lower()) if isinstance(label, str) else label
+        if isinstance(truth, bool | np.bool_):
+            return self._truth(bool(truth))
+        number = as_number(label)
+        if number is None:
+            return None
+        if self.named_by_numbers:
+            return self._by_number.get(number)
+        if self._ambiguous:
+            raise GdscoreError(
+                f"Expected names of classes as labels, but got {shown(label)}, which can be a name or a position, as "
+                f"only some of the classes {_listed(self._names)} are named by numbers: write all labels as names"
+            )
+        whole = number == number.to_integral_value() and number >= 0
+        return int(number) if whole and (self._classes is None or number < self._classes) else None
+
+    def _truth(self, truth: bool) -> int | None:
+        named = {name.lower(): position for name, position in self._by_name.items()}
+        if named.keys() == _TRUTHS.keys():
+            return named[str(truth).lower()]
+        if self._by_number and self._by_number.keys() != {0, 1}:
+            return None
+        return int(truth) if self._classes in (None, 2) else None
+
+
+def class_positions(labels: NDArray[Any], names: tuple[str, ...] | None, classes: int | None) -> NDArray[Any]:
+    """Position of the class that each label stands for; integers that are positions already are given back.
+
+    Parameters
+    ----------
+    labels : array of shape (m,)
+        Integers, whole floating-point numbers, booleans or strings.
+    names : tuple of str or None
+        Names of the classes in the order of the columns.
+    classes : int or None
+        Number of classes, where it is known.
+
+    Examples
+    --------
+    >>> class_positions(np.array([3.0, 1.0]), ("1", "2", "3"), 3).tolist()
+    [2, 0]
+    >>> class_positions(np.array([0.5]), ("cat", "dog"), 2)
+    Traceback (most recent call last):
+    gdscore.errors.RowError: Expected labels to be classes, but got 0.5 in row 0: the classes are 'cat', 'dog'
+    """
+    rule = ClassLabels(names, classes)
+    if labels.dtype.kind in "iu" and rule.positional:
+        return labels  # `Outputs` checks their range
+    different, rows = np.unique(labels, return_inverse=True)
+    found = [rule.find(label) for label in different.tolist()]
+    positions = np.array([-1 if position is None else position for position in found], dtype=np.int64)
+    if None in found:
+        wrong = np.isin(rows.reshape(-1), [i for i, position in enumerate(found) if position is None])
+        row = int(wrong.argmax())
+        label = np.asarray(labels[row]).item()
+        problem = f"Expected labels to be classes, but got {shown(label)}"
+        raise RowError(problem, row, _cure(label, names, classes), "labels", int(wrong.sum()))
+    return positions[rows.reshape(-1)]
+
+
+def as_number(value: Any) -> Decimal | None:
+    """Number that a label or the name of a class is or spells, exactly; None for other values."""
+    if isinstance(value, str):
+        return Decimal(value) if _NUMBER.fullmatch(value) else None
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        return None
+    if isinstance(value, numbers.Integral):
+        return Decimal(int(value))
+    return Decimal(str(value)) if math.isfinite(value) else None
+
+
+def _cure(label: Any, names: tuple[str, ...] | None, classes: int | None) -> str:
+    if isinstance(label, float) and math.isnan(label):
+        return ": leave out the rows without a label"
+    if names is not None:
+        return f": the classes are {_listed(names)}"
+    if as_number(label) is None:
+        return ": pass class_names= in the order of the columns (--class-names)"
+    return ": count classes from 0, in the order of the columns" + ("" if classes is None else f", to {classes - 1}")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names[:12])) + (" …" if len(names) > 12 else "")
