@@ -163,6 +163,16 @@ def test_temperature_of_drawn_rows(data, m, K, c):
         assert scaled == pytest.approx(c * fit, rel=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e-3, 1e3, 1e4, 1e8, 1e25])
+def test_logits_of_any_scale_have_a_temperature(scale):
+    Z, labels = simulated(m=800, temperature=1.5)
+    expected, found = (find_temperature(Outputs(logits=c * Z, labels=labels)) for c in (1.0, scale))
+    assert found.determined
+    assert found.value == pytest.approx(scale * expected.value, rel=1e-6)
+    Z[0, labels[0]] = 1e29  # one row alone does not make logits large
+    assert find_temperature(Outputs(logits=Z, labels=labels)).value < 100
+
+
 def test_what_determines_no_temperature():
     right = Outputs(logits=np.array([[4.0, 0.0], [0.0, 90.0]]), labels=np.array([0, 1]))
     with pytest.warns(GdscoreWarning, match=r"not determined by the 2 labelled rows: .* at the bound 0\.01, which"):

@@ -39,6 +39,9 @@ __all__ = [
 
 _CHUNK = 4096
 _COLDEST, _HOTTEST = 0.01, 100.0
+"""Bounds of temperatures for logits of ordinary size; the colder one of smaller, the hotter one of larger logits moves
+with their size."""
+_LEAST, _MOST = 1e-30, 1e30
 _FARTHEST = 1e300
 """How far below the largest logit one counts: sums of more than that would overflow."""
 
@@ -173,10 +176,9 @@ class Temperature(NamedTuple):
     Attributes
     ----------
     value : float
-        T; where it is not determined, the bound at which the likelihood still rises.
+        T; where it is not determined, 0.01 or 100, whichever the likelihood rises towards.
     determined : bool
-        False at a bound: at 0.01 where all predictions are right, at 100 where the logits contradict the labels or are
-        very large.
+        False where all predictions are right (0.01), and where the logits contradict the labels (100).
     rows : int
         Labelled rows it was fitted on.
     """
@@ -189,8 +191,9 @@ class Temperature(NamedTuple):
 def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
     r"""Temperature T that minimises the negative log-likelihood −Σ ln softmax(z/T)_y of labelled outputs.
 
-    The likelihood is concave in 1/T, so its slope has one zero; T is sought between 0.01 and 100 to a relative
-    1e-9. ``outputs.with_temperature(T.value)`` applies it. Nothing is warned of: see ``determined``.
+    The likelihood is concave in 1/T, so its slope has one zero. T is sought to a relative 1e-9 between 0.01 and 100, or
+    farther out by a factor s where logits are s times smaller or larger than 1, so that logits may have any scale.
+    ``outputs.with_temperature(T.value)`` applies it. Nothing is warned of: see ``determined``.
 
     Parameters
     ----------
@@ -216,15 +219,21 @@ def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
     else:  # copied as they come, as a loader may fill the same buffers again
         parts = [part.only({"logits", "labels"}).working_copy() for part in _labelled(reference)]
     rows = sum(map(len, parts))
-    if not any(bool(namespace(z).any(z < 0)) for z in map(_centred, _chunks(parts))):
+    size = _size(parts)
+    if not size:
         return Temperature(1.0, True, rows)
     slope = cache(partial(_slope, parts))
-    for bound, sign in ((_COLDEST, 1.0), (_HOTTEST, -1.0)):
-        if sign * slope(-math.log(bound)) <= 0:
+    low, high = _COLDEST, _HOTTEST
+    if slope(-math.log(low)) <= 0:
+        low, high = max(_COLDEST * min(size, 1.0), _LEAST), low
+    elif slope(-math.log(high)) >= 0:
+        low, high = high, min(_HOTTEST * max(size, 1.0), _MOST)
+    for bound, outer, sign in ((_COLDEST, low, 1.0), (_HOTTEST, high, -1.0)):
+        if sign * slope(-math.log(outer)) <= 0:
             return Temperature(bound, False, rows)
     from scipy.optimize import brentq
 
-    value = math.exp(-brentq(slope, -math.log(_HOTTEST), -math.log(_COLDEST), xtol=1e-10))
+    value = math.exp(-brentq(slope, -math.log(high), -math.log(low), xtol=1e-10))
     return Temperature(value, True, rows)
 
 
@@ -239,12 +248,12 @@ def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
     Returns
     -------
     float
-        Between 0.01 and 100.
+        Between 0.01 and 100, unless the logits are very small or very large.
 
     Warns
     -----
     GdscoreWarning
-        Where the likelihood still rises at a bound, which is returned.
+        Where the data do not determine a temperature: 0.01 or 100 is returned, whichever the likelihood rises towards.
 
     References
     ----------
@@ -296,6 +305,13 @@ def _centred(chunk: Outputs) -> Array:
     with np.errstate(over="ignore"):
         # Far below the top a class weighs nothing, but 0 · ∞ is not 0.
         return namespace(z).clip(z - namespace(z).max(z, axis=1)[:, None], -_FARTHEST, None)
+
+
+def _size(parts: list[Outputs]) -> float:
+    """Size of the logits: the median over rows of their mean distance to the largest; 0 where all are equal."""
+    sizes = [arrays.to_numpy(namespace(z).mean(-z, axis=1)) for z in map(_centred, _chunks(parts))]
+    found = np.concatenate(sizes)
+    return float(np.median(found[found > 0])) if (found > 0).any() else 0.0
 
 
 def _slope(parts: list[Outputs], log_beta: float) -> float:
