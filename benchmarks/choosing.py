@@ -38,7 +38,7 @@ COORDINATES, SET_ROWS = 32, 300
 FEW_FAMILIES, FEW_SETS, DRAWS = 3, 3, 5
 ALTERNATIVES = {
     "calibration_edge": (0.001, 0.02),
-    "mixes": (0, 3),
+    "mixes": (0, 400),
     "concentration": (0.2, 1.0),
     "penalty": (0.1, 0.3, 3.0, 10.0),
     "floor": (0.02, 0.05),

@@ -34,6 +34,8 @@ __all__ = ["PAGES", "main", "stale"]
 TRAINED_HERE = {"example", "printed"}
 # Settings that only decide whether there is a warning.
 THRESHOLDS = {"few_rows", "small_reference", "easy_reference", "collapse", "far_mix", "beyond"}
+# Settings that keep single rows, rounding and the seed from deciding.
+GUARDS = {"constant", "reach", "mixes", "most_mixes"}
 
 
 def results_blocks():
@@ -128,7 +130,11 @@ def estimator_blocks():
             f"`{field.name}`",
             str(getattr(SETTINGS, field.name)),
             meaning[field.name],
-            "it changes warnings only" if field.name in THRESHOLDS else compared(field.name),
+            "it changes warnings only"
+            if field.name in THRESHOLDS
+            else "a guard: [lab notebook](lab-notebook.md#guards)"
+            if field.name in GUARDS
+            else compared(field.name),
         ]
         for field in fields(SETTINGS)
     ]

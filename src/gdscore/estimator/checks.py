@@ -53,6 +53,21 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
             "warning",
             f"the reference has only {rows} rows; at least {SETTINGS.small_reference} give a reliable estimate",
         )
+    scale = fitted.correction.profile.scale
+    if scale[0] == 0:
+        yield EstimateWarning(
+            "constant_confidence",
+            "warning" if scale.any() else "critical",
+            "the model gives every row of the reference the same confidence, so that confidence says nothing about "
+            "errors and is left out: calibrate the model, or give features or inputs",
+        )
+    if not scale[1:].all():
+        yield EstimateWarning(
+            "constant_features",
+            "warning",
+            "the rows of each class have the same features on the reference, so that distances say nothing about "
+            "errors and are left out: give the features of the last hidden layer, or none",
+        )
     if accuracy > SETTINGS.easy_reference:
         yield EstimateWarning(
             "easy_reference",
@@ -148,7 +163,9 @@ def other_assumption(accuracy: float, low: float) -> EstimateWarning:
 
 def _sampled(mix: Floats, rows: int) -> Floats:
     """Class mix that so many rows of the reference show."""
-    return np.asarray(np.random.default_rng(0).multinomial(rows, mix / mix.sum()) / rows)
+    # In order of their shares, so that the order of the classes means nothing.
+    shares = np.sort(mix / mix.sum())
+    return np.asarray(np.random.default_rng(0).multinomial(rows, shares) / rows)
 
 
 def _effective_classes(mix: Floats) -> float:
@@ -156,9 +173,7 @@ def _effective_classes(mix: Floats) -> float:
     return float(np.exp(-(present * np.log(present)).sum()))
 
 
-def begin_set(
-    shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any], seed: int
-) -> Callable[[], SetSummary]:
+def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]) -> Callable[[], SetSummary]:
     """Begin to sum up a shifted set; the function returned gives its summary.
 
     A set that does not fit the reference, whose labels are given, is an error.
@@ -182,7 +197,7 @@ def begin_set(
             )
         own = labels[rows]
     evidence, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
-    return lambda: SetSummary.of(shifted.family, evidence(), of_set(), classes=len(profile.mix), seed=seed)
+    return lambda: SetSummary.of(shifted.family, evidence(), of_set(), classes=len(profile.mix))
 
 
 def given_mix(class_mix: Any, classes: int) -> Floats | None:

@@ -209,7 +209,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         total = len(sets) if isinstance(sets, Sized) else None
         with progress_bar(total, False if sets is None else progress, "sets") as advance:
             for shifted in sets or ():
-                begun.append(begin_set(shifted, profile, reference, labels, self.seed))
+                begun.append(begin_set(shifted, profile, reference, labels))
                 if score is not None:
                     values.append(score.reset().update(shifted.outputs).compute())
                 # One set behind: an accelerator has the next set to work on while this one is summed up here.
@@ -219,7 +219,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             kept.extend(finish() for finish in begun)
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
-        correction, table = Correction.fit(profile, own, kept)
+        correction, table = Correction.fit(profile, own, kept, seed=self.seed)
         line = None
         if score is not None:
             line, table = ScoreLine.fit(self.method, np.array(values), table)
@@ -230,7 +230,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             table=table,
             line=line,
             score=None if score is None else score.reset(),
-            farthest=max((float(np.abs(correction.moved(s.mean[0])).max()) for s in kept), default=0.0),
+            farthest=max((float(np.abs(correction.moved(s.mean)).max()) for s in kept), default=0.0),
             reference_accuracy=reference.accuracy,
             reference_rows=len(reference),
             n_features=reference.n_features,
@@ -304,15 +304,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         stable = correction.assumed(counts, mean, rows, correction.profile.mix)
         given = mix if class_mix == "given" else None
         warnings = [*reference_warnings(fitted), *target_warnings(fitted, state, moved, given)]
+        used = _used(fitted, state, mix)
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
-            used = counts.scaled(accuracy)
         else:
-            scores = dict(zip(("confidence", "distance"), moved.tolist(), strict=False))
-            used = unknown if mix is None else correction.assumed(counts, mean, rows, mix)
-            accuracy = used.accuracy
+            scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), used.accuracy
             half = math.hypot(
                 correction.expected_error(accuracy, level, known_mix=mix is not None),
                 sampling_error(accuracy, rows, level),
@@ -343,26 +341,20 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:
-        """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy.
-
-        It is that of the default method, also where ``method`` is a score.
-        """
+        """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy."""
         fitted = self._fitted()
-        fitted.check_outputs(outputs)
         _, _, mix = self._assumption(fitted, None)
-        correction = fitted.correction
-        rows = correction.profile.rows(outputs)
-        mean = rows.evidence.mean(axis=0)
-        found = correction.probability(rows.calibrated, mean)
-        predicted, right = (
-            np.bincount(rows.predicted, weights=w, minlength=fitted.n_classes) / len(found)
-            for w in (np.ones(len(found)), found)
-        )
-        known = correction.assumed(ClassCounts(predicted, right, right), mean, len(found), mix).right
+        ((_, state),) = TargetState(fitted).update(outputs).by_segment()
+        counts, known = fitted.correction.counts(state.evidence), _used(fitted, state, mix).right
+        rows = fitted.correction.profile.rows(outputs)
+        found = fitted.correction.probability(rows.calibrated, state.evidence.mean())
         # Towards 0 for classes with too many rows, towards 1 for those with room.
-        lower = np.minimum(1, known / np.maximum(right, 1e-300))[rows.predicted]
-        upper = (np.maximum(known - right, 0) / np.maximum(predicted - right, 1e-300))[rows.predicted]
-        return np.asarray(found * lower + upper * (1 - found))
+        lower = np.minimum(known / np.maximum(counts.right, 1e-300), 1)[rows.predicted]
+        upper = np.clip((known - counts.right) / np.maximum(counts.predicted - counts.right, 1e-300), 0, 1)
+        found = found * lower + upper[rows.predicted] * (1 - found)
+        # Estimates are made of the mean log-odds of each bin: all log-odds move a little until the means agree.
+        free = found * (1 - found)
+        return np.asarray(found + (known.sum() - found.mean()) / max(free.mean(), 1e-300) * free)
 
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):
@@ -403,3 +395,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Read an estimator from a file that `save` wrote, or from its bytes."""
         params, fitted = learned.load(source)
         return cls(**params)._with(fitted)
+
+
+def _used(fitted: Fitted, state: SegmentState, mix: Floats | None) -> ClassCounts:
+    """Expected shares of the target's rows by class that an estimate is made of; ``mix`` is the class mix if known."""
+    counts = fitted.correction.counts(state.evidence)
+    if fitted.line is not None and state.score is not None:
+        return counts.scaled(fitted.line.accuracy(state.score.compute()))
+    return fitted.correction.assumed(counts, state.evidence.mean(), state.rows, mix)

@@ -27,7 +27,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincinv
 
+from gdscore._hashing import id_words, key_as_uint64, row_key
 from gdscore.estimator.estimate import ClassCounts, quantile_of
 from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of
 from gdscore.estimator.logistic import expit, fit_logistic
@@ -36,10 +38,13 @@ from gdscore.shifts.sets import parts_of
 
 __all__ = ["Correction", "SetSummary", "ShiftedSetTable"]
 
+MOST_NUMBERS = 5_000_000
+"""Numbers by predicted class and bin that are kept of all sets in all their class mixes."""
+
 
 @dataclass(frozen=True)
 class SetSummary:
-    """What is kept of a labelled, shifted set: sums over bins of log-odds, in its own class mix and in M − 1 others.
+    """What is kept of a labelled, shifted set: counts and sums from which it is known in any class mix.
 
     Attributes
     ----------
@@ -49,50 +54,80 @@ class SetSummary:
         True accuracy.
     rows : int
         Number of rows.
-    mix : array of shape (M, K)
-        Share of each class.
-    mean : array of shape (M, E)
-        Mean evidence.
-    weight, right, odds : array of shape (M, B)
-        Share of the rows that are in each bin of calibrated log-odds, that are in it and right, and mean log-odds.
-    cells : integer array of shape (C,)
-        Predicted class × B + bin, wherever there are rows.
-    cell_weight : array of shape (M, C)
-        Share of the rows in each of those.
+    counts : array of shape (K,)
+        Rows of each class.
+    means : array of shape (K, E)
+        Mean evidence of the rows of each class; 0 where there are none.
+    label, predicted, bin : integer array of shape (T,)
+        Class, predicted class and bin of calibrated log-odds, wherever there are rows.
+    cell_rows, cell_odds : array of shape (T,)
+        Number of those rows, and sum of their log-odds.
     """
 
     family: str
     accuracy: float
     rows: int
-    mix: Floats
-    mean: Floats
-    weight: Floats
-    right: Floats
-    odds: Floats
-    cells: NDArray[Any]
-    cell_weight: Floats
+    counts: Floats
+    means: Floats
+    label: NDArray[Any]
+    predicted: NDArray[Any]
+    bin: NDArray[Any]
+    cell_rows: Floats
+    cell_odds: Floats
 
     @classmethod
-    def of(cls, family: str, rows: Rows, labels: NDArray[Any], *, classes: int, seed: int) -> SetSummary:
-        """Summary of a set; its class mixes depend on the family and the set alone, not on their order."""
-        right = np.asarray(rows.predicted == labels)
-        rng = np.random.default_rng(
-            [seed, *family.encode(errors="surrogatepass"), *np.bincount(labels), *np.bincount(rows.predicted)]
+    def of(cls, family: str, rows: Rows, labels: NDArray[Any], *, classes: int) -> SetSummary:
+        """Summary of a set."""
+        shape = (classes, classes, len(CENTRES))
+        cells, place = np.unique(
+            np.ravel_multi_index((labels, rows.predicted, bins_of(rows.calibrated)), shape), return_inverse=True
         )
-        even = np.full(len(labels), 1 / len(labels))
-        shares = np.stack([even, *(_other_mix(labels, rng) for _ in range(SETTINGS.mixes))])
-        index = bins_of(rows.calibrated)
+        counts = np.bincount(labels, minlength=classes).astype(np.float64)
+        sums = [np.bincount(labels, weights=column, minlength=classes) for column in rows.evidence.T]
+        label, predicted, index = np.unravel_index(cells, shape)
+        return cls(
+            family=family,
+            accuracy=float((rows.predicted == labels).mean()),
+            rows=len(labels),
+            counts=counts,
+            means=np.stack(sums, axis=1) / np.maximum(counts, 1)[:, None],
+            label=label,
+            predicted=predicted,
+            bin=index,
+            cell_rows=np.bincount(place).astype(np.float64),
+            cell_odds=np.asarray(np.bincount(place, weights=rows.calibrated), dtype=np.float64),
+        )
 
-        def sums(column: Any) -> Floats:
-            return np.array([np.bincount(index, weights=w * column, minlength=len(CENTRES)) for w in shares])
+    @property
+    def mean(self) -> Floats:
+        """Mean evidence."""
+        return np.asarray(self.counts @ self.means / self.rows)
 
-        weight, correct, odds = sums(1.0), sums(right), sums(rows.calibrated)
-        odds = np.where(weight > 0, odds / np.maximum(weight, 1e-300), CENTRES)
-        cells, place = np.unique(rows.predicted * len(CENTRES) + index, return_inverse=True)
-        cell_weight = np.array([np.bincount(place, weights=w, minlength=len(cells)) for w in shares])
-        mix = np.array([np.bincount(labels, weights=w, minlength=classes) for w in shares])
-        mean = shares @ rows.evidence
-        return cls(family, float(right.mean()), len(labels), mix, mean, weight, correct, odds, cells, cell_weight)
+    def mixes(self, count: int, seed: int) -> Floats:
+        """Shares of the classes in its own class mix and in ``count`` random ones, of shape (1 + count, K).
+
+        They are drawn from a Dirichlet distribution. The numbers of a class are a hash of how its rows are predicted,
+        so that its name and place mean nothing. Over the mixes they are stratified (a Latin hypercube): each class is
+        rare in some mixes and frequent in others.
+        """
+        classes = len(self.counts)
+        pairs, place = np.unique(self.label * classes + self.predicted, return_inverse=True)
+        true, found = np.divmod(pairs, classes)
+        rows = np.bincount(place, weights=self.cell_rows)
+        sums = ((true, rows), (found, rows), (true, rows * (true == found)), (true, rows**2), (found, rows**2))
+        of_class = np.stack([np.bincount(k, weights=w, minlength=classes) for k, w in sums], axis=1)
+        of_set = np.stack(row_key(id_words(np.array([f"{seed} {self.family}"], dtype=np.str_))), axis=1)
+        words = np.hstack([of_class.astype(np.int64).astype(np.int32), np.repeat(of_set, classes, axis=0)])
+
+        def uniform(draw: int) -> Floats:
+            draws = np.tile(np.arange(draw * count, (draw + 1) * count, dtype=np.int32), classes)
+            key = row_key(np.column_stack([np.repeat(words, count, axis=0), draws]))
+            return np.asarray(((key_as_uint64(key) >> np.uint64(11)) * 2.0**-53).reshape(classes, count))
+
+        strata = uniform(0).argsort(axis=1).argsort(axis=1)
+        drawn = gammaincinv(SETTINGS.concentration, (strata + uniform(1)) / max(count, 1)).T + 1e-9
+        shares = np.vstack([self.counts, np.where(self.counts > 0, drawn, 0)])
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -105,6 +140,8 @@ class _Sets:
         Which set it is.
     own : boolean array of shape (R,)
         Whether it is in its own class mix.
+    share : array of shape (R,)
+        What it counts: a set counts 1, half of it in its own class mix.
     rows, accuracy : array of shape (R,)
         Rows of the set, and the true accuracy in this class mix.
     mix, predicted : array of shape (R, K)
@@ -119,6 +156,7 @@ class _Sets:
 
     number: NDArray[Any]
     own: NDArray[Any]
+    share: Floats
     rows: NDArray[Any]
     accuracy: Floats
     mix: Floats
@@ -132,32 +170,47 @@ class _Sets:
     cell_weight: Floats
 
     @classmethod
-    def of(cls, sets: list[SetSummary]) -> _Sets:
-        """All sets in all their class mixes."""
-        (mixes, classes), bins = sets[0].mix.shape, len(CENTRES)
-        mix, mean, weight, right, odds = (
-            np.concatenate([getattr(s, name) for s in sets]) for name in ("mix", "mean", "weight", "right", "odds")
-        )
-        place, cell = [], []
+    def of(cls, sets: list[SetSummary], seed: int) -> _Sets:
+        """All sets, each in its own class mix and in as many others as make the number of entries enough."""
+        numbers = sum(len(s.label) for s in sets)
+        count = min(math.ceil(SETTINGS.mixes / len(sets)), SETTINGS.most_mixes, max(MOST_NUMBERS // numbers, 2))
+        entries, classes, bins = 1 + count, len(sets[0].counts), len(CENTRES)
+        mix = np.concatenate([s.mixes(count, seed) for s in sets])
+        mean, weight, right, odds, place, cell, cell_weight = ([] for _ in range(7))
         for number, s in enumerate(sets):
-            entry = np.arange(mixes)[:, None] + number * mixes
-            place.append((entry * classes + s.cells // bins).ravel())
-            cell.append((entry * bins + s.cells % bins).ravel())
-        places, cell_weight = np.concatenate(place), np.concatenate([s.cell_weight.ravel() for s in sets])
+            shares = mix[number * entries : (number + 1) * entries]
+            of_row = (shares / np.maximum(s.counts, 1))[:, s.label]
+            at = np.arange(entries)[:, None] * bins + s.bin
+            mean.append(shares @ s.means)
+            weight.append(_summed(at, of_row * s.cell_rows, (entries, bins)))
+            right.append(_summed(at, of_row * s.cell_rows * (s.label == s.predicted), (entries, bins)))
+            total = _summed(at, of_row * s.cell_odds, (entries, bins))
+            odds.append(np.where(weight[-1] > 0, total / np.maximum(weight[-1], 1e-300), CENTRES))
+            cells, inverse = np.unique(s.predicted * bins + s.bin, return_inverse=True)
+            entry = np.arange(entries)[:, None]
+            cell_weight.append(
+                _summed(entry * len(cells) + inverse, of_row * s.cell_rows, (entries, len(cells))).ravel()
+            )
+            entry = entry + number * entries
+            place.append((entry * classes + cells // bins).ravel())
+            cell.append((entry * bins + cells % bins).ravel())
+        own = np.arange(len(mix)) % entries == 0
+        places, of_cell = np.concatenate(place), np.concatenate(cell_weight)
         return cls(
-            number=np.repeat(np.arange(len(sets)), mixes),
-            own=np.arange(len(mix)) % mixes == 0,
-            rows=np.repeat([s.rows for s in sets], mixes),
-            accuracy=right.sum(axis=1),
+            number=np.repeat(np.arange(len(sets)), entries),
+            own=own,
+            share=np.where(own, 1.0, 1 / max(count, 1)) / (1 + min(count, 1)),
+            rows=np.repeat([s.rows for s in sets], entries),
+            accuracy=np.concatenate(right).sum(axis=1),
             mix=mix,
-            predicted=_summed(places, cell_weight, mix.shape),
-            mean=mean,
-            weight=weight,
-            right=right,
-            odds=odds,
+            predicted=_summed(places, of_cell, mix.shape),
+            mean=np.concatenate(mean),
+            weight=np.concatenate(weight),
+            right=np.concatenate(right),
+            odds=np.concatenate(odds),
             place=places,
             bin=np.concatenate(cell),
-            cell_weight=cell_weight,
+            cell_weight=of_cell,
         )
 
 
@@ -218,13 +271,16 @@ class Correction:
     lean: float = 0.0
 
     @classmethod
-    def fit(cls, profile: Profile, reference: Rows, sets: list[SetSummary]) -> tuple[Correction, ShiftedSetTable]:
+    def fit(
+        cls, profile: Profile, reference: Rows, sets: list[SetSummary], *, seed: int
+    ) -> tuple[Correction, ShiftedSetTable]:
         """Learn from shifted sets; without any, confidence as calibrated on the reference is all there is."""
         kinds = reference.evidence.shape[1]
         centre, base = float(reference.calibrated.mean()), float(expit(reference.calibrated).mean())
-        plain = cls(
-            profile, np.zeros(kinds), np.zeros(kinds), centre, base, SETTINGS.outputs_only, SETTINGS.outputs_only
-        )
+        # Where nothing varies no target moves the estimate, so that an interval has nothing to rest on but the errors.
+        power = 1.0 if profile.scale.any() else 2.0
+        error = SETTINGS.outputs_only**power
+        plain = cls(profile, np.zeros(kinds), np.zeros(kinds), centre, base, error, error)
         table = ShiftedSetTable(
             [s.family for s in sets],
             np.array([s.accuracy for s in sets]),
@@ -233,7 +289,7 @@ class Correction:
         )
         if not sets:
             return plain, table
-        stacked = _Sets.of(sets)
+        stacked = _Sets.of(sets, seed)
         fitted, _ = plain._learned(stacked, np.ones(len(stacked.number), dtype=bool))
         parts = [parts_of(s.family) for s in sets]
         unknown, known = (np.full(len(stacked.number), np.nan) for _ in range(2))
@@ -249,8 +305,10 @@ class Correction:
         if np.isnan(unknown).all():
             return fitted, table
         families = sorted(frozenset[str]().union(*parts))
-        members = np.array([[family in own for own in parts] for family in families])[:, stacked.number]
-        error, known_mix_error = (_relative_error(e, stacked.accuracy, base, members) for e in (unknown, known))
+        members = np.array([[family in own for own in parts] for family in families])[:, stacked.number] * stacked.share
+        error, known_mix_error = (
+            _relative_error(e, stacked.accuracy, base, members) ** power for e in (unknown, known)
+        )
         return replace(fitted, error=error, known_mix_error=known_mix_error), table
 
     def _learned(
@@ -262,17 +320,17 @@ class Correction:
         right = _summed(sets.place, sets.cell_weight * p, sets.mix.shape)
         counts, unknown = ClassCounts(sets.predicted, right, right), right.sum(axis=1)
         excess = counts.excess(sets.mix, self._mix_noise(sets.mix, sets.rows)).sum(axis=1)
-        fitted = replace(fitted, returned=_share(excess[used], (sets.accuracy - unknown + excess)[used]))
+        weight = sets.share[used]
+        fitted = replace(fitted, returned=_share(excess[used], (sets.accuracy - unknown + excess)[used], weight))
         stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix).right.sum(axis=1)
         way = self._leaning(counts.predicted, sets.mean, sets.rows) * (stable - unknown)
-        return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used])), counts
+        return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used], weight)), counts
 
     def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets."""
         moved, offset = self.moved(sets.mean[used])[:, None, :], sets.odds[used]
         x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
-        mixes = len(sets.own) // int(sets.own.sum())
-        weight, right = sets.weight[used] / mixes, sets.right[used] / mixes
+        weight, right = (sets.share[used, None] * sums[used] for sums in (sets.weight, sets.right))
         full = weight > 0
         begin = None if start is None else np.concatenate([start.shift, start.slope])
         found = fit_logistic(x[full], weight[full], right[full], offset[full], penalty=SETTINGS.penalty, start=begin)
@@ -281,7 +339,7 @@ class Correction:
 
     def moved(self, mean: Floats) -> Floats:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
-        return np.asarray((mean - self.profile.mean) / self.profile.scale)
+        return self.profile.standardised(mean - self.profile.mean)
 
     def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
         """How far rows are from the reference's rows of the same predicted classes, where 1 is far enough to tell.
@@ -289,7 +347,7 @@ class Correction:
         That is the constant ``moved``, or the noise where that is more. Another class mix alone is no shift.
         """
         profile = self.profile
-        moved = np.abs((mean - predicted @ profile.class_means) / profile.scale).max(axis=-1)
+        moved = np.abs(profile.standardised(mean - predicted @ profile.class_means)).max(axis=-1)
         seen = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
         noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / seen))
         return moved / np.maximum(SETTINGS.moved, SETTINGS.noise * noise)
@@ -334,33 +392,27 @@ class Correction:
         return float(error * _expected(accuracy, self.base) * quantile_of(level) / quantile_of(0.9))
 
 
-def _other_mix(labels: NDArray[Any], rng: np.random.Generator) -> Floats:
-    """Weights of rows that give the classes shares drawn from a Dirichlet distribution."""
-    present, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    shares = rng.dirichlet(np.full(len(present), SETTINGS.concentration)) + 1e-9
-    weights = (shares / counts)[index]
-    return np.asarray(weights / weights.sum())
-
-
 def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:
     """Sums of values by their place in an array of the shape."""
-    return np.bincount(place, weights=values, minlength=math.prod(shape)).astype(np.float64).reshape(shape)
+    found = np.bincount(place.ravel(), weights=values.ravel(), minlength=math.prod(shape))
+    return found.astype(np.float64).reshape(shape)
 
 
-def _share(x: Floats, y: Floats) -> float:
-    """The share of x that is nearest to y, by least squares; near 0 where all of x is small."""
-    return min(max(float(x @ y) / (float(x @ x) + SETTINGS.small_way**2 * len(x)), 0.0), 1.0)
+def _share(x: Floats, y: Floats, weight: Floats) -> float:
+    """The share of x that is nearest to y, by weighted least squares; near 0 where all of x is small."""
+    squares = float(weight @ (np.square(x) + SETTINGS.small_way**2))
+    return min(max(float((weight * x) @ y) / squares, 0.0), 1.0)
 
 
 def _relative_error(estimates: Floats, accuracy: Floats, base: float, members: NDArray[Any]) -> float:
     """√q: the root of the 90 % quantile of |error| / s, every family weighing the same.
 
-    ``members`` has a row for each family and a column for each estimate; NaN is no estimate.
+    ``members`` has a row for each family and a column for each estimate: what it counts, or 0. NaN is no estimate.
     """
     there = ~np.isnan(estimates)
     relative = np.abs(estimates - accuracy)[there] / _expected(estimates[there], base)
     own = members[:, there]
-    share = (own / np.maximum(own.sum(axis=1, keepdims=True), 1)).sum(axis=0)
+    share = (own / np.maximum(own.sum(axis=1, keepdims=True), 1e-9)).sum(axis=0)
     order = np.argsort(relative)
     index = int(np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum() - 1e-9))
     return math.sqrt(relative[order][min(index, len(order) - 1)])

@@ -33,6 +33,8 @@ CONFIDENCE_BINS = 20
 CHUNK = 4096
 GRID = 2.0**-20
 LARGEST = 15.0
+ROUNDING, FLOAT32_ROUNDING = 1e-14, 3e-7
+"""Features whose distances are a smaller share of their size than this differ by rounding only."""
 
 
 def _rounded(values: Floats) -> Floats:
@@ -76,7 +78,9 @@ class Profile:
     knots, levels : array
         Confidences, and the share of rows that are right at each of them: isotonic regression, linear between knots.
     mean, scale : array of shape (E,)
-        Mean and standard deviation of the evidence on the reference.
+        Mean and standard deviation of the evidence on the reference; 0 where it does not vary, which teaches nothing.
+    lowest, highest : array of shape (E,)
+        Between these the evidence of a row is kept, so that no row alone moves the mean far.
     class_means : array of shape (K, E)
         Mean evidence of the reference's rows predicted as each class; the overall mean where there are none.
     counts : array of shape (K,)
@@ -94,6 +98,8 @@ class Profile:
     levels: Floats
     mean: Floats
     scale: Floats
+    lowest: Floats
+    highest: Floats
     class_means: Floats
     counts: Floats
     centres: Floats | None
@@ -111,13 +117,25 @@ class Profile:
         nothing, one = np.zeros(0), np.ones(1)
         predicted = np.bincount(arrays.to_numpy(reference.predictions), minlength=classes) / len(labels)
         fixed = (temperature, counts / len(labels), predicted)
-        plain = cls(*fixed, one, one, nothing, nothing, nothing, counts, centres, spread).rows(reference, labels)
-        curve = IsotonicRegression(out_of_bounds="clip").fit(plain.confidence, right)
-        mean, scale = plain.evidence.mean(axis=0), plain.evidence.std(axis=0) + 1e-6
-        class_means = np.where(predicted[:, None] > 0, _means(plain.evidence, plain.predicted, classes), mean)
+        most = np.full(1 if centres is None else 2, LARGEST)
+        plain = cls(*fixed, one, one, nothing, nothing, -most, most, nothing, counts, centres, spread or 1.0)
+        rows = plain.rows(reference, labels)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(rows.confidence, right)
+        mean, reach = rows.evidence.mean(axis=0), SETTINGS.reach * rows.evidence.std(axis=0)
+        lowest, highest = (np.clip(_rounded(end), -most, most) for end in (mean - reach, mean + reach))
+        evidence = np.clip(rows.evidence, lowest, highest)
+        mean, scale = evidence.mean(axis=0), evidence.std(axis=0)
+        scale = np.where(scale > SETTINGS.constant, scale, 0.0)
+        if not spread:
+            scale[-1] = 0.0
+        class_means = np.where(predicted[:, None] > 0, _means(evidence, rows.predicted, classes), mean)
         knots = (curve.X_thresholds_, curve.y_thresholds_)
-        profile = cls(*fixed, *knots, mean, scale, class_means, counts, centres, spread)
-        return profile, replace(plain, calibrated=profile._calibrated(plain.confidence))
+        profile = cls(*fixed, *knots, mean, scale, lowest, highest, class_means, counts, centres, spread or 1.0)
+        return profile, replace(rows, evidence=evidence, calibrated=profile._calibrated(rows.confidence))
+
+    def standardised(self, difference: Floats) -> Floats:
+        """Difference of evidence in standard deviations of the reference's rows; 0 where these do not vary."""
+        return np.where(self.scale > 0, difference / np.where(self.scale > 0, self.scale, 1.0), 0.0)
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
@@ -166,7 +184,7 @@ class Profile:
         evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
         if self.centres is not None:
             evidence.append(np.log(np.maximum(self._distance(measures[:, 3], predicted, own), 1e-12)))
-        found = np.clip(_rounded(np.stack(evidence, axis=1)), -LARGEST, LARGEST)
+        found = np.clip(_rounded(np.stack(evidence, axis=1)), self.lowest, self.highest)
         if not np.isfinite(found).all():
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
@@ -197,19 +215,26 @@ def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
 
 
 def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
-    """Mean features of each class, and the mean squared distance of rows to it; absent classes get the overall mean."""
+    """Mean features of each class, and the mean squared distance of rows to it; absent classes get the overall mean.
+
+    The distance is 0 where rows differ from the mean of their class by rounding only.
+    """
     x = arrays.to_numpy(reference.features)
     sums = np.zeros((len(counts), x.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(x), CHUNK):
             np.add.at(sums, labels[start : start + CHUNK], x[start : start + CHUNK].astype(np.float64))
         centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], sums.sum(axis=0) / len(x))
-        total = sum(
-            float(np.square(x[s : s + CHUNK] - centres[labels[s : s + CHUNK]]).sum()) for s in range(0, len(x), CHUNK)
-        )
-    if not np.isfinite(total):
+        apart, size = 0.0, 0.0
+        for start in range(0, len(x), CHUNK):
+            part = x[start : start + CHUNK].astype(np.float64)
+            size += float(np.square(part).sum())
+            apart += float(np.square(part - centres[labels[start : start + CHUNK]]).sum())
+    if not np.isfinite(apart):
         raise GdscoreError("Expected features of ordinary size, but their squares are too large to compute with")
-    return centres, max(total / len(x), 1e-300)
+    return centres, apart / len(x) if apart > (
+        ROUNDING if x.dtype.itemsize > 4 else FLOAT32_ROUNDING
+    ) ** 2 * size else 0.0
 
 
 def bins_of(odds: Floats) -> NDArray[np.int64]:

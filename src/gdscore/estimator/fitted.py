@@ -208,7 +208,7 @@ _SHARE = Number(least=0, most=1)
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=7,
+    version=8,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf("unknown", "stable", [Number(least=0, most=1e12)]),
@@ -236,7 +236,9 @@ SCHEMA = RecordSchema(
         "knots": ArraySpec("f", ("knots",), least=0, most=1),
         "levels": ArraySpec("f", ("knots",), least=0, most=1),
         "mean": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
-        "scale": ArraySpec("f", _E, least=1e-7, most=2 * LARGEST),
+        "scale": ArraySpec("f", _E, least=0, most=2 * LARGEST),
+        "lowest": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
+        "highest": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
         "class_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
         "counts": ArraySpec("f", _K, least=0, most=1e15),
         "centres": ArraySpec("f", (*_K, *_D), optional=True),
@@ -254,7 +256,18 @@ SCHEMA = RecordSchema(
     least_sizes={"classes": 2, "sets": 0},
 )
 _CORRECTION_NUMBERS = ("centre", "base", "error", "known_mix_error", "returned", "lean")
-_PROFILE_ARRAYS = ("mix", "predicted_mix", "knots", "levels", "mean", "scale", "class_means", "counts")
+_PROFILE_ARRAYS = (
+    "mix",
+    "predicted_mix",
+    "knots",
+    "levels",
+    "mean",
+    "scale",
+    "lowest",
+    "highest",
+    "class_means",
+    "counts",
+)
 
 
 def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
@@ -305,6 +318,7 @@ def load(source: files.PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         (len(header["families"]) == sets and all(header["families"]), "a family for each set"),
         (header["class_names"] is None or len(header["class_names"]) == classes, "a name for each class"),
         (bool(np.all(np.diff(arrays["knots"]) >= 0)), "confidences in rising order"),
+        (bool(np.all(arrays["lowest"] <= arrays["highest"])), "a range of evidence"),
         (arrays["predicted_mix"].sum() > 0, "predictions of some class"),
         (arrays["counts"].sum() >= 1, "rows of some class"),
         ((header["method"] == CORRECTNESS) == (header["line"] is None) == ("score" not in arrays), "one method"),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 __all__ = ["expit", "fit_logistic", "log_odds"]
 
 Floats = NDArray[np.float64]
+LEAST_SCALE = 1e-3
 
 
 def expit(x: Any) -> Any:
@@ -49,8 +50,10 @@ def fit_logistic(
     """
     share = weight / weight.sum()
     mean_square = share @ np.square(x)
-    # Where a column hardly varies it is as good as constant, and its own size is its scale.
-    scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square)) + 1e-9
+    # Where a column hardly varies it is as good as constant, and its own size is its scale; what varies by less than
+    # LEAST_SCALE in all is taken for rounding, from which nothing is learned.
+    scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square))
+    scale = np.maximum(scale, LEAST_SCALE)
     x = x / scale
     beta = np.zeros(x.shape[1]) if start is None else start * scale
 

@@ -13,10 +13,15 @@ class Settings:
 
     Attributes
     ----------
+    constant : float
+        Evidence whose standard deviation on the reference is smaller than this does not vary, and is left out.
+    reach : float
+        Rows count as at most this far from the reference's mean evidence, in standard deviations of its rows.
     calibration_edge : float
         Calibrated confidences are kept this far from 0 and 1.
-    mixes : int
-        Number of random class mixes, besides its own, in which each shifted set is used for fitting.
+    mixes, most_mixes : int
+        Random class mixes in which shifted sets are used for fitting, besides their own: of all sets together at least,
+        and of each set at most.
     concentration : float
         Of the Dirichlet distribution that those mixes are drawn from; smaller values give more uneven mixes.
     penalty : float
@@ -49,8 +54,11 @@ class Settings:
         Evidence farther from the reference than that of every shifted set, by this factor, is a warning.
     """
 
+    constant: float = 1e-3
+    reach: float = 20.0
     calibration_edge: float = 0.005
-    mixes: int = 1
+    mixes: int = 2000
+    most_mixes: int = 256
     concentration: float = 0.5
     penalty: float = 1.0
     floor: float = 0.03
