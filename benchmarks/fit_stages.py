@@ -16,7 +16,7 @@ from gdscore import _arrays
 from gdscore.estimator.correctness import Correction, SetSummary
 from gdscore.estimator.evidence import Profile
 from gdscore.models import _inputs, _network
-from gdscore.shifts import digital
+from gdscore.shifts import _corruptions, _resample
 
 
 class Stages:
@@ -37,8 +37,8 @@ class Stages:
             "corrupt",
             lambda shift, *_: ["shift", f"  {shift.family if '+' not in shift.family else 'compositions'}"],
         )
-        self._watch(digital, "_lossy_steps", lambda *_: ["  JPEG on the device"])
-        self._watch(digital, "_by_pillow", lambda *_: ["  JPEG by Pillow"])
+        self._watch(_resample, "through_jpeg", lambda *_: ["  JPEG on the device"])
+        self._watch(_corruptions, "_by_pillow", lambda *_: ["  JPEG by Pillow"])
         self._watch(_network.Network, "run", lambda *_: ["forward"])
         self._watch(Profile, "begin", lambda *_: ["summary on the device"])
         self._watch(_arrays, "fetch", lambda *_: ["  copy to the host"], inner="waiting for the copy")

@@ -1,11 +1,15 @@
-"""Blurring, resizing and moving pixels, in products and sums of whole arrays.
+"""Blurring, resizing and moving pixels, and JPEG on accelerators, in products and sums of whole arrays.
 
 Matrix products and library reductions are left out on purpose: they may round differently from one batch size to the
 next. ``total += part`` works in place where the library can, and the order of additions is part of the result.
+
+The lossy steps of JPEG are written out here, at the end, for the speed of fitting on a GPU: a copy to the host, or a
+codec that takes one image after the other, would make it wait. On the host Pillow writes and reads the file.
 """
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -28,6 +32,7 @@ __all__ = [
     "mirror",
     "motion",
     "pick",
+    "through_jpeg",
     "upsample",
     "zooms",
 ]
@@ -278,3 +283,85 @@ def _add_trail(
     for row, column, weight in zip(down[1:] + above, right[1:] + left, weights[1:], strict=True):
         np.multiply(padded[:, row : row + height, column : column + width], float(weight), out=part)
         total += part
+
+
+_TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))
+_FROM_YCC = ((0.0, 1.402), (-0.344136, -0.714136), (1.772, 0.0))
+
+
+def through_jpeg(pixels: Array, quality: int) -> Array:
+    """What a JPEG file keeps of whole values 0 … 255, N×C×H×W.
+
+    Colours become luminance and chrominance, the latter at half the size; both are quantised and the way back follows.
+    Entropy coding loses nothing, so it is left out.
+    """
+    xp = namespace(pixels)
+    height, width = pixels.shape[-2:]
+    for_luminance, for_chrominance = _quantisation_tables(quality)
+    if pixels.shape[1] == 1:
+        return _quantised(pixels - 128.0, for_luminance)
+    y, blue, red = (sum(pixels[:, c : c + 1] * w for c, w in enumerate(row)) for row in _TO_YCC)
+    y = _quantised(xp.floor(y + 0.5) - 128.0, for_luminance)
+    colours = xp.floor(xp.concat([blue, red], axis=1) + 0.5)
+    colours = _extended(_extended(colours, height % 2, -2), -width % 16, -1)
+    colours = box(colours, colours.shape[-2] // 2, colours.shape[-1] // 2)
+    colours = _quantised(colours, for_chrominance)[..., : (height + 1) // 2, : (width + 1) // 2] - 128.0
+    colours = double(colours)[..., :height, :width]
+    changes = [sum(colours[:, c : c + 1] * w for c, w in enumerate(row)) for row in _FROM_YCC]
+    return xp.floor((y + xp.concat(changes, axis=1)).clip(0.0, 255.0) + 0.5)
+
+
+@lru_cache(maxsize=64)
+def _quantisation_tables(quality: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Tables of luminance and chrominance, 8×8, which Pillow writes into its files."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "JPEG", quality=quality)
+    found = Image.open(file).quantization  # type: ignore[attr-defined]
+    luminance, chrominance = (np.array(found[i], dtype=np.float32).reshape(8, 8) for i in (0, 1))
+    return luminance, chrominance
+
+
+_COSINES = np.cos(np.outer(np.arange(8), 2 * np.arange(8) + 1) * (np.pi / 16)) / 2
+_COSINES[0] /= math.sqrt(2)
+
+
+def _quantised(x: Array, table: NDArray[np.float32]) -> Array:
+    """Values 0 … 255 of images in ±128 after the cosine transform of 8×8 pixels, quantisation and the way back."""
+    xp = namespace(x)
+    height, width = x.shape[-2:]
+    x = _extended(_extended(x, -height % 8, -2), -width % 8, -1)
+    x = _transformed(_transformed(x, _COSINES, -1), _COSINES, -2)
+    blocks = xp.reshape(x, (*x.shape[:-2], x.shape[-2] // 8, 8, x.shape[-1] // 8, 8))
+    steps = constant(np.ascontiguousarray(table[:, None, :]), x)
+    # Halves go away from zero, as in Pillow's files; rounded sums can fall just short of them.
+    levels = xp.floor(abs(blocks) / steps + 0.5001) * steps
+    x = xp.reshape(xp.where(blocks < 0, -levels, levels), x.shape)
+    x = _transformed(_transformed(x, _COSINES.T, -2), _COSINES.T, -1)
+    return xp.floor(x + 128.5).clip(0.0, 255.0)[..., :height, :width]
+
+
+def _transformed(x: Array, matrix: NDArray[np.float64], axis: int) -> Array:
+    """Matrix times every eight values along rows (−2) or columns (−1)."""
+    xp = namespace(x)
+    size, column = x.shape[-1], (8,) if axis == -1 else (8, 1)
+    eights = xp.reshape(x, (-1, 8) if axis == -1 else (-1, 8, size))
+    # Not a matrix product: its sums are added in an order that can depend on the number of images.
+    total = None
+    for k in range(8):
+        weights = constant(matrix[:, k].astype(np.float32).reshape(column), x)
+        part = (eights[:, k : k + 1] if axis == -1 else eights[:, k : k + 1, :]) * weights
+        if total is None:
+            total = part
+        else:
+            total += part
+    return xp.reshape(total, x.shape)
+
+
+def _extended(x: Array, by: int, axis: int) -> Array:
+    """Images with the last row (−2) or column (−1) repeated."""
+    if not by:
+        return x
+    size = x.shape[axis]
+    return namespace(x).take(x, constant(np.minimum(np.arange(size + by), size - 1), x), axis=axis)

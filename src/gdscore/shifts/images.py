@@ -25,7 +25,7 @@ from gdscore._arrays import (
 )
 from gdscore._checks import integer
 from gdscore.errors import GdscoreError
-from gdscore.shifts import blur, digital, noise, weather  # noqa: F401  (importing a group registers its corruptions)
+from gdscore.shifts import _corruptions  # noqa: F401  (importing them registers them)
 from gdscore.shifts._families import IMAGES, Draws
 
 __all__ = [
@@ -55,8 +55,7 @@ def corruption_names() -> list[str]:
     >>> shifts.corruption_names()[:4]
     ['gaussian_noise', 'shot_noise', 'impulse_noise', 'speckle_noise']
     """
-    groups = ("noise", "blur", "weather", "digital")
-    return sorted(IMAGES, key=lambda name: groups.index(IMAGES[name].function.__module__.rpartition(".")[2]))
+    return list(IMAGES)
 
 
 @dataclass(frozen=True)
