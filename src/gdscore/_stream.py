@@ -1,9 +1,15 @@
-"""Streams of `Outputs`: read one by one, cut into chunks of one size from the first row, and split by segment."""
+"""Streams of `Outputs`: read one by one, cut into chunks of one size from the first row, and split by segment.
+
+Long ones show a progress bar on standard error, for people only.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,6 +23,7 @@ from gdscore.outputs import Outputs
 
 __all__ = [
     "CHUNK_ROWS",
+    "Bar",
     "Batch",
     "Rechunker",
     "batches",
@@ -24,6 +31,7 @@ __all__ = [
     "joined",
     "kind_of",
     "labelled_reference",
+    "progress_bar",
     "segment_codes",
     "stream",
 ]
@@ -228,3 +236,55 @@ def _plain(names: NDArray[Any]) -> list[Any]:
         names = names.astype("datetime64[us]")  # finer ones would be numbers of nanoseconds
     listed: list[Any] = names.tolist()
     return listed
+
+
+class Bar:
+    """Function that takes the rows (or other units) done, and the total where it becomes known later."""
+
+    def __init__(self, update: Callable[..., Any] | None = None) -> None:
+        self._update = update
+
+    @property
+    def shown(self) -> bool:
+        """Whether the progress bar is shown."""
+        return self._update is not None
+
+    def __call__(self, done: int) -> None:
+        """Move on by so many."""
+        if self._update is not None:
+            self._update(advance=done)
+
+    def set_total(self, total: int) -> None:
+        """Tell how many there are."""
+        if self._update is not None:
+            self._update(total=total)
+
+
+@contextlib.contextmanager
+def progress_bar(total: int | None, show: bool | None, unit: str = "rows") -> Iterator[Bar]:
+    """Give a function that takes the rows (or other units) done.
+
+    ``show=None`` shows the bar where a terminal is attached; ``total=None`` means that the number is not known.
+    """
+    if show is None:
+        show = sys.stderr is not None and sys.stderr.isatty()
+    if not show:
+        yield Bar()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    # Streams of the process stay as they are: the rows go to code that may itself print.
+    bar = Progress(
+        TextColumn(unit),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, force_terminal=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with bar:
+        task = bar.add_task(unit, total=total)
+        yield Bar(partial(bar.update, task))

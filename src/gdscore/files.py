@@ -1,12 +1,11 @@
-"""Files without pickle: arrays of an ``.npz``, records (a JSON header and named arrays) and their schemas.
+"""Files without pickle: arrays of an ``.npz``, JSON, and records (a JSON header and named arrays).
 
 Requirements met here:
 
 - nothing read is ever executed: headers are matched, not evaluated, and objects are refused;
 - what a header or the archive's directory claims is compared with what the file holds, and with a limit, before memory
   is taken; only the compressions that NumPy writes are unpacked, as the others cannot be unpacked in pieces;
-- a file with valid checksums can still have been edited by hand, so every number of a record is checked once against
-  its schema: its type, its range, that it is finite, and that sizes agree;
+- every number of a record is checked against its schema;
 - a file is written completely or not at all.
 """
 
@@ -21,41 +20,17 @@ import re
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gdscore._atomic import atomic
-from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, check_readable, path_errors
+from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, atomic, check_readable, path_errors
+from gdscore._schema import ArraySpec, check_arrays, check_json
 from gdscore.errors import GdscoreError
 
-__all__ = [
-    "Archive",
-    "ArrayMember",
-    "ArraySpec",
-    "Limits",
-    "Number",
-    "OneOf",
-    "PathLike",
-    "Record",
-    "RecordSchema",
-    "arrays_to_bytes",
-    "atomic",
-    "check_arrays",
-    "check_json",
-    "is_plain",
-    "open_archive",
-    "read_arrays",
-    "read_json",
-    "read_record",
-    "record_to_bytes",
-    "write_arrays",
-    "write_json",
-    "write_record",
-]
+__all__ = ["Limits", "atomic", "read_arrays", "read_json", "write_arrays", "write_json"]
 
 _PIECE = 1 << 22
 _HEADER_BYTES = 10_000
@@ -218,7 +193,7 @@ def open_archive(source: PathLike | bytes, limits: Limits) -> Iterator[Archive]:
 
 @contextlib.contextmanager
 def unpacking(path: PathLike) -> Iterator[None]:
-    """Word whatever reading a damaged or foreign ``.npz`` raises."""
+    """Give whatever reading a damaged or foreign ``.npz`` raises as one error."""
     try:
         yield
     except GdscoreError:
@@ -235,66 +210,6 @@ def unpacking(path: PathLike) -> Iterator[None]:
 def damaged(path: PathLike, what: str) -> GdscoreError:
     """Error about an ``.npz`` that is not what it should be."""
     return GdscoreError(f"Expected {os.fspath(path)!r} to be an .npz of arrays, but {what}: write the file again")
-
-
-_KINDS = {"f": "floating-point numbers", "i": "integers", "b": "booleans", "U": "strings"}
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """What an array of a record must be.
-
-    Parameters
-    ----------
-    kind : {"f", "i", "b", "U"}
-        Floating-point numbers, integers (signed or not), booleans or strings.
-    shape : tuple of int or str
-        Size of each axis; a name stands for one size throughout the record. ``()`` for a single value.
-    least, most : float, optional
-        Bounds of every value.
-    optional : bool
-        Whether the array may be missing.
-    finite : bool
-        Whether NaN and infinite numbers are refused.
-    """
-
-    kind: str
-    shape: tuple[int | str, ...] = ()
-    least: float | None = None
-    most: float | None = None
-    optional: bool = False
-    finite: bool = True
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number within bounds in a JSON header, for example ``Number(above=0, most=1)``; booleans are no numbers."""
-
-    least: float = -math.inf
-    most: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-    integer: bool = False
-
-    def admits(self, value: Any) -> bool:
-        """Whether a value is such a number."""
-        if isinstance(value, bool) or not isinstance(value, int if self.integer else int | float):
-            return False
-        try:
-            finite = math.isfinite(value)
-        except OverflowError:
-            return False
-        return finite and self.least <= value <= self.most and self.above < value < self.below
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """One of several things in a JSON header: values such as ``"stable"`` or ``None``, or specifications of values."""
-
-    options: tuple[Any, ...]
-
-    def __init__(self, *options: Any) -> None:
-        object.__setattr__(self, "options", options)
 
 
 class Record(NamedTuple):
@@ -347,121 +262,6 @@ class RecordSchema:
         check_json(contents, dict(self.header), f"the header of {where!r}")
         sizes = check_arrays(arrays, self.arrays, repr(where), self.least_sizes)
         return Record(contents, dict(arrays), sizes)
-
-
-def check_json(value: Any, spec: Any, where: str) -> None:
-    """Check a JSON value against a specification.
-
-    A specification is ``str``, ``bool``, ``int`` or ``float`` (finite; a whole number too), a `Number`, a `OneOf`, a
-    list ``[spec]`` of any length, a dict ``{"key": spec}`` with exactly these keys, a dict ``{str: spec}`` with any
-    keys, or a value that must be equal.
-
-    Examples
-    --------
-    >>> check_json({"level": 0.9, "families": ["fog"]}, {"level": Number(above=0, below=1), "families": [str]}, "it")
-    >>> check_json({"level": True, "families": []}, {"level": float, "families": [str]}, "it")
-    Traceback (most recent call last):
-    gdscore.errors.GdscoreError: Expected a number at 'level' of it, but got True
-    """
-    if isinstance(spec, dict) and set(spec) == {str}:
-        _require(isinstance(value, dict), "names with values", value, where)
-        for key, item in value.items():
-            check_json(item, spec[str], f"{key!r} of {where}")
-    elif isinstance(spec, dict):
-        _require(isinstance(value, dict) and value.keys() == spec.keys(), f"the names {sorted(spec)}", value, where)
-        for key, inner in spec.items():
-            check_json(value[key], inner, f"{key!r} of {where}")
-    elif isinstance(spec, list):
-        _require(isinstance(value, list), "a list", value, where)
-        for position, item in enumerate(value):
-            check_json(item, spec[0], f"item {position} of {where}")
-    elif isinstance(spec, OneOf):
-        _require(any(_fits(value, option) for option in spec.options), f"one of {list(spec.options)}", value, where)
-    else:
-        wanted = {str: "a string", bool: "true or false", int: "a whole number", float: "a number"}
-        name = wanted.get(spec) if isinstance(spec, type) else f"{spec!r}"
-        _require(_fits_leaf(value, spec), str(name), value, where)
-
-
-def check_arrays(
-    arrays: Mapping[str, Any],
-    specs: Mapping[str, ArraySpec],
-    where: str,
-    least_sizes: Mapping[str, int] | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> dict[str, int]:
-    """Check named arrays against their specifications; gives the sizes that shapes name, of which some may be known.
-
-    Examples
-    --------
-    >>> specs = {"mix": ArraySpec("f", ("classes",), least=0), "confusion": ArraySpec("f", ("classes", "classes"))}
-    >>> check_arrays({"mix": np.ones(3), "confusion": np.ones((3, 3))}, specs, "it")
-    {'classes': 3}
-    >>> check_arrays({"mix": np.ones(3), "confusion": np.ones((3, 2))}, specs, "it")
-    Traceback (most recent call last):
-    gdscore.errors.GdscoreError: Expected `confusion` in it to have shape (classes = 3, classes = 3), but got (3, 2)
-    """
-    found_sizes = dict(sizes or {})
-    for name, spec in specs.items():
-        if "*" not in name and not spec.optional and name not in arrays:
-            raise GdscoreError(f"Expected an array `{name}` in {where}, but there is none: the file is damaged")
-    for name, array in arrays.items():
-        found = specs.get(name) or next((s for pattern, s in specs.items() if fnmatchcase(name, pattern)), None)
-        if found is None:
-            raise GdscoreError(f"Expected no array `{name}` in {where}, but there is one: the file is damaged")
-        _check_array(name, np.asarray(array), found, where, found_sizes, least_sizes or {})
-    return found_sizes
-
-
-def _check_array(
-    name: str, array: NDArray[Any], spec: ArraySpec, where: str, sizes: dict[str, int], least_sizes: Mapping[str, int]
-) -> None:
-    kind = "i" if array.dtype.kind == "u" else array.dtype.kind
-    if kind != spec.kind:
-        raise GdscoreError(f"Expected `{name}` in {where} to be {_KINDS[spec.kind]}, but got {array.dtype}")
-    fits = array.ndim == len(spec.shape)
-    for size, wanted in zip(array.shape, spec.shape, strict=False) if fits else ():
-        if isinstance(wanted, str):
-            fits &= sizes.setdefault(wanted, size) == size and size >= least_sizes.get(wanted, 1)
-        else:
-            fits &= size == wanted
-    if not fits:
-        expected = ", ".join(f"{w} = {sizes[w]}" if w in sizes else str(w) for w in spec.shape)
-        raise GdscoreError(f"Expected `{name}` in {where} to have shape ({expected}), but got {array.shape}")
-    if kind in "fi" and array.size:
-        if spec.finite and not np.isfinite(array).all():
-            raise GdscoreError(f"Expected `{name}` in {where} to be finite, but it has NaN or Inf")
-        if (spec.least is not None and array.min() < spec.least) or (spec.most is not None and array.max() > spec.most):
-            bounds = [f"at least {spec.least}"] if spec.least is not None else []
-            bounds += [f"at most {spec.most}"] if spec.most is not None else []
-            raise GdscoreError(
-                f"Expected `{name}` in {where} to be {' and '.join(bounds)}, but it ranges from {array.min()} to "
-                f"{array.max()}"
-            )
-
-
-def _fits(value: Any, spec: Any) -> bool:
-    try:
-        check_json(value, spec, "")
-    except GdscoreError:
-        return False
-    return True
-
-
-def _fits_leaf(value: Any, spec: Any) -> bool:
-    if isinstance(spec, Number):
-        return spec.admits(value)
-    if spec is int or spec is float:
-        return Number(integer=spec is int).admits(value)
-    if isinstance(spec, type):
-        return isinstance(value, spec)
-    return type(value) is type(spec) and bool(value == spec)
-
-
-def _require(fits: bool, wanted: str, value: Any, where: str) -> None:
-    if not fits:
-        shown = repr(value)
-        raise GdscoreError(f"Expected {wanted} at {where}, but got {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
 
 Value: TypeAlias = NDArray[Any] | int | float | str | bool
@@ -547,15 +347,8 @@ def read_json(path: PathLike, *, limits: Limits = DEFAULT_LIMITS) -> Any:
     return _from_json(raw, os.fspath(path))
 
 
-def write_record(path: PathLike, schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write a record that `read_record` accepts with the same schema; one that it would refuse is refused here."""
-    raw = record_to_bytes(schema, header, arrays)
-    with atomic(path) as file:
-        file.write(raw)
-
-
 def record_to_bytes(schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
-    """Give what `write_record` would write; `read_record` takes it."""
+    """Bytes of a record that `read_record` accepts with the same schema; one that it would refuse is refused here."""
     text = _to_json({"format": schema.format, "version": schema.version, **header})
     checked = {name: np.asarray(array) for name, array in arrays.items()}
     schema.check(_from_json(text.encode(), "the header"), checked, "the record to write")
@@ -568,7 +361,7 @@ def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limit
     Parameters
     ----------
     source : path or bytes
-        A file that `write_record` wrote, or the bytes of one.
+        A file, or the bytes that `record_to_bytes` gave.
     schema : RecordSchema
         What must be there.
     limits : Limits
@@ -581,13 +374,8 @@ def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limit
 
     Examples
     --------
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "m"
-    >>> schema = RecordSchema(
-    ...     "example", 1, {"level": Number(least=0, most=1)}, {"mix": ArraySpec("f", ("classes",), least=0)}
-    ... )
-    >>> write_record(path, schema, {"level": 0.9}, {"mix": [0.25, 0.75]})
-    >>> read_record(path, schema)
+    >>> schema = RecordSchema("example", 1, {"level": float}, {"mix": ArraySpec("f", ("classes",), least=0)})
+    >>> read_record(record_to_bytes(schema, {"level": 0.9}, {"mix": [0.25, 0.75]}), schema)
     Record(header={'level': 0.9}, arrays={'mix': array([0.25, 0.75])}, sizes={'classes': 2})
     """
     where = "bytes" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)

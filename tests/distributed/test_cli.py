@@ -153,17 +153,17 @@ def test_ctrl_c_ends_the_tasks(gd, folder, tmp_path, monkeypatch):
 
 
 def test_progress_shows_rows_of_rows_known(gd, folder):
-    from gdscore import _progress, distributed
+    from gdscore import _stream, distributed
 
     seen = []
 
-    class Bar(_progress.Bar):
+    class Bar(_stream.Bar):
         def __init__(self, update=None):
             super().__init__(lambda **changed: (seen.append(changed), update and update(**changed)))
 
     est = gdscore.AccuracyEstimator.load(folder / "m.gdscore")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gdscore._progress.Bar", Bar)
+        patch.setattr("gdscore._stream.Bar", Bar)
         distributed.estimate(est, folder / "parts", progress=False)
     assert {"total": 1600} in seen
     assert sum(changed.get("advance", 0) for changed in seen) == 1600

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gdscore import files
 from gdscore._checks import choice
 from gdscore._paths import DEFAULT_LIMITS
-from gdscore._progress import Bar, progress_bar
-from gdscore._stream import Batch
+from gdscore._stream import Bar, Batch, progress_bar
 from gdscore._windows import parse_every, window_columns
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import AccuracyEstimator, TargetState

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gdscore._checks import integer
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 from gdscore.distributed import _cluster
 from gdscore.estimator import AccuracyEstimator
 from gdscore.outputs import Outputs

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from gdscore import _arrays as arrays
-from gdscore._atomic import atomic
 from gdscore._checks import choice, integer, number, share
-from gdscore._paths import PathLike
-from gdscore._progress import progress_bar
-from gdscore._stream import Batch, batches, labelled_reference
+from gdscore._paths import PathLike, atomic
+from gdscore._stream import Batch, batches, labelled_reference, progress_bar
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import fitted as learned

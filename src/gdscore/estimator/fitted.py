@@ -20,13 +20,15 @@ from sklearn import exceptions
 
 from gdscore import _arrays as arrays
 from gdscore import files
+from gdscore._paths import PathLike
+from gdscore._schema import ArraySpec, Number, OneOf
 from gdscore._stream import kind_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Profile
-from gdscore.files import ArraySpec, Number, OneOf, RecordSchema
+from gdscore.files import RecordSchema
 from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
@@ -304,7 +306,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     return files.record_to_bytes(SCHEMA, header, arrays)
 
 
-def load(source: files.PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
+def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     """Parameters and what was learned, or an error where the file or its bytes do not hold them."""
     where = "the bytes" if isinstance(source, bytes | bytearray | memoryview) else repr(os.fspath(source))
     try:

@@ -28,11 +28,11 @@ from scipy.sparse import csr_array
 from gdscore import _arrays as arrays
 from gdscore import files
 from gdscore._paths import DEFAULT_LIMITS
+from gdscore._schema import Number, OneOf, check_json
 from gdscore._stream import Batch, columns_of, kind_of, segment_codes
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, confidence_bins_of
 from gdscore.estimator.fitted import Fitted
-from gdscore.files import Number, OneOf
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
@@ -415,7 +415,7 @@ class TargetState:
         start = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
         _require(len(body) >= _LENGTH and start <= min(len(body), DEFAULT_LIMITS.json), "a header of its length")
         header = json.loads(bytes(body[_LENGTH:start]))
-        files.check_json(header, _HEADER, "the header of the state")
+        check_json(header, _HEADER, "the header of the state")
         sizes = [2 * header["cells"] * header["item"], header["segments"], *header["scores"]]
         ends = np.cumsum([start, *sizes]).tolist()
         _require(ends[-1] == len(body), "as many bytes as its header says")

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._atomic import atomic
-from gdscore._paths import Limits, PathLike
+from gdscore._paths import Limits, PathLike, atomic
 from gdscore.errors import GdscoreError
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
 from gdscore.io.table import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched

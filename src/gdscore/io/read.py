@@ -24,8 +24,7 @@ from typing import Any
 from gdscore._checks import integer
 from gdscore._classes import list_of
 from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, check_path, check_readable, path_errors
-from gdscore._progress import progress_bar
-from gdscore._stream import Batch
+from gdscore._stream import Batch, progress_bar
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.io.arrow import open_arrow, open_parquet
 from gdscore.io.columns import Chosen, Columns, TimeZone, check_types, choose_columns, make_batch

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._atomic import atomic
-from gdscore._paths import PathLike, check_readable, path_errors
+from gdscore._paths import PathLike, atomic, check_readable, path_errors
 from gdscore.errors import GdscoreError, nearest, shown
 
 __all__ = ["COULD_NOT_TELL", "NOT_LABELLED", "LabelRows", "as_classes", "read_csv"]

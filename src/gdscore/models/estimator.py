@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gdscore._checks import integer
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models._inputs import ImageForm, LabelledInputs, TensorForm

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.models._batches import count_rows, integer_labels, to_device
 from gdscore.models._loader import BatchReader, check_loader, row_count

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from gdscore._checks import choice, integer, number
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.models._training import (
     Rows,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gdscore._checks import integer, number
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.models._batches import describe, split_batch
 from gdscore.models._loader import check_loader, row_count

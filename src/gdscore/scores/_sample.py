@@ -15,7 +15,7 @@ import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._hashing import key_as_uint64, row_key, value_words
-from gdscore.files import ArraySpec
+from gdscore._schema import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, Stats, floats
 

@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
+from gdscore._schema import ArraySpec, check_arrays
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
 from gdscore.errors import GdscoreError, GdscoreWarning, shown
-from gdscore.files import ArraySpec, check_arrays
 from gdscore.outputs import Outputs, how_to_get, same_class_names
 
 __all__ = [

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import choice
+from gdscore._schema import ArraySpec
 from gdscore.errors import GdscoreError
-from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import sums_by_class
 from gdscore.scores.base import HostStats, Score, Stats, floats

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import boolean
+from gdscore._schema import ArraySpec
 from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
-from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram, mirrored
 from gdscore.scores.base import HostStats, Score, Stats, floats

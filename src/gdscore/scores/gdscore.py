@@ -23,9 +23,9 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import boolean, choice, integer, number
 from gdscore._hashing import key_as_uint64, row_key, value_words
+from gdscore._schema import ArraySpec
 from gdscore._stream import CHUNK_ROWS, joined
 from gdscore.errors import GdscoreError
-from gdscore.files import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import choice
-from gdscore.files import ArraySpec
+from gdscore._schema import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score

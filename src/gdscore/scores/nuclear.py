@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore.files import ArraySpec
+from gdscore._schema import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram
 from gdscore.scores.base import HostStats, Score, Stats, floats

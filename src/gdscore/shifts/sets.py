@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import integer
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.shifts.images import compositions, corruptions

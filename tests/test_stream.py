@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore._progress import progress_bar
+from gdscore._stream import progress_bar
 
 
 def printed(capfd) -> str:

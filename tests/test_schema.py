@@ -8,17 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdscore import files
+from gdscore._schema import ArraySpec, Number, OneOf, check_json
 from gdscore.errors import GdscoreError
-from gdscore.files import (
-    ArraySpec,
-    Number,
-    OneOf,
-    RecordSchema,
-    arrays_to_bytes,
-    read_arrays,
-    read_record,
-    write_record,
-)
+from gdscore.files import RecordSchema, arrays_to_bytes, read_arrays, read_record, record_to_bytes
+
+
+def write_record(path, schema, header, arrays):
+    path.write_bytes(record_to_bytes(schema, header, arrays))
+
 
 SCHEMA = RecordSchema(
     "gdscore example",
@@ -161,7 +158,7 @@ def test_a_changed_field_is_refused_or_of_the_right_type(field, value):
         "sizes.a": type(value) is int and value >= 1,
     }[field]
     try:
-        files.check_json(header, dict(SCHEMA.header), "it")
+        check_json(header, dict(SCHEMA.header), "it")
     except GdscoreError:
         assert not fits
     else:
