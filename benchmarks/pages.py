@@ -39,7 +39,7 @@ GUARDS = {"constant", "reach", "mixes", "most_mixes"}
 
 
 def results_blocks():
-    """Tables of docs/results.md."""
+    """Tables of docs/results.md and of all cells."""
     return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1]
 
 
@@ -239,6 +239,7 @@ PAGES = {
     "docs/monitor.md": monitor_blocks,
     "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,
+    "benchmarks/results/tables.md": results_blocks,
     "docs/shifts.md": shifts_blocks,
 }
 

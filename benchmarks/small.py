@@ -67,7 +67,7 @@ def main(given=None):
     folders = {"output": options.output / "ablations", "corruptions": options.corruptions}
     ablations.run([source], argparse.Namespace(**shared, **folders, ablations=options.ablations))
     where = ["--cells", str(options.output / "cells"), "--ablations", str(options.output / "ablations")]
-    tables.main([*where, "--output", str(options.output), "--page", ""])
+    tables.main([*where, "--output", str(options.output), "--pages"])
     if options.figures:
         drawn = ["--tables", str(options.output), "--output", str(options.output / "figures"), "--source", SOURCE]
         figures.main([*options.figures, *where, *drawn])

@@ -107,14 +107,15 @@ def main(given=None):
     parser.add_argument("--cells", type=Path, default=RESULTS / "cells")
     parser.add_argument("--ablations", type=Path, default=RESULTS / "ablations")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--page", default=str(ROOT / "docs" / "results.md"), help="page to fill; empty for none")
+    pages = [str(ROOT / "docs" / "results.md"), str(RESULTS / "tables.md")]
+    parser.add_argument("--pages", nargs="*", default=pages, help="pages to fill")
     options = parser.parse_args(given)
     rows, chosen, tables = all_tables(options.cells, options.ablations)
     write(options.output / "main.csv", rows)
     if chosen:
         write(options.output / "ablations.csv", chosen)
-    if options.page:
-        fill(Path(options.page), tables)
+    for page in options.pages:
+        fill(Path(page), tables)
     print("\n\n".join(f"{name}\n\n{table}" for name, table in tables.items()))
 
 

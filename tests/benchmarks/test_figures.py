@@ -48,7 +48,7 @@ def folders(tmp_path):
     mixed = [row | {"alpha": alpha} for alpha in ("none", 1, 0.1) for row in made(SETS)]
     write(tmp_path / "ablations" / "labelshift" / "cifar10-resnet18.csv", mixed)
     given = ["--cells", str(tmp_path / "cells"), "--ablations", str(tmp_path / "ablations")]
-    tables.main([*given, "--output", str(tmp_path), "--page", ""])
+    tables.main([*given, "--output", str(tmp_path), "--pages"])
     return [*given, "--tables", str(tmp_path)]
 
 

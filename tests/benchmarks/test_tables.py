@@ -101,7 +101,7 @@ def test_rows_and_markdown(tmp_path, capsys):
     empty = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in names)
     page.write_text(f"before\n<!-- deployed:begin -->\nold\n<!-- deployed:end -->\n{empty}after\n")
     folders = ["--cells", str(tmp_path / "cells"), "--ablations", str(tmp_path / "ablations")]
-    tables.main([*folders, "--output", str(tmp_path), "--page", str(page)])
+    tables.main([*folders, "--output", str(tmp_path), "--pages", str(page)])
 
     rows = {(row["benchmark"], row["protocol"], row["method"]): row for row in read(tmp_path / "main.csv")}
     synthetic = rows["cifar10-resnet18", "deployed", "gdscore"]
@@ -148,6 +148,6 @@ def test_sources_with_few_targets_are_pooled(source, group):
 
 @pytest.mark.skipif(not (RESULTS / "main.csv").exists() or not any(RESULTS.glob("cells/*/*.csv")), reason="no results")
 def test_committed_tables_are_those_of_the_committed_rows(tmp_path):
-    tables.main(["--output", str(tmp_path), "--page", ""])
+    tables.main(["--output", str(tmp_path), "--pages"])
     for name in ("main.csv", "ablations.csv"):
         assert (tmp_path / name).read_text() == (RESULTS / name).read_text(), name
