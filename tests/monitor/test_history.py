@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from sqlalchemy import event, select, text, update
 
-from gdscore import GdscoreError
-from gdscore.estimator import Estimate
+from gdscore import Estimate, GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
-from gdscore.monitor.reading import list_windows, past_estimates, series_points
+from gdscore.monitor.reading import list_windows, past_errors_of, series_points
 from gdscore.monitor.schema import Schema
 from tests.monitor.conftest import START, day, estimate, fill_disk, make_outputs, sqlite_url
 
@@ -74,12 +73,12 @@ def test_late_labels_and_how_good_estimates_were(monitor):
     monitor.add_estimate("m", estimate(0.9), day(3))
     assert monitor.windows("m").truth.tolist()[:3] == truth
     with monitor.reading() as session:
-        past = past_estimates(session, "m")
+        past = past_errors_of(session, "m")
     errors = 0.9 - np.array(truth)
-    assert past["windows"] == 3
-    assert past["error"] == pytest.approx(np.abs(errors).mean())
-    assert past["bias"] == pytest.approx(errors.mean())
-    assert past["coverage"] == pytest.approx(2 / 3)
+    assert past.windows == 3
+    assert past.mean_absolute_error == pytest.approx(np.abs(errors).mean())
+    assert past.bias == pytest.approx(errors.mean())
+    assert past.missed == 1  # 0.80 of 1,000 rows, and 0.87 to 0.93 was estimated
     monitor.add_labels("m", day(3), make_outputs(200, 1.0, 4))
     assert monitor.windows("m").labelled.tolist()[3] == 200
 
@@ -131,7 +130,7 @@ def test_charts_and_past_estimates_never_open_the_wide_table(local):
     )
     with local.reading() as session:
         series_points(session, "m", "")
-        past_estimates(session, "m")
+        past_errors_of(session, "m")
     with local.engine.connect() as connection:
         plans = [
             connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {q}", v).fetchall() for q, v in [*asked] if "windows" in q

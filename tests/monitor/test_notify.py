@@ -13,7 +13,7 @@ import pytest
 from gdscore import GdscoreError, GdscoreWarning, Outputs
 from gdscore.monitor import Command, Email, Monitor, Rules, Webhook
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
-from tests.monitor.test_alarms import PER_WINDOW, day, feed
+from tests.monitor.test_rules import PER_WINDOW, day, feed
 
 
 @contextmanager

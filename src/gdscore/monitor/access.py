@@ -26,8 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gdscore._checks import choice
 from gdscore.errors import GdscoreError
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Token, check_name
-from gdscore.monitor.windows import as_duration, now_micros
+from gdscore.monitor.schema import Token, as_duration, check_name, utc_now
 
 __all__ = ["COOKIE", "Guard", "Role", "Settings", "Visitor", "create_token", "find_token", "require", "revoke_token"]
 
@@ -92,7 +91,7 @@ def create_token(monitor: Monitor, name: str, role: str = "read") -> str:
     with monitor.writing() as session:
         if session.scalars(select(Token.id).where(Token.name == name)).first() is not None:
             raise GdscoreError(f"Expected a new name, but there is a token {name!r}: revoke it first")
-        session.add(Token(name=name, digest=_digest(token), role=role, created_at=now_micros()))
+        session.add(Token(name=name, digest=_digest(token), role=role, created_at=utc_now()))
     return token
 
 

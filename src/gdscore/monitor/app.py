@@ -15,15 +15,16 @@ from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import func, select, text
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.staticfiles import StaticFiles
 
 import gdscore
 from gdscore.errors import GdscoreError
 from gdscore.monitor import api, pages, reading
 from gdscore.monitor.access import Guard, Settings, require
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Alarm, Model, Series, StorageError, Window
+from gdscore.monitor.schema import Alarm, Model, Series, StorageError, Window, utc_now
 from gdscore.monitor.storing import ConflictError, NotFoundError
-from gdscore.monitor.windows import now_micros
 
 __all__ = ["create_app", "render_metrics"]
 
@@ -56,6 +57,9 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     app.state.monitor, app.state.settings = monitor, settings
     app.include_router(api.router)
     app.include_router(pages.router)
+    # Our own files, and the script of Plotly that its Python package brings.
+    files = StaticFiles(packages=[("gdscore.monitor", "static"), ("plotly", "package_data")])
+    app.mount("/static", GZipMiddleware(files))
     app.add_middleware(Guard, settings=settings)
     app.add_exception_handler(GdscoreError, _explain)
     app.add_exception_handler(RequestValidationError, _misunderstood)
@@ -163,13 +167,13 @@ class _Collector:
             for window in newest:
                 gauge.add_metric([window.name, window.segment], getattr(window, column))
             yield gauge
-        now = now_micros()
+        clock = utc_now()
         age = GaugeMetricFamily(
             "gdscore_last_window_age_seconds", "Seconds since the newest window ended.", labels=["model", "segment"]
         )
         alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
         for window in newest:
-            age.add_metric([window.name, window.segment], (now - window.end) / 1e6)
+            age.add_metric([window.name, window.segment], (clock - window.end).total_seconds())
         # Windows that stop coming are an alarm of all rows, also where no window has all rows.
         open_now = {(name, ""): 0 for name in models} | {(window.name, window.segment): 0 for window in newest}
         open_now |= {(name, segment): count for name, segment, count in counts}

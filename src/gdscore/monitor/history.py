@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
-from functools import lru_cache
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
+from gdscore._stream import Batch, batches
+from gdscore._windows import window_starts
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor import reading, records, storing
-from gdscore.monitor.alarms import check_missing
+from gdscore.monitor import reading, storing
 from gdscore.monitor.notify import Notifier, deliver_notices
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import (
@@ -24,18 +28,27 @@ from gdscore.monitor.schema import (
     EstimatorFile,
     Model,
     Window,
+    as_duration,
+    as_time,
+    as_times,
     check_name,
     open_engine,
     storage_errors,
+    utc_now,
+    window_bounds,
 )
-from gdscore.monitor.storing import EstimatorLike
-from gdscore.monitor.windows import Key, as_duration, as_micros, now_micros, window_bounds, window_states
+from gdscore.monitor.storing import EstimatorLike, Key
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gdscore.estimator import TargetState
+
 __all__ = ["Monitor"]
+
+MOST_WINDOWS = 100_000
+MOST_ESTIMATORS = 16
 
 
 class Monitor:
@@ -68,7 +81,7 @@ class Monitor:
         self.notify_on_add = True
         self._delivering = threading.Lock()
         self._sent: set[tuple[int, str, int]] = set()
-        self._estimator = lru_cache(maxsize=16)(self._load_estimator)
+        self._estimators: dict[str, AccuracyEstimator] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -114,30 +127,43 @@ class Monitor:
             Rows of the reference, which tell how well its accuracy is known; by default the estimator's, or 1,000.
         """
         storing.check_model_name(name, version)
-        content, rows = (None, None) if estimator is None else storing.read_estimator(estimator)
+        content, digest, rows = None, None, None
+        if estimator is not None:
+            content, loaded = storing.read_estimator(estimator)
+            digest, rows = hashlib.sha256(content).hexdigest(), loaded.reference_rows_
+            self._keep(digest, loaded)
         if reference_rows is not None:
             rows = integer("reference_rows", reference_rows, least=1)
         length = as_duration(every)
         with self.writing() as session:
             storing.store_model(
-                session, name, version, content, every=length, rules=rules or Rules(), reference_rows=rows
+                session, name, version, content, digest, every=length, rules=rules or Rules(), reference_rows=rows
             )
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
         found = self._model(name, version)
-        every, rules = timedelta(microseconds=found.every), Rules.from_dict(found.rules)
-        self.register(name, estimator, version=found.version, every=every, rules=rules)
+        rules = Rules.from_dict(found.rules)
+        self.register(name, estimator, version=found.version, every=found.every, rules=rules)
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
         digest = self._model(model, version).estimator_hash
         return None if digest is None else self._estimator(digest)
 
-    def _load_estimator(self, digest: str) -> AccuracyEstimator:
-        with self.reading() as session:
-            content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
-        return storing.to_estimator(content)
+    def _estimator(self, digest: str) -> AccuracyEstimator:
+        found = self._estimators.get(digest)
+        if found is None:
+            with self.reading() as session:
+                content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
+            found = AccuracyEstimator.load(content)
+            self._keep(digest, found)
+        return found
+
+    def _keep(self, digest: str, estimator: AccuracyEstimator) -> None:
+        """Keep an estimator in memory, so that the next window need not read it."""
+        kept = list(self._estimators.items())[-MOST_ESTIMATORS + 1 :]
+        self._estimators = {**dict(kept), digest: estimator}  # a new dict, as others may be reading the old one
 
     def _model(self, name: str, version: str | None) -> Model:
         with self.reading() as session:
@@ -183,14 +209,10 @@ class Monitor:
         found = self._model(model, version)
         if found.estimator_hash is None:
             raise GdscoreError(f"Expected {model!r} to have an estimator, but it has none: register it with one")
-        if time is None and isinstance(outputs, Outputs):
-            raise GdscoreError("Expected the time of the window: give time=")
+        if by is not None and not isinstance(outputs, Outputs):
+            raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
         estimator = self._estimator(found.estimator_hash)
-        states = window_states(estimator, outputs, time, by, found.every)
-        if not states:
-            raise GdscoreError("Expected outputs with at least one row, but there is none")
-        estimates = {key: estimator.estimate(state) for key, state in sorted(states.items())}
-        return self._store(found, estimates, replace)
+        return self._store(found, _estimate_windows(estimator, outputs, time, by, found.every), replace)
 
     def add_estimate(
         self,
@@ -252,7 +274,7 @@ class Monitor:
     def check(self, now: Any = None) -> None:
         """Look for models whose windows have stopped coming, and deliver notices that could not be delivered."""
         with self.writing() as session:
-            check_missing(session, now_micros() if now is None else as_micros(now))
+            storing.check_missing(session, utc_now() if now is None else as_time(now))
         self.deliver()
 
     def deliver(self) -> None:
@@ -260,9 +282,15 @@ class Monitor:
         if not self.notify or not self._delivering.acquire(blocking=False):
             return
         try:
-            deliver_notices(self.reading, self.writing, self.notify, self._sent)
+            with self.reading() as session:
+                found = storing.pending_notices(session)
+            deliver_notices(found, self._mark_told, self.notify, self._sent)
         finally:
             self._delivering.release()
+
+    def _mark_told(self, alarm: int, pending: str) -> None:
+        with self.writing() as session:
+            storing.mark_told(session, alarm, pending)
 
     def acknowledge(self, alarm: int, by: str) -> dict[str, Any]:
         """Note that somebody has seen an alarm; the first one stays."""
@@ -279,18 +307,18 @@ class Monitor:
         with self.reading() as session:
             storing.check_known(session, model)
             listed = reading.list_windows(session, model, segment, since=since, until=until, limit=None)
-        return _frame(listed, records.window_dict(Window(), Model()), ("start", "end", "created_at", "labels_at"))
+        return _frame(listed, Window().to_dict(Model()), ("start", "end", "created_at", "labels_at"))
 
     def alarms(self, model: str | None = None, *, open_only: bool = False) -> pd.DataFrame:
         """Alarms as a pandas DataFrame, newest first."""
         with self.reading() as session:
             storing.check_known(session, model)
             listed = reading.list_alarms(session, model, open_only=open_only, limit=None)
-        return _frame(listed, records.alarm_dict(Alarm(), Model()), ("began", "ended", "opened_at", "acknowledged_at"))
+        return _frame(listed, Alarm().to_dict(Model()), ("began", "ended", "opened_at", "acknowledged_at"))
 
     def prune(self, older_than: Any, now: Any = None) -> int:
         """Delete windows that ended longer ago than this, and alarms that did; returns how many windows."""
-        limit = (now_micros() if now is None else as_micros(now)) - as_duration(older_than)
+        limit = (utc_now() if now is None else as_time(now)) - as_duration(older_than)
         with self.writing() as session:
             return storing.delete_windows(session, limit)
 
@@ -304,3 +332,69 @@ def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence
     for column in times:
         frame[column] = pd.to_datetime(frame[column], utc=True, format="ISO8601")
     return frame
+
+
+# -- outputs into windows and segments ----------------------------------------------------------------------
+
+
+def _estimate_windows(
+    est: AccuracyEstimator, outputs: Outputs | Iterable[Any], time: Any, by: Any, every: timedelta
+) -> dict[Key, Estimate]:
+    """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
+    states: dict[str | None, TargetState] = {}
+    bounds: dict[datetime, tuple[datetime, datetime]] = {}
+    for batch in _timed(batches(outputs, by if isinstance(outputs, Outputs) else None), time):
+        starts = _starts(batch.time, every, len(batch.outputs), bounds)
+        for column in (None, *batch.by):
+            columns: dict[str, Any] = {"": starts}
+            if column is not None:
+                columns["segment"] = _names(column, batch.by[column])
+            state = states.setdefault(column, est.state()).update(batch.outputs, columns)
+            if len(state.segments or ()) > MOST_WINDOWS:
+                raise GdscoreError(
+                    f"Expected at most {MOST_WINDOWS:,} windows and segments at once, but there are more: are the "
+                    "columns of time and segments the right ones?"
+                )
+    found: dict[Key, Estimate] = {}
+    for column, state in states.items():
+        for key, estimate in est.estimate(state).items():
+            start, segment = (key, "") if column is None else key
+            window: Key = (*bounds[start], segment)
+            found[window] = estimate
+    return dict(sorted(found.items(), key=lambda item: item[0]))
+
+
+def _timed(parts: Iterable[Batch], time: Any) -> Iterator[Any]:
+    """Batches whose time is the one given, or the one of their rows."""
+    for part in parts:
+        if time is None and part.time is None:
+            raise GdscoreError("Expected the time of the window, or of each row, but there is none: give time=")
+        yield part._replace(time=part.time if time is None else time)
+
+
+def _starts(
+    time: Any, every: timedelta, rows: int, bounds: dict[datetime, tuple[datetime, datetime]]
+) -> NDArray[np.datetime64]:
+    """Start of each row's window; ``bounds`` takes in the start and end of each window."""
+    if not ((is_array(time) or hasattr(time, "to_numpy")) and np.ndim(time) == 1):
+        start, end = window_bounds(time, every)
+        bounds[start.replace(tzinfo=None)] = start, end
+        return np.full(rows, start.replace(tzinfo=None), dtype="datetime64[us]")
+    column = as_times(time)
+    if column.shape != (rows,) or np.isnat(column).any():
+        raise GdscoreError(f"Expected a time for each of {rows} rows, but some are missing")
+    starts = window_starts(column, every)
+    for found in np.unique(starts):
+        bounds.setdefault(found.item(), window_bounds(found, every))
+    return starts
+
+
+def _names(column: str, values: Any) -> list[str]:
+    """Names of the segments of rows: of a named column ``country=fr``, else the value itself."""
+    values = values.to_pylist() if hasattr(values, "to_pylist") else values
+    listed = to_numpy(values).tolist() if is_array(values) else list(values)
+    names = {
+        value: check_name("segment", f"{column}={value}" if column else str(value) or "(empty)")
+        for value in dict.fromkeys(listed)
+    }
+    return [names[value] for value in listed]

@@ -1,10 +1,11 @@
-"""Notices of alarms: a webhook, a command, an e-mail.
+"""What leaves the monitor: notices of alarms by webhook, command or e-mail, and estimates as metrics of MLflow.
 
 Requirements met here:
 
 - `send` never raises: it returns why it failed, so that the alarm stays pending and is sent again;
 - addresses, passwords and secrets never appear in that reason;
-- a command gets the notice on standard input and is run without a shell.
+- a command gets the notice on standard input and is run without a shell;
+- neither the database nor SQLAlchemy is needed.
 """
 
 from __future__ import annotations
@@ -13,27 +14,25 @@ import json
 import smtplib
 import ssl
 import subprocess
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
-from typing import Any, Protocol, TypeAlias
-
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gdscore._alarms import check_address, post_json
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.monitor.records import alarm_dict
-from gdscore.monitor.schema import Alarm, Model
 
-__all__ = ["Command", "Email", "Notifier", "Webhook", "deliver_notices", "notice"]
+if TYPE_CHECKING:
+    from gdscore.estimator import AccuracyEstimator, Estimate
+
+__all__ = ["Command", "Email", "Notifier", "Webhook", "deliver_notices", "log_to_mlflow", "notice"]
 
 TIMEOUT_S = 30.0
 MOST_FAILURES = 3
-Opener: TypeAlias = Callable[[], AbstractContextManager[Session]]
 
 
 class Notifier(Protocol):
@@ -46,8 +45,8 @@ class Notifier(Protocol):
 
 def notice(alarm: dict[str, Any], kind: str) -> dict[str, Any]:
     """Body of a notice: the alarm, whether it begins or ends, and one line for people."""
-    over = "withdrawn" if alarm["withdrawn"] else "over"
-    text = alarm["message"] if kind == "begin" else f"{over}: {alarm['message']}"
+    ended = "withdrawn" if alarm["withdrawn"] else "ended"
+    text = alarm["message"] if kind == "begin" else f"{ended}: {alarm['message']}"
     return {"event": f"alarm.{kind}", "text": text, "alarm": alarm}
 
 
@@ -164,19 +163,19 @@ def _send(to: Notifier, body: dict[str, Any]) -> str | None:
 
 
 def deliver_notices(
-    reading: Opener, writing: Opener, targets: Sequence[Notifier], sent: set[tuple[int, str, int]]
+    pending_notices: Iterable[tuple[int, str, dict[str, Any]]],
+    mark_told: Callable[[int, str], None],
+    targets: Sequence[Notifier],
+    sent: set[tuple[int, str, int]],
 ) -> None:
-    """Send the pending notices of all alarms; no transaction is open while one is sent.
+    """Send notices of alarms; ``mark_told`` is called for each alarm of which all targets know.
 
     ``sent`` keeps what one target has got (alarm, kind of notice, number of the target) while another fails, so that
     it does not get the same notice at every look. A target that fails MOST_FAILURES times in a row gets the other
     notices at the next look: each failure may take half a minute.
     """
     failures = [0] * len(targets)
-    with reading() as session:
-        rows = session.execute(select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != ""))
-        found = [(alarm.id, alarm.pending, alarm_dict(alarm, model)) for alarm, model in rows]
-    for number, pending, alarm in found:
+    for number, pending, alarm in pending_notices:
         failed, known = False, {item for item in sent if item[0] == number}
         if any(kind not in pending.split() for _, kind, _ in known):  # an alarm whose end was told is open again
             sent -= known
@@ -196,6 +195,54 @@ def deliver_notices(
                 failures[place] = 0
                 sent.add((number, kind, place))
         if not failed:
-            with writing() as session:
-                session.execute(update(Alarm).where(Alarm.id == number, Alarm.pending == pending).values(pending=""))
+            mark_told(number, pending)
             sent -= {item for item in sent if item[0] == number}
+
+
+def log_to_mlflow(
+    estimate: Estimate,
+    *,
+    estimator: AccuracyEstimator | None = None,
+    name: str = "target",
+    step: int | None = None,
+    prefix: str = "gdscore",
+    report: bool = True,
+) -> None:
+    """Log an estimate to the active MLflow run: metrics, warnings as a tag, the HTML report as an artifact.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        What to log.
+    estimator : AccuracyEstimator, optional
+        The estimator that made it, for the figures of the report.
+    name : str
+        Name of the target in the report.
+    step : int, optional
+        Step of the metrics, such as the day.
+    prefix : str
+        Metrics are ``<prefix>.accuracy``, ``.low``, ``.high``, ``.rows``, ``.reference_accuracy`` and the scores.
+    report : bool
+        Whether the report is logged as ``<prefix>/<name>.html``.
+    """
+    try:
+        import mlflow
+    except ImportError as error:
+        raise GdscoreError("Expected mlflow to be installed, but it is not: pip install 'gdscore[mlflow]'") from error
+    numbers = {
+        "accuracy": estimate.accuracy,
+        "low": estimate.low,
+        "high": estimate.high,
+        "rows": float(estimate.n_rows),
+        "reference_accuracy": estimate.reference_accuracy,
+        **{f"score.{score}": value for score, value in estimate.scores.items()},
+    }
+    mlflow.log_metrics({f"{prefix}.{key}": value for key, value in numbers.items()}, step=step)
+    mlflow.set_tag(f"{prefix}.warnings", ", ".join(w.code for w in estimate.warnings) or "none")
+    if report:
+        from gdscore.report import Target, write_report
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{''.join(c if c.isalnum() or c in '-_' else '_' for c in name)}.html"
+            write_report(path, estimator, [Target(name, estimate)])
+            mlflow.log_artifact(str(path), prefix)

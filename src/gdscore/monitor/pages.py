@@ -8,11 +8,10 @@ Requirements met here:
 
 from __future__ import annotations
 
-import gzip
 import tempfile
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import cache, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote
@@ -28,8 +27,7 @@ from gdscore.estimator import Estimate
 from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
-from gdscore.monitor.schema import Model, Window
-from gdscore.monitor.windows import as_micros, now_micros, shown_time, to_datetime
+from gdscore.monitor.schema import Model, Window, as_time, shown_time, utc_now
 
 __all__ = ["render_problem", "router"]
 
@@ -38,7 +36,6 @@ Writer = Annotated[Visitor, Depends(require("write"))]
 PAGE = 25
 MODELS = 50
 MOST_ALARMS = 50
-_STATIC = {"monitor.css": "text/css", "chart.js": "text/javascript", "plotly.min.js": "text/javascript"}
 
 
 @router.get("/")
@@ -67,12 +64,12 @@ def model_page(
         last = next((s for s in segments if s["segment"] == segment), None)
         since = None
         if days and last is not None:
-            since = to_datetime(as_micros(last["start"]) - days * 86_400_000_000).isoformat()
+            since = (as_time(last["start"]) - timedelta(days=days)).isoformat()
         windows = reading.list_windows(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True, one_version=True
         )
         alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
-        past = reading.past_estimates(session, name, segment)
+        past = reading.past_errors_of(session, name, segment)
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
         "model.html",
@@ -121,7 +118,7 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
             raise HTTPException(404, f"Expected the number of a window, but there is no window {window}")
         row, model, facts = found
         title = f"{row.segment or 'all rows'}, {shown_time(row.start)}"
-        name, version, when = model.name, model.version, to_datetime(row.start)
+        name, version, when = model.name, model.version, row.start
         truth = None if not row.labelled else (row.correct or 0) / row.labelled
     target = Target(title, Estimate.from_dict(facts), when=when, truth=truth)
     with tempfile.TemporaryDirectory() as folder:
@@ -166,29 +163,13 @@ def logout() -> Response:
     return answer
 
 
-@router.get("/static/{name}")
-def static(name: str) -> Response:
-    """One of our files, or the script of Plotly that its Python package brings."""
-    if name not in _STATIC:
-        raise HTTPException(404, "There is no such file")
-    headers = {"content-encoding": "gzip", "cache-control": "max-age=86400", "vary": "accept-encoding"}
-    return Response(_compressed(name), media_type=_STATIC[name], headers=headers)
-
-
-@cache
-def _compressed(name: str) -> bytes:
-    package = "plotly.package_data" if name == "plotly.min.js" else "gdscore.monitor.static"
-    parent, _, folder = package.rpartition(".")
-    return gzip.compress((resources.files(parent) / folder / name).read_bytes(), 6)
-
-
 @cache
 def _environment() -> Environment:
     environment = template_environment(
         "gdscore.monitor",
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         in_path=lambda value: quote(value, safe=""),
-        clock=lambda value: "" if value is None else shown_time(as_micros(value)),
+        clock=lambda value: "" if value is None else shown_time(as_time(value)),
     )
     environment.globals |= {"sparkline": _sparkline}
     return environment
@@ -221,7 +202,7 @@ def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
     if last is None:
         return None, (), ""
     shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"], _in_doubt(last))
-    return shown, tuple(model["recent"]), _age(now_micros() - as_micros(last["end"]))
+    return shown, tuple(model["recent"]), _age(utc_now() - as_time(last["end"]))
 
 
 @lru_cache(maxsize=4096)
@@ -230,15 +211,15 @@ def _model_row(*shown: Any) -> Markup:
     return Markup(_environment().get_template("macros.html").module.model_row(*shown))  # type: ignore[attr-defined]
 
 
-def _age(micros: int) -> str:
+def _age(passed: timedelta) -> str:
     """Length of time in words.
 
     Examples
     --------
-    >>> _age(90_000_000), _age(3 * 86_400_000_000)
+    >>> _age(timedelta(seconds=90)), _age(timedelta(days=3))
     ('1 min', '3 days')
     """
-    seconds = max(micros, 0) / 1e6
+    seconds = max(passed.total_seconds(), 0.0)
     for unit, length in (("days", 86400.0), ("h", 3600.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

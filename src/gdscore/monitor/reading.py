@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, Select, case, cast, exists, func, select
+from sqlalchemy import BigInteger, ColumnElement, Float, Select, case, cast, exists, func, select, type_coerce
 from sqlalchemy.orm import Session, aliased
 
-from gdscore.monitor.records import alarm_dict, iso_time, window_dict
-from gdscore.monitor.schema import Alarm, Model, Series, Window
-from gdscore.monitor.windows import as_micros
+from gdscore.estimator import Quantity
+from gdscore.estimator.estimate import sampling_error
+from gdscore.labeling import LabelledEstimate, PastErrors, past_errors
+from gdscore.monitor.schema import Alarm, Model, Series, Window, as_time
 
 __all__ = [
     "current_models",
     "list_alarms",
     "list_windows",
     "overview",
-    "past_estimates",
+    "past_errors_of",
     "segments_of",
     "series_points",
 ]
+
+
+MOST_LABELLED = 1000
+"""Labelled windows that are compared with their estimates, the newest."""
 
 
 def current_models() -> Select[Any]:
@@ -49,9 +55,9 @@ def _chosen(
     if segment is not None:
         clauses.append(Window.segment == segment)
     if since is not None:
-        clauses.append(Window.start >= as_micros(since))
+        clauses.append(Window.start >= as_time(since))
     if until is not None:
-        clauses.append(Window.start < as_micros(until))
+        clauses.append(Window.start < as_time(until))
     return clauses
 
 
@@ -77,7 +83,7 @@ def list_windows(
         .offset(after)
         .limit(limit)
     )
-    return [window_dict(window, found) for window, found in session.execute(query)]
+    return [window.to_dict(found) for window, found in session.execute(query)]
 
 
 def series_points(
@@ -89,14 +95,13 @@ def series_points(
     the number of windows. Where two versions of the model have a window of the same start, the newer one counts.
     """
     where = _chosen(session, model, segment, since, until, one_version=True)
-    first, last, count = session.execute(
-        select(func.min(Window.start), func.max(Window.start), func.count()).where(*where)
-    ).one()
+    micros = type_coerce(Window.start, BigInteger)
+    first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
     if not count:
         return []
     # Integer division differs between databases, so that spans are counted in floating point.
     span = cast((last - first) // points + 1, Float)
-    bucket = Window.start if count <= points else func.floor((Window.start - first) / span)
+    bucket = Window.start if count <= points else func.floor((micros - first) / span)
     labelled = case((Window.labelled.is_not(None), Window.labelled), else_=0)
     query = (
         select(
@@ -118,7 +123,7 @@ def series_points(
     )
     return [
         {
-            "start": iso_time(int(start)),
+            "start": start.isoformat(),
             "accuracy": accuracy,
             "lowest": lowest,
             "low": low,
@@ -182,9 +187,9 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
     ]
 
 
-def _last(start: int, end: int, *estimate: Any) -> dict[str, Any]:
+def _last(start: datetime, end: datetime, *estimate: Any) -> dict[str, Any]:
     names = ("rows", "accuracy", "low", "high", "level", "reference_accuracy", "warnings")
-    return {"start": iso_time(start), "end": iso_time(end), **dict(zip(names, estimate, strict=True))}
+    return {"start": start.isoformat(), "end": end.isoformat(), **dict(zip(names, estimate, strict=True))}
 
 
 def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
@@ -201,24 +206,31 @@ def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
         .where(Model.name == model, Model.id.in_(current_models()))
         .order_by(Window.segment)
     )
-    return [window_dict(window, found) | {"open_alarms": count} for window, found, count in rows]
+    return [window.to_dict(found) | {"open_alarms": count} for window, found, count in rows]
 
 
-def past_estimates(session: Session, model: str, segment: str = "") -> dict[str, Any]:
-    """How good estimates were where labels came: number of windows, mean absolute error, bias and coverage."""
-    truth = cast(Window.correct, Float) / Window.labelled
-    error = Window.accuracy - truth
-    count, *means = session.execute(
-        select(
-            func.count(),
-            func.avg(func.abs(error)),
-            func.avg(error),
-            func.avg(case((truth.between(Window.low, Window.high), 1.0), else_=0.0)),
-            func.avg(Window.level),
-        ).where(*_chosen(session, model, segment), Window.labelled.is_not(None))
-    ).one()
-    found = zip(("error", "bias", "coverage", "level"), means, strict=True)
-    return {"windows": count, **{name: None if mean is None else float(mean) for name, mean in found}}
+def past_errors_of(session: Session, model: str, segment: str = "") -> PastErrors | None:
+    """How far the estimates of the newest labelled windows were off; None without labels."""
+    query = (
+        select(Window.accuracy, Window.low, Window.high, Window.level, Window.rows, Window.reference_accuracy)
+        .add_columns(Window.labelled, Window.correct)
+        .where(*_chosen(session, model, segment), Window.labelled.is_not(None))
+        .order_by(Window.start.desc())
+        .limit(MOST_LABELLED)
+    )
+    found = [_labelled_estimate(*row) for row in session.execute(query)]
+    return past_errors(found) if found else None
+
+
+def _labelled_estimate(
+    accuracy: float, low: float, high: float, level: float, rows: int, reference: float, labelled: int, correct: int
+) -> LabelledEstimate:
+    truth = correct / labelled
+    error = float(sampling_error(truth, labelled, level))
+    ends = max(truth - error, 0.0), min(truth + error, 1.0)
+    return LabelledEstimate(
+        truth, *ends, level, rows, reference, labels=labelled, label_free=Quantity(accuracy, low, high)
+    )
 
 
 def list_alarms(
@@ -239,4 +251,4 @@ def list_alarms(
     if open_only:
         query = query.where(Alarm.ended.is_(None))
     query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after).limit(limit)
-    return [alarm_dict(alarm, found) for alarm, found in session.execute(query)]
+    return [alarm.to_dict(found) for alarm, found in session.execute(query)]

@@ -1,9 +1,10 @@
-"""When a window asks for an alarm, and when an alarm is over."""
+"""Rules of a model: when a window asks for an alarm, and when an alarm ends. Nothing here needs the database."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
 from typing import Any
 
 from gdscore._alarms import AlarmOn, AlarmRule, Status
@@ -11,11 +12,10 @@ from gdscore._checks import integer, number
 from gdscore._format import percent
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import Estimate
+from gdscore.monitor.schema import shown_time
 from gdscore.monitor.sequential import SequentialTest, floor_of, standardised_drop, threshold
-from gdscore.monitor.windows import shown_time
 
-__all__ = ["Finding", "Rules"]
-
+__all__ = ["Finding", "Follower", "Problem", "Rules"]
 
 MOST_LENGTHS = 1e6
 LONGEST_CODE = 32
@@ -33,7 +33,7 @@ class Finding:
     rule: str
     problem: bool
     message: str = ""
-    began: int | None = None
+    began: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Rules:
         self,
         name: str,
         estimate: Estimate,
-        start: int,
+        start: datetime,
         test: SequentialTest,
         *,
         windows_per_year: float,
@@ -150,10 +150,87 @@ class Rules:
             found.append(Finding("rows", estimate.n_rows < self.min_rows, message, start))
         return found
 
-    def check_missing(self, name: str, newest_end: int, now: int, every: int) -> Finding:
+    def check_missing(self, name: str, newest_end: datetime, now: datetime, every: timedelta) -> Finding:
         """Whether windows have stopped coming."""
         late = (now - newest_end) / every
         message = (
             f"{name}: no window for {late:.1f} lengths of a window, expected one within {self.missing_after or 0:g}"
         )
         return Finding("missing", self.missing_after is not None and late > self.missing_after, message, newest_end)
+
+
+@dataclass
+class Problem:
+    """What an alarm is about; the start of the window that raised it tells it from others of its rule."""
+
+    rule: str
+    raised: datetime
+    began: datetime
+    message: str
+    ended: datetime | None = None
+
+
+class Follower:
+    """Rules applied to the windows of a series, in the order of time.
+
+    Parameters
+    ----------
+    rules : Rules
+        When a window has a problem, and how many windows without it end an alarm.
+    state : dict
+        What `state` was after the window before, or empty.
+    title : str
+        Name of the series in messages.
+    options
+        Passed on to `Rules.check`.
+
+    Attributes
+    ----------
+    begun : list of Problem
+        Alarms raised by windows that were taken in.
+    ended : dict
+        Ends of alarms that were open in the given state, by rule.
+    """
+
+    def __init__(self, rules: Rules, state: dict[str, Any], title: str, **options: Any) -> None:
+        self.rules, self.title, self.options = rules, title, options
+        self.test = SequentialTest.from_dict(state.get("test"))
+        self.open: dict[str, Problem | None] = dict.fromkeys(state.get("open", ()))
+        self.fine: dict[str, tuple[int, datetime]] = {
+            rule: (n, datetime.fromisoformat(at)) for rule, (n, at) in state.get("fine", {}).items()
+        }
+        self.begun: list[Problem] = []
+        self.ended: dict[str, datetime] = {}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Plain data from which the next window goes on."""
+        fine = {rule: [n, at.isoformat()] for rule, (n, at) in self.fine.items()}
+        return {"test": self.test.to_dict(), "open": list(self.open), "fine": fine}
+
+    def take(self, estimate: Estimate, start: datetime) -> None:
+        """Take in the next window."""
+        found = {f.rule: f for f in self.rules.check(self.title, estimate, start, self.test, **self.options)}
+        gone = {rule: Finding(rule, False) for rule in self.open if rule not in found}  # rules that were taken away
+        for rule, finding in (found | gone).items():
+            if finding.problem:
+                self.fine.pop(rule, None)
+                if rule not in self.open:
+                    began = start if finding.began is None else finding.began
+                    self.open[rule] = Problem(rule, start, began, finding.message)
+                    self.begun.append(self.open[rule])  # type: ignore[arg-type]
+            elif rule in self.open:
+                count, first = self.fine.get(rule, (0, start))
+                self.fine[rule] = (count + 1, first)
+                if count + 1 >= self.rules.recovery:
+                    self._end(rule, first)
+
+    def _end(self, rule: str, at: datetime) -> None:
+        problem = self.open.pop(rule)
+        del self.fine[rule]
+        if problem is None:
+            self.ended[rule] = at
+        else:
+            problem.ended = at
+        if rule == "sequential":
+            self.test = self.test.restarted()

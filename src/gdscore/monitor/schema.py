@@ -2,7 +2,8 @@
 
 Requirements met here:
 
-- the same tables in SQLite and PostgreSQL; times are microseconds since 1970 in UTC, so that no driver changes them;
+- the same tables in SQLite and PostgreSQL; a time is a `datetime` in UTC here and an integer of microseconds in the
+  database, so that no driver changes it;
 - a database of an older version is migrated step by step in one transaction, one of a newer version is refused;
 - writers of SQLite wait for each other (``BEGIN IMMEDIATE``) instead of failing; readers never wait.
 """
@@ -10,13 +11,17 @@ Requirements met here:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import (
     JSON,
     BigInteger,
     Connection,
+    Dialect,
     Engine,
     ForeignKey,
     Index,
@@ -24,6 +29,7 @@ from sqlalchemy import (
     LargeBinary,
     String,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     create_engine,
     event,
@@ -37,7 +43,9 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from gdscore.errors import GdscoreError
+from gdscore._format import as_utc, time_text
+from gdscore._windows import parse_every
+from gdscore.errors import GdscoreError, shown
 
 __all__ = [
     "MIGRATIONS",
@@ -50,9 +58,15 @@ __all__ = [
     "StorageError",
     "Token",
     "Window",
+    "as_duration",
+    "as_time",
+    "as_times",
     "check_name",
     "open_engine",
+    "shown_time",
     "storage_errors",
+    "utc_now",
+    "window_bounds",
 ]
 
 VERSION = 1
@@ -67,8 +81,145 @@ class StorageError(GdscoreError):
     """The database did not do what it was asked for: it cannot be reached, its disk is full, another writer is slow."""
 
 
+# -- times ----------------------------------------------------------------------------------------------------
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Time(TypeDecorator[datetime]):
+    """A time in UTC, kept as microseconds since 1970."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """To the database."""
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """From the database."""
+        return None if value is None else _EPOCH + timedelta(microseconds=int(value))
+
+
+class Duration(TypeDecorator[timedelta]):
+    """A length of time, kept as microseconds."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: timedelta | None, dialect: Dialect) -> int | None:
+        """To the database."""
+        return None if value is None else value // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> timedelta | None:
+        """From the database."""
+        return None if value is None else timedelta(microseconds=int(value))
+
+
+def utc_now() -> datetime:
+    """The time now, in UTC."""
+    return datetime.now(timezone.utc)
+
+
+def as_time(value: Any) -> datetime:
+    """Time in UTC of a datetime, date, ISO 8601 string or NumPy time; one without a zone is taken for UTC.
+
+    Examples
+    --------
+    >>> as_time("2026-01-31T02:00+01:00").isoformat()
+    '2026-01-31T01:00:00+00:00'
+    """
+    given = value
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()  # a number outside the calendar
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, datetime.min.time())
+    if isinstance(value, datetime) and value == value:  # NaT of pandas is not equal to itself
+        with suppress(OverflowError):  # the first and the last day of the calendar in another zone
+            return as_utc(value)
+    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(given)}")
+
+
+def as_times(values: Any) -> NDArray[np.datetime64]:
+    """Times of rows in UTC, from an array or a column of a frame; numbers are refused, as their unit is not known.
+
+    Examples
+    --------
+    >>> as_times(np.array(["2026-01-31T05:00", "2026-01-31T05:00+01:00"])).astype(str).tolist()
+    ['2026-01-31T05:00:00.000000', '2026-01-31T04:00:00.000000']
+    """
+    column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if column.dtype.kind == "M":
+        return column.astype("datetime64[us]")
+    if column.dtype.kind not in "OUT":
+        raise GdscoreError(
+            "Expected `time` to be one time, a start and an end, or a time for each row, but got an array of "
+            f"{column.dtype}: are these seconds? np.array(…).astype('datetime64[s]') makes times of them"
+        )
+    # NumPy has no zones: it would warn of those in text and in Python's times.
+    return np.array([as_time(value).replace(tzinfo=None) for value in column.tolist()], dtype="datetime64[us]")
+
+
+def as_duration(value: Any) -> timedelta:
+    """Length of time, given as such or as text such as ``1d``, ``6h`` or ``15min``.
+
+    Examples
+    --------
+    >>> as_duration("15min")
+    datetime.timedelta(seconds=900)
+    """
+    if isinstance(value, str):
+        value = parse_every(value)
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise GdscoreError(f"Expected a duration such as 1d, 6h or 15min, but got {shown(value)}")
+    return value
+
+
+def shown_time(time: datetime | None) -> str:
+    """Time for people, without the zone, which pages name once."""
+    return "" if time is None else time_text(time.replace(tzinfo=None, microsecond=0)).replace("T", " ")
+
+
+def window_bounds(time: Any, every: timedelta) -> tuple[datetime, datetime]:
+    """Start and end of a window: a pair of times, or its start, to which the length of a window is added.
+
+    A window that starts more than a day after now is refused, as it would stay the newest one. A day is allowed, as
+    clocks differ and local times are given without a zone.
+    """
+    try:
+        if isinstance(time, (tuple, list)) and len(time) == 2:
+            start, end = as_time(time[0]), as_time(time[1])
+        else:
+            start = as_time(time)
+            end = start + every
+    except OverflowError:
+        raise GdscoreError(f"Expected a window between the years 1 and 9999, but got {shown(time)}") from None
+    if end <= start:
+        raise GdscoreError(f"Expected a window that ends after it starts, but got {shown(time)}")
+    clock = utc_now()
+    if start > clock + timedelta(days=1):
+        raise GdscoreError(
+            f"Expected a window that has begun, but it starts at {start:%Y-%m-%d %H:%M:%S} and the clock of this "
+            f"machine is at {shown_time(clock)}: are the time, its unit and the length of windows right?"
+        )
+    return start, end
+
+
+# -- tables ---------------------------------------------------------------------------------------------------
+
+
 class Base(DeclarativeBase):
     """Base of all tables."""
+
+    type_annotation_map = {datetime: Time, timedelta: Duration}  # noqa: RUF012
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
 
 
 class Schema(Base):
@@ -95,10 +246,10 @@ class Model(Base):
     name: Mapped[str] = mapped_column(String(LONGEST_NAME))
     version: Mapped[str] = mapped_column(String(LONGEST_NAME))
     estimator_hash: Mapped[str | None] = mapped_column(ForeignKey("estimators.hash"))
-    every: Mapped[int] = mapped_column(BigInteger)
+    every: Mapped[timedelta]
     rules: Mapped[dict[str, Any]] = mapped_column(JSON)
     reference_rows: Mapped[int] = mapped_column(BigInteger)
-    created_at: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
 
 
 class Window(Base):
@@ -121,8 +272,8 @@ class Window(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
     segment: Mapped[str] = mapped_column(String(LONGEST_NAME))
-    start: Mapped[int] = mapped_column(BigInteger)
-    end: Mapped[int] = mapped_column(BigInteger)
+    start: Mapped[datetime]
+    end: Mapped[datetime]
     rows: Mapped[int] = mapped_column(BigInteger)
     accuracy: Mapped[float]
     low: Mapped[float]
@@ -131,14 +282,37 @@ class Window(Base):
     reference_accuracy: Mapped[float]
     labelled: Mapped[int | None] = mapped_column(BigInteger)
     correct: Mapped[int | None] = mapped_column(BigInteger)
-    labels_at: Mapped[int | None] = mapped_column(BigInteger)
-    created_at: Mapped[int] = mapped_column(BigInteger)
+    labels_at: Mapped[datetime | None]
+    created_at: Mapped[datetime]
     content_hash: Mapped[str] = mapped_column(String(64))
     warnings: Mapped[list[dict[str, str]]] = mapped_column(JSON)
     scores: Mapped[dict[str, float]] = mapped_column(JSON)
     before: Mapped[dict[str, Any] | None] = mapped_column(JSON, deferred=True)
     """State of the series' alarms before this window, from which they are computed again."""
     estimate: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
+
+    def to_dict(self, model: Model) -> dict[str, Any]:
+        """Plain data, for JSON and frames."""
+        return {
+            "id": self.id,
+            "model": model.name,
+            "version": model.version,
+            "segment": self.segment,
+            "start": _iso(self.start),
+            "end": _iso(self.end),
+            "rows": self.rows,
+            "accuracy": self.accuracy,
+            "low": self.low,
+            "high": self.high,
+            "level": self.level,
+            "reference_accuracy": self.reference_accuracy,
+            "warnings": self.warnings,
+            "scores": self.scores,
+            "created_at": _iso(self.created_at),
+            "labelled": self.labelled,
+            "truth": None if not self.labelled else (self.correct or 0) / self.labelled,
+            "labels_at": _iso(self.labels_at),
+        }
 
 
 class Series(Base):
@@ -170,14 +344,31 @@ class Alarm(Base):
     segment: Mapped[str] = mapped_column(String(LONGEST_NAME))
     rule: Mapped[str] = mapped_column(String(40))
     message: Mapped[str] = mapped_column(Text)
-    raised: Mapped[int] = mapped_column(BigInteger)
-    began: Mapped[int] = mapped_column(BigInteger)
-    ended: Mapped[int | None] = mapped_column(BigInteger)
+    raised: Mapped[datetime]
+    began: Mapped[datetime]
+    ended: Mapped[datetime | None]
     withdrawn: Mapped[bool] = mapped_column(default=False)
-    opened_at: Mapped[int] = mapped_column(BigInteger)
+    opened_at: Mapped[datetime]
     acknowledged_by: Mapped[str | None] = mapped_column(String(LONGEST_NAME))
-    acknowledged_at: Mapped[int | None] = mapped_column(BigInteger)
+    acknowledged_at: Mapped[datetime | None]
     pending: Mapped[str] = mapped_column(String(10), index=True)
+
+    def to_dict(self, model: Model) -> dict[str, Any]:
+        """Plain data, for JSON, notices and frames."""
+        return {
+            "id": self.id,
+            "model": model.name,
+            "version": model.version,
+            "segment": self.segment,
+            "rule": self.rule,
+            "message": self.message,
+            "began": _iso(self.began),
+            "opened_at": _iso(self.opened_at),
+            "ended": _iso(self.ended),
+            "withdrawn": self.withdrawn,
+            "acknowledged_by": self.acknowledged_by,
+            "acknowledged_at": _iso(self.acknowledged_at),
+        }
 
 
 class Token(Base):
@@ -188,7 +379,10 @@ class Token(Base):
     name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     role: Mapped[str] = mapped_column(String(10))
-    created_at: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime]
+
+
+# -- names and databases --------------------------------------------------------------------------------------
 
 
 def check_name(what: str, name: Any, *, empty: bool = False) -> str:

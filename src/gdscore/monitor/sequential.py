@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class SequentialTest:
 
     log_r: NDArray[Any] = field(default_factory=lambda: np.full(len(LAMBDAS), -np.inf))
     run: list[float] = field(default_factory=lambda: [0.0] * len(LAMBDAS))
-    began: list[int] = field(default_factory=lambda: [0] * len(LAMBDAS))
+    began: list[datetime | None] = field(default_factory=lambda: [None] * len(LAMBDAS))
     first: tuple[int, float] = (0, 0.0)
     dropped: tuple[int, float] = (0, 0.0)
 
@@ -111,7 +112,7 @@ class SequentialTest:
         self.log_r = np.logaddexp(0.0, before) + gain
         return self
 
-    def update_at(self, z: float, time: int) -> SequentialTest:
+    def update_at(self, z: float, time: datetime) -> SequentialTest:
         """As `update` for one series, and keep since when the drop lasts."""
         for k, lam in enumerate(LAMBDAS.tolist()):
             if self.run[k] <= 0:
@@ -155,15 +156,15 @@ class SequentialTest:
         return np.asarray(np.logaddexp.reduce(self.log_r, axis=0) - math.log(len(LAMBDAS)))
 
     @property
-    def beginning(self) -> int:
+    def beginning(self) -> datetime | None:
         """Time since when the drop lasts, by the λ with the largest statistic."""
         return self.began[int(np.argmax(self.log_r))]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the database."""
         log_r = [max(value, -1e9) for value in self.log_r.tolist()]
-        lists = {name: [*getattr(self, name)] for name in ("run", "began", "first", "dropped")}
-        return {"log_r": log_r, **lists}
+        began = [None if time is None else time.isoformat() for time in self.began]
+        return {"log_r": log_r, "run": [*self.run], "began": began, "first": [*self.first], "dropped": [*self.dropped]}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any] | None) -> SequentialTest:
@@ -171,5 +172,6 @@ class SequentialTest:
         if not found:
             return cls()
         log_r = np.array(found["log_r"], dtype=np.float64)
+        began = [None if time is None else datetime.fromisoformat(time) for time in found["began"]]
         first, dropped = found["first"], found["dropped"]
-        return cls(log_r, [*found["run"]], [*found["began"]], (first[0], first[1]), (dropped[0], dropped[1]))
+        return cls(log_r, [*found["run"]], began, (first[0], first[1]), (dropped[0], dropped[1]))

@@ -1,11 +1,19 @@
-"""What goes into the database: models with their estimators and rules, windows, labels, who has seen an alarm."""
+"""What goes into the database: models with their estimators and rules, windows, labels, and the alarms that follow.
+
+Alarms are a function of a series of windows: one alarm a problem, with a beginning and an end.
+
+- The order in which windows arrive makes no difference: every window keeps the state of its series before it, and a
+  window that comes late or is replaced has all windows from its place on followed again.
+- An alarm that is still there afterwards stays the same alarm, with who acknowledged it.
+- An alarm that is not is deleted where nobody knows of it, and is otherwise withdrawn: it ends, and its end is told.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -13,32 +21,38 @@ from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.orm import Session
 
 from gdscore._checks import integer, number
+from gdscore._paths import check_readable
 from gdscore.errors import GdscoreError, nearest
-from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor.alarms import end_alarms, recompute_series
-from gdscore.monitor.records import alarm_dict, window_dict
-from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Series, Window, check_name
-from gdscore.monitor.windows import Key, now_micros, shown_time
+from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
+from gdscore.monitor.reading import current_models
+from gdscore.monitor.rules import Follower, Problem, Rules
+from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Series, Window, check_name, shown_time, utc_now
 from gdscore.outputs import Outputs
 
 __all__ = [
     "ConflictError",
     "EstimatorLike",
+    "Key",
     "NotFoundError",
     "acknowledge_alarm",
     "check_known",
+    "check_missing",
     "check_model_name",
     "count_correct",
     "delete_windows",
     "find_model",
+    "mark_told",
+    "pending_notices",
     "read_estimator",
     "store_labels",
     "store_model",
     "store_windows",
-    "to_estimator",
 ]
 
+Key: TypeAlias = tuple[datetime, datetime, str]
+"""Start and end of a window, and its segment; the empty segment holds all rows."""
+RECENT = 60
+"""Estimates kept beside a series for the small chart of the overview."""
 LARGEST_ESTIMATOR = 256 << 20
 UNKNOWN_REFERENCE = 1000
 """Rows of a reference that is not known."""
@@ -91,23 +105,23 @@ def store_model(
     name: str,
     version: str,
     content: bytes | None,
+    digest: str | None,
     *,
-    every: int,
+    every: timedelta,
     rules: Rules,
     reference_rows: int | None,
 ) -> None:
     """Register a model with the file of its estimator, or change one; a new version ends the alarms of older ones."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(7238402)"))  # two may register the same name at once
-    digest = None if content is None else hashlib.sha256(content).hexdigest()
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
     known = session.scalars(select(Model).where(Model.name == name, Model.version == version)).first()
     if known is None:
-        now = now_micros()
-        end_alarms(session, session.scalars(select(Model.id).where(Model.name == name)).all(), now)
-        known = Model(name=name, version=version, created_at=now, reference_rows=UNKNOWN_REFERENCE)
+        created = utc_now()
+        _end_alarms(session, session.scalars(select(Model.id).where(Model.name == name)).all(), created)
+        known = Model(name=name, version=version, created_at=created, reference_rows=UNKNOWN_REFERENCE)
         session.add(known)
     elif digest is not None and known.estimator_hash not in (None, digest):
         raise ConflictError(
@@ -120,31 +134,17 @@ def store_model(
     known.estimator_hash = digest or known.estimator_hash
 
 
-def read_estimator(estimator: EstimatorLike) -> tuple[bytes, int]:
-    """File of an estimator, and the rows of its reference."""
+def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
+    """Bytes of an estimator, and one that was read from them."""
     if isinstance(estimator, AccuracyEstimator):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "estimator.gdscore"
-            estimator.save(path)
-            return path.read_bytes(), estimator.reference_rows_
-    if isinstance(estimator, bytes):
-        return estimator, to_estimator(estimator).reference_rows_
-    rows = AccuracyEstimator.load(estimator).reference_rows_
-    path = Path(estimator)
-    if path.stat().st_size > LARGEST_ESTIMATOR:
-        raise GdscoreError(f"Expected an estimator of at most {LARGEST_ESTIMATOR >> 20} MiB")
-    return path.read_bytes(), rows
-
-
-def to_estimator(content: bytes) -> AccuracyEstimator:
-    """Estimator from the bytes of its file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "estimator.gdscore"
-        path.write_bytes(content)
-        try:
-            return AccuracyEstimator.load(path)
-        except GdscoreError as error:
-            raise GdscoreError(str(error).replace(str(path), path.name)) from None
+        estimator = estimator.to_bytes()
+    elif not isinstance(estimator, bytes):
+        path = check_readable(estimator)
+        if path.stat().st_size > LARGEST_ESTIMATOR:
+            raise GdscoreError(f"Expected an estimator of at most {LARGEST_ESTIMATOR >> 20} MiB")
+        AccuracyEstimator.load(path)  # messages name the file
+        estimator = path.read_bytes()
+    return estimator, AccuracyEstimator.load(estimator)
 
 
 def store_windows(
@@ -153,13 +153,13 @@ def store_windows(
     """Keep estimates of windows, and compute the alarms from the first changed window of each series on."""
     stored = [(*_store_window(session, model, key, made, replace), key) for key, made in estimates.items()]
     session.flush()
-    changed: dict[str, int] = {}
+    changed: dict[str, datetime] = {}
     for _, fate, (start, _, segment) in stored:
         if fate != "same":
             changed[segment] = min(start, changed.get(segment, start))
     for segment, since in changed.items():
-        recompute_series(session, model, segment, since)
-    return [window_dict(window, model) | {"new": fate == "new"} for window, fate, _ in stored]
+        _follow_series(session, model, segment, since)
+    return [window.to_dict(model) | {"new": fate == "new"} for window, fate, _ in stored]
 
 
 def _store_window(
@@ -186,7 +186,7 @@ def _store_window(
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
     window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
-    window.created_at = now_micros()
+    window.created_at = utc_now()
     return window, fate
 
 
@@ -213,13 +213,13 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
     changed = session.execute(
         update(Window)
         .where(Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end)
-        .values(labelled=rows, correct=correct, labels_at=now_micros())
+        .values(labelled=rows, correct=correct, labels_at=utc_now())
     )
     if not changed.rowcount:  # type: ignore[attr-defined]
         raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
 
 
-def delete_windows(session: Session, limit: int) -> int:
+def delete_windows(session: Session, limit: datetime) -> int:
     """Delete windows that ended before this time, but for the newest of each series, and alarms that did."""
     latest = select(Series.last_window)
     gone = session.execute(delete(Window).where(Window.end < limit, Window.id.not_in(latest)))
@@ -231,6 +231,9 @@ def delete_windows(session: Session, limit: int) -> int:
     return deleted
 
 
+# -- alarms ---------------------------------------------------------------------------------------------------
+
+
 def acknowledge_alarm(session: Session, alarm: int, by: str) -> dict[str, Any]:
     """Note who has seen an alarm, if nobody had."""
     row = session.execute(
@@ -239,5 +242,161 @@ def acknowledge_alarm(session: Session, alarm: int, by: str) -> dict[str, Any]:
     if row is None:
         raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {alarm}")
     if row[0].acknowledged_at is None:
-        row[0].acknowledged_by, row[0].acknowledged_at = by, now_micros()
-    return alarm_dict(*row)
+        row[0].acknowledged_by, row[0].acknowledged_at = by, utc_now()
+    alarm_row, model = row
+    return dict(alarm_row.to_dict(model))
+
+
+def _follow_series(session: Session, model: Model, segment: str, since: datetime) -> None:
+    """Follow the windows that start at this time or later, as one of them is new or has changed."""
+    series = session.get(Series, (model.id, segment))
+    if series is None:
+        series = Series(model_id=model.id, segment=segment, windows=0, last_window=0, recent=[], state={})
+        session.add(series)
+    mine = (Window.model_id == model.id, Window.segment == segment)
+    followed = session.execute(
+        select(
+            *(Window.id, Window.start, Window.before, Window.rows, Window.accuracy, Window.low, Window.high),
+            *(Window.level, Window.reference_accuracy, Window.warnings),
+        )
+        .where(*mine, Window.start >= since)
+        .order_by(Window.start, Window.end)
+    ).all()
+    # A new window has no state of its own; the one after it knows how things were before both.
+    before = next((w.before for w in followed if w.before is not None), series.state)
+    count = session.scalars(select(func.count()).where(Series.model_id == model.id)).one()
+    follower = Follower(
+        Rules.from_dict(model.rules),
+        before,
+        f"{model.name} ({segment})" if segment else model.name,
+        windows_per_year=timedelta(days=365.25) / model.every,
+        series=count,
+        reference_rows=model.reference_rows,
+    )
+    states = []
+    for w in followed:
+        states.append({"id": w.id, "before": follower.state})
+        warnings = [EstimateWarning(**found) for found in w.warnings]
+        follower.take(
+            Estimate(w.accuracy, w.low, w.high, w.level, w.rows, w.reference_accuracy, warnings=warnings), w.start
+        )
+    session.execute(update(Window), states)
+    _store_alarms(session, model, segment, since, set(before.get("open", ())), follower)
+    if series.last_window != followed[-1].id:
+        _end_alarms(session, [model.id], followed[-1].start, Alarm.rule == "missing")
+    newest = select(Window.accuracy).where(*mine).order_by(Window.start.desc(), Window.end.desc()).limit(RECENT)
+    series.recent = [round(accuracy, 5) for accuracy in session.scalars(newest)][::-1]
+    series.windows += sum(w.before is None for w in followed)
+    series.last_window, series.state = followed[-1].id, follower.state
+
+
+def _store_alarms(
+    session: Session, model: Model, segment: str, since: datetime, carried: set[str], follower: Follower
+) -> None:
+    """Make the alarms of a series those that its follower found from a time on."""
+    superseded = session.scalars(
+        select(func.min(Model.created_at)).where(Model.name == model.name, Model.id > model.id)
+    ).one()
+    stored = session.scalars(
+        select(Alarm)
+        .where(Alarm.model_id == model.id, Alarm.segment == segment, Alarm.rule != "missing")
+        .order_by(Alarm.raised.desc())
+    ).all()
+    later = [alarm for alarm in stored if alarm.raised >= since]
+    for rule in carried:  # the newest of those raised before is the one that was open
+        open_before = (a for a in stored if a.rule == rule and a.raised < since and not a.withdrawn)
+        if (alarm := next(open_before, None)) is not None:  # retention may have deleted it
+            _set_end(alarm, follower.ended.get(rule, superseded))
+    for problem, alarm in _pairs(follower.begun, later):
+        if alarm is None:
+            alarm = Alarm(model_id=model.id, segment=segment, rule=problem.rule, opened_at=utc_now())
+            alarm.pending, alarm.withdrawn = "begin", False
+            session.add(alarm)
+        else:
+            later.remove(alarm)
+        alarm.raised, alarm.began, alarm.message = problem.raised, problem.began, problem.message
+        _set_end(alarm, superseded if problem.ended is None else problem.ended)
+        alarm.withdrawn = False
+    for alarm in later:
+        if "begin" in alarm.pending and alarm.acknowledged_at is None:
+            session.delete(alarm)
+        else:
+            _set_end(alarm, alarm.began if alarm.ended is None else alarm.ended)
+            alarm.withdrawn = True
+
+
+def _pairs(problems: Iterable[Problem], alarms: list[Alarm]) -> list[tuple[Problem, Alarm | None]]:
+    """Each problem with its alarm: the one raised by the same window, else one of the same time."""
+    problems, left = list(problems), list(alarms)
+    found: dict[int, Alarm] = {}
+    for same in (_same_window, _same_time):
+        for k, problem in enumerate(problems):
+            alarm = None if k in found else next((a for a in left if same(problem, a)), None)
+            if alarm is not None:
+                found[k] = alarm
+                left.remove(alarm)
+    return [(problem, found.get(k)) for k, problem in enumerate(problems)]
+
+
+def _same_window(problem: Problem, alarm: Alarm) -> bool:
+    return alarm.rule == problem.rule and alarm.raised == problem.raised
+
+
+def _same_time(problem: Problem, alarm: Alarm) -> bool:
+    ends = [end for end in (problem.ended, alarm.ended) if end is not None]
+    return alarm.rule == problem.rule and max(problem.began, alarm.began) <= min(ends, default=utc_now())
+
+
+def _set_end(alarm: Alarm, ended: datetime | None) -> None:
+    """End an alarm, or open it again, and note what has to be told."""
+    if ended is not None and alarm.ended is None:
+        alarm.pending = f"{alarm.pending} end".strip()
+    elif ended is None and alarm.ended is not None:
+        alarm.pending = alarm.pending.removesuffix("end").strip() if "end" in alarm.pending else "begin"
+    alarm.ended = ended
+
+
+def _end_alarms(session: Session, models: Iterable[int], at: datetime, *clauses: Any) -> None:
+    """End the open alarms of models, at the latest of this time and their beginning."""
+    for alarm in session.scalars(select(Alarm).where(Alarm.model_id.in_(models), Alarm.ended.is_(None), *clauses)):
+        _set_end(alarm, max(at, alarm.began))
+
+
+def check_missing(session: Session, clock: datetime) -> None:
+    """Raise and end the alarms of models whose windows have stopped coming; one that never had a window counts too."""
+    newest = (
+        select(Series.model_id, func.max(Window.end).label("end"))
+        .join(Window, Window.id == Series.last_window)
+        .group_by(Series.model_id)
+        .subquery()
+    )
+    found = session.execute(
+        select(Model, func.coalesce(newest.c.end, Model.created_at))
+        .outerjoin(newest, newest.c.model_id == Model.id)
+        .where(Model.id.in_(current_models()))
+    ).all()
+    for model, end in found:
+        finding = Rules.from_dict(model.rules).check_missing(model.name, end, clock, model.every)
+        if not finding.problem:
+            _end_alarms(session, [model.id], clock, Alarm.rule == "missing")
+            continue
+        session.refresh(model, with_for_update=True)  # another process may look at the same time
+        known = select(Alarm).where(Alarm.model_id == model.id, Alarm.rule == "missing", Alarm.raised == end)
+        alarm = session.scalars(known).first()
+        if alarm is None:
+            alarm = Alarm(model_id=model.id, segment="", rule="missing", opened_at=utc_now(), pending="begin")
+            alarm.raised, alarm.began, alarm.message, alarm.withdrawn = end, end, finding.message, False
+            session.add(alarm)
+        else:
+            _set_end(alarm, None)
+
+
+def pending_notices(session: Session) -> list[tuple[int, str, dict[str, Any]]]:
+    """Alarms of which something has to be told: number, what, and the alarm as plain data."""
+    rows = session.execute(select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != ""))
+    return [(alarm.id, alarm.pending, alarm.to_dict(model)) for alarm, model in rows]
+
+
+def mark_told(session: Session, alarm: int, pending: str) -> None:
+    """Note that all targets have these notices of an alarm, unless more has to be told since."""
+    session.execute(update(Alarm).where(Alarm.id == alarm, Alarm.pending == pending).values(pending=""))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gdscore import EstimateWarning, GdscoreError
 from gdscore.monitor import Rules
-from gdscore.monitor.alarms import Follower
+from gdscore.monitor.rules import Follower
 from gdscore.monitor.schema import Series, Window
 from gdscore.monitor.sequential import LAMBDAS, SequentialTest, floor_of, standardised_drop, threshold
 from tests.monitor.conftest import day, estimate
@@ -26,7 +26,7 @@ def test_the_statistic_is_the_sum_over_all_beginnings(drops):
     )
     test = SequentialTest()
     for value in z:
-        test.update_at(float(value), 0)
+        test.update_at(float(value), day(0))
     assert float(test.log_statistic) == pytest.approx(np.log(expected), abs=1e-8)
 
 
@@ -54,10 +54,10 @@ def test_false_alarms_of_normal_drops_stay_below_the_rate():
 
 
 def test_state_survives_the_database():
-    test = SequentialTest().update_at(1.5, 7).update_at(2.0, 8)
+    test = SequentialTest().update_at(1.5, day(7)).update_at(2.0, day(8))
     again = SequentialTest.from_dict(json.loads(json.dumps(test.to_dict())))
-    assert float(again.update_at(0.5, 9).log_statistic) == float(test.update_at(0.5, 9).log_statistic)
-    assert again.beginning == 7
+    assert float(again.update_at(0.5, day(9)).log_statistic) == float(test.update_at(0.5, day(9)).log_statistic)
+    assert again.beginning == day(7)
 
 
 def test_a_drop_beyond_the_tolerance_is_positive():
@@ -78,12 +78,12 @@ def followed(values, rules=None, rows=900, reference=0.9):
     """What the rules find in daily windows, without a database."""
     follower = Follower(rules or Rules(), {}, "m", windows_per_year=365.25, series=1, reference_rows=1000)
     for n, value in enumerate(values):
-        follower.take(estimate(float(value), rows=rows, reference=reference), n)
+        follower.take(estimate(float(value), rows=rows, reference=reference), day(n))
     return follower.begun
 
 
 def test_a_small_drop_is_found_after_a_fine_month():
-    assert [problem.began for problem in followed([0.9] * 40 + [0.875] * 40)] == [40]
+    assert [problem.began for problem in followed([0.9] * 40 + [0.875] * 40)] == [day(40)]
 
 
 def test_no_alarm_for_noise_around_the_reference():
@@ -99,7 +99,7 @@ def test_noise_neither_keeps_an_alarm_open_nor_splits_it(drop, most_alarms):
         values = noise + np.repeat([0.92, 0.92 - drop, 0.92], [40, 60, 60])
         problems = followed(np.minimum(values, 1), rows=130, reference=0.92)
         counts.append(len(problems))
-        days.append(problems[-1].ended - 100)
+        days.append((problems[-1].ended - day(100)).days)
     assert np.mean(counts) <= most_alarms
     assert np.median(days) == 0
     assert max(days) <= 14
@@ -169,9 +169,9 @@ def test_following_goes_on_from_any_state(values, recovery):
     all_at_once = Follower(rules, {}, "m", **options)
     parts, begun = Follower(rules, {}, "m", **options), []
     for n, value in enumerate(values):
-        all_at_once.take(estimate(value), n)
+        all_at_once.take(estimate(value), day(n))
         parts = Follower(rules, json.loads(json.dumps(parts.state)), "m", **options)
-        parts.take(estimate(value), n)
+        parts.take(estimate(value), day(n))
         begun += parts.begun
         for rule, at in parts.ended.items():
             next(p for p in reversed(begun) if p.rule == rule).ended = at
