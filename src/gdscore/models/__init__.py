@@ -12,6 +12,7 @@ _INSTALL = "Expected torch and torchmetrics for gdscore.models, but {} is not in
 
 try:
     from gdscore.models._network import head_of
+    from gdscore.models.check import Agreement, Check, check
     from gdscore.models.estimator import estimator
     from gdscore.models.extract import extract, score_all
     from gdscore.models.predictions import from_batches
@@ -23,9 +24,12 @@ except ModuleNotFoundError as error:
     raise GdscoreError(_INSTALL.format("torch")) from error
 
 __all__ = [
+    "Agreement",
+    "Check",
     "ContiguousShard",
     "RotationHead",
     "ScoreMetric",
+    "check",
     "estimator",
     "extract",
     "fit_rotation_head",

@@ -1,0 +1,391 @@
+"""Accuracy estimates by a check network adapted to the target (`gdscore.models.check`), beside those from outputs alone.
+
+    python benchmarks/check.py run pacs --check copy lite2 --device cuda --jobs 8     # one row an estimate
+    python benchmarks/check.py arms --device cuda --jobs 8                            # what settings were chosen on
+    python benchmarks/check.py run --small                                            # generated data, to see that it runs
+    python benchmarks/check.py summary                                                # tables of docs/check.md
+
+Jobs (networks, references and targets) are those of ``estimates.py``, one seed. The check network is a copy of the model
+(``copy``), or another pretrained network fine-tuned on the same rows by the same recipe. Labelled rows are the model's
+training rows; shifted sets are made of the reference. Rows are appended to ``results/check/<suite>.<source>.<check>.csv``,
+and targets that have a row are passed over. With ``--arrays`` the row probabilities are written too.
+
+Arms are variations of the adaptation on development pairs, without combination and calibration: the mean probability
+that the check network gives to the model's predictions (``soft``), and the share of rows where the two agree (``hard``).
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+import estimates
+import gdscore
+from gdscore import models
+from gdscore.models import _adaptation
+from processes import run_jobs
+from row_files import Rows, commit
+
+RESULTS = Path(__file__).resolve().parent / "results" / "check"
+VARIANTS = ("as-is", "mixed-1")
+DIRECT = ("cot", "cott", "atc")
+PAIRS = (
+    *(("photo", "cartoon"), ("photo", "sketch"), ("art_painting", "sketch")),
+    *(("cartoon", "photo"), ("sketch", "art_painting"), ("cartoon", "art_painting")),
+)
+CHECK = importlib.import_module("gdscore.models.check")
+
+
+# -- arms -----------------------------------------------------------------------------------------------------
+
+
+class Plain(_adaptation.Adaptation):
+    """Target rows drawn alike."""
+
+    def weights(self):
+        return torch.ones(len(self.target), device=self.device)
+
+
+class Shared(_adaptation.Adaptation):
+    """Labelled and target images in one batch."""
+
+    def loss(self, labelled, labels, weak, strong, rows):
+        self.network.train()
+        own, certain, other = self.forward(torch.cat([labelled, weak, strong])).split(len(labelled))
+        value, classes = self.remember(certain.detach(), rows).max(dim=1)
+        each = functional.cross_entropy(other, classes, reduction="none")
+        return functional.cross_entropy(own, labels) + (each * (value >= _adaptation.SETTINGS.threshold)).mean()
+
+
+class Frozen(_adaptation.Adaptation):
+    """BatchNorm with the statistics that the network came with."""
+
+    def loss(self, labelled, labels, weak, strong, rows):
+        self.network.train()
+        for layer in self.batchnorm:
+            layer.eval()
+        with torch.no_grad():
+            certain, classes = self.remember(self.forward(weak), rows).max(dim=1)
+        each = functional.cross_entropy(self.forward(strong), classes, reduction="none")
+        own = functional.cross_entropy(self.forward(labelled), labels)
+        return own + (each * (certain >= _adaptation.SETTINGS.threshold)).mean()
+
+    def set_statistics(self):
+        pass
+
+
+class Entropy(_adaptation.Adaptation):
+    """Entropy of the target's predictions in place of FixMatch."""
+
+    def loss(self, labelled, labels, weak, strong, rows):
+        self.network.train()
+        own = functional.cross_entropy(self.forward(labelled), labels)
+        z = self.forward(weak)
+        self.remember(z.detach(), rows)
+        return own - (z.softmax(1) * z.log_softmax(1)).sum(1).mean()
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class Adversarial(_adaptation.Adaptation):
+    """A domain classifier on the features, whose gradient is reversed, beside FixMatch."""
+
+    def __init__(self, network, *args, **options):
+        head = next(m for m in reversed(list(network.modules())) if isinstance(m, nn.Linear))
+        head.register_forward_pre_hook(lambda _, inputs: self.seen.append(inputs[0].float()))
+        self.seen = []
+        super().__init__(network, *args, **options)
+        self.domain = nn.Sequential(nn.Linear(head.in_features, 128), nn.ReLU(), nn.Linear(128, 2)).to(self.device)
+        self.optimiser.add_param_group({"params": list(self.domain.parameters())})
+
+    def loss(self, labelled, labels, weak, strong, rows):
+        self.seen.clear()
+        found = super().loss(labelled, labels, weak, strong, rows)
+        features = torch.cat(self.seen[1:])
+        which = torch.arange(2, device=self.device).repeat_interleave(len(labels))
+        self.seen.clear()
+        return found + 0.3 * functional.cross_entropy(self.domain(Reversed.apply(features)), which)
+
+
+ARMS = {
+    "base": {},
+    "plain-sampling": {"kind": Plain},
+    "shared-batches": {"kind": Shared},
+    "frozen-batchnorm": {"kind": Frozen},
+    "entropy": {"kind": Entropy},
+    "adversarial": {"kind": Adversarial},
+    "steps-100": {"steps": 100},
+    "steps-400": {"steps": 400},
+    "threshold-0.7": {"settings": {"threshold": 0.7}},
+    "threshold-0.97": {"settings": {"threshold": 0.97}},
+    "weight-3": {"settings": {"weight": 3.0}},
+    "rate-1e-3": {"settings": {"rate": 1e-3}},
+    "seed-1": {"seed": 1},
+    "seed-2": {"seed": 2},
+    "warm-50": {"warm": True},
+}
+WITH_OTHER = ("base", "plain-sampling", "frozen-batchnorm", "steps-400", "seed-1", "adversarial")
+MIXED = ("base", "plain-sampling", "shared-batches", "steps-400")
+
+
+@contextlib.contextmanager
+def changed(kind=_adaptation.Adaptation, settings=None):
+    """Context in which the adaptation is another one."""
+    before = CHECK.Adaptation, _adaptation.SETTINGS
+    CHECK.Adaptation, _adaptation.SETTINGS = kind, replace(_adaptation.SETTINGS, **settings or {})
+    try:
+        yield
+    finally:
+        CHECK.Adaptation, _adaptation.SETTINGS = before
+
+
+# -- one job --------------------------------------------------------------------------------------------------
+
+
+class Prepared:
+    """A model of a job, the rows it was trained on, its reference, its targets, and a check network to start from."""
+
+    def __init__(self, job, check, device, rows):
+        from datasets import load, training_parts
+        from train import load_model, train
+
+        made = job.make
+        self.job, self.device, self.rows = job, device, rows
+        self.model, (self.images, self.labels), unshifted = estimates.trained(job, device)
+        kept = {key: made["recipe"][key] for key in ("validation", "share") if key in made["recipe"]}
+        training = training_parts(made["data"], made["split"], **kept)[0]
+        self.training = tuple(part[: made["recipe"].get("rows")][:4000] for part in training)
+        self.network = None
+        if check != "copy":
+            recipe = made["recipe"] | (estimates.FINE if "optimizer" not in made["recipe"] else {})
+            recipe |= kept | {"rows": made["recipe"].get("rows", 4000)}
+            with contextlib.redirect_stdout(None):
+                train(made["data"], check, 0, split=made["split"], device=device, **recipe)
+            self.network = load_model(made["data"], check, 0, split=made["split"]).to(device)
+        self.targets = {"unshifted": unshifted}
+        for data, split in made["targets"]:
+            own = (data, split) == (made["data"], "test")
+            name = "unshifted" if own else split if data == made["data"] else data
+            self.targets[name] = load(data, split, rows=estimates.ROWS)
+
+    def loader(self, images, labels=None):
+        return list(estimates.batches(images[: self.rows], None if labels is None else torch.from_numpy(labels)))
+
+    def outputs(self, images, labels):
+        found = estimates.extracted(self.model, images, labels)
+        return gdscore.Outputs(**found.arrays, ids=np.arange(len(labels)))
+
+    def accuracy(self, network, images, labels):
+        return float(estimates.extracted(network, images, labels).accuracy)
+
+    def check(self, images, **options):
+        labels = torch.from_numpy(self.training[1])
+        return models.check(
+            self.model,
+            list(estimates.batches(self.training[0], labels)),
+            list(estimates.batches(images)),
+            network=options.pop("network", self.network),
+            val_loader=self.reference(),
+            autocast=torch.bfloat16 if self.device == "cuda" else None,
+            progress=False,
+            **options,
+        )
+
+    def reference(self):
+        return list(estimates.batches(self.images, torch.from_numpy(self.labels)))
+
+
+def numbers(values):
+    return {key: f"{value:.5f}" for key, value in values.items()}
+
+
+def seed_of(job, name):
+    return [job.seed, *name.encode()]
+
+
+def measure(job, check, options):
+    """All targets of a job by one kind of check network."""
+    ready = Prepared(job, check, options.device, None)
+    fixed = {"suite": job.suite, "source": job.source, "seed": job.seed, "check": check, "device": options.device}
+    rows = Rows(options.output / f"{job.suite}.{job.source}.{check}.csv", fixed | {"commit": options.commit})
+    reference = estimates.extracted(ready.model, ready.images, ready.labels)
+    mix = np.bincount(reference.labels, minlength=reference.n_classes) / len(reference)
+    options.output.mkdir(parents=True, exist_ok=True)
+    begin, est = time.perf_counter(), None
+    kept = options.output / f"{job.suite}.{job.source}.{check}.json"
+    calibration = [models.Agreement(**a) for a in json.loads(kept.read_text())] if kept.exists() else None
+    for name, (images, labels) in ready.targets.items():
+        outputs, rng = ready.outputs(images, labels), np.random.default_rng(seed_of(job, name))
+        for variant in options.variants:
+            chosen = estimates.in_variant(outputs, variant, mix, rng)
+            if f"{name}/{variant}" in rows.seen:
+                continue
+            own, truth = images[chosen.ids], labels[chosen.ids]
+            c = ready.check(own, est=est, calibration=calibration, steps=options.steps)
+            est = c.est
+            if calibration is None:
+                calibration = c.calibration
+                kept.write_text(json.dumps([asdict(a) for a in calibration], indent=1) + "\n")
+            rows.add(row_of(ready, f"{name}/{variant}", own, truth, chosen, c, reference))
+            if options.arrays:
+                save(options.arrays, f"{job.suite}.{job.source}.{check}.{name}.{variant}", truth, chosen, c)
+    print(f"{job.name} {check}: {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def row_of(ready, name, images, labels, outputs, c, reference):
+    """One row: the estimate, how the check network did, and what others say of the same rows."""
+    target = gdscore.Outputs(**{k: v for k, v in outputs.arrays.items() if k not in ("labels", "ids")})
+    e, free = c.estimate, c.est.estimate(target)
+    start = ready.model if ready.network is None else ready.network
+    found = {"truth": outputs.accuracy, "accuracy": e.accuracy, "low": e.low, "high": e.high}
+    found |= {"agreement": c.agreement.agreement, "confidence": c.agreement.confidence}
+    found |= {"stability": c.agreement.stability, "moved": c.agreement.moved, "mix_distance": c.agreement.mix_distance}
+    found |= {"check_reference": c.agreement.reference_accuracy, "model_reference": reference.accuracy}
+    found |= {"check_before": ready.accuracy(start, images, labels)}
+    found |= {"check_after": float((c.probabilities.argmax(1) == labels).mean())}
+    found |= {"estimator": free.accuracy, "estimator_low": free.low, "estimator_high": free.high}
+    found |= {method: gdscore.direct_estimate(method, target, reference=reference).accuracy for method in DIRECT}
+    found |= {"seconds": c.seconds}
+    codes = " ".join(w.code for w in e.warnings)
+    return {"set": name, "rows": len(outputs)} | numbers(found) | {"warnings": codes}
+
+
+def save(folder, name, labels, outputs, c):
+    folder.mkdir(parents=True, exist_ok=True)
+    calibration = np.array([[getattr(a, key) for key in SIGNALS] for a in c.calibration], dtype=float)
+    np.savez_compressed(
+        folder / f"{name}.npz",
+        labels=labels.astype(np.int16),
+        predictions=np.asarray(outputs.predictions, dtype=np.int16),
+        probabilities=c.probabilities.astype(np.float16),
+        right=c.right.astype(np.float32),
+        correct=c.est.predict_correct(outputs).astype(np.float32),
+        estimator=[getattr(c.est.estimate(outputs), key) for key in ("accuracy", "low", "high")],
+        signals=[getattr(c.agreement, key) for key in SIGNALS[:7]],
+        calibration=calibration,
+    )
+
+
+SIGNALS = (
+    *("rows", "agreement", "confidence", "stability", "moved", "mix_distance", "reference_accuracy"),
+    *("accuracy", "check_accuracy"),
+)
+
+
+def arm(job, target, check, names, options):
+    """Arms on one development pair."""
+    ready = Prepared(job, check, options.device, None)
+    fixed = {"source": job.source, "check": check, "device": options.device, "commit": options.commit}
+    rows = Rows(options.output / f"arms.{job.source}.{target}.{check}.csv", fixed)
+    reference = estimates.extracted(ready.model, ready.images, ready.labels)
+    mix = np.bincount(reference.labels, minlength=reference.n_classes) / len(reference)
+    est = gdscore.AccuracyEstimator().fit(reference)
+    images, labels = ready.targets[target]
+    outputs, rng = ready.outputs(images, labels), np.random.default_rng(seed_of(job, target))
+    parts = {variant: estimates.in_variant(outputs, variant, mix, rng) for variant in VARIANTS}
+    for name in names:
+        changes = dict(ARMS[name])
+        steps, seed, warm = changes.pop("steps", options.steps), changes.pop("seed", 0), changes.pop("warm", False)
+        for variant in VARIANTS if name in MIXED else VARIANTS[:1]:
+            if f"{target}/{variant}/{name}" in rows.seen:
+                continue
+            chosen = parts[variant]
+            own, truth = images[chosen.ids], labels[chosen.ids]
+            with changed(**changes):
+                shared = {"est": est, "calibration": (), "seed": seed}
+                if warm:
+                    cut = len(own) // 2
+                    first = ready.check(own[:cut], steps=steps, **shared)
+                    own, truth, chosen = own[cut:], truth[cut:], chosen[cut:]
+                    c = ready.check(own, steps=50, **shared | {"network": first.network})
+                else:
+                    c = ready.check(own, steps=steps, **shared)
+            predicted = c.probabilities.argmax(1)
+            start = ready.model if ready.network is None else ready.network
+            found = {"truth": chosen.accuracy, "soft": c.agreement.agreement}
+            found |= {"hard": float((predicted == chosen.predictions).mean())}
+            found |= {
+                "check_before": ready.accuracy(start, own, truth),
+                "check_after": float((predicted == truth).mean()),
+            }
+            found |= {"confidence": c.agreement.confidence, "stability": c.agreement.stability}
+            rows.add({"set": f"{target}/{variant}/{name}"} | numbers(found | {"seconds": c.seconds}))
+            if options.arrays:
+                save(options.arrays, f"arms.{job.source}.{check}.{target}.{variant}.{name}", truth, chosen, c)
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+
+def small_job():
+    """A job on the digits of scikit-learn, drawn as images, which runs in a minute."""
+    from sklearn.datasets import load_digits
+
+    from datasets import PACKED
+    from packed import write
+
+    digits = load_digits()
+    images = np.repeat(np.repeat(np.repeat((digits.images * 15.9).astype(np.uint8)[:, None], 3, 1), 2, 2), 2, 3)
+    PACKED.mkdir(parents=True, exist_ok=True)
+    names = [str(k) for k in range(10)]
+    write(PACKED / "smalldigits-train.npz", images[:1200], (3, 16, 16), digits.target[:1200], names)
+    turned = np.rot90(images[1200:], axes=(2, 3))
+    write(PACKED / "smalldigits-turned.npz", turned, (3, 16, 16), digits.target[1200:], names)
+    recipe = {"epochs": 10, "batch": 64, "rate": 0.1, "validation": 400, "share": 0.4}
+    made = {"data": "smalldigits", "split": "train", "network": "small", "recipe": recipe}
+    return estimates.Job("small", "smalldigits", 0, "image", made | {"targets": (("smalldigits", "turned"),)})
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="adapt and estimate")
+    running.add_argument("suites", nargs="*", help="names of suites of estimates.py")
+    running.add_argument("--check", nargs="+", default=["copy"], help="copy, or names of networks")
+    running.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
+    running.add_argument("--variants", nargs="+", default=list(VARIANTS))
+    running.add_argument("--small", action="store_true", help="small digits only")
+    arms = commands.add_parser("arms", help="variations on six development pairs")
+    arms.add_argument("--only", nargs="+", default=list(ARMS), help="names of arms")
+    for command in (running, arms):
+        command.add_argument("--device", default="cpu")
+        command.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
+        command.add_argument("--steps", type=int, default=200)
+        command.add_argument("--output", type=Path, default=RESULTS)
+        command.add_argument("--arrays", type=Path, help="folder for row probabilities")
+        command.add_argument("--commit", default=commit())
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    known = estimates.suites()
+    if options.command == "run":
+        jobs = [small_job()] if options.small else [job for name in options.suites for job in known[name]()]
+        jobs = [job for job in jobs if job.seed == 0 and any(text in job.name for text in options.only)]
+        run_jobs(measure, [(job, check, options) for check in options.check for job in jobs], options.jobs)
+    else:
+        sources = {job.make["split"]: job for job in known["development-pacs"]()}
+        work = [(sources[a], b, "copy", options.only, options) for a, b in PAIRS]
+        other = [name for name in options.only if name in WITH_OTHER]
+        run_jobs(arm, work + [(sources[a], b, "lite2", other, options) for a, b in PAIRS], options.jobs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,642 @@
+"""`check`: the accuracy of a classifier on a target from its agreement with a check network adapted to that target.
+
+With a check network c and a model f, |P(f agrees with c) − P(f is right)| is at most P(c is wrong) on the target. A
+second model that was trained as the first fails on the same rows; a network that was adapted to the target's unlabelled
+images is right far more often there, and its agreement with the model is close to the model's accuracy.
+
+Requirements met here:
+
+- the model, gradients, random states and files are as before, also after an exception or an interrupt: all training is
+  on copies;
+- the same adaptation to shifted copies of labelled rows, whose accuracy is known, tells how far off agreement is; their
+  shift families are not among the augmentations that the check network is trained with;
+- the mean of ``right`` is ``estimate.accuracy``, whatever it is combined of.
+
+References
+----------
+Ching-Yao Chuang et al., "Estimating Generalization under Distribution Shifts via Domain-Invariant Representations",
+ICML 2020. Jiefeng Chen et al., "Detecting Errors and Estimating Accuracy on Unlabeled Data with Self-training
+Ensembles", NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gdscore import _arrays as arrays
+from gdscore._checks import integer
+from gdscore._stream import progress_bar
+from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
+from gdscore.estimator.estimate import ClassCounts, most_severe_first, quantile_of, sampling_error
+from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
+from gdscore.models._inputs import ImageForm
+from gdscore.models._random import RandomStream
+from gdscore.models._training import Rows, checked, collected, device_of, seeded, working_copy
+from gdscore.models.estimator import estimator
+from gdscore.models.extract import extract
+from gdscore.models.predictions import Where
+from gdscore.outputs import Outputs
+from gdscore.shifts.images import Corruption, corrupt, corruptions
+
+__all__ = ["Agreement", "Check", "CheckSettings", "check", "combine"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """Constants of `check`; ``benchmarks/check.py`` has the development pairs that they were chosen on.
+
+    Attributes
+    ----------
+    shifts : tuple of (str, int)
+        Families and severities of the shifted sets that the same adaptation is run on.
+    shifted_rows : int
+        Most rows of each of them.
+    concentration : float
+        Of the Dirichlet distribution of the class mix of every second one.
+    floor : float
+        Expected error of an agreement of 1, in shares.
+    error : float
+        Expected error of the agreement relative to the share of rows without it.
+    mix, far_mix : float
+        The expected error is multiplied by √(1 + mix (d / far_mix)²), where d is the distance of the check network's
+        predicted class mix from that of the labelled rows.
+    sets : float
+        Shifted sets that the expected error counts as, against those of this model.
+    power : float
+        Estimates are weighted by their half-widths to minus this power.
+    outside : float
+        Share of the check's half-width by which the agreement may be outside the estimator's interval.
+    kept : float
+        Accuracy on labelled rows, relative to the model's, that the check network must keep.
+    """
+
+    shifts: tuple[tuple[str, int], ...] = (("snow", 6), ("elastic_transform", 8), ("glass_blur", 7), ("frost", 8))
+    shifted_rows: int = 600
+    concentration: float = 0.5
+    floor: float = 0.012
+    error: float = 0.10
+    mix: float = 2.0
+    far_mix: float = 0.2
+    sets: float = 4.0
+    power: float = 4.0
+    outside: float = 0.5
+    kept: float = 0.85
+
+
+SETTINGS = CheckSettings()
+
+FEWEST = 20
+"""Labelled rows that are needed."""
+LONG = 300.0
+"""Seconds from which on a warning says how long it will take."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a check network that was adapted to a set of rows agrees with the model there.
+
+    Attributes
+    ----------
+    family : str
+        Shift family of a shifted set; empty for the target.
+    rows : int
+        Rows of the set.
+    agreement : float
+        Mean probability that the check network gives to the model's predictions.
+    confidence : float
+        Mean probability that it gives to its own predictions.
+    stability : float
+        Share of rows for which it predicts the same class under strong augmentation.
+    moved : float
+        Share of rows for which it predicts another class than before the adaptation.
+    mix_distance : float
+        Share of rows that would have to change class for its predictions to have the mix of the labelled rows.
+    reference_accuracy : float
+        Its accuracy on labelled rows that it was not trained on.
+    accuracy : float or None
+        True accuracy of the model, where labels are known.
+    check_accuracy : float or None
+        True accuracy of the check network, where labels are known.
+    """
+
+    family: str
+    rows: int
+    agreement: float
+    confidence: float
+    stability: float
+    moved: float
+    mix_distance: float
+    reference_accuracy: float
+    accuracy: float | None = None
+    check_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """What `check` found.
+
+    Attributes
+    ----------
+    estimate : Estimate
+        Accuracy, interval, classes and warnings; its ``method`` is ``"check"``.
+    right : float array of shape (N,)
+        Probability that the prediction of each row is right, in the loader's order; its mean is the estimated accuracy.
+    network : nn.Module
+        The adapted check network in evaluation mode. Give it as ``network=`` for the next window of the same data.
+    probabilities : float array of shape (N, K)
+        Its probabilities of the classes of each row.
+    agreement : Agreement
+        Of the check network with the model on the target.
+    calibration : tuple of Agreement
+        The same on shifted sets of known accuracy. Give it as ``calibration=`` for the next targets of the same model:
+        it does not depend on the target, and is most of the work.
+    est : AccuracyEstimator
+        The estimator that was combined with the check.
+    seconds : float
+        Time of all.
+    """
+
+    estimate: Estimate
+    right: Floats
+    network: nn.Module = field(repr=False)
+    probabilities: Floats = field(repr=False)
+    agreement: Agreement
+    calibration: tuple[Agreement, ...] = field(repr=False)
+    est: AccuracyEstimator = field(repr=False)
+    seconds: float
+
+
+def check(
+    model: nn.Module,
+    labelled_loader: Iterable[Any],
+    target_loader: Iterable[Any],
+    *,
+    est: AccuracyEstimator | None = None,
+    network: nn.Module | None = None,
+    val_loader: Iterable[Any] | None = None,
+    calibration: Sequence[Agreement] | None = None,
+    normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+    augment: Callable[[Tensor], Tensor] | None = None,
+    class_mix: Any = None,
+    steps: int = 200,
+    batch_size: int = 64,
+    seed: int = 0,
+    class_names: Sequence[str] | None = None,
+    logits: Where = None,
+    autocast: torch.dtype | None = None,
+    progress: bool | None = None,
+) -> Check:
+    """Estimate the accuracy on a target by a check network that is adapted to its unlabelled images.
+
+    The check network is trained for ``steps`` steps on labelled images and, by FixMatch, on the target's images without
+    labels. Its probability of the model's prediction is, for every row, the probability that the prediction is right.
+    The same is done with shifted copies of labelled rows, which show how far off such an estimate is for this model.
+    The result is combined with that of an `AccuracyEstimator`. The model is not changed.
+
+    Cost: training five copies of the network for ``steps`` steps each, one with ``calibration``. Time and memory are
+    measured on a few steps and reported before the training begins.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A classifier of images that returns logits. The check network is trained where the model is.
+    labelled_loader : iterable of batches
+        Labelled images ``(x, y)`` of the training distribution: the training data where you have them, otherwise the
+        reference.
+    target_loader : iterable of batches
+        The target's images; labels are ignored. Rows of the result are in its order, so it should not shuffle.
+    est : AccuracyEstimator, optional
+        Fitted for the model. By default `models.estimator` fits one on two severities of each corruption.
+    network : nn.Module, optional
+        What the check network starts from: a network of the same classes trained on the same data, such as another
+        pretrained one, or ``Check.network`` of an earlier window. By default a copy of the model. It is not changed.
+    val_loader : iterable of batches, optional
+        Labelled images that the model was not trained on, from which the shifted sets are made. By default 30 % of
+        the labelled rows.
+    calibration : sequence of Agreement, optional
+        ``Check.calibration`` of an earlier call for the same model: shifted sets are then not trained on again.
+    normalize : (mean, std), optional
+        What the loaders' images were normalised by, as in `estimator`.
+    augment : callable, optional
+        Strong augmentation, from a batch of images in [0, 1] to another one; by default rotation, zoom, contrast,
+        brightness, saturation, noise and cut-out. Use your own where some of these change the class.
+    class_mix : optional
+        What is known of the target's mix of classes, as in `AccuracyEstimator`; by default what ``est`` assumes.
+    steps : int, default 200
+        Training steps.
+    batch_size : int, default 64
+        Labelled images, and as many of the target, in a step.
+    seed : int, default 0
+        Of draws and augmentations.
+    class_names : sequence of K str, optional
+        Names of the classes, where ``est`` is left out.
+    logits : int, str or callable, optional
+        Where the logits are in what the model and the network return, as in `extract`.
+    autocast : torch.dtype, optional
+        Precision of the training; ``torch.bfloat16`` saves time and memory on a GPU.
+    progress : bool, optional
+        Progress bar and expected time on standard error; by default where that is a terminal.
+
+    Returns
+    -------
+    Check
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore import models
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> y = torch.arange(240) % 2
+    >>> x = 0.5 + 0.1 * torch.randn(240, 1, 8, 8, generator=rng)
+    >>> x[y == 1, :, :, :4] += 0.3
+    >>> x = x.clamp(0, 1)
+    >>> sides = torch.where(torch.arange(64) % 8 < 4, 1.0, -1.0)
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    >>> model.load_state_dict({"1.weight": torch.stack([-sides, sides]), "1.bias": torch.tensor([4.8, -4.8])})
+    <All keys matched successfully>
+    >>> c = models.check(model, [(x[:160], y[:160])], [x[160:]], steps=10, progress=False)
+    >>> c.estimate.method, bool(abs(c.right.mean() - c.estimate.accuracy) < 1e-9)
+    ('check', True)
+    """
+    begin = time.perf_counter()
+    steps, batch_size = integer("steps", steps, least=1), integer("batch_size", batch_size, least=2)
+    seed = integer("seed", seed, least=0)
+    if est is not None and not isinstance(est, AccuracyEstimator):
+        raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+    where = device_of(model)
+    # Parameters made in inference mode cannot be trained, wherever the caller is.
+    with torch.inference_mode(False), RandomStream(_cuda(where)):
+        run = _Run(model, network, normalize, augment, steps, batch_size, seed, logits, autocast, where)
+        labelled, labels = run.read(labelled_loader, "labelled_loader", labelled=True)
+        target, _ = run.read(target_loader, "target_loader", labelled=False)
+        outputs = run.outputs(target)
+        run.set_labelled(labelled, labels, outputs, val_loader)
+        fitted = run.fitted(est, class_names)
+        if class_mix is not None:
+            fitted = copy.copy(fitted).set_params(class_mix=class_mix)
+        known = fitted._assumption(fitted._fitted(), None)[2]
+        sets = 0 if calibration is not None else len(SETTINGS.shifts)
+        with run.guarded(), seeded(seed, where):
+            run.announce(target, (sets + 1) * steps, progress)
+            with progress_bar((sets + 1) * steps, progress, "steps") as advance:
+                found = tuple(run.calibrated(advance)) if calibration is None else tuple(calibration)
+                adapted, probabilities, agreement = run.adapt(
+                    target, outputs, known, advance, run.labelled, run.labels, seed
+                )
+    estimate, right = combine(fitted, outputs, probabilities, agreement, found)
+    seconds = time.perf_counter() - begin
+    return Check(estimate, right, adapted, probabilities, agreement, found, fitted, seconds)
+
+
+def _cuda(device: torch.device) -> list[int]:
+    if device.type != "cuda":
+        return []
+    return [torch.cuda.current_device() if device.index is None else device.index]
+
+
+class _Run:
+    """The data and options of one call."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        network: nn.Module | None,
+        normalize: Any,
+        augment: Callable[[Tensor], Tensor] | None,
+        steps: int,
+        batch_size: int,
+        seed: int,
+        logits: Where,
+        autocast: torch.dtype | None,
+        device: torch.device,
+    ) -> None:
+        self._model, self._logits, self._autocast, self._device = model, logits, autocast, device
+        self._steps, self._batch_size, self._seed = steps, batch_size, seed
+        self._form, self._normalize = ImageForm(normalize, device), normalize
+        self._augment = strong_augmentation if augment is None else lambda x, _: _augmented(augment, x)
+        self._start = working_copy(model if network is None else network, device)
+        if device.type == "cuda":
+            self._start = self._start.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def read(self, loader: Iterable[Any], name: str, labelled: bool) -> tuple[Images, Tensor]:
+        """Images of a loader on the device, and their labels, of which there are none where none are asked for."""
+        with RandomStream():
+            rows = collected(loader, self._seed, self._device, labelled=labelled, name=name)
+        x = rows.inputs
+        if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
+            raise GdscoreError(
+                f"Expected float images of shape (m, C, H, W) from `{name}`, but it yields other inputs: a check "
+                "network learns from augmented images; for other inputs use `AccuracyEstimator`"
+            )
+        kept = self._form.encode(x, 0)
+        labels = torch.zeros(0, dtype=torch.int64) if rows.labels is None else rows.labels
+        return Images(kept.to(self._device), self._form), labels.to(self._device)
+
+    def set_labelled(self, images: Images, labels: Tensor, outputs: Outputs, val_loader: Iterable[Any] | None) -> None:
+        """Keep labelled rows, and choose those that shifted sets are made of."""
+        classes = int(outputs.n_classes or 0)
+        _check_labels(labels, classes, "labelled_loader")
+        self.labelled, self.labels = images, labels
+        self.mix = torch.bincount(labels, minlength=classes).float() / len(labels)
+        if val_loader is not None:
+            self._val, self._val_labels = self.read(val_loader, "val_loader", labelled=True)
+            _check_labels(self._val_labels, classes, "val_loader")
+            self._others, self._other_labels = images, labels
+            return
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(self._seed)).to(self._device)
+        held = max(min(int(0.3 * len(labels)), 1000), 1)
+        self._val, self._val_labels = Images(images.kept[order[:held]], self._form), labels[order[:held]]
+        # The check network must not have seen the rows whose shifted copies it is adapted to.
+        self._others, self._other_labels = Images(images.kept[order[held:]], self._form), labels[order[held:]]
+
+    def outputs(self, images: Images, labels: Tensor | None = None) -> Outputs:
+        """Outputs of the model."""
+        size = 256
+        batches = (
+            self._form.for_model(images.take(slice(start, start + size))) for start in range(0, len(images), size)
+        )
+        parts = extract(self._model, batches, logits=self._logits, progress=False)
+        found = Outputs.concatenate([part.to_numpy() for part in parts])
+        return found if labels is None else Outputs(**found.arrays, labels=labels.cpu().numpy())
+
+    def fitted(self, est: AccuracyEstimator | None, class_names: Sequence[str] | None) -> AccuracyEstimator:
+        """Estimator that was given, or one fitted on few corruptions."""
+        if est is not None:
+            return est
+        x = self._val.take(slice(None))
+        batches = list(zip(torch.split(self._form.for_model(x), 500), torch.split(self._val_labels, 500), strict=True))
+        return estimator(
+            self._model,
+            batches,
+            normalize=self._normalize,
+            shifts=corruptions((3, 6), seed=self._seed),
+            class_names=class_names,
+            logits=self._logits,
+            progress=False,
+        )
+
+    def adapt(
+        self,
+        images: Images,
+        outputs: Outputs,
+        known: Floats | None,
+        advance: Callable[[int], None],
+        labelled: Images,
+        labels: Tensor,
+        seed: int,
+        family: str = "",
+    ) -> tuple[nn.Module, Floats, Agreement]:
+        """Adapt a copy of the start to images; its probabilities there, and its agreement with the model's outputs."""
+        made = self._begun(images, known, labelled, labels, seed)
+        classes = len(self.mix)
+        made.train(advance)
+        kept = made.accuracy(self._val, self._val_labels)
+        made.set_statistics()
+        after = made.predict()
+        if not bool(after.isfinite().all()):
+            raise GdscoreError(
+                "The training diverged: the check network's outputs are not finite any more; leave out images with NaN "
+                "or Inf, or give another `network`"
+            )
+        strong = made.predict(lambda x: self._augment(x, made.generator))
+        predicted = torch.from_numpy(np.asarray(outputs.predictions)).to(self._device)
+        own = after.argmax(dim=1)
+        mix = torch.bincount(own, minlength=classes) / len(own)
+        truth = outputs.labels if "labels" in outputs.has else None
+        found = Agreement(
+            family=family,
+            rows=len(own),
+            agreement=float(after.gather(1, predicted[:, None]).double().mean()),
+            confidence=float(after.max(dim=1).values.double().mean()),
+            stability=float((strong.argmax(dim=1) == own).double().mean()),
+            moved=float((made.before.argmax(dim=1) != own).double().mean()),
+            mix_distance=0.5 * float((mix - made.mix).abs().sum()),
+            reference_accuracy=kept,
+            accuracy=None if truth is None else float(outputs.accuracy),
+            check_accuracy=None if truth is None else float((own.cpu().numpy() == truth).mean()),
+        )
+        return made.network.eval(), after.double().cpu().numpy(), found
+
+    def _begun(self, images: Images, known: Floats | None, labelled: Images, labels: Tensor, seed: int) -> Adaptation:
+        made = Adaptation(
+            copy.deepcopy(self._start),
+            labelled,
+            labels,
+            images,
+            mix=torch.bincount(labels, minlength=len(self.mix)).float() / len(labels),
+            known=None if known is None else torch.from_numpy(known).float().to(self._device),
+            augment=self._augment,
+            steps=self._steps,
+            batch_size=self._batch_size,
+            seed=seed,
+            logits=self._logits,
+            autocast=self._autocast,
+        )
+        if made.before.shape[1] != len(self.mix):
+            raise GdscoreError(
+                f"Expected `network` to have the {len(self.mix)} classes of the model, but it has "
+                f"{made.before.shape[1]}"
+            )
+        return made
+
+    def calibrated(self, advance: Callable[[int], None]) -> Iterator[Agreement]:
+        """Agreement on shifted sets of known accuracy, every second of them in another class mix."""
+        labels = self._val_labels.cpu().numpy()
+        for number, (name, severity) in enumerate(SETTINGS.shifts):
+            rng = np.random.default_rng([self._seed, number])
+            rows = torch.from_numpy(_drawn(labels, rng, mixed=number % 2 == 1)).to(self._device)
+            shift = Corruption(name, severity, self._seed)
+            shifted = torch.cat(
+                [corrupt(shift, self._val.take(part), 500 * k) for k, part in enumerate(torch.split(rows, 500))]
+            )
+            images = Images(self._form.for_model(shifted), self._form)
+            outputs = self.outputs(images, self._val_labels[rows])
+            seed = self._seed + number + 1
+            yield self.adapt(images, outputs, None, advance, self._others, self._other_labels, seed, name)[2]
+
+    def announce(self, images: Images, steps: int, progress: bool | None) -> None:
+        """Say how long the training will take and how much memory it needs, measured on a few steps of a copy."""
+        on_gpu = self._device.type == "cuda"
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(self._device)
+        trial = self._begun(images, None, self.labelled, self.labels, self._seed)
+        for _ in range(EAGER_STEPS + 1 if on_gpu else 1):
+            trial.step()
+        begin = self._now()
+        for _ in range(2):
+            trial.step()
+        seconds = (self._now() - begin) / 2 * steps
+        memory = f" and {torch.cuda.max_memory_allocated(self._device) / 2**30:.1f} GiB of memory" if on_gpu else ""
+        text = f"{steps:,} training steps on {self._device.type}: about {_duration(seconds)}{memory}"
+        if progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
+            print(text, file=sys.stderr)  # noqa: T201
+        elif seconds > LONG:
+            warnings.warn(f"models.check: {text}", GdscoreWarning, stacklevel=3)
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Context that explains an out-of-memory error."""
+        try:
+            yield
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                raise
+            raise GdscoreError(
+                f"The check network does not fit into the memory of {self._device} with batch_size={self._batch_size}: "
+                f"try batch_size={max(self._batch_size // 2, 2)}, or autocast=torch.bfloat16"
+            ) from error
+
+
+def _check_labels(labels: Tensor, classes: int, name: str) -> None:
+    try:
+        checked(Rows(labels, labels.cpu()), classes)
+    except GdscoreError as error:
+        raise GdscoreError(f"{error} of `{name}`") from None
+    if len(labels) < FEWEST:
+        raise GdscoreError(f"Expected at least {FEWEST} labelled rows from `{name}`, but got {len(labels)}")
+
+
+def _augmented(augment: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    found = augment(x)
+    if not isinstance(found, Tensor) or found.shape != x.shape:
+        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise GdscoreError(f"Expected `augment` to return images of the same shape, {tuple(x.shape)}, but got {came}")
+    return found.clamp(0, 1)
+
+
+def _drawn(labels: NDArray[np.int64], rng: np.random.Generator, mixed: bool) -> NDArray[np.int64]:
+    """Rows of a shifted set: all, or as many as give a random class mix without a row twice."""
+    if not mixed:
+        return np.sort(rng.permutation(len(labels))[: SETTINGS.shifted_rows])
+    present, counts = np.unique(labels, return_counts=True)
+    shares = rng.dirichlet(np.full(len(present), SETTINGS.concentration))
+    # Half of the rows at least, so that the set is not too small; classes that are too few give all they have.
+    total = max(int((counts / np.maximum(shares, 1e-9)).min()), min(len(labels) // 2, SETTINGS.shifted_rows))
+    numbers = np.minimum(np.round(shares * total).astype(int), counts)
+    chosen = [rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in zip(present, numbers, strict=True)]
+    return np.sort(np.concatenate(chosen))[: SETTINGS.shifted_rows]
+
+
+def _duration(seconds: float) -> str:
+    return f"{math.ceil(seconds)} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"
+
+
+# -- one estimate ---------------------------------------------------------------------------------------------
+
+
+def combine(
+    est: AccuracyEstimator,
+    outputs: Outputs,
+    probabilities: Floats,
+    agreement: Agreement,
+    calibration: Sequence[Agreement],
+) -> tuple[Estimate, Floats]:
+    """Estimate from the check network's probabilities and the estimator, and P(right) of each row.
+
+    Parameters
+    ----------
+    est : AccuracyEstimator
+        Fitted for the model.
+    outputs : Outputs
+        Of the model on the target.
+    probabilities : array of shape (N, K)
+        Of the adapted check network on the target.
+    agreement : Agreement
+        On the target.
+    calibration : sequence of Agreement
+        On shifted sets.
+    """
+    free, without = est.estimate(outputs), est.predict_correct(outputs)
+    predicted = np.asarray(arrays.to_numpy(outputs.predictions))
+    rows, level = len(predicted), free.level
+    by_check = probabilities[np.arange(rows), predicted]
+    half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
+    own, apart = 0.5 * (free.high - free.low), abs(float(by_check.mean()) - free.accuracy)
+    scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
+    reason = _why_unused(agreement, calibration, est.reference_accuracy_, apart > own + SETTINGS.outside * half)
+    if reason is not None:
+        warning = EstimateWarning("check_unused", "warning", reason)
+        found = most_severe_first([*free.warnings, warning])
+        return replace(free, method="check", warnings=found, scores=scores | {"weight": 0.0}), without
+    weight = 1 / (1 + (half / max(own, 1e-9)) ** SETTINGS.power)
+    right = weight * by_check + (1 - weight) * without
+    accuracy = min(max(float(right.mean()), 0.0), 1.0)
+    combined = math.hypot(weight * half, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
+    half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
+    low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
+    per_class, f1 = _counts(right, probabilities, predicted).per_class(rows, low, high, level, est.class_names_)
+    found = [w for w in free.warnings if w.code not in _OF_OUTPUTS_ALONE]
+    return (
+        replace(
+            free,
+            accuracy=accuracy,
+            low=low,
+            high=high,
+            method="check",
+            per_class=per_class,
+            f1=f1,
+            warnings=found,
+            scores=scores | {"weight": weight},
+        ),
+        right,
+    )
+
+
+_OF_OUTPUTS_ALONE = ("collapse", "class_mix", "beyond", "outputs_only", "one_family", "easy_reference")
+"""Warnings that are about an estimate from outputs alone."""
+
+
+def _expected_error(a: Agreement) -> float:
+    """How far the agreement is expected to be off, on the development pairs of PACS."""
+    wider = math.sqrt(1 + SETTINGS.mix * (a.mix_distance / SETTINGS.far_mix) ** 2)
+    return math.hypot(SETTINGS.floor, SETTINGS.error * (1 - a.agreement) * wider)
+
+
+def _model_factor(calibration: Sequence[Agreement]) -> float:
+    """How much larger than expected errors are on the shifted sets of this model; 1 where they are smaller."""
+    known = [(a.agreement - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
+    return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in known)) / (SETTINGS.sets + len(known)), 1.0))
+
+
+def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, outside: bool) -> str | None:
+    """Why the check network is no better than the model, if it is not."""
+    sets = [(s.check_accuracy, s.accuracy) for s in calibration if s.accuracy is not None]
+    reason = None
+    if a.reference_accuracy < SETTINGS.kept * accuracy:
+        reason = f"its accuracy on labelled rows fell to {a.reference_accuracy:.0%}"
+    elif sets and sum(own or 0.0 for own, _ in sets) <= sum(model for _, model in sets):
+        reason = "it is no more accurate than the model on shifted sets"
+    elif outside:
+        reason = f"its agreement with the model, {a.agreement:.0%}, is far outside the interval from outputs alone"
+    return reason and f"the check network was not used: {reason}; the estimate is from outputs alone"
+
+
+def _counts(right: Floats, probabilities: Floats, predicted: NDArray[Any]) -> ClassCounts:
+    """Shares by class: predicted, right, and truly of the class by what the check network gives the other classes."""
+    rows, classes = probabilities.shape
+    others = probabilities.copy()
+    others[np.arange(rows), predicted] = 0
+    others *= ((1 - right) / np.maximum(others.sum(axis=1), 1e-12))[:, None]
+    by_class, of_rows = (np.bincount(predicted, weights=w, minlength=classes) / rows for w in (right, np.ones(rows)))
+    return ClassCounts(of_rows, by_class, by_class + others.mean(axis=0))
