@@ -121,6 +121,18 @@ class TestOutputs:
         with pytest.raises(GdscoreError, match=r"got 'c' in row 0: the classes are 'a', 'b', 'x'"):
             gdscore.Outputs(logits=self.Z, labels=labels, class_names=["a", "b", "x"])
 
+    def test_numbers_for_classes_named_by_other_numbers_are_refused(self):
+        for names in (["1", "2", "3"], ["1", "0", "2"], ["a", "b", "0"]):
+            with pytest.raises(GdscoreError, match=r"labels\.astype\(str\), or positions with .*with_class_names"):
+                gdscore.Outputs(logits=self.Z, labels=np.array([1, 1, 2]), class_names=names)
+            out = gdscore.Outputs(logits=self.Z, labels=np.array([1, 1, 2])).with_class_names(names)
+            assert out.labels.tolist() == [1, 1, 2]
+            assert out.class_names == tuple(names)
+        out = gdscore.Outputs(logits=self.Z, labels=np.array(["1", "1", "2"]), class_names=["1", "2", "3"])
+        assert out.labels.tolist() == [0, 0, 1]
+        for names in (["0", "1", "2"], ["0", "1", "a"]):
+            assert len(gdscore.Outputs(logits=self.Z, labels=np.array([1, 1, 2]), class_names=names)) == 3
+
     def test_a_single_value_is_refused(self):
         for name in ("labels", "ids", "features", "probabilities"):
             with pytest.raises(GdscoreError, match=f"`{name}`"):

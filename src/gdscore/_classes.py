@@ -73,16 +73,14 @@ class ClassLabels:
     """
 
     def __init__(self, names: tuple[str, ...] | None, classes: int | None) -> None:
-        self._names, self._classes = names or (), classes
-        self._by_name = {name: position for position, name in enumerate(self._names)}
-        known = [(as_number(name), position) for position, name in enumerate(self._names)]
+        self.names, self.classes = names or (), classes
+        self._by_name = {name: position for position, name in enumerate(self.names)}
+        known = [(as_number(name), position) for position, name in enumerate(self.names)]
         self._by_number = {number: position for number, position in known if number is not None}
-        self.named_by_numbers = 0 < len(self._by_number) == len(self._names)
+        self.named_by_numbers = 0 < len(self._by_number) == len(self.names)
         """Whether numbers are names of classes."""
-        some = any(number is not None for number, _ in known) and not self.named_by_numbers
-        self._ambiguous = some and any(number is not None and number != position for number, position in known)
-        self.positional = not self.named_by_numbers and not self._ambiguous
-        """Whether numbers are positions."""
+        self.names_are_positions = all(number in (None, position) for number, position in known)
+        """Whether numbers mean the same as names and as positions, or can only be positions."""
 
     def find(self, label: Any) -> int | None:
         """Position of the class that a label stands for; None where it stands for none.
@@ -99,13 +97,13 @@ class ClassLabels:
             return None
         if self.named_by_numbers:
             return self._by_number.get(number)
-        if self._ambiguous:
+        if not self.names_are_positions:
             raise GdscoreError(
                 f"Expected names of classes as labels, but got {shown(label)}, which can be a name or a position, as "
-                f"only some of the classes {_listed(self._names)} are named by numbers: write all labels as names"
+                f"only some of the classes {_listed(self.names)} are named by numbers: write all labels as names"
             )
         whole = number == number.to_integral_value() and number >= 0
-        return int(number) if whole and (self._classes is None or number < self._classes) else None
+        return int(number) if whole and (self.classes is None or number < self.classes) else None
 
     def _truth(self, truth: bool) -> int | None:
         named = {name.lower(): position for name, position in self._by_name.items()}
@@ -113,7 +111,7 @@ class ClassLabels:
             return named[str(truth).lower()]
         if self._by_number and self._by_number.keys() != {0, 1}:
             return None
-        return int(truth) if self._classes in (None, 2) else None
+        return int(truth) if self.classes in (None, 2) else None
 
 
 def class_positions(labels: NDArray[Any], names: tuple[str, ...] | None, classes: int | None) -> NDArray[Any]:
@@ -137,7 +135,7 @@ def class_positions(labels: NDArray[Any], names: tuple[str, ...] | None, classes
     gdscore.errors.RowError: Expected labels to be classes, but got 0.5 in row 0: the classes are 'cat', 'dog'
     """
     rule = ClassLabels(names, classes)
-    if labels.dtype.kind in "iu" and rule.positional:
+    if labels.dtype.kind in "iu" and rule.names_are_positions and not rule.named_by_numbers:
         return labels  # `Outputs` checks their range
     different, rows = np.unique(labels, return_inverse=True)
     found = [rule.find(label) for label in different.tolist()]

@@ -25,7 +25,7 @@ from gdscore._checks import (
     number,
     row_checks,
 )
-from gdscore._classes import check_class_names, class_positions, list_of
+from gdscore._classes import ClassLabels, check_class_names, class_positions, list_of
 from gdscore._hashing import id_words, label_hash, row_key, value_words
 from gdscore._softmax import Softmax, log_probabilities, softmax
 from gdscore.errors import GdscoreError, shown
@@ -53,7 +53,8 @@ class Outputs:
         estimator where a model has no features; no score reads it.
     labels : integer array of shape (m,), optional
         True classes, 0 … K−1 in the order of the columns; also whole floating-point numbers, or strings that are
-        among ``class_names``.
+        among ``class_names``. Numbers are refused where classes are named by other numbers than their positions, as
+        they could be names: see `with_class_names`.
     peer_logits : array of shape (m, K), optional
         Logits of a second, independently trained model on the same rows.
     batch_logits : array of shape (m, K), optional
@@ -99,8 +100,10 @@ class Outputs:
                 f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
             )
         self._check_logits = boolean("check_logits", check_logits)
-        if class_names is not None and _is_text(labels):
-            labels = class_positions(np.asarray(labels), tuple(list_of(class_names) or ()), None)
+        named = tuple(name for name in list_of(class_names) or () if isinstance(name, str))
+        text = labels is not None and bool(named) and _is_text(labels)
+        if text:
+            labels = class_positions(np.asarray(labels), named, None)
         self._given = check_outputs(
             {
                 "logits": logits,
@@ -116,6 +119,12 @@ class Outputs:
             self._check_logits,
         )
         self._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
+        if labels is not None and not text and not ClassLabels(named, None).names_are_positions:
+            raise GdscoreError(
+                "Expected labels that can be read in one way, but got numbers for classes that are named by numbers, "
+                f"{shown(named)}: give names as strings, labels.astype(str), or positions with "
+                "Outputs(…).with_class_names(names)"
+            )
 
     def _holding(self, given: Mapping[str, Array]) -> Outputs:
         """Outputs of the same classes that hold other arrays, which need no check."""
@@ -348,6 +357,12 @@ class Outputs:
     def to_numpy(self) -> Outputs:
         """Copy the same rows to NumPy."""
         return self._holding({name: arrays.to_numpy(array) for name, array in self._given.items()})
+
+    def with_class_names(self, class_names: Sequence[str] | None) -> Outputs:
+        """Copy of the outputs with other names of the classes; labels stay the positions that they are."""
+        named = self._holding(self._given)
+        named._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
+        return named
 
     def like(self, other: Outputs) -> Outputs:
         """Put each array into the library and onto the device that ``other`` has it in."""

@@ -128,7 +128,7 @@ class Predictor:
             given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
         if y is not None:
             given["labels"] = self.positions(y)
-        return Outputs(**given, class_names=[str(name) for name in classifier.classes_], check_logits=False)
+        return Outputs(**given, check_logits=False).with_class_names([str(name) for name in classifier.classes_])
 
     def positions(self, y: Any) -> NDArray[np.int64]:
         """Classes as the classifier names them, as positions in its ``classes_``."""

@@ -9,7 +9,7 @@ def outputs(rows, noise=1.5, seed=0, ids=False, names=None):
     y = rng.integers(0, 4, rows)
     x = 3 * np.eye(4)[y] + noise * rng.normal(size=(rows, 4))
     more = {"ids": np.array([f"r{k:05d}" for k in range(rows)])} if ids else {}
-    return gdscore.Outputs(logits=x, labels=y, class_names=names, **more)
+    return gdscore.Outputs(logits=x, labels=y, **more).with_class_names(names)
 
 
 @pytest.fixture(scope="session")

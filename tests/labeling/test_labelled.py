@@ -99,6 +99,19 @@ def test_forms_of_a_label(est, named_target, written):
     assert found.accuracy == float(right)
 
 
+@pytest.mark.parametrize("names", [["1", "2", "3", "4"], ["1.0", "2.0", "3.0", "4.0"], ["10", "20", "30", "40"]])
+def test_numbers_are_names_where_classes_are_named_by_numbers(est, names):
+    target = outputs(900, 2.0, seed=2, names=names)
+    drawn = choose(est, target, 60)
+    named = [names[position] for position in np.asarray(target.labels)[drawn.rows]]
+    expected = estimate(est, outputs(900, 2.0, seed=2), drawn, np.asarray(target.labels)[drawn.rows])
+    for labels in (named, [float(x) for x in named], np.array(named, dtype=float).astype(int), [str(x) for x in named]):
+        found = estimate(est, target, drawn, labels)
+        assert (found.accuracy, found.low, found.high) == (expected.accuracy, expected.low, expected.high)
+    with pytest.raises(gdscore.GdscoreError, match="label of row 1 of the sample to be a class, but got 0"):
+        estimate(est, target, drawn, [0])
+
+
 def test_odd_class_names_are_labels(est, named_target):
     drawn = choose(est, named_target, 2)
     assert estimate(est, named_target, drawn, ["=owl", "don't know"]).labels == 2
@@ -158,6 +171,7 @@ def test_segments(est, target):
         (["?"], "at least one label"),
         ("01", "label for each"),
         (3, "list or a dict"),
+        (np.array(3), "list or a dict"),
         ({123456: 1}, "was not"),
     ],
 )

@@ -98,7 +98,7 @@ def estimator(
     try:
         calls = [("the reference", partial(actors.start, "reference"))]
         ((_, _, found, count),) = _cluster.run_all(ray, calls, actors=actors)
-        reference = Outputs(**ray.get(found), class_names=class_names)
+        reference = Outputs(**ray.get(found)).with_class_names(class_names)
         return made.fit(reference, shifted_sets=sets(count), progress=False)
     finally:
         actors.end()

@@ -412,14 +412,12 @@ def make_batch(
     by = {column: _segments(column, values[column], place) for column in chosen.by}
     if chosen.id is not None:
         arrays["ids"] = values[chosen.id]
-    if names is not None and classes is not None:
-        arrays["class_names"] = names
     try:
         if chosen.label is not None:
             labels = values[chosen.label]
             positions = chosen.class_names is None and labels.dtype.kind in "iu"
             arrays["labels"] = labels if positions else class_positions(labels, names, classes)
-        return Batch(Outputs(**arrays), time, by)
+        return Batch(Outputs(**arrays).with_class_names(None if classes is None else names), time, by)
     except RowError as error:
         raise _placed(error, chosen, arrays, place) from error
     except GdscoreError as error:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
+from gdscore._classes import ClassLabels, list_of
 from gdscore._paths import PathLike, atomic, check_readable, path_errors
 from gdscore.errors import GdscoreError, nearest, shown
 
@@ -257,18 +257,20 @@ def as_classes(labels: Any, rows: LabelRows, classes: int, names: tuple[str, ...
     if isinstance(labels, Mapping):
         listed = _from_mapping(labels, rows)
     else:
-        if not isinstance(labels, Sequence) and not arrays.is_array(labels) and not hasattr(labels, "tolist"):
-            raise GdscoreError(f"Expected `labels` to be a list or a dict, but got {type(labels).__name__}")
-        listed = list(labels) if isinstance(labels, Sequence) else arrays.to_numpy(np.asarray(labels)).tolist()
-        if isinstance(labels, str) or len(listed) > len(rows):
+        if arrays.is_array(labels) or hasattr(labels, "tolist"):
+            labels = arrays.to_numpy(labels if arrays.is_array(labels) else np.asarray(labels)).tolist()
+        found = list_of(labels)
+        if found is None:
             raise GdscoreError(
-                f"Expected a label for each of the {len(rows)} rows that were drawn, but got {shown(labels)}"
-                if isinstance(labels, str)
-                else f"Expected at most {len(rows)} labels, as so many rows were drawn, but got {len(listed)}"
+                f"Expected `labels` to be a list or a dict, with a label for each of the {len(rows)} rows that were "
+                f"drawn, but got {shown(labels)}"
             )
-        listed += [None] * (len(rows) - len(listed))
+        if len(found) > len(rows):
+            raise GdscoreError(f"Expected at most {len(rows)} labels, as so many rows were drawn, but got {len(found)}")
+        listed = found + [None] * (len(rows) - len(found))
     known = {} if names is None else _by_name(names)
-    return np.array([_as_class(value, classes, names, known, i) for i, value in enumerate(listed)], dtype=np.int64)
+    rule = ClassLabels(names, classes)
+    return np.array([_as_class(value, rule, known, i) for i, value in enumerate(listed)], dtype=np.int64)
 
 
 def _from_mapping(labels: Mapping[Any, Any], rows: LabelRows) -> list[Any]:
@@ -293,7 +295,7 @@ def _by_name(names: tuple[str, ...]) -> dict[str, int]:
     return folded | {name: k for k, name in enumerate(names)}
 
 
-def _as_class(value: Any, classes: int, names: tuple[str, ...] | None, known: dict[str, int], i: int) -> int:
+def _as_class(value: Any, rule: ClassLabels, known: dict[str, int], i: int) -> int:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOT_LABELLED
     if isinstance(value, str):
@@ -307,21 +309,13 @@ def _as_class(value: Any, classes: int, names: tuple[str, ...] | None, known: di
                 return known[form]
         if text.casefold() in _UNSURE:
             return COULD_NOT_TELL
-        number = _number(text)
+        found = rule.find(text)
     else:
-        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
-    if number is None or not number.is_integer() or not 0 <= number < classes:
-        valid = f"a class from 0 to {classes - 1}" if names is None else nearest(str(value), names)
+        found = rule.find(value)
+    if found is None:
+        valid = nearest(str(value), rule.names) if rule.names else f"a class from 0 to {(rule.classes or 0) - 1}"
         raise GdscoreError(
             f"Expected the label of row {i + 1} of the sample to be a class, but got {shown(value)}: {valid}; leave it "
             "empty where there is no label, or write ? where nobody can tell"
         )
-    return int(number)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+    return found

@@ -148,7 +148,7 @@ def _stream(
             seen += m
             reader.prefetch()
             # The network's own check has looked at them, or was told not to.
-            outputs = Outputs(**given, class_names=class_names, check_logits=False)
+            outputs = Outputs(**given, check_logits=False).with_class_names(class_names)
             del batch, inputs, returned, features, given
             yield outputs
             advance(len(outputs))

@@ -161,7 +161,7 @@ def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Out
             f"Expected `predict` to return a row for each of {len(labels)} inputs, but got {len(found)}{column}"
         )
     given = {name: array for name, array in found.arrays.items() if name != "labels"}
-    return Outputs(**given, labels=labels, class_names=found.class_names, check_logits=False)
+    return Outputs(**given, labels=labels, check_logits=False).with_class_names(found.class_names)
 
 
 def _refused(shift: Any, error: Exception) -> GdscoreError:
