@@ -16,11 +16,10 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from gdscore.calibration import (
     calibration_error,
-    error_of_bins,
+    confidence_bins,
     find_temperature,
     fit_temperature,
     reliability,
-    sums_by_confidence,
 )
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
@@ -202,22 +201,23 @@ def test_huge_logits(dtype, size):
     assert 0 <= calibration_error(Outputs(logits=huge, labels=labels)) <= 1
 
 
-@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
 @pytest.mark.parametrize("bins", [1, 4, 15, 20])
-def test_sums_by_confidence(make, bins):
+def test_every_confidence_lies_in_the_bin_below_its_upper_edge(bins):
     rng = np.random.default_rng(0)
-    c = np.concatenate([rng.uniform(0.1, 1, 500), np.arange(1, bins + 1) / bins]).astype(np.float32)
-    hit = rng.uniform(size=len(c)) < c
-    counts, confidence, correct = (np.asarray(part) for part in sums_by_confidence(make(c), make(hit), bins))
-    wide, edges = c.astype(np.float64), np.linspace(0, 1, bins + 1)
-    for b in range(bins):
-        inside = (wide > edges[b]) & (wide <= edges[b + 1])
-        assert counts[b] == inside.sum()
-        assert confidence[b] == pytest.approx(wide[inside].sum(), rel=1e-12)
-        assert correct[b] == hit[inside].sum()
-    assert len(sums_by_confidence(make(c), None, bins)) == 2
-    expected = sum(abs(correct[b] - confidence[b]) for b in range(bins)) / len(c)
-    assert error_of_bins(counts, confidence, correct) == pytest.approx(expected)
+    edges = np.linspace(0, 1, bins + 1)
+    c = np.concatenate([rng.uniform(0.1, 1, 500), edges])
+    expected = [max(b for b in range(bins) if b == 0 or edges[b] < x) for x in c]
+    assert confidence_bins(c, bins).tolist() == expected
+
+
+def test_the_estimator_has_the_same_bins():
+    p = np.array([0.5, 0.55, 0.75, 0.95, 1.0, 0.6, 0.65, 0.7, 0.85, 0.9])
+    out = Outputs(probabilities=np.stack([p, 1 - p], axis=1), labels=np.zeros(10, dtype=int))
+    counts = reliability(out, bins=20).counts
+    assert counts.tolist() == [0] * 9 + [1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1]
+    from gdscore.estimator.evidence import by_confidence
+
+    np.testing.assert_array_equal(by_confidence(out.confidence, np.ones(10))[0], counts)
 
 
 LABELLED = Outputs(logits=2 * np.eye(2), labels=np.arange(2))

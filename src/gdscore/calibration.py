@@ -4,7 +4,7 @@ Requirements met here:
 
 - labelled outputs of any array library, one or a stream of them, are read in chunks of rows;
 - the calibration error of a stream needs the memory of its bins alone;
-- bins and error are computed by one pair of functions, `sums_by_confidence` and `error_of_bins`;
+- the estimator's histograms have the same bins, by `confidence_bins`;
 - where the data do not determine a temperature, `find_temperature` returns so and `fit_temperature` warns.
 """
 
@@ -30,11 +30,10 @@ __all__ = [
     "Reliability",
     "Temperature",
     "calibration_error",
-    "error_of_bins",
+    "confidence_bins",
     "find_temperature",
     "fit_temperature",
     "reliability",
-    "sums_by_confidence",
 ]
 
 _CHUNK = 4096
@@ -82,58 +81,26 @@ def reliability(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -> Reli
     ([0, 0, 2, 2], [nan, nan, 0.65, 0.85], [nan, nan, 1.0, 0.5])
     """
     bins = integer("bins", bins, least=1)
-    totals = [np.zeros(bins) for _ in range(3)]
+    totals = np.zeros((3, bins))
     for chunk in _chunks(_labelled(outputs)):
-        sums = sums_by_confidence(chunk.confidence, chunk.correct, bins)
-        totals = [total + arrays.to_numpy(more) for total, more in zip(totals, sums, strict=True)]
+        c = arrays.to_numpy(arrays.wide(chunk.confidence))
+        level, columns = confidence_bins(c, bins), (np.ones_like(c), c, arrays.to_numpy(chunk.correct))
+        totals += np.stack([np.bincount(level, weights=column, minlength=bins) for column in columns])
     counts, confidence, correct = totals
     rows = np.where(counts > 0, counts, np.nan)
     return Reliability(counts.astype(np.int64), confidence / rows, correct / rows)
 
 
-def sums_by_confidence(confidence: Array, correct: Array | None, bins: int) -> tuple[Array, ...]:
-    """Rows, sum of confidence and, where known, number of correct rows in equal bins (b/B, (b+1)/B] of confidence.
-
-    Parameters
-    ----------
-    confidence : array of shape (m,)
-    correct : bool array of shape (m,) or None
-    bins : int
-        B.
-
-    Returns
-    -------
-    counts, confidence, correct : float64 arrays of shape (B,)
-        On the device of the arguments.
+def confidence_bins(confidence: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+    """Number of the bin (b/B, (b+1)/B] that each confidence lies in; 0 lies in the first.
 
     Examples
     --------
-    >>> sums = sums_by_confidence(np.array([0.5, 0.75, 0.75]), np.array([True, True, False]), 4)
-    >>> [part.tolist() for part in sums]
-    [[0.0, 1.0, 2.0, 0.0], [0.0, 0.5, 1.5, 0.0], [0.0, 1.0, 1.0, 0.0]]
+    >>> confidence_bins(np.array([0.0, 0.5, 0.51, 1.0]), 4).tolist()
+    [0, 1, 2, 3]
     """
-    c = arrays.wide(confidence)
-    xp = namespace(c)
-    edges = arrays.like(np.linspace(0.0, 1.0, bins + 1), c)
-    inside = (c[:, None] > edges[None, :-1]) & (c[:, None] <= edges[None, 1:])
-    weights = [xp.ones_like(c), c]
-    if correct is not None:
-        weights.append(xp.astype(arrays.like(correct, c), c.dtype))
-    return tuple(xp.stack(weights) @ xp.astype(inside, c.dtype))
-
-
-def error_of_bins(counts: Array, confidence: Array, correct: Array) -> float:
-    r"""Expected calibration error of the sums that `sums_by_confidence` returns.
-
-    .. math:: \sum_b \frac{n_b}{n} |\mathrm{accuracy}_b - \mathrm{confidence}_b|
-
-    Examples
-    --------
-    >>> error_of_bins([0, 4], [0.0, 3.6], [0, 2])
-    0.4
-    """
-    apart = np.abs(np.asarray(correct, dtype=np.float64) - np.asarray(confidence, dtype=np.float64))
-    return float(apart.sum() / np.sum(counts))
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    return np.searchsorted(edges[1:-1], confidence, side="left")
 
 
 def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -> float:
@@ -167,7 +134,8 @@ def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -
     0.35
     """
     counts, confidence, accuracy = reliability(outputs, bins=bins)
-    return error_of_bins(counts, np.nan_to_num(counts * confidence), np.nan_to_num(counts * accuracy))
+    apart = np.abs(np.nan_to_num(counts * accuracy) - np.nan_to_num(counts * confidence))
+    return float(apart.sum() / counts.sum())
 
 
 class Temperature(NamedTuple):

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
+from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.logistic import log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 
-__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence", "confidence_bins_of"]
+__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence"]
 
 Floats = NDArray[np.float64]
 
@@ -244,13 +245,8 @@ def bins_of(odds: Floats) -> NDArray[np.int64]:
 
 def by_confidence(confidence: Floats, *columns: Any) -> Floats:
     """Sums of some columns over the rows of each of 20 bins of confidence."""
-    level = confidence_bins_of(confidence)
+    level = confidence_bins(confidence, CONFIDENCE_BINS)
     return np.stack([np.bincount(level, weights=_rounded(c), minlength=CONFIDENCE_BINS) for c in columns])
-
-
-def confidence_bins_of(confidence: Floats) -> NDArray[np.int64]:
-    """Number of the bin that each of these confidences falls into."""
-    return np.minimum((confidence * CONFIDENCE_BINS).astype(np.int64), CONFIDENCE_BINS - 1)
 
 
 class Evidence:

@@ -30,8 +30,9 @@ from gdscore import files
 from gdscore._paths import DEFAULT_LIMITS
 from gdscore._schema import Number, OneOf, check_json
 from gdscore._stream import Batch, columns_of, kind_of, segment_codes
+from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
-from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, confidence_bins_of
+from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of
 from gdscore.estimator.fitted import Fitted
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
@@ -142,7 +143,11 @@ class _Cells:
         where labels are known, ``own`` has the number of each row's segment.
         """
         count, bins, starts = len(rows.predicted), len(CENTRES), self.starts
-        base, index, level = own * self.width, bins_of(rows.calibrated), confidence_bins_of(rows.confidence)
+        base, index, level = (
+            own * self.width,
+            bins_of(rows.calibrated),
+            confidence_bins(rows.confidence, CONFIDENCE_BINS),
+        )
         one = np.ones(count)
         parts = [
             (base, one),
