@@ -27,7 +27,7 @@ SLOW = (
     "tests/monitor/test_pages.py",
     "tests/cli/test_examples.py",
     "tests/scores/test_base.py",
-    "tests/shifts/test_libraries.py",
+    "tests/shifts/test_images.py",
 )
 
 

@@ -353,7 +353,11 @@ def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[
     if "logits" in given and "probabilities" in given:
         raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, which hold more digits")
     if "probabilities" in given:
-        given["probabilities"] = _two_columns(given["probabilities"])
+        if not arrays.is_real(given["probabilities"]):
+            raise GdscoreError(
+                f"Expected `probabilities` to be floating-point numbers, but got {given['probabilities'].dtype}"
+            )
+        given["probabilities"] = binary_probabilities(given["probabilities"])
     first_name = next(name for name in given if name in MATRICES)
     first = given[first_name]
     for name in given:
@@ -547,9 +551,3 @@ def _check_columns(given: dict[str, Array]) -> None:
             "Expected `rotation_logits` to have shape (rows, 4 rotations shown, 4 rotations predicted), "
             f"but got {tuple(given['rotation_logits'].shape)}"
         )
-
-
-def _two_columns(p: Array) -> Array:
-    if not arrays.is_real(p):
-        raise GdscoreError(f"Expected `probabilities` to be floating-point numbers, but got {p.dtype}")
-    return binary_probabilities(p) if p.ndim == 1 or (p.ndim == 2 and p.shape[1] == 1) else p

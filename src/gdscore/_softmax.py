@@ -69,27 +69,35 @@ def log_probabilities(p: Array) -> Array:
     return xp.log(xp.clip(p, _SMALLEST, None))
 
 
+def _is_single(x: Array) -> bool:
+    return bool(x.ndim == 1 or (x.ndim == 2 and x.shape[1] == 1))
+
+
 def binary_logits(z: Array) -> Array:
-    """Columns (0, z) of the single logit z of a binary model: the same sigmoid, written as a softmax.
+    """Columns (0, z) of the single logit z of a binary model: the softmax is its sigmoid; several columns as they are.
 
     Examples
     --------
     >>> binary_logits(np.array([-1.0, 2.0])).tolist()
     [[0.0, -1.0], [0.0, 2.0]]
     """
+    if not _is_single(z):
+        return z
     xp = namespace(z)
     column = xp.reshape(z, (-1,))
     return xp.stack([xp.zeros_like(column), column], axis=1)
 
 
 def binary_probabilities(p: Array) -> Array:
-    """Columns (1 − p, p) of the probability p of class 1 of a binary model.
+    """Columns (1 − p, p) of the probability p of class 1 of a binary model; several columns as they are.
 
     Examples
     --------
     >>> binary_probabilities(np.array([0.25, 1.0])).tolist()
     [[0.75, 0.25], [0.0, 1.0]]
     """
+    if not _is_single(p):
+        return p
     xp = namespace(p)
     column = xp.reshape(p, (-1,))
     return xp.stack([1.0 - column, column], axis=1)

@@ -116,7 +116,7 @@ class Predictor:
             elif hasattr(classifier, "coefs_"):
                 given = _network_outputs(classifier, X, *self._head)
             else:
-                given = {"logits": _two_columns(classifier.decision_function(X)), "features": X}
+                given = {"logits": binary_logits(classifier.decision_function(X)), "features": X}
         except ValueError as error:
             swapped = y is not None and np.ndim(X) == 1 and np.ndim(y) == 2
             answer = f"it answers: {str(error).splitlines()[0]}"
@@ -220,15 +220,9 @@ def _check_classifier(clf: Any) -> None:
         )
 
 
-def _two_columns(scores: Array) -> Array:
-    """Columns (0, z) of a binary model's single column z, several columns as they are."""
-    scores = np.asarray(scores)
-    return scores if scores.ndim == 2 and scores.shape[1] > 1 else binary_logits(scores)
-
-
 def _head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if hasattr(clf, "coefs_") and hasattr(clf, "out_activation_"):
-        return _two_columns(clf.coefs_[-1]), _two_columns(clf.intercepts_[-1][None])[0]
+        return binary_logits(clf.coefs_[-1]), binary_logits(clf.intercepts_[-1][None])[0]
     if not all(hasattr(clf, name) for name in ("coef_", "intercept_", "decision_function")):
         return None
     coef = clf.coef_.toarray() if hasattr(clf.coef_, "toarray") else np.asarray(clf.coef_)
@@ -236,13 +230,13 @@ def _head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     if coef.ndim != 2 or coef.shape[0] != columns:
         return None
     intercept = np.broadcast_to(clf.intercept_, columns)
-    W, b = _two_columns(coef.T), _two_columns(intercept[None])[0]
+    W, b = binary_logits(coef.T), binary_logits(intercept[None])[0]
     # Rows whose decision values are small: where they are large, any link gives ones and zeros.
     targets = np.random.default_rng(0).normal(scale=3.0, size=(columns, _PROBES))
     rows = (np.linalg.pinv(coef, rcond=1e-3) @ (targets - intercept[:, None])).T.astype(coef.dtype)
     nameless = copy.copy(clf)
     vars(nameless).pop("feature_names_in_", None)  # it would warn that the probes have no column names
-    probabilities, logits = nameless.predict_proba(rows), _two_columns(nameless.decision_function(rows))
+    probabilities, logits = nameless.predict_proba(rows), binary_logits(nameless.decision_function(rows))
     agree = partial(np.allclose, rtol=1e-4, atol=1e-4)
     linked = agree(softmax(logits).probabilities, probabilities) and agree(rows @ W + b, logits)
     return (W, b) if linked else None

@@ -61,7 +61,7 @@ def estimator(
     -------
     AccuracyEstimator
     """
-    from gdscore.models._loader import check_loader
+    from gdscore.models._inputs import check_loader
     from gdscore.shifts.sets import checked_shifts
 
     check_loader(val_loader, "val_loader")

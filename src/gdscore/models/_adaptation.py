@@ -25,12 +25,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError
-from gdscore.models._batches import call
 from gdscore.models._inputs import ImageForm
 from gdscore.models._network import floating_dtype
 from gdscore.models._state import batchnorm_layers
-from gdscore.models.predictions import Where, logits_of, two_columns
+from gdscore.models.predictions import Where, call, logits_of
 
 __all__ = ["SETTINGS", "Adaptation", "AdaptationSettings", "Images", "strong_augmentation"]
 
@@ -327,7 +327,8 @@ class Adaptation:
         precision: Any = torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None)
         with precision:
             returned = call(self.network, x, 0)
-        return two_columns(logits_of(returned, self._logits, len(x))).float()
+        logits: Tensor = binary_logits(logits_of(returned, self._logits, len(x))).float()
+        return logits
 
     @torch.no_grad()
     def set_statistics(self) -> None:

@@ -8,28 +8,40 @@ Requirements met here:
   back after it. This covers every way of writing (in place, through ``.data``, by a subclass of BatchNorm in evaluation
   mode), costs two copies of the buffers, and never waits for a device;
 - threads that use one model take turns, as each puts back what it found;
-- models that draw random numbers in evaluation mode draw them from a stream of their own.
+- models that draw random numbers in evaluation mode, and loaders that shuffle, draw them from a stream of their own,
+  which continues from batch to batch; the generators of torch, NumPy and Python are as before whenever the caller's
+  code runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import eq, is_
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gdscore.errors import GdscoreError, nearest
-from gdscore.models._random import RandomStream
 
-__all__ = ["MODES", "BatchNormMode", "Unchanged", "batchnorm_layers", "not_a_module", "unwrapped"]
+__all__ = [
+    "MODES",
+    "BatchNormMode",
+    "RandomStream",
+    "Unchanged",
+    "batchnorm_layers",
+    "not_a_module",
+    "seed_generators",
+    "unwrapped",
+]
 
 BatchNormMode: TypeAlias = Literal["eval", "batch"]
 MODES = ("eval", "batch")
@@ -265,3 +277,58 @@ def _bytes(t: Tensor) -> Tensor:
     """All memory between a tensor's first and last value, whatever its strides."""
     span = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
     return t.as_strided((span,), (1,), t.storage_offset()).view(torch.uint8)
+
+
+def seed_generators(seed: int, cuda: Sequence[int]) -> None:
+    """Seed torch's generators of the host and of these CUDA devices.
+
+    `torch.manual_seed` would seed every device there is, also those whose state is not saved.
+    """
+    torch.default_generator.manual_seed(seed)
+    for index in cuda:
+        torch.cuda.default_generators[index].manual_seed(seed)
+
+
+class RandomStream:
+    """Context in which torch, NumPy and Python draw from a stream of its own; the caller's states come back.
+
+    The first time it starts at the caller's states, and each further time where it stopped.
+
+    Parameters
+    ----------
+    cuda : sequence of int
+        CUDA devices whose generators count, beside those of the host.
+    derived : bool
+        Seed torch's part by a number derived from the caller's state instead, so that two streams that start at one
+        state do not give the same numbers.
+    """
+
+    def __init__(self, cuda: Sequence[int] = (), *, derived: bool = False) -> None:
+        self._cuda, self._derived = cuda, derived
+        self._own: tuple[Any, ...] | None = None
+        self._callers: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        self._callers = self._states()
+        if self._own is not None:
+            self._set(self._own)
+        elif self._derived:
+            seed_generators(int(torch.randint(2**62, (), device="cpu")) ^ 0x1E3779B97F4A7C15, self._cuda)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._own = self._states()
+        self._set(self._callers)
+
+    def _states(self) -> tuple[Any, ...]:
+        numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator that a model may use
+        return torch.get_rng_state(), [torch.cuda.get_rng_state(i) for i in self._cuda], numpy, random.getstate()
+
+    def _set(self, states: tuple[Any, ...]) -> None:
+        host, devices, numpy, python = states
+        torch.set_rng_state(host)
+        for index, state in zip(self._cuda, devices, strict=True):
+            torch.cuda.set_rng_state(state, index)
+        np.random.set_state(numpy)  # noqa: NPY002
+        random.setstate(python)

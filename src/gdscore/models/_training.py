@@ -11,22 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError
-from gdscore.models._batches import (
+from gdscore.models._inputs import check_loader
+from gdscore.models._network import Network, floating_dtype
+from gdscore.models._state import not_a_module, seed_generators, unwrapped
+from gdscore.models.predictions import (
     Inputs,
+    Where,
     call,
     count_rows,
     describe,
     integer_labels,
+    logits_of,
     map_tensors,
     split_batch,
     to_device,
 )
-from gdscore.models._loader import check_loader
-from gdscore.models._network import Network, floating_dtype
-from gdscore.models._random import seed_generators
-from gdscore.models._state import not_a_module, unwrapped
-from gdscore.models.predictions import Where, logits_of, two_columns
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Trainer:
         self.optimiser.zero_grad()
         with torch.enable_grad():
             inputs = to_device(batch.inputs, device_of(self.model), dtype=floating_dtype(self.model))
-            z = two_columns(logits_of(call(self.model, inputs, 0), self._logits, len(batch)))
+            z = binary_logits(logits_of(call(self.model, inputs, 0), self._logits, len(batch)))
             loss = nn.functional.cross_entropy(z.float(), to_device(batch.labels, z.device))
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()

@@ -44,7 +44,7 @@ from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
 from gdscore.estimator.estimate import ClassCounts, most_severe_first, quantile_of, sampling_error
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
 from gdscore.models._inputs import ImageForm
-from gdscore.models._random import RandomStream
+from gdscore.models._state import RandomStream
 from gdscore.models._training import Rows, checked, collected, device_of, seeded, working_copy
 from gdscore.models.estimator import estimator
 from gdscore.models.extract import extract

@@ -1,24 +1,32 @@
-"""`Outputs` of any torch classifier, batch by batch, in one forward pass that leaves no trace, and their scores."""
+"""`Outputs` of any torch classifier, batch by batch, in one forward pass that does not change it, and their scores.
+
+Beside the model run, on the same batches: a second model, the model with batch statistics, a head for rotations.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from gdscore._stream import progress_bar
-from gdscore.errors import GdscoreError
-from gdscore.models._batches import count_rows, integer_labels, to_device
-from gdscore.models._loader import BatchReader, check_loader, row_count
-from gdscore.models._network import BatchNormStatistics, Network, RotationNetwork, other_networks
-from gdscore.models.predictions import OutputKind, Where
+from gdscore.errors import GdscoreError, nearest
+from gdscore.models._inputs import LoaderReader, check_loader, row_count
+from gdscore.models._network import Network, floating_dtype
+from gdscore.models._state import MODES, BatchNormMode, Unchanged, batchnorm_layers, unwrapped
+from gdscore.models.predictions import Inputs, OutputKind, Where, count_rows, describe, integer_labels, to_device
 from gdscore.outputs import Outputs
 from gdscore.scores import registry
 
 __all__ = ["extract", "score_all"]
+
+BatchNormStatistics: TypeAlias = BatchNormMode | Literal["both"]
+
+STATISTICS_ROWS = 128
+"""Rows that batch statistics are taken of, whatever the batch size of the loader, on which scores should not depend."""
 
 
 def extract(
@@ -105,9 +113,9 @@ def extract(
     """
     check_loader(loader)
     options: dict[str, Any] = {"logits": logits, "outputs": outputs, "autocast": autocast}
-    mode, others = other_networks(model, peer, batchnorm, device=device, **options)
+    mode, others = _other_networks(model, peer, batchnorm, device=device, **options)
     network = Network(model, device=device, head=head, batchnorm=mode, **options)
-    rotation = None if rotation_head is None else RotationNetwork(network, rotation_head)
+    rotation = None if rotation_head is None else _RotationNetwork(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
     return _stream(network, loader, others, rotation, labels, class_names, numbered, progress)
@@ -117,13 +125,13 @@ def _stream(
     network: Network,
     loader: Iterable[Any],
     others: Mapping[str, Network],
-    rotation: RotationNetwork | None,
+    rotation: _RotationNetwork | None,
     with_labels: bool,
     class_names: Sequence[str] | None,
     numbered: bool,
     progress: bool | None,
 ) -> Iterator[Outputs]:
-    reader = BatchReader(loader, network.device, network.dtype)
+    reader = LoaderReader(loader, network.device, network.dtype)
     rows = row_count(loader)
     seen = 0
     with progress_bar(rows or 0, progress if rows else False) as advance:
@@ -221,3 +229,75 @@ def _kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.Ab
         return contextlib.nullcontext()
     kept: contextlib.AbstractContextManager[Any] = torch.autocast(weight.device.type, enabled=False)
     return kept
+
+
+def _other_networks(
+    model: nn.Module,
+    peer: nn.Module | None,
+    batchnorm: BatchNormStatistics,
+    *,
+    device: torch.device | str | None,
+    **options: Any,
+) -> tuple[BatchNormMode, dict[str, Network]]:
+    """Mode to run the model in, and what to run beside it for ``peer_logits`` and ``batch_logits``."""
+    if batchnorm not in (*MODES, "both"):
+        raise GdscoreError(f"Unknown `batchnorm` {batchnorm!r}: {nearest(str(batchnorm), [*MODES, 'both'])}")
+    mode: BatchNormMode = "eval" if batchnorm == "both" else batchnorm
+    others: dict[str, Network] = {}
+    if peer is not None:
+        if not isinstance(peer, nn.Module):
+            hint = ', or batchnorm="both" for the model itself' if isinstance(peer, str) else ""
+            raise GdscoreError(f"Expected `peer` to be a torch.nn.Module{hint}, but got {type(peer).__name__}")
+        others["peer_logits"] = Network(peer, head=False, batchnorm=mode, **options)
+    if batchnorm == "both":
+        others["batch_logits"] = _BatchStatistics(model, device=device, head=False, batchnorm="batch", **options)
+        if not any(layer.running_mean is not None for layer in batchnorm_layers(unwrapped(model))):
+            raise GdscoreError(
+                'Expected a model with BatchNorm and stored statistics for batchnorm="both", but it has none'
+            )
+    return mode, others
+
+
+class _BatchStatistics(Network):
+    """The model with the statistics of each batch, large ones taken in even pieces."""
+
+    def run(self, inputs: Inputs, batch: int) -> tuple[Tensor, Tensor | None]:
+        pieces = (
+            torch.tensor_split(inputs, max(1, round(len(inputs) / STATISTICS_ROWS)))
+            if isinstance(inputs, Tensor)
+            else ()
+        )
+        if len(pieces) < 2:
+            return super().run(inputs, batch)
+        returned = []
+        for piece in pieces:
+            returned.append(super().run(piece, batch)[0])
+        return torch.cat(returned), None
+
+
+class _RotationNetwork:
+    """A rotation head on the features of each batch turned by 0°, 90°, 180° and 270°."""
+
+    def __init__(self, network: Network, head: Callable[[Tensor], Tensor]) -> None:
+        if not callable(head):
+            raise GdscoreError(f"Expected `rotation_head` to be callable on features, but got {type(head).__name__}")
+        self._network, self._head = network, head
+        module = head if isinstance(head, nn.Module) else nn.Identity()
+        self._unchanged, self._dtype = Unchanged(module), floating_dtype(module)
+
+    def logits(self, inputs: Inputs, features: Tensor, batch: int) -> Tensor:
+        """Logits of shape (m, 4 rotations shown, 4 rotations predicted)."""
+        if not isinstance(inputs, Tensor) or inputs.ndim != 4:
+            raise GdscoreError(f"Expected images of shape (m, C, H, W) to rotate, but got {describe(inputs)}")
+        turned = [features]
+        for quarter_turns in (1, 2, 3):
+            more = self._network.run(torch.rot90(inputs, quarter_turns, dims=(2, 3)), batch)[1]
+            assert more is not None
+            turned.append(more)
+        with torch.no_grad(), self._network.precision(), self._unchanged:
+            predicted = torch.stack([self._head(x.to(self._dtype or x.dtype)) for x in turned], dim=1)
+        if tuple(predicted.shape[1:]) != (4, 4):
+            raise GdscoreError(
+                f"Expected `rotation_head` to return logits of shape (m, 4), but got {describe(predicted[:, 0])}"
+            )
+        return predicted

@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from gdscore._checks import integer, number
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.models._batches import describe, split_batch
-from gdscore.models._loader import check_loader, row_count
+from gdscore.models._inputs import check_loader, row_count
 from gdscore.models.extract import extract
-from gdscore.models.predictions import Where
+from gdscore.models.predictions import Where, describe, split_batch
 
 __all__ = ["RotationHead", "fit_rotation_head"]
 

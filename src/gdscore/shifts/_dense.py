@@ -142,7 +142,7 @@ def _sparse_subtype(series: Any) -> Any:
     return dtype.subtype if type(dtype).__name__ == "SparseDtype" else None
 
 
-class Layout:
+class TableLayout:
     """Columns of the reference: which hold numbers, which categories, and which categories there are."""
 
     def __init__(self, names: list[Any], kinds: list[str], vocabularies: list[list[Any]]) -> None:
@@ -197,8 +197,8 @@ def _names(table: Any) -> list[Any]:
     return list(range(table.shape[1])) if isinstance(table, np.ndarray) else list(table.columns)
 
 
-def _learn_layout(inputs: Any) -> Layout:
-    """Layout of the reference inputs; categories come in order of how frequent they are."""
+def _learn_layout(inputs: Any) -> TableLayout:
+    """TableLayout of the reference inputs; categories come in order of how frequent they are."""
     table = _opened(inputs)
     names = _names(table)
     if not len(names) or not table.shape[0]:
@@ -214,7 +214,7 @@ def _learn_layout(inputs: Any) -> Layout:
         for j, kind in enumerate(kinds)
         if kind == "category"
     ]
-    return Layout(names, kinds, vocabularies)
+    return TableLayout(names, kinds, vocabularies)
 
 
 def as_dtype(values: NDArray[Any], dtype: Any) -> NDArray[Any]:
@@ -281,7 +281,7 @@ class DenseReference:
     """
 
     def __init__(self, inputs: Any) -> None:
-        self.layout: Layout = _learn_layout(inputs)
+        self.layout: TableLayout = _learn_layout(inputs)
         cells = self.layout.split(inputs)
         rows = sampled_rows(len(cells.numbers))
         self.sample = Cells(cells.numbers[rows], cells.codes[rows])
