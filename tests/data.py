@@ -56,3 +56,27 @@ def ready(name: str, reference: gdscore.Outputs | None = None, **options) -> gds
     """Score of that name, fitted where it has to be."""
     score = gdscore.create_score(name, **options)
     return score.fit(reference) if score.reference_inputs else score
+
+
+def forms(probabilities):
+    """The same rows as probabilities and as logits, in each precision and library."""
+    z = np.log(probabilities)
+    return {
+        "float64": gdscore.Outputs(probabilities=probabilities),
+        "float32": gdscore.Outputs(probabilities=probabilities.astype(np.float32)),
+        "logits": gdscore.Outputs(logits=z),
+        "float32 logits": gdscore.Outputs(logits=(z + 7).astype(np.float32)),
+        "torch logits": gdscore.Outputs(logits=to_library(z.astype(np.float32), "torch")),
+    }
+
+
+def tied_rows(seed):
+    """Probabilities of reference and target with few distinct rows, as those of a tree, and labels of the reference."""
+    rng = np.random.default_rng(seed)
+    classes = int(rng.integers(2, 6))
+    leaves = rng.integers(1, 20, size=(int(rng.integers(2, 9)), classes)).astype(float)
+    leaves /= leaves.sum(axis=1, keepdims=True)
+    leaves = np.concatenate([leaves, np.roll(leaves, 1, axis=1)])
+    reference = leaves[rng.integers(len(leaves), size=400)]
+    target = leaves[rng.choice(len(leaves), size=600, p=rng.dirichlet(np.ones(len(leaves))))]
+    return reference, np.array([rng.choice(classes, p=row) for row in reference]), target

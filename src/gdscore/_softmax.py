@@ -13,10 +13,14 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 
-__all__ = ["Softmax", "binary_logits", "binary_probabilities", "log_probabilities", "softmax"]
+__all__ = ["ROUNDING", "Softmax", "binary_logits", "binary_probabilities", "log_probabilities", "softmax"]
 
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 """What a probability of 0 counts as, in every precision."""
+
+ROUNDING = 1e-5
+"""Relative difference of two confidences or entropies that rounding can cause: float32 in place of float64, another
+array library or device, probabilities in place of logits. A number that close to a limit is equal to it."""
 
 
 class Softmax(NamedTuple):

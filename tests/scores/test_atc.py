@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gdscore
 from gdscore.scores.atc import error_threshold
-from tests.data import made
+from tests.data import forms, made, tied_rows
 
 REFERENCE = made(1013, noise=2.0, seed=3)
 
@@ -47,6 +48,47 @@ def test_saturated_confidences_are_told_apart():
     assert (reference.confidence == 1).all()
     for score in ("entropy", "confidence"):
         assert gdscore.score("atc", reference, reference=reference, score=score) == 0.5
+
+
+class TestTies:
+    """The precision, the library and the form of reference and target change nothing where rows are tied."""
+
+    @pytest.mark.parametrize("score", ["entropy", "confidence"])
+    @pytest.mark.parametrize("half", [np.float16, "bfloat16"])
+    def test_two_kinds_of_rows(self, score, half):
+        p = np.where(np.arange(1000) % 5 == 0, 0.5, 0.85)
+        rows, labels = np.stack([p, 1 - p], axis=1), (p == 0.5).astype(int)
+        reference = gdscore.Outputs(probabilities=rows, labels=labels)
+        halves = torch.tensor(rows).bfloat16() if half == "bfloat16" else rows.astype(half)
+        for target in [*forms(rows).values(), gdscore.Outputs(probabilities=halves)]:
+            assert gdscore.score("atc", target, reference=reference, score=score) == 0.8
+
+    @pytest.mark.parametrize("score", ["entropy", "confidence"])
+    @pytest.mark.parametrize("seed", range(8))
+    def test_few_kinds_of_rows(self, score, seed):
+        known, labels, new = tied_rows(seed)
+        references = [gdscore.Outputs(**out.arrays, labels=labels) for out in forms(known).values()]
+        scores = [gdscore.create_score("atc", score=score).fit(reference) for reference in references]
+        assert len({s.reset().update(out).compute() for s in scores for out in forms(new).values()}) == 1
+        direct = [gdscore.direct_estimate("atc", out, reference=references[0]) for out in forms(new).values()]
+        assert len({estimate.accuracy for estimate in direct}) == 1
+
+    def test_a_perfect_reference_in_another_precision(self):
+        rows = np.full((50, 2), [0.3, 0.7])
+        reference = gdscore.Outputs(probabilities=rows, labels=np.ones(50, dtype=int))
+        for target in [*forms(rows).values(), gdscore.Outputs(probabilities=torch.tensor(rows).bfloat16())]:
+            assert gdscore.score("atc", target, reference=reference) == 1.0
+
+    def test_scores_apart_by_rounding_are_one(self):
+        scores = -np.array([0.5] * 10 + [0.3] * 20)
+        shaken = scores * (1 + 1e-7 * np.random.default_rng(0).normal(size=30))
+        for error in np.arange(31) / 30:
+            assert error_threshold(shaken, error) == pytest.approx(error_threshold(scores, error), rel=1e-6)
+
+    def test_a_continuum_is_not_a_tie(self):
+        scores = -0.5 + 1e-9 * np.arange(100_000)
+        for error in (0.1, 0.25, 0.9):
+            assert (scores < error_threshold(scores, error)).mean() == pytest.approx(error, abs=1e-9)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.floats(0, 1))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import ot
+import pandas as pd
 import pytest
 
 import gdscore
 from gdscore.scores import _transport as transport
 from gdscore.scores.cot import PUBLISHED_BATCH
-from tests.data import batches, made
+from tests.data import batches, forms, made, tied_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
 REFERENCE = made(800, seed=3)
@@ -112,6 +113,48 @@ class TestSample:
             score.update(made(2000, seed=seed, keep=("logits",)))
             held = sum(len(s["counts"]) for s in score._samples())
             assert held <= 2 * 1000 + 1024
+
+
+class TestTies:
+    """The precision, the library and the form of reference and target change nothing where rows are tied."""
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_few_kinds_of_rows(self, seed):
+        known, labels, new = tied_rows(seed)
+        references = [gdscore.Outputs(**out.arrays, labels=labels) for out in forms(known).values()]
+        scores = [gdscore.create_score("cott").fit(reference) for reference in references]
+        values = [s.reset().update(out).compute() for s in scores for out in forms(new).values()]
+        assert values == pytest.approx([values[0]] * len(values), abs=1e-12)
+
+    def test_plans_of_equal_cost(self):
+        """Class 1 is short of rows: sending it one kind of row or the other costs the same 0.3."""
+        rows = np.repeat([[0.6, 0.3, 0.1], [0.5, 0.2, 0.3], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]], 50, axis=0)
+        labels = np.repeat([0, 1, 2, 1], 50)
+        scores = [
+            gdscore.create_score("cott").fit(gdscore.Outputs(**out.arrays, labels=labels))
+            for out in forms(rows).values()
+        ]
+        target = rows[np.arange(200) % 160]
+        values = [s.reset().update(out).compute() for s in scores for out in forms(target).values()]
+        assert values == pytest.approx([values[0]] * len(values), abs=1e-12)
+
+    def test_text_and_float32_files(self, tmp_path):
+        known, labels, new = tied_rows(3)
+        columns = [f"prob_{k}" for k in range(known.shape[1])]
+        pd.DataFrame(known, columns=columns).assign(label=labels).to_csv(tmp_path / "reference.csv", index=False)
+        pd.DataFrame(new, columns=columns).to_csv(tmp_path / "target.csv", index=False)
+        pd.DataFrame(new.astype(np.float32), columns=columns).to_parquet(tmp_path / "target.parquet")
+        named = gdscore.io.Columns(probabilities="prob_*", label="label")
+        reference = list(gdscore.io.read_outputs(tmp_path / "reference.csv", columns=named))
+        named = gdscore.io.Columns(probabilities="prob_*")
+        for name in ("atc", "cott"):
+            text, binary = (
+                gdscore.score(
+                    name, gdscore.io.read_outputs(tmp_path / f"target.{kind}", columns=named), reference=reference
+                )
+                for kind in ("csv", "parquet")
+            )
+            assert text == pytest.approx(binary, abs=1e-12)
 
 
 class TestPublishedVariant:

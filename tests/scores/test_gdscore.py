@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gdscore
-from tests.data import batches, made
+from tests.data import batches, forms, made
 
 RULES = ("mixed", "pseudo", "random", "uniform", "true", "expected")
 LOSSES = ("cross_entropy", "entropy", "smoothing")
@@ -99,6 +99,28 @@ def test_equals_autograd_on_small_data(rows, classes, features, scale, p, tau, b
     options = {"loss": loss, "tau": tau, "batch_size": batch_size, "seed": seed}
     value = gdscore.score("gdscore", out, p=p, label_rule=rule, **options)
     assert value == pytest.approx(autograd_score(out, p, rule=rule, **options), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-5, 1e-3, 0.1, 3.0])
+@pytest.mark.parametrize("classes", [3, 40])
+@pytest.mark.parametrize("p", [0.3, 1.0])
+def test_entropy_of_nearly_equal_logits_keeps_its_digits(scale, classes, p):
+    rng = np.random.default_rng(0)
+    logits = (scale * rng.normal(size=(256, classes)) + 5).astype(np.float32)
+    out = gdscore.Outputs(logits=logits, features=rng.normal(size=(256, 16)).astype(np.float32))
+    expected = autograd_score(out, p, loss="entropy", tau=1.0)
+    assert gdscore.score("gdscore", out, p=p, loss="entropy", tau=1.0) == pytest.approx(expected, rel=5e-6)
+
+
+@pytest.mark.parametrize("variant", ["default", "published"])
+def test_a_confidence_of_tau_up_to_rounding_is_tau(variant):
+    rows = np.tile(np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.15, 0.35, 0.5], [0.1, 0.1, 0.8]]), (64, 1))
+    x, ids = np.random.default_rng(0).normal(size=(256, 4)), np.arange(256)
+    values = [
+        gdscore.score("gdscore", gdscore.Outputs(**out.to_numpy().arrays, features=x, ids=ids), variant=variant)
+        for out in forms(rows).values()
+    ]
+    assert values == pytest.approx([values[0]] * len(values), rel=1e-5)
 
 
 def test_infinite_order_is_the_largest_entry():

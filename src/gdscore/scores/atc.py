@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array
 from gdscore._checks import choice
+from gdscore._softmax import ROUNDING
 from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, MeanScore, Stats, floats
 from gdscore.scores.registry import register_score
@@ -17,7 +18,9 @@ from gdscore.scores.registry import register_score
 __all__ = ["ATC", "error_threshold"]
 
 
-def error_threshold(scores: NDArray[Any], error: float, weights: NDArray[Any] | None = None) -> float:
+def error_threshold(
+    scores: NDArray[Any], error: float, weights: NDArray[Any] | None = None, *, rounding: float = 1e-30
+) -> float:
     r"""Threshold t for which the share of ``scores`` below t comes closest to ``error``.
 
     .. math:: \arg\min_t \Big| \frac{\sum_j w_j [s_j < t]}{\sum_j w_j} - \mathrm{error} \Big|
@@ -25,29 +28,42 @@ def error_threshold(scores: NDArray[Any], error: float, weights: NDArray[Any] | 
     Without ties the share is exact for every error that is a multiple of 1/n. Among equally close thresholds the
     lowest is taken; +∞ where all rows are to lie below.
 
+    The threshold lies in the middle between two scores, so that a row that has the score of a reference row up to
+    rounding (in another precision or array library, as logits or as probabilities) is on the same side of it. Scores
+    that differ by rounding only are one score: a run of neighbours closer than 1e-5 of their size. A run longer than
+    eight such steps is a continuum, not a tie, and may be divided anywhere.
+
     Parameters
     ----------
     scores : array of shape (n,)
-        Certainty of each row of the reference.
+        Certainty of each row of the reference, at most 0.
     error : float
         Share of the reference that is predicted wrong.
     weights : array of shape (n,), optional
         How often each row occurs; 1 by default.
+    rounding : float
+        By how much rounding can change scores near 0.
 
     Examples
     --------
-    >>> error_threshold(np.array([0.1, 0.2, 0.3, 0.4]), 0.25)
-    0.2
-    >>> error_threshold(np.array([0.1, 0.2]), 1.0)
+    >>> error_threshold(-np.array([0.4, 0.3, 0.2, 0.1]), 0.25)
+    -0.35
+    >>> error_threshold(-np.array([0.2, 0.1]), 1.0)
     inf
     """
     weights = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=float)
-    values, group = np.unique(scores, return_inverse=True)
+    values, group = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)
     mass = np.bincount(group.ravel(), weights=weights, minlength=len(values))
     below = np.concatenate([[0.0], np.cumsum(mass)]) / weights.sum()
-    candidates = np.append(values, np.inf)
+    step = ROUNDING * np.abs(values) + rounding
+    run = np.cumsum(np.concatenate([[True], np.diff(values) > step[:-1]])) - 1
+    first, last = np.unique(run, return_index=True)[1], np.append(np.flatnonzero(np.diff(run)), len(values) - 1)
+    tied = (values[last] - values[first] <= 8 * step[first])[run]
+    lowest = values[0] - abs(values[0]) / 64 - rounding  # below all rows also where they are given in half precision
+    candidates = np.concatenate([[lowest], (values[:-1] + values[1:]) / 2, [np.inf]])
     # Shares are sums of 1/n: differences at the level of rounding are ties.
     distance = np.round(np.abs(below - error), 12)
+    distance[1:-1][tied[1:] & (np.diff(run) == 0)] = np.inf
     return float(candidates[np.argmin(distance)])
 
 
@@ -57,7 +73,8 @@ class ATC(MeanScore):
 
     .. math:: \frac1m \sum_i [s_i \ge t], \qquad t:\ \frac1n \sum_j [s^{reference}_j < t] = \mathrm{err}_{reference}
 
-    On the reference it returns the reference accuracy (ties aside).
+    On the reference it returns the reference accuracy (ties aside). t lies between two scores of the reference, see
+    `error_threshold`.
 
     Parameters
     ----------

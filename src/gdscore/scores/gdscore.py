@@ -24,6 +24,7 @@ from gdscore._arrays import Array, namespace
 from gdscore._checks import boolean, choice, integer, number
 from gdscore._hashing import key_as_uint64, row_key, value_words
 from gdscore._schema import ArraySpec
+from gdscore._softmax import ROUNDING
 from gdscore._stream import CHUNK_ROWS, joined
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
@@ -84,12 +85,16 @@ def smoothed_residuals(chunk: Outputs, labels: Array, epsilon: float) -> Residua
 
 
 def entropy_residuals(chunk: Outputs) -> Residuals:
-    """Derivative of the entropy by the logits, −S∘(ln S + H)."""
+    """Derivative of the entropy by the logits, −S∘(ln S + H) = −S∘(d − Σ S d), d the logits less the row's largest.
+
+    ln S and H are alike where all classes are, and both near 0 where the top probability is near 1: their sum loses its
+    digits. Differences of logits do not.
+    """
     xp = namespace(chunk.logits)
-    log_s = chunk.logits - chunk.logsumexp[:, None]
-    # ln of the top probability near 1: the difference above has lost its digits, ln(1 − (1 − c)) has not.
-    log_s = arrays.put(log_s, chunk.predictions, xp.log1p(-chunk.one_minus_confidence))
-    return _plain(-chunk.probabilities * (log_s + chunk.entropy[:, None]))
+    # Far below the top S is 0, but 0 · ∞ would not be.
+    below = xp.clip(chunk.logits - xp.max(chunk.logits, axis=1, keepdims=True), -1e4, None)
+    mean = xp.sum(chunk.probabilities * below, axis=1, keepdims=True)
+    return _plain(-chunk.probabilities * (below - mean))
 
 
 def where_rows(condition: Array, first: Residuals, second: Residuals) -> Residuals:
@@ -361,7 +366,9 @@ class GdScore(Score):
 
     def residuals(self, chunk: Outputs) -> tuple[Residuals, Array]:
         """Derivative of the loss by the logits of each row, and which rows are confident."""
-        confident = chunk.confidence >= self.tau if self.variant == "published" else chunk.confidence > self.tau
+        # A confidence that differs from tau by rounding only is equal to it.
+        least = self.tau * (1 - ROUNDING if self.variant == "published" else 1 + ROUNDING)
+        confident = chunk.confidence > least
         if self.label_rule == "uniform":
             labelled = uniform_residuals(chunk)
         elif self.loss == "smoothing":
