@@ -124,7 +124,7 @@ class COTT(COT):
         self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
     ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
         # Of few distinct outputs (a tree's, say) several plans can cost the same and differ in the costs of their rows.
-        # Rounding would choose between them; a small reward for certainty does, the same in every precision.
+        # Rounding would choose between them; the small square chooses the plan whose rows differ most in cost, always.
         if self.variant == "default" and 2 * len(np.unique(rows.max(axis=1))) <= weights.sum():
             wide = rows.astype(np.float64)
             return solved(wide + ROUNDING * wide**2, weights, class_weights), rows, weights
