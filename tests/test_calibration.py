@@ -210,6 +210,12 @@ def test_every_confidence_lies_in_the_bin_below_its_upper_edge(bins):
     assert confidence_bins(c, bins).tolist() == expected
 
 
+@pytest.mark.parametrize("bins", [4, 10, 15, 20])
+def test_an_edge_is_in_the_bin_below_in_every_precision(bins):
+    edges = np.arange(1, bins + 1) / bins
+    assert confidence_bins(edges.astype(np.float32).astype(np.float64), bins).tolist() == list(range(bins))
+
+
 def test_the_estimator_has_the_same_bins():
     p = np.array([0.5, 0.55, 0.75, 0.95, 1.0, 0.6, 0.65, 0.7, 0.85, 0.9])
     out = Outputs(probabilities=np.stack([p, 1 - p], axis=1), labels=np.zeros(10, dtype=int))
