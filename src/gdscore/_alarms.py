@@ -6,18 +6,23 @@ Requirements met here:
 - an estimate that may be meaningless does not pass in silence: where its interval reaches below the floor, the status
   is `cannot tell`;
 - an old bad day does not alarm for ever: of dated targets only the newest are checked;
-- notices are posted to http and https addresses only, without redirects and with a time limit; messages name only the
-  host, as the rest of such an address is often a secret.
+- notices are posted to http and https addresses only, without redirects and with one time limit for all of it;
+  messages name only the host, as the rest of such an address is often a secret.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Sequence
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -35,6 +40,7 @@ __all__ = [
     "Status",
     "check_address",
     "checked_targets",
+    "deadline",
     "post_json",
     "summarize",
     "worst_status",
@@ -192,7 +198,35 @@ def summarize(checks: Sequence[Check]) -> str:
 
 
 TIMEOUT_S = 10.0
-"""Seconds to wait for the connection and for each answer."""
+"""Seconds for a whole delivery: from the first connection to the end of the answer."""
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[Callable[[socket.socket], socket.socket]]:
+    """Cut connections that are still open after so many seconds, however slowly the other side sends.
+
+    A time limit of a socket is one for each byte. The function takes a socket that was opened, and returns it.
+    """
+    watched: list[socket.socket] = []
+
+    def watch(opened: socket.socket) -> socket.socket:
+        watched.append(opened.dup())  # stays valid where TLS takes over the socket itself
+        return opened
+
+    def cut() -> None:
+        for copy in watched:
+            with suppress(OSError):
+                copy.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield watch
+    finally:
+        timer.cancel()
+        for copy in watched:
+            copy.close()
 
 
 def check_address(url: str) -> None:
@@ -207,7 +241,7 @@ def check_address(url: str) -> None:
 
 
 def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
-    """Post a value as JSON; anything but a 2xx answer within the time limit is an error.
+    """Post a value as JSON; anything but a 2xx answer within `TIMEOUT_S` seconds is an error.
 
     Parameters
     ----------
@@ -218,13 +252,25 @@ def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
     secret : str, optional
         Signs the body: ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
     """
-    from http.client import HTTPException
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
     from urllib.error import HTTPError
-    from urllib.request import HTTPRedirectHandler, Request, build_opener
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
     class NoRedirect(HTTPRedirectHandler):
         def redirect_request(self, *args: Any, **kwargs: Any) -> None:
             return None
+
+    class Watched(HTTPHandler, HTTPSHandler):
+        def http_open(self, request: Request) -> Any:
+            return self.do_open(partial(connect, HTTPConnection), request)
+
+        def https_open(self, request: Request) -> Any:
+            return self.do_open(partial(connect, HTTPSConnection), request)
+
+    def connect(kind: type[HTTPConnection], *args: Any, **options: Any) -> HTTPConnection:
+        connection = kind(*args, **options)
+        connection._create_connection = lambda *given: watch(socket.create_connection(*given))  # type: ignore[attr-defined]
+        return connection
 
     check_address(url)
     host = urlsplit(url).hostname
@@ -233,9 +279,11 @@ def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
     if secret is not None:
         headers["X-Gdscore-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
     request = Request(url, body, headers)
+    started = time.monotonic()
     try:
-        with build_opener(NoRedirect).open(request, timeout=TIMEOUT_S):
-            pass
+        with deadline(TIMEOUT_S) as watch, build_opener(NoRedirect, Watched).open(request, timeout=TIMEOUT_S):
+            if time.monotonic() - started >= TIMEOUT_S:  # headers that were cut look complete
+                raise TimeoutError
     except HTTPError as error:
         error.close()
         raise GdscoreError(
@@ -243,4 +291,6 @@ def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
         ) from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        if time.monotonic() - started >= TIMEOUT_S:
+            reason = f"it did not answer within {TIMEOUT_S:g} seconds"
         raise GdscoreError(f"Expected to post to {host}, but it failed: {reason}") from error

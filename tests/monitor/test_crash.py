@@ -1,4 +1,4 @@
-"""The service is killed in the middle of posts: every window it acknowledged is there."""
+"""The service is killed in the middle of posts, or ended while a notice is being delivered."""
 
 import os
 import signal
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx
 
-from gdscore.monitor import Monitor
-from tests.monitor.conftest import START
+from gdscore.monitor import Monitor, Rules
+from tests.monitor.conftest import START, day, estimate, sqlite_url
+from tests.monitor.test_notify import dripping
 
 POSTS = 1000
 
@@ -66,3 +67,31 @@ def test_every_acknowledged_window_survives_a_kill(url):
     made.close()
     assert set(acknowledged) <= set(there)
     assert len(there) == len(set(there))
+
+
+def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
+    made = Monitor(sqlite_url(tmp_path))
+    made.register("m", rules=Rules(None, min_accuracy=0.8))
+    made.add_estimate("m", estimate(0.5), day(0))
+    made.close()
+    environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path)}
+    with dripping() as hook:
+        command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--webhook", hook]
+        server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            port = server.stdout.readline().rpartition(":")[2].strip()
+            for _ in range(100):
+                try:
+                    assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+                    break
+                except httpx.HTTPError:
+                    time.sleep(0.1)
+            time.sleep(0.5)  # the notice is on its way
+            started = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            server.wait(timeout=20)
+            assert time.monotonic() - started < 5
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()

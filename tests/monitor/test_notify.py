@@ -1,17 +1,19 @@
+import contextlib
 import hashlib
 import hmac
 import json
 import socketserver
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
 
-from gdscore import GdscoreError, GdscoreWarning, Outputs
-from gdscore.monitor import Command, Email, Monitor, Rules, Webhook
+from gdscore import GdscoreError, GdscoreWarning, Outputs, _alarms
+from gdscore.monitor import Command, Email, Monitor, Rules, Webhook, notify
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 from tests.monitor.test_rules import PER_WINDOW, day, feed
 
@@ -179,5 +181,68 @@ def test_an_alarm_that_begins_and_ends_at_once_is_told_twice(tmp_path, fitted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
         monitor.register("m", fitted, rules=Rules(None, warnings=(), min_accuracy=0.7))
         monitor.add("m", Outputs(logits=logits, features=outputs.features), times)
+        monitor.close()
+    assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
+
+
+@contextmanager
+def dripping():
+    """Server that sends one byte of its answer every tenth of a second, for ever."""
+    ended = threading.Event()
+
+    class Drip(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(65536)
+            with contextlib.suppress(OSError):
+                self.request.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                while not ended.wait(0.1):
+                    self.request.sendall(b"x")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Drip) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        ended.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_post_has_one_deadline_however_slowly_the_answer_drips(monkeypatch):
+    monkeypatch.setattr(_alarms, "TIMEOUT_S", 0.5)
+    started = time.monotonic()
+    with dripping() as url, pytest.raises(GdscoreError, match=r"did not answer within 0\.5 seconds"):
+        _alarms.post_json(url, {})
+    assert time.monotonic() - started < 3
+
+
+def test_a_mail_server_that_drips_is_left_at_the_deadline(monkeypatch):
+    monkeypatch.setattr(notify, "TIMEOUT_S", 0.5)
+    started = time.monotonic()
+    with dripping() as url:
+        mail = Email("127.0.0.1", "a@b", ["c@d"], port=int(url.rstrip("/").rpartition(":")[2]), tls=False)
+        assert "failed" in mail.send({"text": "", "alarm": {}})
+    assert time.monotonic() - started < 3
+
+
+def test_a_slow_target_delays_no_other(tmp_path):
+    release = threading.Event()
+
+    class Slow:
+        def send(self, body):
+            release.wait(20)
+
+    with receiver([200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Slow(), Webhook(url)])
+        monitor.notify_on_add = False
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
+        for n, accuracy in enumerate([0.5, 0.9]):
+            monitor.add_estimate("m", estimate(accuracy), day(n))
+            monitor.delivery.start()
+            while len(posted) < n + 1:
+                time.sleep(0.01)
+        assert monitor.delivery.wait(0) == []
+        release.set()
+        assert monitor.delivery.wait(20) == []
         monitor.close()
     assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]

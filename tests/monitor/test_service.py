@@ -5,6 +5,7 @@ import logging
 import select
 import socket
 import tempfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -563,3 +564,33 @@ def test_acknowledging_on_the_page(client):
     assert client.get("/api/v1/alarms").json()[0]["acknowledged_by"] == "Ada L"
     answer = client.post(f"/api/v1/alarms/{alarm['id']}/acknowledge")
     assert json.loads(answer.text)["acknowledged_by"] == "Ada L"
+
+
+# -- bodies of JSON -----------------------------------------------------------------------------------------
+
+ROWS = 5000
+JSON_BODY = {"logits": [[2.0, 0.0, 0.0, 0.0, 0.0]] * ROWS, "features": [[2.0, 0.0, 0.0, 0.0, 0.0]] * ROWS}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"by": {f"c{k}": ["x" * 100_000] + ["a"] * (ROWS - 1) for k in range(4)}}, "at most 200 characters"),
+        ({"by": {f"c{k}": ["a"] * ROWS for k in range(11)}}, "at most 10 columns"),
+        ({"by": {"country": ["a"] * (ROWS + 1)}}, "segment for each of 5000 rows, but got 5001"),
+        ({"by": {"country": "a"}}, "list with the segment of each row"),
+        ({"labels": [1.7] * ROWS}, "number of the class of each row"),
+        ({"labels": [True] * ROWS}, "number of the class of each row"),
+    ],
+)
+def test_json_that_is_refused_before_it_takes_memory(client, fitted, tmp_path, change, message):
+    client.post("/api/v1/models", json={"name": "m"})
+    fitted.save(tmp_path / "e.gdscore")
+    client.put("/api/v1/models/m/estimator", content=(tmp_path / "e.gdscore").read_bytes())
+    tracemalloc.start()
+    answer = client.post("/api/v1/models/m/windows?time=2026-01-01", json=JSON_BODY | change)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.status_code == 422
+    assert message in answer.json()["error"]
+    assert peak < 60 << 20

@@ -296,7 +296,9 @@ def _serve(history: Monitor, host: str, port: int, require_token: bool, keep: st
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     show(f"Serving at http://{shown}:{listener.getsockname()[1]}")
     # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
-    config = uvicorn.Config(app, log_level="warning", proxy_headers=False, server_header=False)
+    config = uvicorn.Config(
+        app, log_level="warning", proxy_headers=False, server_header=False, timeout_graceful_shutdown=3
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, BackgroundTasks, Depends, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from starlette.concurrency import run_in_threadpool
@@ -26,7 +27,7 @@ from gdscore.monitor import reading
 from gdscore.monitor.access import Settings, Visitor, require
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import StorageError, as_times
+from gdscore.monitor.schema import LONGEST_NAME, StorageError, as_times
 from gdscore.monitor.storing import check_known
 from gdscore.outputs import Outputs
 
@@ -36,6 +37,7 @@ router = APIRouter(prefix="/api/v1")
 Reader = Annotated[Visitor, Depends(require("read"))]
 Writer = Annotated[Visitor, Depends(require("write"))]
 MOST_ITEMS = 1000
+MOST_COLUMNS = 10
 LARGEST_FOOTER = 4 << 20
 MOST_ROW_GROUPS = 2_000
 LIMITS = Limits(memory=256 << 20, row=1 << 20)
@@ -154,13 +156,12 @@ async def add_windows(
     request: Request,
     history: History,
     visitor: Writer,
-    background: BackgroundTasks,
     time: str | None = None,
     end: str | None = None,
     version: str | None = None,
     replace: bool = False,
     time_column: str | None = None,
-    by: Annotated[list[str] | None, Query(max_length=10)] = None,
+    by: Annotated[list[str] | None, Query(max_length=MOST_COLUMNS)] = None,
     probabilities: str | None = None,
     logits: str | None = None,
     features: str | None = None,
@@ -182,14 +183,12 @@ async def add_windows(
 
     async with _body_file(request) as path:
         added = await run_in_threadpool(add, path)
-    background.add_task(history.deliver)
+    history.delivery.start()
     return added
 
 
 @router.post("/models/{name}/estimates", status_code=201)
-def add_estimate(
-    name: str, new: NewEstimate, history: History, visitor: Writer, background: BackgroundTasks
-) -> dict[str, Any]:
+def add_estimate(name: str, new: NewEstimate, history: History, visitor: Writer) -> dict[str, Any]:
     """Post an estimate that was made elsewhere."""
     estimate = Estimate(
         new.accuracy,
@@ -204,7 +203,7 @@ def add_estimate(
     added = history.add_estimate(
         name, estimate, _bounds(new.time, new.end), new.segment, version=new.version, replace=new.replace
     )
-    background.add_task(history.deliver)
+    history.delivery.start()
     return added
 
 
@@ -370,6 +369,25 @@ def _times(found: Any) -> NDArray[np.datetime64]:
     return as_times(np.array(found, dtype=object))
 
 
+def _labels(found: Any) -> NDArray[np.int64]:
+    if not isinstance(found, list) or not all(type(value) is int for value in found):
+        raise GdscoreError("Expected `labels` to be a list with the number of the class of each row, such as [0, 2, 1]")
+    return np.asarray(found, dtype=np.int64)
+
+
+def _segments(name: str, found: Any) -> list[str]:
+    """Segments of rows as a list: an array of text would take for each row as much memory as the longest needs."""
+    if not isinstance(found, list) or not all(isinstance(value, (str, int, float, NoneType)) for value in found):
+        raise GdscoreError(f"Expected `by` to have a list with the segment of each row, but not for {name[:40]!r}")
+    longest = max((value for value in found if isinstance(value, str)), key=len, default="")
+    if len(longest) > LONGEST_NAME:
+        raise GdscoreError(
+            f"Expected segments of at most {LONGEST_NAME} characters in `by`, but one of {name[:40]!r} has "
+            f"{len(longest):,}"
+        )
+    return [str(value) for value in found]
+
+
 def _json_batches(path: Path) -> Iterator[Batch]:
     """One batch of ``{"logits": [[…]], "features": [[…]], "labels": […], "time": […], "by": {"country": […]}}``."""
     if path.stat().st_size > LIMITS.json:
@@ -383,10 +401,12 @@ def _json_batches(path: Path) -> Iterator[Batch]:
         raise GdscoreError(f"Expected a JSON object with {', '.join(sorted(known))}")
     try:
         arrays = {name: np.asarray(found[name], dtype=np.float64) for name in _MATRICES if name in found}
-        labels = np.asarray(found["labels"], dtype=np.int64) if "labels" in found else None
+        labels = _labels(found["labels"]) if "labels" in found else None
         time = _times(found["time"]) if "time" in found else None
-        by = {str(name): np.asarray(values, dtype=str) for name, values in dict(found.get("by", {})).items()}
+        by = {str(name): _segments(str(name), values) for name, values in dict(found.get("by", {})).items()}
     except (TypeError, ValueError, OverflowError) as error:
         raise GdscoreError(f"Expected arrays of numbers, but got something else: {str(error)[:100]}") from None
+    if len(by) > MOST_COLUMNS:
+        raise GdscoreError(f"Expected at most {MOST_COLUMNS} columns in `by`, but got {len(by)}")
     outputs: dict[str, Any] = {**arrays, "labels": labels}
     yield Batch(Outputs(**outputs), time, by)

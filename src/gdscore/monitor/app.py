@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 
 from fastapi import Depends, FastAPI, Request
@@ -13,7 +13,6 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import func, select, text
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
@@ -82,26 +81,29 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
 async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
     monitor: Monitor = app.state.monitor
     settings: Settings = app.state.settings
+    ended = threading.Event()
 
-    async def loop() -> None:
-        while True:
+    def look() -> None:
+        while not ended.is_set():
             try:
-                await run_in_threadpool(monitor.check)
+                monitor.check_missing()
                 if settings.keep is not None:
-                    await run_in_threadpool(monitor.prune, settings.keep)
+                    monitor.prune(settings.keep)
             except GdscoreError as error:  # the next look may succeed
                 _log.warning("the regular look failed: %s", error)
             except Exception as error:  # its message may have secrets
                 _log.warning("the regular look failed: %s", type(error).__name__)
-            await asyncio.sleep(settings.check_seconds)
+            monitor.delivery.start()
+            for problem in monitor.delivery.wait(0):
+                _log.warning("%s", problem)
+            ended.wait(settings.check_seconds)
 
-    task = asyncio.create_task(loop())
+    # A thread that ends with the process, so that a slow database does not hold up its end.
+    threading.Thread(target=look, name="gdscore look", daemon=True).start()
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        ended.set()
 
 
 def _explain(request: Request, error: Exception) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -18,10 +18,10 @@ from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
 from gdscore._stream import Batch, batches
 from gdscore._windows import window_starts
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor import reading, storing
-from gdscore.monitor.notify import Notifier, deliver_notices
+from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import (
     Alarm,
@@ -49,6 +49,8 @@ __all__ = ["Monitor"]
 
 MOST_WINDOWS = 100_000
 MOST_ESTIMATORS = 16
+WAIT_S = 60.0
+"""Seconds that `Monitor.deliver` waits for its targets."""
 
 
 class Monitor:
@@ -77,10 +79,8 @@ class Monitor:
 
     def __init__(self, url: str = "sqlite:///gdscore-history.db", *, notify: Sequence[Notifier] = ()) -> None:
         self.engine = open_engine(url)
-        self.notify = tuple(notify)
+        self.delivery = Delivery(self._pending_notices, self._mark_told, tuple(notify))
         self.notify_on_add = True
-        self._delivering = threading.Lock()
-        self._sent: set[tuple[int, str, int]] = set()
         self._estimators: dict[str, AccuracyEstimator] = {}
 
     def close(self) -> None:
@@ -273,20 +273,23 @@ class Monitor:
 
     def check(self, now: Any = None) -> None:
         """Look for models whose windows have stopped coming, and deliver notices that could not be delivered."""
-        with self.writing() as session:
-            storing.check_missing(session, utc_now() if now is None else as_time(now))
+        self.check_missing(now)
         self.deliver()
 
+    def check_missing(self, now: Any = None) -> None:
+        """Look for models whose windows have stopped coming."""
+        with self.writing() as session:
+            storing.check_missing(session, utc_now() if now is None else as_time(now))
+
     def deliver(self) -> None:
-        """Send the notices of alarms; one that fails stays pending and is sent by the next call."""
-        if not self.notify or not self._delivering.acquire(blocking=False):
-            return
-        try:
-            with self.reading() as session:
-                found = storing.pending_notices(session)
-            deliver_notices(found, self._mark_told, self.notify, self._sent)
-        finally:
-            self._delivering.release()
+        """Send the notices of alarms; one that fails, or takes over a minute, stays pending for the next call."""
+        self.delivery.start()
+        for problem in self.delivery.wait(WAIT_S):
+            warnings.warn(problem, GdscoreWarning, stacklevel=3)
+
+    def _pending_notices(self) -> list[tuple[int, str, dict[str, Any]]]:
+        with self.reading() as session:
+            return storing.pending_notices(session)
 
     def _mark_told(self, alarm: int, pending: str) -> None:
         with self.writing() as session:

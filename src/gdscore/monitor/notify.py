@@ -12,27 +12,29 @@ from __future__ import annotations
 
 import json
 import smtplib
+import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from gdscore._alarms import check_address, post_json
-from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore._alarms import check_address, deadline, post_json
+from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
 
-__all__ = ["Command", "Email", "Notifier", "Webhook", "deliver_notices", "log_to_mlflow", "notice"]
+__all__ = ["Command", "Delivery", "Email", "Notifier", "Webhook", "log_to_mlflow", "notice"]
 
 TIMEOUT_S = 30.0
 MOST_FAILURES = 3
+MOST_PROBLEMS = 100
 
 
 class Notifier(Protocol):
@@ -143,7 +145,7 @@ class Email:
         message["From"], message["To"] = self.sender, ", ".join(self.to)
         message.set_content(f"{body['text']}\n\n{json.dumps(body['alarm'], indent=2)}\n")
         try:
-            with smtplib.SMTP(self.host, self.port, timeout=TIMEOUT_S) as server:
+            with deadline(TIMEOUT_S) as watch, _mail_server(self.host, self.port, watch) as server:
                 if self.tls:
                     server.starttls(context=ssl.create_default_context())  # the default would trust any certificate
                 if self.user is not None:
@@ -154,6 +156,14 @@ class Email:
         return None
 
 
+def _mail_server(host: str, port: int, watch: Callable[[socket.socket], socket.socket]) -> smtplib.SMTP:
+    class Watched(smtplib.SMTP):
+        def _get_socket(self, *args: Any) -> socket.socket:
+            return watch(super()._get_socket(*args))  # type: ignore[misc]
+
+    return Watched(host, port, timeout=TIMEOUT_S)
+
+
 def _send(to: Notifier, body: dict[str, Any]) -> str | None:
     try:
         return to.send(body)
@@ -162,41 +172,98 @@ def _send(to: Notifier, body: dict[str, Any]) -> str | None:
         return f"Expected {type(to).__name__} to send it, but it raised {type(error).__name__}"
 
 
-def deliver_notices(
-    pending_notices: Iterable[tuple[int, str, dict[str, Any]]],
-    mark_told: Callable[[int, str], None],
-    targets: Sequence[Notifier],
-    sent: set[tuple[int, str, int]],
-) -> None:
-    """Send notices of alarms; ``mark_told`` is called for each alarm of which all targets know.
+Pending: TypeAlias = Callable[[], list[tuple[int, str, dict[str, Any]]]]
+"""Alarms of which something has to be told: number, kinds of notices, and the alarm as plain data."""
 
-    ``sent`` keeps what one target has got (alarm, kind of notice, number of the target) while another fails, so that
-    it does not get the same notice at every look. A target that fails MOST_FAILURES times in a row gets the other
-    notices at the next look: each failure may take half a minute.
+
+class Delivery:
+    """Sends notices of alarms, with a thread for each target, so that a slow target delays no other.
+
+    A target that has a notice does not get it again while another target fails. A target that fails MOST_FAILURES times
+    in a row gets the other notices when `start` is called again. Threads end with the process: what was not sent stays
+    pending.
+
+    Parameters
+    ----------
+    pending : callable
+        Returns the alarms of which something has to be told.
+    mark_told : callable
+        Called with the number and the kinds of notices of each alarm of which all targets know.
+    targets : sequence of Notifier
+        What sends them.
     """
-    failures = [0] * len(targets)
-    for number, pending, alarm in pending_notices:
-        failed, known = False, {item for item in sent if item[0] == number}
-        if any(kind not in pending.split() for _, kind, _ in known):  # an alarm whose end was told is open again
-            sent -= known
-        for place, to in enumerate(targets):
-            for kind in pending.split():
-                if (number, kind, place) in sent:
-                    continue
-                if failures[place] >= MOST_FAILURES:
-                    failed = True
+
+    def __init__(self, pending: Pending, mark_told: Callable[[int, str], None], targets: Sequence[Notifier]) -> None:
+        self._pending, self._mark_told, self._targets = pending, mark_told, targets
+        self._lock = threading.Lock()
+        self._threads: dict[int, threading.Thread] = {}
+        self._again: set[int] = set()
+        self._sent: set[tuple[int, str, int]] = set()
+        self._problems: list[str] = []
+
+    def start(self) -> None:
+        """Begin to send what is pending; a target that is busy looks again when it has finished."""
+        with self._lock:
+            for place in range(len(self._targets)):
+                self._again.add(place)
+                if place not in self._threads:
+                    thread = threading.Thread(target=self._work, args=(place,), name="gdscore notices", daemon=True)
+                    self._threads[place] = thread
+                    thread.start()
+
+    def wait(self, seconds: float) -> list[str]:
+        """Wait until all targets are idle, at most so long; returns what went wrong since the last call."""
+        end = time.monotonic() + seconds
+        with self._lock:
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join(max(end - time.monotonic(), 0))
+        with self._lock:
+            problems, self._problems = self._problems, []
+        return problems
+
+    def _work(self, place: int) -> None:
+        while True:
+            with self._lock:
+                if place not in self._again:
+                    del self._threads[place]
+                    return
+                self._again.discard(place)
+            try:
+                self._send_all(place)
+            except Exception as error:  # of the database; the next look may succeed
+                self._complain(str(error) if isinstance(error, GdscoreError) else type(error).__name__)
+
+    def _send_all(self, place: int) -> None:
+        failures = 0
+        for number, pending, alarm in self._pending():
+            kinds = pending.split()
+            with self._lock:  # an alarm whose end was told may be open again
+                known = {item for item in self._sent if item[0] == number}
+                if any(kind not in kinds for _, kind, _ in known):
+                    self._sent -= known
+                left = [kind for kind in kinds if (number, kind, place) not in self._sent]
+            for kind in left:  # an end is not told before its beginning
+                if (reason := _send(self._targets[place], notice(alarm, kind))) is not None:
+                    self._complain(f"the notice of alarm {number} was not delivered: {reason}")
+                    failures += 1
                     break
-                if (reason := _send(to, notice(alarm, kind))) is not None:
-                    failed = True
-                    failures[place] += 1
-                    message = f"the notice of alarm {number} was not delivered: {reason}"
-                    warnings.warn(message, GdscoreWarning, stacklevel=3)
-                    break  # an end is not told before its beginning
-                failures[place] = 0
-                sent.add((number, kind, place))
-        if not failed:
-            mark_told(number, pending)
-            sent -= {item for item in sent if item[0] == number}
+                failures = 0
+                with self._lock:
+                    self._sent.add((number, kind, place))
+            with self._lock:
+                wanted = {(number, kind, other) for kind in kinds for other in range(len(self._targets))}
+                told = wanted <= self._sent
+                if told:
+                    self._sent -= wanted
+            if told:
+                self._mark_told(number, pending)
+            if failures >= MOST_FAILURES:
+                return
+
+    def _complain(self, problem: str) -> None:
+        with self._lock:
+            self._problems = [*self._problems[-MOST_PROBLEMS:], problem]
 
 
 def log_to_mlflow(

@@ -48,6 +48,7 @@ from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, shown
 
 __all__ = [
+    "LONGEST_NAME",
     "MIGRATIONS",
     "VERSION",
     "Alarm",
