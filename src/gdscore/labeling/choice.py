@@ -2,7 +2,8 @@
 
 The order is by segment, then by predicted class, then by predicted correctness. Classes follow each other by their mean
 predicted correctness, and within them it rises and falls in turn, so that neighbours in the order are alike. Predicted
-correctness rises with confidence, so that a grid of confidence gives its order.
+correctness rises with confidence, so that a grid of confidence gives its order. Where the caller gives a probability of
+his own for each row, the order is by segment and by that probability alone.
 
 Memory does not grow with rows. The first pass counts rows by segment, class and cell of the grid; in the second, a
 row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order in which they
@@ -29,7 +30,18 @@ from gdscore.labeling.rows import LabelRows
 from gdscore.labeling.sampling import random_ranks, stratified_ranks
 from gdscore.outputs import Outputs
 
-__all__ = ["FingerprintSum", "Ranks", "Survey", "TargetLike", "choose", "read_again", "segmented_parts", "survey"]
+__all__ = [
+    "FingerprintSum",
+    "Ranks",
+    "Survey",
+    "TargetLike",
+    "as_probabilities",
+    "check_count",
+    "choose",
+    "read_again",
+    "segmented_parts",
+    "survey",
+]
 
 TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 """Outputs, a list of them, or a function that opens a stream of them."""
@@ -121,7 +133,8 @@ class Survey:
     with_ids : bool
         Whether rows have ids.
     segments : dict of str to array of shape (K, cells)
-        Rows by predicted class and cell of confidence; segments by name.
+        Rows by predicted class and cell of confidence; segments by name. With probabilities of the caller's own, rows
+        by cell of these, shape (1, cells).
     evidence : array
         Mean evidence of the rows, from which predicted correctness is computed.
     """
@@ -133,11 +146,11 @@ class Survey:
     evidence: NDArray[np.float64]
 
 
-def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
-    """First pass over a target."""
+def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:
+    """First pass over a target; ``right`` are probabilities of the caller's own, one for each row."""
     mark, counts = FingerprintSum(), dict[str, NDArray[np.int64]]()
     fitted = est._fitted()
-    classes = fitted.n_classes
+    classes = fitted.n_classes if right is None else 1
     cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
     total: Any = 0.0
     for part, names in segmented_parts(outputs, by):
@@ -145,7 +158,9 @@ def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
         fitted.check_outputs(part)
         rows = fitted.correction.profile.rows(part)
         total = total + rows.evidence.sum(axis=0)
-        flat = rows.predicted * cells + _cells(rows, cells)
+        if right is not None and mark.rows > len(right):
+            break  # there are too few of them, which is an error below
+        flat = _cells(rows, cells, None if right is None else right[mark.rows - len(part) : mark.rows])
         for name in np.unique(names).tolist():
             own = np.bincount(flat[names == name], minlength=classes * cells).reshape(classes, cells)
             counts[name] = counts[name] + own if name in counts else own
@@ -153,6 +168,7 @@ def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any) -> Survey:
             raise GdscoreError(
                 f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
             )
+    check_count(right, mark.rows)
     return Survey(mark.rows, mark.text, bool(mark.with_ids), dict(sorted(counts.items())), total / mark.rows)
 
 
@@ -170,9 +186,11 @@ class Ranks:
         starts[:, order.ravel()] = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(sizes.shape)
         self._next = dict(zip(found.segments, starts, strict=True))
 
-    def of(self, evidence: Rows, names: NDArray[np.str_]) -> NDArray[np.int64]:
+    def of(
+        self, evidence: Rows, names: NDArray[np.str_], right: NDArray[np.float64] | None = None
+    ) -> NDArray[np.int64]:
         """Ranks of the next rows."""
-        cells = evidence.predicted * self._cells + _cells(evidence, self._cells)
+        cells = _cells(evidence, self._cells, right)
         ranks = np.zeros(len(names), dtype=np.int64)
         for name in np.unique(names).tolist():
             if name not in self._next:
@@ -188,9 +206,12 @@ class Ranks:
         return ranks
 
 
-def _cells(rows: Rows, cells: int) -> NDArray[np.int64]:
-    """Cells of equal width of the log-odds of confidence."""
-    return np.asarray(np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64))
+def _cells(rows: Rows, cells: int, right: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    """Predicted class and, within it, cells of equal width of the log-odds of confidence; or cells of ``right``."""
+    if right is not None:
+        return np.minimum(right * cells, cells - 1).astype(np.int64)
+    own = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64)
+    return np.asarray(rows.predicted * cells + own)
 
 
 DESIGNS = ("stratified", "random")
@@ -203,6 +224,7 @@ def choose(
     *,
     design: str = "stratified",
     by: Any = None,
+    right: Any = None,
     seed: int = 0,
 ) -> LabelRows:
     """Draw the rows of a target that are worth labelling.
@@ -224,6 +246,9 @@ def choose(
         `estimate`. ``random`` draws them without regard to it: for `sequence`, to look after every label.
     by : sequence, or list of sequences for a list of outputs, optional
         Segment of each row, such as a country: with ``stratified``, each gets its share of the rows.
+    right : array of shape (N,), optional
+        Probability that the prediction of each row is right, such as ``Check.right`` of `gdscore.models.check`. It
+        takes the place of the estimator's; the better it is, the narrower the interval.
     seed : int, default 0
         Seed of the random draw.
 
@@ -243,7 +268,8 @@ def choose(
     integer("budget", budget, least=1)
     integer("seed", seed, least=0, most=2**63 - 1)
     choice("design", design, DESIGNS)
-    found = survey(est, outputs, by)
+    own = None if right is None else as_probabilities(right)
+    found = survey(est, outputs, by, own)
     if budget > found.n_rows:
         raise GdscoreError(
             f"Expected a budget of at most {found.n_rows:,}, as the target has so many rows, but got {budget:,}"
@@ -260,10 +286,10 @@ def choose(
     all_ranks, start, total = Ranks(found), 0, 0.0
     for part, segments in segmented_parts(outputs, by):
         evidence = correction.profile.rows(part)
-        p = correction.probability(evidence.calibrated, found.evidence)
+        given = None if own is None else own[start : start + len(part)]
+        p = correction.probability(evidence.calibrated, found.evidence) if given is None else given
         total += float(p.sum())
-        own = all_ranks.of(evidence, segments)
-        here, index = _matches(own, ascending)
+        here, index = _matches(all_ranks.of(evidence, segments, given), ascending)
         slots = order[index]
         row[slots], predicted[slots] = start + here, p[here]
         values = arrays.to_numpy(part.ids)[here].tolist() if found.with_ids else [None] * len(here)
@@ -285,6 +311,23 @@ def choose(
         fingerprint=found.fingerprint,
         segment_rows={} if by is None else {name: int(counts.sum()) for name, counts in found.segments.items()},
     )
+
+
+def as_probabilities(right: Any) -> NDArray[np.float64]:
+    """Probabilities of the caller's own, checked."""
+    found = np.asarray(arrays.to_numpy(right) if arrays.is_array(right) else right)
+    if found.ndim != 1 or found.dtype.kind not in "fiub" or not ((found >= 0) & (found <= 1)).all():
+        raise GdscoreError("Expected `right` to have a probability between 0 and 1 for each row, but it has others")
+    return found.astype(np.float64)
+
+
+def check_count(right: NDArray[np.float64] | None, n_rows: int) -> None:
+    """Refuse probabilities of another number of rows."""
+    if right is not None and len(right) != n_rows:
+        raise GdscoreError(
+            f"Expected `right` to have a probability for each row, but it has {len(right):,} and the target has "
+            f"{'more' if n_rows > len(right) else f'{n_rows:,}'}: give those of the same target in the same order"
+        )
 
 
 def _matches(ranks: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:

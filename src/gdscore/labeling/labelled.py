@@ -28,7 +28,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from gdscore._stream import stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning, Quantity
 from gdscore.estimator.estimate import most_severe_first, quantile_of
-from gdscore.labeling.choice import FingerprintSum, TargetLike
+from gdscore.labeling.choice import FingerprintSum, TargetLike, as_probabilities, check_count
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows, as_classes
 from gdscore.outputs import Outputs, same_class_names
 
@@ -195,7 +195,9 @@ class LabelledEstimate(Estimate):
         return min(max(needed - known, 1), self.n_rows - known)
 
 
-def estimate(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, labels: Any) -> LabelledEstimate:
+def estimate(
+    est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, labels: Any, *, right: Any = None
+) -> LabelledEstimate:
     """Estimate the accuracy on the rows of a target from labels of the rows that `choose` drew.
 
     The interval is valid because the rows were drawn at random, whatever has shifted. Its width depends on how well
@@ -212,6 +214,9 @@ def estimate(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
     labels : sequence, or mapping from id or position to label
         Class numbers or names, in the order of the rows. Missing labels (None, NaN, empty) after the last labelled row
         are labels to come; those before it, and "?", count as wrong at the low end and as right at the high end.
+    right : array of shape (N,), optional
+        The probabilities that `choose` was given. Their mean is then the estimate without labels, ``label_free``; the
+        interval from the labels needs the drawn rows alone.
 
     Examples
     --------
@@ -226,7 +231,15 @@ def estimate(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
     (True, 50)
     """
     found = labelled_rows(est, outputs, rows, labels)
-    return found.estimate(est, found.everything, rows.n_rows)
+    made = found.estimate(est, found.everything, rows.n_rows)
+    if right is None:
+        return made
+    own = as_probabilities(right)
+    check_count(own, rows.n_rows)
+    if not np.allclose(own[rows.rows], rows.predicted_correct, atol=1e-6):
+        raise GdscoreError("Expected the `right` that rows were drawn with, but it differs: give it to `choose` too")
+    others = [warning for warning in made.warnings if warning.code != "label_free_missed"]
+    return replace(made, label_free=Quantity(float(own.mean())), warnings=others)
 
 
 def estimate_segments(
