@@ -48,6 +48,13 @@ class Net(nn.Module):
         return self.head(self.body(x).flatten(1))
 
 
+def fresh(*args, **options):
+    """A network with the same weights each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Net(*args, **options)
+
+
 def layer_norm(channels):
     return nn.GroupNorm(1, channels)
 
@@ -271,7 +278,7 @@ def test_mistakes_are_explained(model, digits, est):
     with pytest.raises(GdscoreError, match=r"Expected labels 0 … 9, but row 0 has label 77 of `labelled_loader`"):
         models.check(model, [(train[0], train[1] * 0 + 77)], [x[:40]], **options)
     with pytest.raises(GdscoreError, match="10 classes of the model, but it has 3"):
-        models.check(model, [train], [x[:40]], network=Net(classes=3), **options)
+        models.check(model, [train], [x[:40]], network=fresh(classes=3), **options)
     with pytest.raises(GdscoreError, match="`augment` to return images of the same shape"):
         models.check(model, [train], [x[:40]], augment=lambda images: images[:, :, :4], **options)
     with pytest.raises(GdscoreError, match="AccuracyEstimator"):
@@ -323,7 +330,7 @@ def adaptation(network, labels, target, known=None):
 
 def test_rows_are_drawn_by_the_classes_predicted_for_them():
     """Draws against numbers: class 0 is predicted for 80 % of the target and has half of the labelled rows."""
-    made = adaptation(Net(), torch.arange(2).repeat(20), torch.rand(100, 1, 8, 8))
+    made = adaptation(fresh(), torch.arange(2).repeat(20), torch.rand(100, 1, 8, 8))
     p = torch.zeros(100, 10)
     p[:80, 0], p[80:, 1] = 1, 1
     made.probabilities = p
@@ -338,14 +345,14 @@ def test_rows_are_drawn_by_the_classes_predicted_for_them():
     made.probabilities = torch.cat([p[:1] * 0, p[1:]])
     made.probabilities[0, 1], made.probabilities[80:, 1], made.probabilities[80:, 0] = 1, 0, 1
     assert made.weights()[0] == pytest.approx(SETTINGS.most)
-    known = adaptation(Net(), torch.arange(2).repeat(20), torch.rand(100, 1, 8, 8), known=torch.full((10,), 0.5))
+    known = adaptation(fresh(), torch.arange(2).repeat(20), torch.rand(100, 1, 8, 8), known=torch.full((10,), 0.5))
     known.probabilities = p
     assert known.weights()[[0, 99]].tolist() == pytest.approx([1, 1])
 
 
 def test_final_statistics_are_those_of_the_target():
     target = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(1)) * 0.2 + 0.7
-    made = adaptation(Net(), torch.arange(10).repeat(4), target)
+    made = adaptation(fresh(), torch.arange(10).repeat(4), target)
     made.probabilities = torch.full((64, 10), 0.1)
     made.set_statistics()
     with torch.no_grad():
@@ -358,7 +365,7 @@ def test_final_statistics_are_those_of_the_target():
 
 def test_loss_is_that_of_fixmatch():
     """Against the loss written out: cross-entropy, and that of certain pseudo-labels on strongly augmented images."""
-    made = adaptation(Net(layer_norm), torch.arange(10).repeat(4), torch.rand(30, 1, 8, 8))
+    made = adaptation(fresh(layer_norm), torch.arange(10).repeat(4), torch.rand(30, 1, 8, 8))
     for part in made.network.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
@@ -378,7 +385,7 @@ def test_loss_is_that_of_fixmatch():
 
 
 def test_rate_goes_up_and_down():
-    made = adaptation(Net(), torch.arange(10).repeat(4), torch.rand(30, 1, 8, 8))
+    made = adaptation(fresh(), torch.arange(10).repeat(4), torch.rand(30, 1, 8, 8))
     rates = [made.rate(k / 100) for k in range(101)]
     assert max(rates) == pytest.approx(SETTINGS.rate)
     assert rates.index(max(rates)) == 30
