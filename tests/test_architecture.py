@@ -1,0 +1,78 @@
+"""What docs/architecture.md names exists, and every public module has tests: under its name, or under the one given here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "gdscore"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+# Modules that are tested through what uses them.
+TESTED_IN = {
+    "cli/images.py": "cli/test_extract.py",
+    "cli/label.py": "labeling/test_cli.py",
+    "cli/monitor.py": "monitor/test_command.py",
+    "cli/results.py": "cli/test_estimate.py",
+    "distributed/fitting.py": "distributed/test_estimating.py",
+    "errors.py": "test_mistakes.py",
+    "estimator/estimate.py": "estimator/test_core.py",
+    "estimator/evidence.py": "estimator/test_invariants.py",
+    "estimator/settings.py": "benchmarks/test_choosing.py",
+    "io/columns.py": "cli/test_columns.py",
+    "io/table.py": "io/test_read.py",
+    "monitor/access.py": "monitor/test_api.py",
+    "monitor/app.py": "monitor/test_api.py",
+    "monitor/demo.py": "monitor/test_pages.py",
+    "monitor/reading.py": "monitor/test_history.py",
+    "monitor/schema.py": "monitor/test_history.py",
+    "monitor/sequential.py": "monitor/test_rules.py",
+    "monitor/storing.py": "monitor/test_history.py",
+    "scores/agreescore.py": "scores/test_means.py",
+    "scores/confscore.py": "scores/test_means.py",
+    "scores/cott.py": "scores/test_cot.py",
+    "scores/doc.py": "scores/test_means.py",
+    "scores/entropy.py": "scores/test_means.py",
+    "scores/gradnorm.py": "scores/test_means.py",
+    "scores/projnorm.py": "models/test_projnorm.py",
+    "scores/rotation.py": "scores/test_means.py",
+    "scores/selfscore.py": "scores/test_means.py",
+    "shifts/sets.py": "estimator/test_predictor.py",
+}
+MODULES = sorted(
+    path.relative_to(SOURCE).as_posix()
+    for path in SOURCE.rglob("*.py")
+    if "/_" not in f"/{path.relative_to(SOURCE).as_posix()}"
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_module_has_tests(module):
+    folder, _, name = module.rpartition("/")
+    own = ROOT / "tests" / folder / f"test_{name}"
+    assert own.exists() != (module in TESTED_IN), "tests under its own name, or an entry in TESTED_IN"
+    found = own if own.exists() else ROOT / "tests" / TESTED_IN[module]
+    assert "def test_" in found.read_text(encoding="utf-8")
+
+
+def test_every_file_and_package_that_the_page_names_exists():
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", PAGE))
+    assert len(named) > 20
+    for name in named:
+        places = (
+            SOURCE / name,
+            ROOT / name,
+            *(
+                SOURCE / package / name
+                for package in ("scores", "scores/_transport", "shifts", "models", "estimator", "io", "labeling", "cli")
+            ),
+        )
+        assert any(place.exists() for place in places), name
+
+
+def test_every_package_is_named():
+    for folder in SOURCE.iterdir():
+        if (folder / "__init__.py").exists():
+            assert f"`{folder.name}/`" in PAGE
