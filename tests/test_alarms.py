@@ -51,17 +51,17 @@ def test_nan_never_passes(on, field):
 @pytest.mark.parametrize(
     ("code", "severity", "low", "status"),
     [
-        ("collapse", "critical", 0.7, Status.CANNOT_TELL),
-        ("other_model", "critical", 0.7, Status.CANNOT_TELL),
-        ("few_rows", "warning", 0.7, Status.CANNOT_TELL),
+        ("collapse", "critical", 0.7, Status.NOT_ENOUGH_DATA),
+        ("other_model", "critical", 0.7, Status.NOT_ENOUGH_DATA),
+        ("few_rows", "warning", 0.7, Status.NOT_ENOUGH_DATA),
         ("few_rows", "warning", 0.76, Status.FINE),
         ("collapse", "critical", 0.76, Status.FINE),
-        ("collapse", "critical", math.nan, Status.CANNOT_TELL),
+        ("collapse", "critical", math.nan, Status.NOT_ENOUGH_DATA),
         ("outputs_only", "warning", 0.7, Status.FINE),
         ("class_mix", "info", 0.7, Status.FINE),
     ],
 )
-def test_one_cannot_tell_where_the_interval_reaches_below_in_doubt(code, severity, low, status):
+def test_not_enough_data_where_the_interval_reaches_below_and_a_warning_says_so(code, severity, low, status):
     check = AlarmRule(0.75).check("a", estimate(low=low, warnings=[(code, severity)]))
     assert check.status is status
     assert bool(check.reason) == (status is not Status.FINE)
@@ -69,7 +69,7 @@ def test_one_cannot_tell_where_the_interval_reaches_below_in_doubt(code, severit
 
 
 def test_order_of_statuses():
-    names = ["alarm", "error", "cannot tell", "fine"]
+    names = ["alarm", "error", "not enough data", "fine"]
     checks = [Check(name, Status(name), name) for name in names]
     for i, name in enumerate(names):
         assert worst_status(checks[i:][::-1]).value == name

@@ -83,6 +83,14 @@ def test_the_row_and_the_number_of_rows_are_on_the_exception():
     )
 
 
+@pytest.mark.parametrize("label", [1e300, "9" * 300, 2**63, -(2**70)])
+def test_numbers_that_are_too_large_are_no_class(label):
+    for classes in (None, 3):
+        assert ClassLabels(None, classes).find(label) is None
+    with pytest.raises(GdscoreError, match="labels to be classes"):
+        class_positions(np.array([str(label)]), None, None)
+
+
 @pytest.mark.parametrize("names", [np.array("abc"), np.array(3), "abc", 3, {"a": 1}, b"abc"])
 def test_a_single_value_is_no_list_of_names(names):
     with pytest.raises(GdscoreError, match="a sequence of strings"):
@@ -108,7 +116,7 @@ class TestOutputs:
         with pytest.raises(GdscoreError, match=r"whole numbers, but got 0.5 in row 1"):
             gdscore.Outputs(logits=xp.asarray(self.Z, dtype=xp.float32), labels=xp.asarray([2.0, 0.5, 1.0]))
 
-    @pytest.mark.parametrize(("bad", "shown"), [(0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")])
+    @pytest.mark.parametrize(("bad", "shown"), [(0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf"), (1e300, "1e\\+300")])
     def test_other_floats_are_refused(self, bad, shown):
         with pytest.raises(GdscoreError, match=f"`labels` to be whole numbers, but got {shown} in row 1"):
             gdscore.Outputs(logits=self.Z, labels=np.array([0.0, bad, 1.0]))

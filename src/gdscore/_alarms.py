@@ -3,8 +3,8 @@
 Requirements met here:
 
 - a comparison with NaN is an alarm, never a pass;
-- an estimate that may be meaningless does not pass in silence: where its interval reaches below the floor, the status
-  is `cannot tell`;
+- an estimate that may be meaningless does not count as fine: where its interval reaches below the floor, the status
+  is `not enough data`;
 - an old bad day does not alarm for ever: of dated targets only the newest are checked;
 - notices are posted to http and https addresses only, without redirects and with one time limit for all of it;
   messages name only the host, as the rest of such an address is often a secret.
@@ -56,7 +56,7 @@ class Status(str, Enum):
 
     ALARM = "alarm"
     ERROR = "error"
-    CANNOT_TELL = "cannot tell"
+    NOT_ENOUGH_DATA = "not enough data"
     FINE = "fine"
 
 
@@ -139,8 +139,8 @@ class AlarmRule:
         if doubts and not estimate.low >= least:
             return Check(
                 name,
-                Status.CANNOT_TELL,
-                f"{name}: the estimate of {percent(estimate.accuracy)} is in doubt ({', '.join(doubts)}), and its "
+                Status.NOT_ENOUGH_DATA,
+                f"{name}: the estimate of {percent(estimate.accuracy)} has the warnings {', '.join(doubts)}, and its "
                 f"interval reaches below {percent(floor, short=True)} ({interval})",
             )
         return Check(name, Status.FINE)
@@ -184,7 +184,7 @@ def checked_targets(
 
 
 def worst_status(checks: Sequence[Check]) -> Status:
-    """Status of all together: an alarm takes precedence over an error, and an error over "cannot tell"."""
+    """Status of all together: an alarm takes precedence over an error, and an error over "not enough data"."""
     order = list(Status)
     return min((c.status for c in checks), key=order.index, default=Status.FINE)
 
@@ -237,7 +237,9 @@ def check_address(url: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise GdscoreError("Expected an address to post to such as https://example.org/alarm, but it is none")
+        raise GdscoreError(
+            "Expected an address to post to such as https://example.org/alarm, but this is no such address"
+        )
 
 
 def post_json(url: str, value: Any, *, secret: str | None = None) -> None:

@@ -5,7 +5,7 @@ Requirements met here:
 - arrays are computed where they live; a framework is touched only when the caller's array comes from it;
 - sums are kept in float64, on the array's own device where that device has float64, on the host otherwise;
 - reduced-precision products (TF32, autocast, "medium" matmul precision) never reach a score;
-- numbers too large to compute with become Inf or NaN in silence, which the scores refuse in words;
+- numbers too large to compute with become Inf or NaN without a warning; the scores refuse them;
 - what a library can do in place is done in place, as the temporaries here are as large as the data.
 """
 

@@ -487,8 +487,8 @@ def _checked_labels(x: Array, first: Array) -> Array:
 
 def _whole(x: Array) -> Array:
     """Whole floating-point numbers, which pandas makes of integers beside missing values, as integers."""
-    host = arrays.to_numpy(x)
-    wrong = ~(np.isfinite(host) & (host == np.round(host)))
+    host = arrays.to_numpy(x).astype(np.float64)
+    wrong = ~((np.abs(host) < 2**31) & (host == np.round(host)))  # NaN is not below anything
     if wrong.any():
         row = int(wrong.argmax())
         cure = ": leave out the rows without a label" if np.isnan(host[row]) else ": give the number of the class"

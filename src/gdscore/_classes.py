@@ -27,6 +27,7 @@ from gdscore.errors import GdscoreError, RowError, shown
 __all__ = ["ClassLabels", "check_class_names", "class_positions", "list_of"]
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{0,400})?")
+_MOST_CLASSES = 2**31
 _TRUTHS = {"false": False, "true": True}
 
 
@@ -102,8 +103,8 @@ class ClassLabels:
                 f"Expected names of classes as labels, but got {shown(label)}, which can be a name or a position, as "
                 f"only some of the classes {_listed(self.names)} are named by numbers: write all labels as names"
             )
-        whole = number == number.to_integral_value() and number >= 0
-        return int(number) if whole and (self.classes is None or number < self.classes) else None
+        whole = 0 <= number < (_MOST_CLASSES if self.classes is None else self.classes)
+        return int(number) if whole and number == number.to_integral_value() else None
 
     def _truth(self, truth: bool) -> int | None:
         named = {name.lower(): position for name, position in self._by_name.items()}

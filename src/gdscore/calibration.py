@@ -164,7 +164,7 @@ def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
 
     The likelihood is concave in 1/T, so its slope has one zero. T is sought to a relative 1e-9 between 0.01 and 100, or
     farther out by a factor s where logits are s times smaller or larger than 1, so that logits may have any scale.
-    ``outputs.with_temperature(T.value)`` applies it. Nothing is warned of: see ``determined``.
+    ``outputs.with_temperature(T.value)`` applies it. It gives no warning; see ``determined``.
 
     Parameters
     ----------

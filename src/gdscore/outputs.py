@@ -2,7 +2,7 @@
 
 Requirements met here:
 
-- whatever is wrong with the arrays is an error on construction, with the row, the column or the shape that is wrong;
+- wrong arrays are an error on construction that names the row, the column or the shape;
 - softmax, predictions, confidence and entropy are computed once, when first asked for, and shared by all readers;
 - slicing costs nothing, so that data of any size is worked through in small pieces.
 """

@@ -113,7 +113,7 @@ def test_targets_without_dates_are_all_checked(gd, week):
     assert found["checked"] == ["new", "other", "2026-03-04"]
 
 
-def test_cannot_tell(gd, by_rows, monkeypatch):
+def test_not_enough_data(gd, by_rows, monkeypatch):
     rule = ("--min-accuracy", str(160 / 400 - 0.01))
     assert code_and_json(gd, "new.npz", *rule)[0] == 0
 
@@ -125,7 +125,7 @@ def test_cannot_tell(gd, by_rows, monkeypatch):
     result = gd("estimate", "m.gdscore", "new.npz", *rule, "-q")
     assert "collapse" in refused(result, code=4)
     code, found = code_and_json(gd, "new.npz", *rule)
-    assert (code, found["status"], found["cannot_tell"]) == (4, "cannot tell", ["new"])
+    assert (code, found["status"], found["not_enough_data"]) == (4, "not enough data", ["new"])
     assert code_and_json(gd, "new.npz", "--min-accuracy", str(160 / 400 - 0.06))[0] == 0
     assert code_and_json(gd, "new.npz", "missing.npz", *rule)[0] == 1  # an error beats it
     assert code_and_json(gd, "new.npz", "--min-accuracy", "1")[0] == 3  # and an alarm too

@@ -1,5 +1,8 @@
 """What was written comes back, whatever library, type and strides it had."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -166,3 +169,33 @@ def test_a_flipped_bit_among_the_numbers_is_noticed(tmp_path, suffix):
     path.write_bytes(raw)
     with pytest.raises(GdscoreError, match=rf"x\.{suffix}.*damaged"):
         list(read_outputs(path, batch_rows=7))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on the size of files")
+def test_a_full_disk_is_an_error_with_its_cure_and_leaves_nothing(tmp_path):
+    code = """
+import resource, signal, sys
+import numpy as np, gdscore
+from gdscore.io import write_outputs
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+out = gdscore.Outputs(logits=np.random.default_rng(0).normal(size=(20_000, 5)))
+parts = (out[i : i + 100] for i in range(0, 20_000, 100))
+for write in (
+    lambda: write_outputs("x.npz", out),
+    lambda: write_outputs("x.parquet", parts),
+    lambda: gdscore.files.write_json("x.json", list(range(100_000))),
+):
+    try:
+        write()
+    except gdscore.GdscoreError as error:
+        print(error)
+"""
+    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert [line.split(", but")[0] for line in told.splitlines()] == [
+        "Expected to write 'x.npz'",
+        "Expected to write 'x.parquet'",
+        "Expected to write 'x.json'",
+    ]
+    assert told.count("free some space, or write to another disk") == 3
+    assert list(tmp_path.iterdir()) == []

@@ -10,11 +10,11 @@ Requirements met here:
 ====  ======================================================================================================
 code  meaning
 ====  ======================================================================================================
-0     done; where an alarm was asked for, nothing to tell
+0     done; where an alarm was asked for, all is fine
 1     a target failed, or the webhook did; the line on standard error says why. Also a bug
 2     the command cannot be used like that; nothing was written
 3     alarm
-4     cannot tell
+4     not enough data
 130   interrupted with Ctrl-C
 141   the reader of a pipe went away, as in ``gdscore methods | head -1``; nothing is printed
 143   terminated (``SIGTERM``)
@@ -84,7 +84,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     ALARM = 3
-    CANNOT_TELL = 4
+    NOT_ENOUGH_DATA = 4
     INTERRUPTED = 130
     UNREAD = 141
 

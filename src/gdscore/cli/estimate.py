@@ -163,7 +163,7 @@ def estimate(
     (2026-01-31.parquet, log-2026-01-31T05.npz, day=2026-01-31/part-0.parquet) it is one target for each
     date, in order. Labels in a target are never used to estimate: the table shows the truth beside it.
 
-    Exit codes: 0 fine, 3 alarm, 4 cannot tell (the interval reaches below, and a warning says that the
+    Exit codes: 0 fine, 3 alarm, 4 not enough data (the interval reaches below, and a warning says that the
     estimate may be meaningless), 1 a target failed, 2 wrong usage. An alarm comes before an error, and an
     error before code 4.
     """

@@ -164,7 +164,7 @@ def exit_code(checks: Sequence[Check]) -> ExitCode:
     return {
         Status.ALARM: ExitCode.ALARM,
         Status.ERROR: ExitCode.FAILED,
-        Status.CANNOT_TELL: ExitCode.CANNOT_TELL,
+        Status.NOT_ENOUGH_DATA: ExitCode.NOT_ENOUGH_DATA,
         Status.FINE: ExitCode.DONE,
     }[worst_status(checks)]
 
@@ -186,7 +186,7 @@ def document(
         "rule": rule and rule.to_dict(),
         "checked": [c.name for c in checks if c.name] if rule else [],
         "alarms": names[Status.ALARM],
-        "cannot_tell": names[Status.CANNOT_TELL],
+        "not_enough_data": names[Status.NOT_ENOUGH_DATA],
         "not_estimated": [o.name for o in outcomes if o.value is None],
         "targets": [_target_document(outcome) for outcome in outcomes],
     }

@@ -89,7 +89,7 @@ class CsvTable:
 
     @contextlib.contextmanager
     def _wording(self) -> Iterator[None]:
-        """Word Arrow's messages; its rows are numbered from 1 and count the header."""
+        """Give Arrow's messages as ours; its rows are numbered from 1 and count the header."""
         where = repr(os.fspath(self.path))
         try:
             with decoding(self.path, "a CSV file in UTF-8"):

@@ -20,7 +20,7 @@ __all__ = ["write_outputs"]
 
 
 def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
-    """Write the outputs of a classifier, in whatever array library, for `read_outputs`.
+    """Write the outputs of a classifier, of any array library, for `read_outputs`.
 
     The file appears when all of it is written. Parquet is written as the rows come, in constant memory; ``.npz``
     needs all rows at once.
