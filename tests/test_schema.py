@@ -173,3 +173,9 @@ def test_bytes_are_what_a_file_holds(tmp_path):
         assert read_arrays(source, names=["b", "c", "d"]) == {"b": "text", "c": 2.5}
     with pytest.raises(GdscoreError, match="'bytes'"):
         read_arrays(b"hello")
+
+
+@pytest.mark.parametrize("source", [None, 3, np.array("x"), ["x"]])
+def test_what_is_no_path_is_refused(source):
+    with pytest.raises(GdscoreError, match="Expected a path, but got"):
+        read_record(source, SCHEMA)

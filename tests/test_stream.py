@@ -1,3 +1,5 @@
+"""Streams of outputs with their segments, and the progress bar."""
+
 from __future__ import annotations
 
 import re
@@ -6,7 +8,8 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore._stream import progress_bar
+from gdscore import GdscoreError, Outputs
+from gdscore._stream import batches, progress_bar
 
 
 def printed(capfd) -> str:
@@ -39,3 +42,9 @@ def test_silent_where_no_terminal_is_attached(capfd):
     with progress_bar(4, None) as advance:
         advance(4)
     assert not capfd.readouterr().err
+
+
+@pytest.mark.parametrize("by", [np.array("a"), np.array(3), 3, "a"])
+def test_a_single_value_names_no_segments_of_a_stream(by):
+    with pytest.raises(GdscoreError, match="segments for each part of the stream, but got"):
+        list(batches(iter([Outputs(logits=3 * np.eye(2))]), by))

@@ -160,7 +160,7 @@ def batches(data: Any, by: Any = None) -> Iterator[Batch]:
         for part in parts:
             yield part if isinstance(part, Batch) else Batch(part, None, own)
         return
-    if not isinstance(by, Iterable) or isinstance(by, str | bytes):
+    if not isinstance(by, Iterable) or isinstance(by, str | bytes) or getattr(by, "ndim", 1) == 0:
         raise GdscoreError(f"Expected `by` to have segments for each part of the stream, but got {type(by).__name__}")
     names, nothing = iter(by), object()
     for part in parts:

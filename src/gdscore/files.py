@@ -26,7 +26,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, atomic, check_readable, path_errors
+from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, atomic, check_path, check_readable, path_errors
 from gdscore._schema import ArraySpec, check_arrays, check_json
 from gdscore.errors import GdscoreError
 
@@ -378,7 +378,7 @@ def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limit
     >>> read_record(record_to_bytes(schema, {"level": 0.9}, {"mix": [0.25, 0.75]}), schema)
     Record(header={'level': 0.9}, arrays={'mix': array([0.25, 0.75])}, sizes={'classes': 2})
     """
-    where = "bytes" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(source)
+    where = "bytes" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(check_path(source))
     with open_archive(source, limits) as archive:
         members = {name: archive.member(name) for name in archive.names}
         archive.check_memory(list(members.values()))
