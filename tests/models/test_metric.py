@@ -16,7 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 import gdscore
-from gdscore.models import ContiguousShard, ScoreMetric
+from gdscore.models import ContiguousShard, ScoreCollection, ScoreMetric
 from tests.data import TARGET_SCORES, batches, made, ready
 from tests.models import ddp_worker
 
@@ -318,3 +318,54 @@ def test_shards_that_cannot_be():
         ContiguousShard(range(3), num_replicas=2, rank=2)
     with pytest.raises(gdscore.GdscoreError, match="`multiple`"):
         ContiguousShard(range(3), multiple=0)
+
+
+NAMES = ["gdscore", "atc", "nuclear", "cot"]
+
+
+def test_a_collection_gives_what_each_score_gives():
+    scores = ScoreCollection(NAMES, reference=iter(batches(REFERENCE, 200)), prefix="val_")
+    for part in batches(OUT, 170):
+        given = dict(part.arrays)
+        scores.update(given.pop("logits"), **given)
+    expected = {f"val_{name}": gdscore.score(name, OUT, reference=REFERENCE) for name in NAMES}
+    assert {name: value.item() for name, value in scores.compute().items()} == expected
+    again = scores.clone(prefix="test_")
+    assert {name: value.item() for name, value in again.compute().items()} == {
+        name.replace("val_", "test_"): value for name, value in expected.items()
+    }
+    scores.reset()
+    scores.update(OUT)
+    assert {name: value.item() for name, value in scores.compute().items()} == expected
+
+
+def test_a_collection_gives_the_numbers_of_a_batch():
+    scores = ScoreCollection({"gdscore": {"p": 0.5}, "entropy": {}})
+    for part in batches(OUT, 300):
+        found = scores(**part.arrays)
+        assert found["gdscore"].item() == gdscore.score("gdscore", part, p=0.5)
+        assert found["entropy"].item() == gdscore.score("entropy", part)
+    assert scores.compute()["gdscore"].item() == gdscore.score("gdscore", OUT, p=0.5)
+
+
+def test_a_collection_is_restored_from_its_state():
+    first, second = (ScoreCollection(NAMES, reference=REFERENCE) for _ in range(2))
+    first.persistent(True)
+    first.update(OUT)
+    second.load_state_dict(first.state_dict())
+    assert second.compute() == first.compute()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: ScoreCollection("gdscore"), "a list of names"),
+        (lambda: ScoreCollection(["gdscor"]), "gdscore"),
+        (lambda: ScoreCollection(["gdscore"], p=0.5), "give options of a score"),
+        (lambda: ScoreCollection(["atc"], reference=OUT.only({"logits"})), "atc.*labels"),
+        (lambda: ScoreCollection(["entropy"]).update(OUT, features=OUT.features), "but got both"),
+    ],
+)
+def test_what_a_collection_refuses(made, message):
+    with pytest.raises(gdscore.GdscoreError, match=message):
+        made()

@@ -1,4 +1,6 @@
-"""Every score as a `torchmetrics.Metric`, for DistributedDataParallel and Lightning, and rows for each process.
+"""Every score as a `torchmetrics.Metric`, alone or several at once, for DistributedDataParallel and Lightning.
+
+Beside them a sampler that gives each process its rows.
 
 Requirements met here:
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import Sampler
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from gdscore import files
@@ -29,8 +31,9 @@ from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import Score, create_score
+from gdscore.scores.base import fit_together
 
-__all__ = ["ContiguousShard", "ScoreMetric"]
+__all__ = ["ContiguousShard", "ScoreCollection", "ScoreMetric"]
 
 _OF_TORCHMETRICS = (
     "dist_sync_on_step",
@@ -113,18 +116,18 @@ class ScoreMetric(Metric):
         ids: Any = None,
     ) -> None:
         """Take in rows: arrays as in `Outputs`, or an `Outputs` alone. What the score does not need is ignored."""
-        others = {
-            "features": features,
-            "labels": labels,
-            "probabilities": probabilities,
-            "peer_logits": peer_logits,
-            "batch_logits": batch_logits,
-            "rotation_logits": rotation_logits,
-            "ids": ids,
-        }
-        if isinstance(logits, Outputs) and any(array is not None for array in others.values()):
-            raise GdscoreError("Expected `Outputs` alone or arrays by name, but got both")
-        self._score.update(logits if isinstance(logits, Outputs) else Outputs(logits=logits, **others))
+        self._score.update(
+            _as_outputs(
+                logits,
+                features=features,
+                labels=labels,
+                probabilities=probabilities,
+                peer_logits=peer_logits,
+                batch_logits=batch_logits,
+                rotation_logits=rotation_logits,
+                ids=ids,
+            )
+        )
 
     def compute(self) -> Tensor:
         """Return the number for the rows of all processes; errors are those of the score."""
@@ -171,6 +174,77 @@ class ScoreMetric(Metric):
     def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> torch.nn.Module:
         # The score follows its rows from device to device, and bytes have no precision to change.
         return super()._apply(fn, exclude_state=(*exclude_state, "score_state"))
+
+
+def _as_outputs(
+    logits: Tensor | Outputs | None = None, features: Any = None, labels: Any = None, **others: Any
+) -> Outputs:
+    others |= {"features": features, "labels": labels}
+    if not isinstance(logits, Outputs):
+        return Outputs(logits=logits, **others)
+    if any(array is not None for array in others.values()):
+        raise GdscoreError("Expected `Outputs` alone or arrays by name, but got both")
+    return logits
+
+
+class ScoreCollection(MetricCollection):
+    """Several scores as one `torchmetrics.MetricCollection`: one call takes the rows in for all of them.
+
+    The arrays of a batch are checked once, and the reference is read once for all scores.
+
+    Parameters
+    ----------
+    scores : iterable of names, or mapping of names to options
+        Scores, see `gdscore.list_scores`.
+    reference : Outputs or iterable of Outputs, optional
+        Outputs of the reference, where a score needs any; the same ones on every process.
+    prefix, postfix : str, optional
+        Put before and after the names of the scores in what `compute` returns.
+    **options
+        Options of `torchmetrics.Metric` for all scores, as in `ScoreMetric`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gdscore.models import ScoreCollection
+    >>> scores = ScoreCollection(["confscore", "entropy"], prefix="val_")
+    >>> scores.update(logits=torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    >>> {name: round(value.item(), 4) for name, value in scores.compute().items()}
+    {'val_confscore': 0.8059, 'val_entropy': 0.4738}
+    """
+
+    def __init__(
+        self,
+        scores: Iterable[str] | Mapping[str, Mapping[str, Any]],
+        *,
+        reference: Outputs | Iterable[Outputs] | None = None,
+        prefix: str | None = None,
+        postfix: str | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(scores, str):
+            raise GdscoreError(f"Expected `scores` to be a list of names, but got {scores!r}: give [{scores!r}]")
+        named = scores if isinstance(scores, Mapping) else {name: {} for name in scores}
+        unknown = [name for name in options if name not in _OF_TORCHMETRICS]
+        if unknown:
+            raise GdscoreError(
+                f"Unknown option {unknown[0]!r}: options of a score are given as {{name: {{option: value}}}}"
+            )
+        made = {name: ScoreMetric(name, **own, **options) for name, own in named.items()}
+        if reference is not None:
+            failed = fit_together([metric._score for metric in made.values()], reference)
+            for name, why in failed.items():
+                raise GdscoreError(f"Expected a reference that `{name}` can be fitted on, but it failed: {why}")
+        # Groups are for metrics of equal states, which torchmetrics finds by comparing them.
+        super().__init__(dict(made), prefix=prefix, postfix=postfix, compute_groups=False)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Take in rows: arrays as in `Outputs`, or an `Outputs` alone."""
+        super().update(_as_outputs(*args, **kwargs))
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Take in rows and return the numbers of these rows alone."""
+        return super().forward(_as_outputs(*args, **kwargs))
 
 
 def _packed(score: Score) -> Tensor:
