@@ -6,7 +6,6 @@ the time between two events of its stream, so it holds the gaps in which the hos
 
 import contextlib
 import functools
-import sys
 import time
 from collections import defaultdict
 
@@ -28,12 +27,10 @@ class Stages:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self):
-        # The function of the same name hides the module.
-        fitting = sys.modules["gdscore.models.estimator"]
         self._watch(_inputs.LabelledInputs, "__init__", lambda *_: ["reading the inputs"])
         self._watch(_inputs.ImageForm, "decode", lambda *_: ["8-bit images to floats"])
         self._watch(
-            fitting,
+            _inputs,
             "corrupt",
             lambda shift, *_: ["shift", f"  {shift.family if '+' not in shift.family else 'compositions'}"],
         )

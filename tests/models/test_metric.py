@@ -361,7 +361,7 @@ def test_a_collection_is_restored_from_its_state():
     [
         (lambda: ScoreCollection("gdscore"), "a list of names"),
         (lambda: ScoreCollection(["gdscor"]), "gdscore"),
-        (lambda: ScoreCollection(["gdscore"], p=0.5), "give options of a score"),
+        (lambda: ScoreCollection(["gdscore"], p=0.5), "options of a score are given"),
         (lambda: ScoreCollection(["atc"], reference=OUT.only({"logits"})), "atc.*labels"),
         (lambda: ScoreCollection(["entropy"]).update(OUT, features=OUT.features), "but got both"),
     ],

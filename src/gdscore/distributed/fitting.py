@@ -108,11 +108,11 @@ class _Shifting:
     """Actor that runs the model on the inputs under one shift after the other."""
 
     def __init__(self, shared: Any, num_gpus: float) -> None:
-        from gdscore.models.estimator import ShiftPasses
+        from gdscore.models.estimator import shift_passes
 
         model, batches, options = shared
         device = "cuda" if num_gpus else "cpu"
-        self.passes = ShiftPasses(model.to(device), batches, device=device, **options)
+        self.passes = shift_passes(model.to(device), batches, device=device, **options)
 
     def reference(self) -> tuple[dict[str, Any], int]:
         """Outputs of the reference, and how many shifts there are."""

@@ -39,7 +39,15 @@ from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFitted
 from gdscore.estimator.state import SegmentState, TargetState
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
-from gdscore.shifts.sets import ShiftedSet, as_predictor, checked_shifts, default_shifts, predicted, shifted_sets
+from gdscore.shifts.sets import (
+    Predictions,
+    Rows,
+    ShiftedSet,
+    ShiftPasses,
+    as_predictor,
+    checked_shifts,
+    default_shifts,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -186,9 +194,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             )
         chosen = default_shifts(inputs, time=time, seed=self.seed) if shifts is None else checked_shifts(shifts)
         function, classes = as_predictor(predict, inputs, labels)
-        reference = labelled_reference(predicted(function, inputs, classes, None, batch_size))
-        sets = shifted_sets(function, inputs, classes, chosen, batch_size=batch_size, progress=progress)
-        return self._fit(reference, sets, progress=False)
+        passes = ShiftPasses(Rows(inputs), Predictions(function, classes), chosen, batch_size)
+        reference = labelled_reference(passes.reference())
+        with progress_bar(len(chosen) * len(passes.inputs), progress) as advance:
+            return self._fit(reference, passes.shifted_sets(advance), progress=False)
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
         self._check_params(int(reference.n_classes or 0))

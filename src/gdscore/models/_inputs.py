@@ -34,6 +34,8 @@ from gdscore.models.predictions import (
     tensors_in,
     to_device,
 )
+from gdscore.shifts.images import Composition, Corruption, corrupt
+from gdscore.shifts.sets import apply_shift
 
 __all__ = ["MEMORY_SHARE", "ImageForm", "LabelledInputs", "LoaderReader", "TensorForm", "check_loader", "row_count"]
 
@@ -293,6 +295,12 @@ class LabelledInputs:
         if self._form.device.type == "cpu":
             return 1
         return max(1, min(_VALUES_AT_ONCE // (size * self._row_shape.numel()), -(-len(self) // size)))
+
+    def shift(self, shift: Any, x: Tensor, start: int) -> Any:
+        """Shifted inputs, whose first row is row ``start`` of the set; images were checked when they were read."""
+        if isinstance(shift, (Corruption, Composition)):
+            return corrupt(shift, x, start)
+        return apply_shift(shift, x, start)
 
     def _read(self) -> Iterator[tuple[Tensor, Tensor]]:
         # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gdscore._checks import integer
@@ -19,10 +18,10 @@ from gdscore.models._network import Network
 from gdscore.models.predictions import OutputKind, Where
 from gdscore.outputs import Outputs
 from gdscore.shifts import Composition, Corruption, default_shifts
-from gdscore.shifts.images import check_image_shape, corrupt
-from gdscore.shifts.sets import ShiftedSet, apply_shift, checked_shifts, named_families
+from gdscore.shifts.images import check_image_shape
+from gdscore.shifts.sets import ShiftPasses, checked_shifts
 
-__all__ = ["ShiftPasses", "estimator"]
+__all__ = ["estimator", "shift_passes"]
 
 
 def estimator(
@@ -98,7 +97,7 @@ def estimator(
     True
     """
     fitted = AccuracyEstimator(**options)
-    passes = ShiftPasses(
+    passes = shift_passes(
         model,
         val_loader,
         normalize=normalize,
@@ -153,11 +152,11 @@ class _Predictor:
         self._batch = 0
         self._parts: list[tuple[Tensor, Tensor | None]] = []
 
-    def run(self, x: Any, rows: int) -> None:
-        """Run the model on a batch that should have so many rows."""
-        if not isinstance(x, Tensor) or len(x) != rows:
+    def run(self, x: Any, rows: NDArray[Any], shift: Any) -> None:
+        """Run the model on a batch of these rows."""
+        if not isinstance(x, Tensor) or len(x) != len(rows):
             raise GdscoreError(
-                f"Expected each of `shifts` to return a tensor of as many rows as it gets, {rows}, but got "
+                f"Expected each of `shifts` to return a tensor of as many rows as it gets, {len(rows)}, but got "
                 f"{tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__}"
             )
         x = self._form.for_model(x.to(self._network.device))
@@ -181,50 +180,30 @@ class _Predictor:
         )
 
 
-class ShiftPasses:
-    """The passes of a model over labelled inputs that an estimator is fitted on; parameters are those of `estimator`.
-
-    Attributes
-    ----------
-    shifts : list of callables
-    inputs : LabelledInputs
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        val_loader: Iterable[Any],
-        *,
-        normalize: Any,
-        shifts: Iterable[Callable[[Tensor], Tensor]] | None,
-        batch_size: int,
-        seed: int,
-        class_names: Sequence[str] | None = None,
-        **options: Any,
-    ) -> None:
-        self._size = integer("batch_size", batch_size, least=1)
-        network = Network(model, **options)
-        chosen = None if shifts is None else _checked(shifts)
-        as_images = chosen is None or normalize is not None or any(isinstance(s, _CORRUPTIONS) for s in chosen)
-        form = ImageForm(normalize, network.device) if as_images else TensorForm(network.device)
-        self.inputs = LabelledInputs(val_loader, form)
-        if chosen is None or any(isinstance(shift, _CORRUPTIONS) for shift in chosen):
-            _check_shape(self.inputs.shape)
-        if chosen is None:
-            chosen = default_shifts(next(self.inputs.batches(1))[1], seed=seed)
-        self.shifts: list[Any] = list(chosen)
-        self._predictor = _Predictor(network, form, _memory_format(model), self.inputs.labels, class_names)
-
-    def reference(self) -> Outputs:
-        """Labelled outputs of the inputs as they are."""
-        for _, x in self.inputs.batches(self._size):
-            self._predictor.run(x, len(x))
-        return self._predictor.outputs()
-
-    def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
-        """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
-        families = named_families(self.shifts)[only]
-        return _shifted_sets(self._predictor, self.inputs, self.shifts[only], families, self._size, advance)
+def shift_passes(
+    model: nn.Module,
+    val_loader: Iterable[Any],
+    *,
+    normalize: Any,
+    shifts: Iterable[Callable[[Tensor], Tensor]] | None,
+    batch_size: int,
+    seed: int,
+    class_names: Sequence[str] | None = None,
+    **options: Any,
+) -> ShiftPasses:
+    """Passes of a model over the inputs of a loader; parameters are those of `estimator`."""
+    integer("batch_size", batch_size, least=1)
+    network = Network(model, **options)
+    chosen = None if shifts is None else _checked(shifts)
+    as_images = chosen is None or normalize is not None or any(isinstance(s, _CORRUPTIONS) for s in chosen)
+    form = ImageForm(normalize, network.device) if as_images else TensorForm(network.device)
+    inputs = LabelledInputs(val_loader, form)
+    if chosen is None or any(isinstance(shift, _CORRUPTIONS) for shift in chosen):
+        _check_shape(inputs.shape)
+    if chosen is None:
+        chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
+    predictor = _Predictor(network, form, _memory_format(model), inputs.labels, class_names)
+    return ShiftPasses(inputs, predictor, chosen, batch_size)
 
 
 def _memory_format(model: nn.Module) -> torch.memory_format | None:
@@ -233,52 +212,3 @@ def _memory_format(model: nn.Module) -> torch.memory_format | None:
         if weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous():
             return torch.channels_last
     return None
-
-
-def _shifted_sets(
-    predictor: _Predictor,
-    inputs: LabelledInputs,
-    shifts: Sequence[Any],
-    families: Sequence[str],
-    size: int,
-    advance: Callable[[int], None],
-) -> Iterator[ShiftedSet]:
-    following = iter(families)
-    for start, x in _shifted_batches(inputs, shifts, size):
-        rows = min(size, len(inputs) - start)
-        predictor.run(x, rows)
-        advance(rows)
-        if start + rows == len(inputs):
-            yield ShiftedSet(predictor.outputs(), next(following), np.arange(len(inputs)))
-
-
-def _shifted_batches(inputs: LabelledInputs, shifts: Sequence[Any], size: int) -> Iterator[tuple[int, Any]]:
-    """Batches of all shifted sets, one after the other.
-
-    On a CPU, corruptions of the next batch run beside the model. On an accelerator they have no need to, as nothing
-    waits for them; there several batches are corrupted at once. Shifts of the caller's own run between the model's
-    passes: they may use the model themselves.
-    """
-    waiting: tuple[int, Future[Tensor]] | None = None
-    with ThreadPoolExecutor(1) as background:
-        for shift in shifts:
-            ours = isinstance(shift, _CORRUPTIONS)
-            for start, x in inputs.batches(size * inputs.batches_at_once(size) if ours else size):
-                beside = ours and x.device.type == "cpu"
-                following = background.submit(corrupt, shift, x, start) if beside else None
-                if waiting is not None:
-                    yield from _pieces(waiting[0], waiting[1].result(), size)
-                    waiting = None
-                if following is not None:
-                    waiting = start, following
-                elif ours:
-                    yield from _pieces(start, corrupt(shift, x, start), size)
-                else:
-                    yield start, apply_shift(shift, x, start)
-        if waiting is not None:
-            yield from _pieces(waiting[0], waiting[1].result(), size)
-
-
-def _pieces(start: int, x: Tensor, size: int) -> Iterator[tuple[int, Tensor]]:
-    for number, piece in enumerate(torch.split(x, size)):
-        yield start + number * size, piece

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,9 +17,12 @@ from gdscore._checks import integer
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
-from gdscore.shifts.images import compositions, corruptions
+from gdscore.shifts.images import Composition, Corruption, compositions, corruptions
 
 __all__ = [
+    "Predictions",
+    "Rows",
+    "ShiftPasses",
     "ShiftedSet",
     "apply_shift",
     "as_predictor",
@@ -26,7 +30,6 @@ __all__ = [
     "default_shifts",
     "named_families",
     "parts_of",
-    "predicted",
     "shifted_sets",
 ]
 
@@ -114,38 +117,135 @@ def shifted_sets(
     >>> [(s.family, round(s.accuracy, 2)) for s in gdscore.shifts.shifted_sets(predict, x, y, [offset])]
     [('offset', 0.83)]
     """
-    integer("batch_size", batch_size, least=1)
     listed = list(shifts)
-    families = named_families(listed)
-    labels = np.asarray(labels)
-    count = _length(inputs)
-    with progress_bar(len(listed) * count, progress) as advance:
-        for shift, family in zip(listed, families, strict=True):
-            if getattr(shift, "selects_rows", False):
-                rows = np.asarray(shift.rows(inputs))  # type: ignore[attr-defined]
-                found = predicted(predict, _taken(inputs, rows), labels[rows], None, batch_size)
-            else:
-                rows = np.arange(count)
-                found = predicted(predict, inputs, labels, shift, batch_size)
-            yield ShiftedSet(found, family, rows)
-            advance(count)
+    passes = ShiftPasses(Rows(inputs), Predictions(predict, np.asarray(labels)), listed, batch_size)
+    with progress_bar(len(listed) * _length(inputs), progress) as advance:
+        yield from passes.shifted_sets(advance)
 
 
-def predicted(predict: Callable[[Any], Outputs], inputs: Any, labels: Any, shift: Any, size: int) -> Outputs:
-    """Labelled outputs of the inputs, shifted where a shift is given, computed in batches."""
-    parts = []
-    for start in range(0, _length(inputs), size):
-        batch = _taken(inputs, slice(start, start + size))
-        own = labels[start : start + size]
-        if shift is None:
-            parts.append(_labelled(predict, batch, own))
-            continue
-        shifted = apply_shift(shift, batch, start)
+class Rows:
+    """Inputs of any kind, in batches of rows."""
+
+    def __init__(self, inputs: Any) -> None:
+        self._inputs = inputs
+
+    def __len__(self) -> int:
+        return _length(self._inputs)
+
+    def batches(self, size: int) -> Iterator[tuple[int, Any]]:
+        """Position of the first row, and the rows, ``size`` at a time."""
+        for start in range(0, len(self), size):
+            yield start, _taken(self._inputs, slice(start, start + size))
+
+    def batches_at_once(self, size: int) -> int:
+        """Batches that are shifted at once."""
+        return 1
+
+    def selected(self, shift: Any) -> tuple[NDArray[Any], Rows]:
+        """Numbers of the rows that a shift selects, and these rows."""
+        rows = np.asarray(shift.rows(self._inputs))
+        return rows, Rows(_taken(self._inputs, rows))
+
+    def shift(self, shift: Any, batch: Any, start: int) -> Any:
+        """Shifted batch, whose first row is row ``start`` of its set."""
+        return apply_shift(shift, batch, start)
+
+
+class Predictions:
+    """Labelled outputs that a function gives for batches of inputs."""
+
+    def __init__(self, predict: Callable[[Any], Outputs], labels: NDArray[Any]) -> None:
+        self._predict, self._labels = predict, labels
+        self._parts: list[Outputs] = []
+
+    def run(self, batch: Any, rows: NDArray[Any], shift: Any) -> None:
+        """Predict a batch that holds these rows of the reference, after a shift or as they are."""
         try:
-            parts.append(_labelled(predict, shifted, own))
+            self._parts.append(_labelled(self._predict, batch, self._labels[rows]))
         except (ValueError, TypeError, LookupError) as error:
+            if shift is None:
+                raise
             raise _refused(shift, error) from error
-    return Outputs.concatenate(parts)
+
+    def outputs(self) -> Outputs:
+        """Outputs of all batches since the last call."""
+        parts, self._parts = self._parts, []
+        return Outputs.concatenate(parts)
+
+
+class ShiftPasses:
+    """The passes of a predictor over labelled inputs that an estimator is fitted on: images, tables and texts alike.
+
+    Parameters
+    ----------
+    inputs : object with the methods of `Rows`
+        Batches of the reference's inputs.
+    predictor : object with the methods of `Predictions`
+        Labelled outputs of batches.
+    shifts : sequence of callables
+        From inputs to inputs, or shifts that select rows.
+    batch_size : int
+        Rows given to the predictor at once.
+    """
+
+    def __init__(self, inputs: Any, predictor: Any, shifts: Sequence[Any], batch_size: int) -> None:
+        self._size = integer("batch_size", batch_size, least=1)
+        self.inputs, self.shifts = inputs, list(shifts)
+        self._predictor = predictor
+
+    def reference(self) -> Outputs:
+        """Labelled outputs of the inputs as they are."""
+        rows = np.arange(len(self.inputs))
+        for start, x in self.inputs.batches(self._size):
+            self._predictor.run(x, rows[start : start + self._size], None)
+        found: Outputs = self._predictor.outputs()
+        return found
+
+    def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
+        """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
+        families = iter(named_families(self.shifts)[only])
+        for shift, rows, start, x in self._shifted_batches(self.shifts[only]):
+            own = rows[start : start + self._size]
+            self._predictor.run(x, own, None if getattr(shift, "selects_rows", False) else shift)
+            advance(len(own))
+            if start + len(own) == len(rows):
+                yield ShiftedSet(self._predictor.outputs(), next(families), rows)
+
+    def _shifted_batches(self, shifts: Sequence[Any]) -> Iterator[tuple[Any, NDArray[Any], int, Any]]:
+        """Batches of all shifted sets, one after the other, each with its shift, the rows of its set and its start.
+
+        On a CPU, corruptions of the next batch run beside the predictor. On an accelerator they have no need to, as
+        nothing waits for them; there several batches are corrupted at once. Shifts of the caller's own run between the
+        predictor's passes: they may use the model themselves.
+        """
+        every = np.arange(len(self.inputs))
+        waiting: tuple[Any, int, Future[Any]] | None = None
+        with ThreadPoolExecutor(1) as background:
+            for shift in shifts:
+                selects, ours = getattr(shift, "selects_rows", False), isinstance(shift, (Corruption, Composition))
+                rows, inputs = self.inputs.selected(shift) if selects else (every, self.inputs)
+                if not len(rows):
+                    raise GdscoreError(f"Expected {shift!r} to select rows of the reference, but it selects none")
+                for start, x in inputs.batches(self._size * inputs.batches_at_once(self._size) if ours else self._size):
+                    beside = ours and arrays.is_array(x) and arrays.on_host(x)
+                    following = background.submit(inputs.shift, shift, x, start) if beside else None
+                    if waiting is not None:
+                        yield from self._pieces(waiting[0], every, waiting[1], waiting[2].result())
+                        waiting = None
+                    if following is not None:
+                        waiting = shift, start, following
+                    elif ours:
+                        yield from self._pieces(shift, every, start, inputs.shift(shift, x, start))
+                    else:
+                        yield shift, rows, start, x if selects else inputs.shift(shift, x, start)
+            if waiting is not None:
+                yield from self._pieces(waiting[0], every, waiting[1], waiting[2].result())
+
+    def _pieces(
+        self, shift: Any, rows: NDArray[Any], start: int, x: Any
+    ) -> Iterator[tuple[Any, NDArray[Any], int, Any]]:
+        for first in range(0, len(x), self._size):
+            yield shift, rows, start + first, x if len(x) <= self._size else x[first : first + self._size]
 
 
 def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Outputs:
