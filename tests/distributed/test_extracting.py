@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
 import threading
 import time
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import gdscore
 from gdscore import distributed, files, models
-from gdscore.distributed._model import Extracting, InputColumns, ModelOptions
-from gdscore.distributed.extracting import _unfinished
+from gdscore.distributed.extracting import Extracting, InputColumns, ModelOptions, _unfinished
 from gdscore.io import read_outputs
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'gdscore[ray]'")
@@ -56,7 +55,7 @@ def inputs(table, tmp_path_factory):
     import pyarrow.parquet as pq
 
     folder = tmp_path_factory.mktemp("inputs")
-    for number, (a, b) in enumerate(pairwise(np.cumsum([0, *ROWS]))):
+    for number, (a, b) in enumerate(itertools.pairwise(np.cumsum([0, *ROWS]))):
         pq.write_table(table.slice(a, b - a), folder / f"{number}.parquet")
     return folder
 
@@ -202,26 +201,38 @@ def test_an_actor_out_of_memory(model, inputs, one_run, tmp_path):
 @pytest.mark.slow
 def test_a_node_removed_during_the_run(cluster, model, inputs, one_run, tmp_path):
     node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    begun = tmp_path / node.node_id
 
     def slow(batch):
         import ray
 
         (tmp_path / ray.get_runtime_context().get_node_id()).touch()
+        for _ in range(600):  # until the actor on that node works, which may be ready last
+            if begun.exists():
+                break
+            time.sleep(0.1)
         time.sleep(0.3)
         return torch.tensor(batch.column("image").to_pylist()).reshape(-1, 3, 8, 8)
 
     def remove():
-        while not (tmp_path / node.node_id).exists():
+        while not begun.exists():
             time.sleep(0.02)
         cluster.remove_node(node, allow_graceful=False)
 
-    removing = threading.Thread(target=remove)
+    removing = threading.Thread(target=remove, daemon=True)
     removing.start()
-    done = distributed.extract(model, inputs, tmp_path / "out", **OPTIONS | {"num_actors": 4}, preprocess=slow)
-    removing.join()
-    assert done.rows == 400
+    thrice = tmp_path / "thrice"  # so that there is work for each of four actors
+    thrice.mkdir()
+    for number, path in itertools.product(range(3), inputs.glob("*.parquet")):
+        shutil.copy(path, thrice / f"{number}-{path.name}")
+    done = distributed.extract(model, thrice, tmp_path / "out", **OPTIONS | {"num_actors": 4}, preprocess=slow)
+    removing.join(timeout=60)
+    assert not removing.is_alive()
+    assert done.rows == 1200
     assert complete(tmp_path / "out")
-    assert parts_of(tmp_path / "out") == parts_of(one_run)
+    found, one = parts_of(tmp_path / "out"), parts_of(one_run)
+    assert {name: found[f"part-{number:06d}.parquet"] for name in one for number in [int(name[5:11]) + 4]} == one
+    assert len(found) == 9
 
 
 @pytest.mark.slow
@@ -247,18 +258,6 @@ def test_straight_into_an_estimate(cluster, model, images, labels, inputs):
     found = distributed.extract_estimate(est, lambda: model, inputs, by="country", **options)
     for name, estimate in est.estimate(one, by=by).items():
         assert found[name].accuracy == pytest.approx(estimate.accuracy, abs=1e-6)
-
-
-@pytest.mark.slow
-def test_the_estimator_is_that_of_one_machine(cluster, model, images, labels, tmp_path):
-    from gdscore import shifts
-
-    chosen, names = shifts.corruptions((2, 5))[:6], ["ant", "bee", "cow", "dog"]
-    loader = [(images[:200], labels[:200]), (images[200:], labels[200:])]
-    options = {"shifts": chosen, "batch_size": 100, "level": 0.8, "class_names": names}
-    distributed.estimator(model, loader, num_actors=2, **options).save(tmp_path / "cluster")
-    models.estimator(model, loader, **options).save(tmp_path / "one")
-    assert (tmp_path / "cluster").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 def test_wrong_arguments(cluster, model, inputs, tmp_path):

@@ -1,4 +1,4 @@
-"""Ray itself: connecting to a cluster, and running many calls of which some may fail.
+"""Ray itself: connecting to a cluster, what a dataset is, and running many calls of which some may fail.
 
 Requirements met here:
 
@@ -9,20 +9,33 @@ Requirements met here:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from gdscore._checks import integer, number
+from gdscore._checks import choice, integer, number
+from gdscore._stream import Bar, progress_bar
 from gdscore.errors import GdscoreError
+from gdscore.io.read import find_files
 
-__all__ = ["Actors", "connect", "merge_refs", "processors", "run_all"]
+__all__ = [
+    "Actors",
+    "check_on_error",
+    "connect",
+    "files_or_dataset",
+    "merge_refs",
+    "processors",
+    "rows_bar",
+    "run_all",
+]
 
 RETRIES = 3
 _FAN_IN = 64
@@ -85,6 +98,62 @@ def _check_reachable(address: str) -> None:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise GdscoreError(_unreachable(f"at {address!r}", reason)) from error
+
+
+def files_or_dataset(ray: Any, dataset: Any) -> list[Path] | Any:
+    """Paths of local or shared files, in order; or a Ray Dataset."""
+    if isinstance(dataset, ray.data.Dataset):
+        return dataset
+    listed = [dataset] if isinstance(dataset, str | os.PathLike) else dataset
+    if not isinstance(listed, Iterable) or not all(isinstance(item, str | os.PathLike) for item in listed):
+        raise GdscoreError(
+            "Expected `dataset` to be a Ray Dataset, a folder, a pattern or a list of files, but got "
+            f"{type(dataset).__name__}: ray.data.from_pandas, from_arrow and others make Ray Datasets"
+        )
+    paths = list(listed)
+    if any("://" in os.fspath(path) for path in paths):
+        return ray.data.read_parquet([os.fspath(path) for path in paths])
+    # Workers may have another working folder.
+    return [path.resolve() for path in find_files(paths)]
+
+
+@contextlib.contextmanager
+def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show: bool | None) -> Iterator[Bar]:
+    """Progress bar of rows; those of files are counted in the background, and those of blocks where Ray has them."""
+    with progress_bar(None, show) as bar:
+        if not isinstance(source, list):
+            if type(source).__name__ == "MaterializedDataset":
+                bar.set_total(source.count())
+            yield bar
+            return
+        if not bar.shown:
+            yield bar
+            return
+        ended = threading.Event()
+
+        def count() -> None:
+            known = 0
+            for path in source:
+                # What is wrong with a file is for the worker that reads it to tell.
+                with contextlib.suppress(GdscoreError, OSError):
+                    rows = None if ended.is_set() else rows_of(path)
+                    if rows is None:
+                        return
+                    known += rows
+            bar.set_total(known)
+
+        counting = threading.Thread(target=count, daemon=True)
+        counting.start()
+        try:
+            yield bar
+        finally:
+            ended.set()
+            counting.join()
+
+
+def check_on_error(on_error: str) -> None:
+    """Refuse other words."""
+    choice("on_error", on_error, ("raise", "skip"))
 
 
 def processors(ray: Any) -> int:
@@ -206,6 +275,8 @@ class Actors:
     """Actors of one class, each of which is replaced where its process or node dies.
 
     A new one may have to wait for a processor, for ever where a node is gone: calls are made to those that are ready.
+    Ray's own ``max_restarts`` and ``max_task_retries`` do not do that: a call stays with the actor that Ray starts
+    again, and where a node is removed it uses up its tries before Ray knows that the node is gone.
 
     Parameters
     ----------

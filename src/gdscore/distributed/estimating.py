@@ -1,38 +1,50 @@
-"""`estimate` and `score_all` over files or a Ray Dataset."""
+"""`estimate` and `score_all` over files or a Ray Dataset.
+
+Each file or block becomes the bytes of a state, on the worker that reads it, and states are merged in a tree.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import copy
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gdscore import files
+from gdscore._paths import DEFAULT_LIMITS
+from gdscore._stream import Batch
+from gdscore._windows import parse_every, window_columns
 from gdscore.distributed import _cluster
-from gdscore.distributed._parts import (
-    Part,
-    ScoreStates,
-    block_state,
-    check_columns,
-    check_on_error,
-    file_state,
-    files_or_dataset,
-    merged,
-    merged_block,
-    rows_bar,
-)
-from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.io.columns import Columns
-from gdscore.io.read import known_rows
+from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type
+from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
+from gdscore.io.read import known_rows, read_batches
 from gdscore.outputs import Outputs
-from gdscore.scores.base import fit_together
-from gdscore.scores.registry import ScoreTable, chosen_scores, create_score, missing_inputs, peek
+from gdscore.scores.base import Score, fit_together
+from gdscore.scores.registry import (
+    ScoreTable,
+    chosen_scores,
+    create_score,
+    missing_inputs,
+    peek,
+    restore_score,
+    run_together,
+)
 
-__all__ = ["estimate", "score_all", "state_of_files"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Part", "ScoreStates", "check_columns", "estimate", "merged", "score_all", "state_of_files"]
+
+_BLOCK_ROWS = 4096
 
 _STATES_AT_ONCE = 64
 
@@ -146,9 +158,9 @@ def state_of_files(
 
 
 def _state(part: Part, dataset: Any, on_error: str, address: str | None, progress: bool | None) -> bytes:
-    check_on_error(on_error)
+    _cluster.check_on_error(on_error)
     ray = _cluster.connect(address)
-    source = files_or_dataset(ray, dataset)
+    source = _cluster.files_or_dataset(ray, dataset)
     over = _over_files if isinstance(source, list) else _over_blocks
     state, failed = over(ray, part, source, on_error, progress)
     if failed:
@@ -178,7 +190,7 @@ def _over_files(
     failed: dict[str, str] = {}
     classes: tuple[str, tuple[str, ...]] | None = None
     running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
-    with closing(running), rows_bar(paths, partial(known_rows, columns=part.columns), progress) as advance:
+    with closing(running), _cluster.rows_bar(paths, partial(known_rows, columns=part.columns), progress) as advance:
         for number, name, state, report in running:
             advance(report.rows)
             if report.wrong and on_error == "raise":
@@ -218,7 +230,7 @@ def _over_blocks(
     few = made.map_batches(partial(merged_block, kind=kind), batch_format="pyarrow", batch_size=_STATES_AT_ONCE)
     states = [part.state([])[0]]
     failed: dict[str, str] = {}
-    with rows_bar(dataset, known_rows, progress) as advance:
+    with _cluster.rows_bar(dataset, known_rows, progress) as advance:
         for row in few.iter_rows():
             for wrong in row["wrong"]:
                 if on_error == "raise":
@@ -229,3 +241,192 @@ def _over_blocks(
             if len(states) == _STATES_AT_ONCE:
                 states = [merged(kind, *states)]
     return merged(kind, *states), failed
+
+
+# -- work on one part -----------------------------------------------------------------------------------------
+
+
+def check_columns(
+    columns: Columns | None, by: Any, time: str | None, every: str | None
+) -> tuple[Columns, timedelta | None]:
+    """Columns of the outputs with those of segments and times, and the length of windows; wrong ones are refused."""
+    if columns is not None and not isinstance(columns, Columns):
+        raise GdscoreError(f"Expected `columns` to be a gdscore.io.Columns, but got {type(columns).__name__}")
+    for name, value in (("by", by), ("time", time)):
+        listed = list(value) if name == "by" and isinstance(value, list | tuple) else [value]
+        if value is not None and not all(isinstance(column, str) for column in listed):
+            raise GdscoreError(f"Expected `{name}` to be the name of a column, but got {value!r}")
+    if every is not None and time is None:
+        raise GdscoreError("Expected `time` to name the column of times for `every`, but it is not given")
+    length = None if time is None else parse_every(every or "1d")
+    return replace(columns or Columns(), **{n: v for n, v in (("by", by), ("time", time)) if v is not None}), length
+
+
+def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
+    """Outputs of a table of Arrow; Ray's tensors are columns of lists to it."""
+    import pyarrow as pa
+
+    path = Path(where)
+    chosen = choose_columns(columns, list(table.column_names), where)
+    types = {name: column_type(table.schema.field(name).type, pa) for name in chosen.names}
+    check_types(chosen, types, where)
+    names = class_names_of(table.schema.metadata, path)
+    reader = RecordBatchReader(path, chosen.names, DEFAULT_LIMITS, pa)
+    start = 0
+    for piece in table.select(list(chosen.names)).to_batches(max_chunksize=_BLOCK_ROWS):
+        for block in reader.blocks(piece) if piece.num_rows else ():
+            batch = make_batch(chosen, block, where, start, names)
+            start += len(batch.outputs)
+            yield batch
+
+
+class Report(NamedTuple):
+    """What the caller learns of a part: its rows, what is wrong with it (nothing: empty), and its classes."""
+
+    rows: int = 0
+    wrong: str = ""
+    class_names: tuple[str, ...] | None = None
+
+
+class ScoreStates:
+    """Scores that have seen some rows, by name, and in ``skipped`` why each of the others cannot be computed."""
+
+    def __init__(self, scores: Mapping[str, Score], skipped: Mapping[str, str]) -> None:
+        self.scores, self.skipped = dict(scores), dict(skipped)
+
+    def of(self, stream: Iterator[Outputs]) -> ScoreStates:
+        """The same scores, which have seen a stream that may be empty."""
+        first = next(stream, None)
+        if first is None:
+            return ScoreStates({}, self.skipped)
+        _, has = peek([first], "outputs")
+        skipped = {n: why for n, s in self.scores.items() if (why := missing_inputs(s, has, s.reference_inputs))}
+        running = {name: copy(s).reset() for name, s in self.scores.items() if name not in skipped}
+
+        def everything() -> Iterator[Outputs]:
+            yield first
+            yield from stream
+
+        run_together(list(running.values()), everything())
+        return ScoreStates(running, self.skipped | skipped)
+
+    def merge(self, other: ScoreStates) -> Self:
+        """Take in the rows of others; a score that only one of them has is an error, except where one has no rows."""
+        self.skipped = other.skipped | self.skipped
+        if self.scores and other.scores and self.scores.keys() != other.scores.keys():
+            only = sorted(self.scores.keys() ^ other.scores.keys())
+            raise GdscoreError(
+                f"Expected parts with the same scores, but only some have {', '.join(only)}: the parts of the target "
+                "hold different arrays"
+            )
+        for name, score in other.scores.items():
+            self.scores[name] = self.scores[name].merge(score) if name in self.scores else score
+        return self
+
+    def to_bytes(self) -> bytes:
+        """State as bytes, without rows where a score can do without."""
+        # Rows that fill no chunk become part of the sums: what merging would do anyway.
+        states = {name: copy(score).reset().merge(score).state_dict() for name, score in self.scores.items()}
+        values = {f"{name}/{key}": value for name, state in states.items() for key, value in state.items()}
+        return files.arrays_to_bytes({"skipped": json.dumps(self.skipped), **values})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """State that `to_bytes` wrote."""
+        saved: dict[str, dict[str, Any]] = {}
+        values = files.read_arrays(data)
+        skipped = json.loads(str(values.pop("skipped")))
+        for name, value in values.items():
+            score, _, key = name.partition("/")
+            saved.setdefault(score, {})[key] = value
+        return cls({name: restore_score(state) for name, state in saved.items()}, skipped)
+
+    def table(self) -> ScoreTable:
+        """Numbers of the scores."""
+        if not self.scores:
+            raise NoRowsError("Expected a target with rows, but it has none or lacks what the scores need")
+        values: dict[str, float] = {}
+        for name, score in self.scores.items():
+            try:
+                values[name] = score.compute()
+            except GdscoreError as error:
+                self.skipped[name] = str(error)
+        return ScoreTable(values, self.skipped)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Work on one part: from batches to the bytes of a state.
+
+    Attributes
+    ----------
+    target : AccuracyEstimator or ScoreStates
+        What the state is for; scores are fitted and without rows.
+    columns : Columns
+        Which columns hold what.
+    every : timedelta or None
+        Length of windows, where there is a column of times.
+    """
+
+    target: AccuracyEstimator | ScoreStates
+    columns: Columns
+    every: timedelta | None = None
+
+    def state(self, batches: Iterable[Batch]) -> tuple[bytes, Report]:
+        """State and report."""
+        rows, class_names = 0, None
+
+        def seen() -> Iterator[Batch]:
+            nonlocal rows, class_names
+            for batch in batches:
+                rows, class_names = rows + len(batch.outputs), batch.outputs.class_names
+                yield batch
+
+        if isinstance(self.target, ScoreStates):
+            state: Any = self.target.of(batch.outputs for batch in seen())
+        else:
+            state = self.target.state()
+            for batch in seen():
+                state.update(batch.outputs, window_columns(batch.time, batch.by, self.every) or None)
+        return state.to_bytes(), Report(rows, "", class_names)
+
+
+def file_state(part: Part, path: str) -> tuple[bytes, Report]:
+    """State of a file."""
+    try:
+        return part.state(read_batches(path, columns=part.columns, progress=False))
+    except NoRowsError:
+        return part.state([])
+    except GdscoreError as error:
+        return b"", Report(wrong=str(error) if path in str(error) else f"{error} (in {path!r})")
+
+
+def block_state(table: Any, part: Part) -> Any:
+    """State of a block of a Ray Dataset, as a table of one row."""
+    wrong = []
+    try:
+        state, report = part.state(arrow_batches(table, part.columns, "a block of the dataset"))
+    except GdscoreError as error:
+        (state, report), wrong = part.state([]), [str(error)]
+    return _row(state, report.rows, wrong)
+
+
+def merged_block(table: Any, kind: type) -> Any:
+    """Rows that `block_state` made as one."""
+    wrong = [text for texts in table["wrong"].to_pylist() for text in texts]
+    return _row(merged(kind, *table["state"].to_pylist()), sum(table["rows"].to_pylist()), wrong)
+
+
+def merged(kind: type[TargetState] | type[ScoreStates], *states: bytes) -> bytes:
+    """State of all rows of some states."""
+    first, *others = (kind.from_bytes(state) for state in states)
+    for other in others:
+        first.merge(other)  # type: ignore[arg-type]
+    return first.to_bytes()
+
+
+def _row(state: bytes, rows: int, wrong: list[str]) -> Any:
+    import pyarrow as pa
+
+    texts = pa.array([wrong], pa.list_(pa.string()))
+    return pa.table({"state": pa.array([state], pa.large_binary()), "rows": [rows], "wrong": texts})
