@@ -6,9 +6,12 @@ Long ones show a progress bar on standard error, for people only.
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,6 +36,10 @@ __all__ = [
     "labelled_reference",
     "progress_bar",
     "segment_codes",
+    "segment_from_json",
+    "segment_from_text",
+    "segment_to_json",
+    "segment_to_text",
     "stream",
 ]
 
@@ -236,6 +243,65 @@ def _plain(names: NDArray[Any]) -> list[Any]:
         names = names.astype("datetime64[us]")  # finer ones would be numbers of nanoseconds
     listed: list[Any] = names.tolist()
     return listed
+
+
+_READERS: Mapping[str, Any] = {
+    "float": float,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "microseconds": lambda value: timedelta(microseconds=value),
+}
+
+
+def segment_to_json(key: Any) -> Any:
+    """Segment as JSON has it; a dict names the type of what JSON does not have."""
+    if isinstance(key, tuple):
+        return [segment_to_json(item) for item in key]
+    if isinstance(key, float) and not math.isfinite(key):
+        return {"float": repr(key)}
+    if key is None or isinstance(key, bool | int | float | str):
+        return key
+    if isinstance(key, datetime):
+        return {"datetime": key.isoformat(timespec="microseconds")}
+    if isinstance(key, date):
+        return {"date": key.isoformat()}
+    if isinstance(key, timedelta):
+        return {"microseconds": key // timedelta(microseconds=1)}
+    raise GdscoreError(
+        f"Expected segments that are text, numbers, truth values, times or tuples of them to make bytes of, but got "
+        f"{key!r:.80}: name segments by text, such as str(segment)"
+    )
+
+
+def segment_from_json(value: Any) -> Any:
+    """Segment that `segment_to_json` made JSON of."""
+    if isinstance(value, list):
+        return tuple(segment_from_json(item) for item in value)
+    if isinstance(value, dict):
+        ((kind, text),) = value.items()
+        if kind not in _READERS:
+            raise ValueError(f"a segment is of the unknown type {kind!r:.40}")
+        return _READERS[kind](text)
+    return value
+
+
+def segment_to_text(key: Any) -> str:
+    """Segment in a cell of a table: text as it is, everything else, and text that looks like it, as JSON.
+
+    Examples
+    --------
+    >>> [segment_to_text(key) for key in ("fr", 1, "1", None, ("fr", 1))]
+    ['fr', '1', '"1"', 'null', '["fr", 1]']
+    """
+    return key if isinstance(key, str) and segment_from_text(key) is key else json.dumps(segment_to_json(key))
+
+
+def segment_from_text(text: str) -> Any:
+    """Segment that `segment_to_text` wrote."""
+    try:
+        return segment_from_json(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return text
 
 
 class Bar:

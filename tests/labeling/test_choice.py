@@ -80,7 +80,7 @@ def test_torch_gives_the_same_rows(est, target):
         ({"design": "stratifed"}, "did you mean 'stratified'"),
         ({"seed": -1}, "seed"),
         ({"seed": 10**30}, "`seed` to be an integer from 0 to"),
-        ({"by": 3}, "`by` to name a segment for each row"),
+        ({"by": 3}, "`by` to name a segment for each of 900 rows"),
         ({"by": ["a"] * 3}, "segment for each of 900 rows"),
         ({"by": np.arange(900) % 300}, None),
     ],
@@ -145,3 +145,22 @@ def test_other_probabilities_are_refused(est, target):
     rows = choose(est, target, 10)
     with pytest.raises(gdscore.GdscoreError, match="`right` that rows were drawn with"):
         estimate(est, target, rows, np.asarray(target.labels)[rows.rows], right=right)
+
+
+def test_segments_keep_their_type_also_in_the_file(est, target, tmp_path):
+    from gdscore.labeling import estimate_segments, read_csv
+
+    names = [1, "1", None, ("fr", 2), "fr", 2.5]
+    by = [names[i % 6] for i in range(len(target))]
+    rows = choose(est, target, 60, by=by)
+    assert set(rows.segments) == set(names)
+    rows.to_csv(tmp_path / "rows.csv")
+    again, _ = read_csv(tmp_path / "rows.csv")
+    assert (again.segments, again.segment_rows) == (rows.segments, rows.segment_rows)
+    assert {type(key) for key in again.segments} == {int, str, type(None), tuple, float}
+    labels = np.asarray(target.labels)[rows.rows]
+    found = estimate_segments(est, target, again, labels)
+    assert found.keys() == set(names)
+    assert found == estimate_segments(est, target, rows, labels)
+    with pytest.raises(gdscore.GdscoreError, match="it has more"):
+        choose(est, [target], 20, by=[by, by])

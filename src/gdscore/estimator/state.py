@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +27,14 @@ from gdscore import _arrays as arrays
 from gdscore import files
 from gdscore._paths import DEFAULT_LIMITS
 from gdscore._schema import Number, OneOf, check_json
-from gdscore._stream import Batch, columns_of, kind_of, segment_codes
+from gdscore._stream import (
+    Batch,
+    columns_of,
+    kind_of,
+    segment_codes,
+    segment_from_json,
+    segment_to_json,
+)
 from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of
@@ -364,7 +369,7 @@ class TargetState:
     def to_bytes(self) -> bytes:
         """State as bytes: equal for equal rows, in whatever order they came. No pickle."""
         cells, (at, values) = self._cells, self._summed()
-        texts = {key: json.dumps(_encoded(key)) for key in self._numbers}
+        texts = {key: json.dumps(segment_to_json(key)) for key in self._numbers}
         order = sorted(texts, key=texts.__getitem__)
         places = dict(zip(order, range(len(order)), strict=True))
         numbers = np.array([places[key] for key in self._numbers], dtype=np.int64)
@@ -430,7 +435,7 @@ class TargetState:
         if segmented:
             listed = json.loads(bytes(body[ends[1] : ends[2]]))
             _require(isinstance(listed, list), "a list of segments")
-            keys = [_decoded(item) for item in listed]
+            keys = [segment_from_json(item) for item in listed]
         cells, at = _layout(header["classes"], header["evidence"]), np.cumsum(steps)
         self._start(None, header["estimator"], cells)
         self._segmented = segmented
@@ -469,44 +474,3 @@ def _sorted_sums(at: Integers, values: Integers) -> tuple[Integers, Integers]:
 def _require(fits: bool, what: str) -> None:
     if not fits:
         raise ValueError(f"it should have {what} and has not")
-
-
-# -- segments in JSON -----------------------------------------------------------------------------------------
-
-_READERS: Mapping[str, Any] = {
-    "float": float,
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "microseconds": lambda value: timedelta(microseconds=value),
-}
-
-
-def _encoded(key: Any) -> Any:
-    """Segment as JSON has it; a dict names the type of what JSON does not have."""
-    if isinstance(key, tuple):
-        return [_encoded(item) for item in key]
-    if isinstance(key, float) and not math.isfinite(key):
-        return {"float": repr(key)}
-    if key is None or isinstance(key, bool | int | float | str):
-        return key
-    if isinstance(key, datetime):
-        return {"datetime": key.isoformat(timespec="microseconds")}
-    if isinstance(key, date):
-        return {"date": key.isoformat()}
-    if isinstance(key, timedelta):
-        return {"microseconds": key // timedelta(microseconds=1)}
-    raise GdscoreError(
-        f"Expected segments that are text, numbers, truth values, times or tuples of them to make bytes of, but got "
-        f"{key!r:.80}: name segments by text, such as str(segment)"
-    )
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_decoded(item) for item in value)
-    if isinstance(value, dict):
-        ((kind, text),) = value.items()
-        if kind not in _READERS:
-            raise ValueError(f"a segment is of the unknown type {kind!r:.40}")
-        return _READERS[kind](text)
-    return value

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer
 from gdscore._hashing import key_as_uint64
-from gdscore._stream import stream
+from gdscore._stream import batches, segment_codes, segment_to_text, stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.estimator.evidence import LARGEST, Rows
@@ -64,33 +64,16 @@ def read_again(outputs: TargetLike) -> Iterator[Outputs]:
     return stream(outputs, "outputs")
 
 
-def segmented_parts(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
-    """Parts of at most `CHUNK` rows with the segment of each row as text; one empty name without segments."""
-    for part, names in _with_segments(outputs, by):
-        for start in range(0, len(part), CHUNK):
-            yield part[start : start + CHUNK], names[start : start + CHUNK]
-
-
-def _with_segments(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, NDArray[np.str_]]]:
-    if by is None:
-        for part in read_again(outputs):
-            yield part, np.full(len(part), "")
-        return
-    if not isinstance(by, Iterable) and not callable(by):
-        raise GdscoreError(f"Expected `by` to name a segment for each row, but got {type(by).__name__}")
-    names = iter([by] if isinstance(outputs, Outputs) else by() if callable(by) else by)
-    if names is by:
+def segmented_parts(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, list[Any], NDArray[np.int64]]]:
+    """Parts of at most `CHUNK` rows, segments, and the number of each row's segment; one, None, without segments."""
+    values = by() if callable(by) else by
+    if isinstance(values, Iterator) and values is by:
         raise GdscoreError("Expected `by` to be read twice, but got an iterator: give a list, or a function")
-    for part in read_again(outputs):
-        given = next(names, None)
-        if given is None:
-            raise GdscoreError("Expected `by` to have segments for every part of the stream, but it ended")
-        found = np.asarray(arrays.to_numpy(given) if arrays.is_array(given) else [str(name) for name in given])
-        if found.shape != (len(part),):
-            raise GdscoreError(
-                f"Expected `by` to name a segment for each of {len(part)} rows, but its shape is {found.shape}"
-            )
-        yield part, found.astype(np.str_)
+    for batch in batches(outputs if isinstance(outputs, Outputs) else read_again(outputs), values):
+        part, n_rows = batch.outputs, len(batch.outputs)
+        keys, codes = segment_codes(batch.by, n_rows) if batch.by else ([None], np.zeros(n_rows, dtype=np.int64))
+        for start in range(0, n_rows, CHUNK):
+            yield part[start : start + CHUNK], keys, codes[start : start + CHUNK]
 
 
 class FingerprintSum:
@@ -132,9 +115,9 @@ class Survey:
         See `FingerprintSum`.
     with_ids : bool
         Whether rows have ids.
-    segments : dict of str to array of shape (K, cells)
-        Rows by predicted class and cell of confidence; segments by name. With probabilities of the caller's own, rows
-        by cell of these, shape (1, cells).
+    segments : dict of arrays of shape (K, cells)
+        Rows by predicted class and cell of confidence, by segment. With probabilities of the caller's own, rows by cell
+        of these, shape (1, cells).
     evidence : array
         Mean evidence of the rows, from which predicted correctness is computed.
     """
@@ -142,18 +125,18 @@ class Survey:
     n_rows: int
     fingerprint: str
     with_ids: bool
-    segments: dict[str, NDArray[np.int64]]
+    segments: dict[Any, NDArray[np.int64]]
     evidence: NDArray[np.float64]
 
 
 def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:
     """First pass over a target; ``right`` are probabilities of the caller's own, one for each row."""
-    mark, counts = FingerprintSum(), dict[str, NDArray[np.int64]]()
+    mark, counts = FingerprintSum(), dict[Any, NDArray[np.int64]]()
     fitted = est._fitted()
     classes = fitted.n_classes if right is None else 1
     cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
     total: Any = 0.0
-    for part, names in segmented_parts(outputs, by):
+    for part, keys, codes in segmented_parts(outputs, by):
         mark.add(part)
         fitted.check_outputs(part)
         rows = fitted.correction.profile.rows(part)
@@ -161,15 +144,16 @@ def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[
         if right is not None and mark.rows > len(right):
             break  # there are too few of them, which is an error below
         flat = _cells(rows, cells, None if right is None else right[mark.rows - len(part) : mark.rows])
-        for name in np.unique(names).tolist():
-            own = np.bincount(flat[names == name], minlength=classes * cells).reshape(classes, cells)
-            counts[name] = counts[name] + own if name in counts else own
+        for number in np.unique(codes).tolist():
+            own = np.bincount(flat[codes == number], minlength=classes * cells).reshape(classes, cells)
+            counts[keys[number]] = counts[keys[number]] + own if keys[number] in counts else own
         if len(counts) > MOST_SEGMENTS:
             raise GdscoreError(
                 f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
             )
     check_count(right, mark.rows)
-    return Survey(mark.rows, mark.text, bool(mark.with_ids), dict(sorted(counts.items())), total / mark.rows)
+    in_order = dict(sorted(counts.items(), key=lambda item: segment_to_text(item[0])))
+    return Survey(mark.rows, mark.text, bool(mark.with_ids), in_order, total / mark.rows)
 
 
 class Ranks:
@@ -187,22 +171,22 @@ class Ranks:
         self._next = dict(zip(found.segments, starts, strict=True))
 
     def of(
-        self, evidence: Rows, names: NDArray[np.str_], right: NDArray[np.float64] | None = None
+        self, evidence: Rows, keys: list[Any], codes: NDArray[np.int64], right: NDArray[np.float64] | None = None
     ) -> NDArray[np.int64]:
         """Ranks of the next rows."""
         cells = _cells(evidence, self._cells, right)
-        ranks = np.zeros(len(names), dtype=np.int64)
-        for name in np.unique(names).tolist():
-            if name not in self._next:
+        ranks = np.zeros(len(codes), dtype=np.int64)
+        for number in np.unique(codes).tolist():
+            if keys[number] not in self._next:
                 raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
-            rows = np.flatnonzero(names == name)
+            rows, following = np.flatnonzero(codes == number), self._next[keys[number]]
             order = rows[np.argsort(cells[rows], kind="stable")]
             in_order = cells[order]
             first = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
             lengths = np.diff(np.append(first, len(in_order)))
             before = np.arange(len(in_order)) - np.repeat(first, lengths)
-            ranks[order] = self._next[name][in_order] + before
-            self._next[name][in_order[first]] += lengths
+            ranks[order] = following[in_order] + before
+            following[in_order[first]] += lengths
         return ranks
 
 
@@ -244,8 +228,8 @@ def choose(
     design : {"stratified", "random"}, default "stratified"
         ``stratified`` spreads the rows evenly over predicted classes and predicted correctness: narrow intervals with
         `estimate`. ``random`` draws them without regard to it: for `sequence`, to look after every label.
-    by : sequence, or list of sequences for a list of outputs, optional
-        Segment of each row, such as a country: with ``stratified``, each gets its share of the rows.
+    by : array, column or data frame of columns, or a list of them for a list of outputs, optional
+        Segment of each row, as in `AccuracyEstimator.estimate`: with ``stratified``, each gets its share of the rows.
     right : array of shape (N,), optional
         Probability that the prediction of each row is right, such as ``Check.right`` of `gdscore.models.check`. It
         takes the place of the estimator's; the better it is, the narrower the interval.
@@ -282,19 +266,19 @@ def choose(
     ascending = ranks[order]
     row, predicted = np.full(budget, -1, dtype=np.int64), np.zeros(budget)
     ids: list[Any] = [None] * budget
-    names: list[str] = [""] * budget
+    names: list[Any] = [None] * budget
     all_ranks, start, total = Ranks(found), 0, 0.0
-    for part, segments in segmented_parts(outputs, by):
+    for part, keys, codes in segmented_parts(outputs, by):
         evidence = correction.profile.rows(part)
         given = None if own is None else own[start : start + len(part)]
         p = correction.probability(evidence.calibrated, found.evidence) if given is None else given
         total += float(p.sum())
-        here, index = _matches(all_ranks.of(evidence, segments, given), ascending)
+        here, index = _matches(all_ranks.of(evidence, keys, codes, given), ascending)
         slots = order[index]
         row[slots], predicted[slots] = start + here, p[here]
         values = arrays.to_numpy(part.ids)[here].tolist() if found.with_ids else [None] * len(here)
-        for slot, value, segment in zip(slots.tolist(), values, segments[here].tolist(), strict=True):
-            ids[slot], names[slot] = value, segment
+        for slot, value, number in zip(slots.tolist(), values, codes[here].tolist(), strict=True):
+            ids[slot], names[slot] = value, keys[number]
         start += len(part)
     if start != found.n_rows or (row < 0).any():
         raise GdscoreError("Expected the same rows in both passes over the target, but they differ")

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import number
-from gdscore._stream import stream
+from gdscore._stream import segment_codes, stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning, Quantity
 from gdscore.estimator.estimate import most_severe_first, quantile_of
@@ -244,7 +244,7 @@ def estimate(
 
 def estimate_segments(
     est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, labels: Any
-) -> dict[str, LabelledEstimate]:
+) -> dict[Any, LabelledEstimate]:
     """Estimate the accuracy in each segment that has labels, worst first; rows were drawn with ``by``.
 
     Parameters are those of `estimate`. Each interval is valid by itself; that all of them hold at once is less likely.
@@ -252,11 +252,11 @@ def estimate_segments(
     if rows.segments is None:
         raise GdscoreError("Expected rows that were drawn by segment, but these were not: use choose(…, by=segments)")
     found = labelled_rows(est, outputs, rows, labels)
-    names = np.array(rows.segments)[: found.count]
+    keys, codes = segment_codes({"": rows.segments[: found.count]}, found.count)
     made = {
-        name: found.estimate(est, np.flatnonzero(names == name), rows.segment_rows[name], all_rows=False)
-        for name in dict.fromkeys(names.tolist())
-        if found.known[names == name].any()
+        key: found.estimate(est, np.flatnonzero(codes == number), rows.segment_rows[key], all_rows=False)
+        for number, key in enumerate(keys)
+        if found.known[codes == number].any()
     }
     return dict(sorted(made.items(), key=lambda item: item[1].accuracy))
 

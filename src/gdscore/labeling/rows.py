@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._classes import ClassLabels, list_of
 from gdscore._paths import PathLike, atomic, check_readable, path_errors
+from gdscore._stream import segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError, nearest, shown
 
 __all__ = ["COULD_NOT_TELL", "NOT_LABELLED", "LabelRows", "as_classes", "read_csv"]
@@ -39,9 +40,9 @@ class LabelRows:
         Positions in the order by segment, predicted class and predicted correctness.
     predicted_correct : array of shape (n,)
         Predicted probability that the prediction is right.
-    segments : tuple of str or None
+    segments : tuple or None
         Segment of each row.
-    segment_rows : dict of str to int
+    segment_rows : dict of int
         Rows of the target in each segment.
     n_rows : int
         Rows of the target.
@@ -59,13 +60,13 @@ class LabelRows:
     ids: NDArray[Any] | None
     ranks: NDArray[np.int64]
     predicted_correct: NDArray[np.float64]
-    segments: tuple[str, ...] | None
+    segments: tuple[Any, ...] | None
     n_rows: int
     design: str
     seed: int
     mean_predicted_correct: float
     fingerprint: str
-    segment_rows: dict[str, int] = field(default_factory=dict)
+    segment_rows: dict[Any, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -107,7 +108,7 @@ class LabelRows:
         for i in range(len(self)):
             named: list[Any] = [] if self.ids is None else [_guarded(str(self.ids[i]))]
             if self.segments is not None:
-                named += [_guarded(self.segments[i]), self.segment_rows[self.segments[i]]]
+                named += [_guarded(segment_to_text(self.segments[i])), self.segment_rows[self.segments[i]]]
             numbers = [self.stratum[i], self.ranks[i], repr(float(self.predicted_correct[i])), repr(self.probability)]
             writer.writerow([i + 1, self.rows[i], *named, _guarded(known[i]), *numbers, sample])
         with atomic(path, "wb") as file:
@@ -147,7 +148,7 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
         )
     ordered = [by_order[k] for k in range(1, budget + 1)]
     with_segments = "segment" in lines[0] and "segment_rows" in lines[0]
-    segments = tuple(_unguarded(line["segment"]) for line in ordered) if with_segments else None
+    segments = tuple(segment_from_text(_unguarded(line["segment"])) for line in ordered) if with_segments else None
     rows = LabelRows(
         rows=np.array([_integer(line["row"], "row", where) for line in ordered], dtype=np.int64),
         ids=np.array([_unguarded(line["id"]) for line in ordered]) if "id" in lines[0] else None,
