@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore.estimator import Estimate
+from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.report import Target, page, write_report
 from tests.report.conftest import COLLAPSE, FEW, made_estimate
 
@@ -312,3 +312,24 @@ def test_what_cannot_be_used_is_refused(tmp_path, estimator, estimate):
     with pytest.raises(gdscore.GdscoreError, match="folder"):
         write_report(tmp_path / "none" / "a.html", estimator, estimate)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_critical_warning_demotes_the_number_and_the_truth_is_drawn(tmp_path):
+    doubtful = gdscore.Estimate(
+        0.95, 0.4, 1.0, 0.9, 500, 0.9, warnings=[EstimateWarning("collapse", "critical", "predictions have collapsed")]
+    )
+    path = tmp_path / "one.html"
+    write_report(path, None, Target("b", doubtful, truth=0.3), min_accuracy=0.7)
+    text = path.read_text()
+    assert '<p class="number doubtful">' in text
+    assert "May be meaningless: predictions have collapsed to few classes." in text
+    assert '<i class="truth" style="left:30.0%">' in text
+    fine = gdscore.Estimate(0.95, 0.9, 1.0, 0.9, 500, 0.9)
+    write_report(path, None, fine, min_accuracy=0.7)
+    assert '<p class="number ">' in path.read_text()
+    write_report(path, None, [Target("a", fine, truth=0.6), Target("b", fine, truth=0.9)], min_accuracy=0.7)
+    text = path.read_text()
+    assert (
+        "All 2 targets are estimated to be above the threshold of 70%. By their labels 1 of 2 is below it: a." in text
+    )
+    assert str(doubtful).splitlines()[1].startswith("critical: ")

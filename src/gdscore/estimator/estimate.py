@@ -277,7 +277,7 @@ def most_severe_first(warnings: Iterable[EstimateWarning]) -> list[EstimateWarni
 
 
 def _label(warning: EstimateWarning) -> str:
-    return "note" if warning.severity == "info" else "warning"
+    return "note" if warning.severity == "info" else warning.severity
 
 
 def quantile_of(level: float) -> float:

@@ -47,6 +47,7 @@ from gdscore.report.targets import (
     as_targets,
     by_target,
     compare_with_threshold,
+    critical_words,
     entries_of,
     in_order,
     sentence,
@@ -56,7 +57,7 @@ from gdscore.report.targets import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gdscore.estimator import AccuracyEstimator
+    from gdscore.estimator import AccuracyEstimator, Estimate
 
 __all__ = ["write_report"]
 
@@ -146,6 +147,21 @@ def write_report(
         file.write(text.encode("utf-8", "replace"))
 
 
+MIX_WORDS = {
+    "unknown": "that the mix of classes is not known",
+    "stable": "the mix of classes of the reference",
+    "estimated": "that only the mix of classes has changed",
+    "given": "the mix of classes that was given",
+}
+
+
+def _look(estimate: Estimate, min_accuracy: float | None) -> str:
+    """Style of the number: small and grey where it may be meaningless, coloured below the threshold."""
+    if critical_words(estimate):
+        return "doubtful"
+    return "alarm" if min_accuracy is not None and estimate.accuracy < min_accuracy else ""
+
+
 @cache
 def _environment() -> Environment:
     environment = template_environment(
@@ -156,6 +172,9 @@ def _environment() -> Environment:
     )
     environment.globals |= {
         "compare_with_threshold": compare_with_threshold,
+        "critical": critical_words,
+        "look": _look,
+        "mix_words": MIX_WORDS,
         "standing": standing,
         "scores_of": _scores,
     }

@@ -24,6 +24,7 @@ __all__ = [
     "as_targets",
     "by_target",
     "compare_with_threshold",
+    "critical_words",
     "entries_of",
     "in_order",
     "sentence",
@@ -185,6 +186,19 @@ def standing(estimate: Estimate, min_accuracy: float) -> str:
     side = "above" if estimate.accuracy >= min_accuracy else "below"
     sure = estimate.low >= min_accuracy if side == "above" else estimate.high < min_accuracy
     return side if sure else f"probably {side}"
+
+
+def critical_words(estimate: Estimate) -> str:
+    """Why an estimate may be meaningless, in a few words; empty where no warning is critical."""
+    known = {
+        "collapse": "predictions have collapsed to few classes",
+        "other_model": "the outputs are of another model",
+        "one_class": "the reference has one class only",
+        "below_chance": "the model is no better than chance on the reference",
+        "constant_confidence": "the model gives no probabilities",
+    }
+    codes = [w.code for w in estimate.warnings if w.severity == "critical"]
+    return " and ".join(known.get(code, code.replace("_", " ")) for code in codes)
 
 
 def sentence(text: str) -> str:
