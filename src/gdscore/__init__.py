@@ -25,7 +25,7 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import distributed, estimator, files, io, labeling, models, report, scores, shifts
+    from gdscore import distributed, estimator, files, functional, io, labeling, models, report, scores, shifts
     from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, EstimateWarning, direct_estimate
     from gdscore.frames import from_frame, to_frame
@@ -52,7 +52,7 @@ _LAZY = {
     "from_sklearn": "gdscore.sklearn",
     "sklearn_head": "gdscore.sklearn",
 }
-_MODULES = ("distributed", "estimator", "files", "io", "labeling", "models", "report", "scores", "shifts")
+_MODULES = ("distributed", "estimator", "files", "functional", "io", "labeling", "models", "report", "scores", "shifts")
 
 __all__ = [
     "AccuracyEstimator",
@@ -78,6 +78,7 @@ __all__ = [
     "from_batches",
     "from_frame",
     "from_sklearn",
+    "functional",
     "io",
     "labeling",
     "list_scores",

@@ -95,6 +95,7 @@ class COT(SampleScore):
     )
     fails_when = "the true mix of classes has changed: the change is counted as error"
     remark = "the class mix of the labelled reference"
+    optional_inputs = frozenset({"ids"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar = {"class_weights_": floats("classes")}
     higher_is_better = False

@@ -67,7 +67,7 @@ class COTT(COT):
 
     Parameters
     ----------
-    k, seed
+    k, seed : int
         As for `COT`.
     variant : str, default "default"
         ``published``: as for `COT`, and the threshold is the cost of the row *before*, which adds 1/n to the accuracy;
