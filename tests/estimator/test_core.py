@@ -9,6 +9,8 @@ import sys
 import threading
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -324,3 +326,54 @@ def test_import_stays_light():
     code = "import sys, gdscore; gdscore.Outputs; print('sklearn' in sys.modules, 'scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+NAMED = gdscore.AccuracyEstimator().fit(
+    gdscore.Outputs(logits=outputs(600, seed=1).logits, labels=outputs(600, seed=1).labels, class_names=list("abcde"))
+)
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        {"c": 0.1, "a": 0.3, "b": 0.2, "e": 0.4, "d": 0},
+        {"e": 40, "a": 30, "b": 20, "c": 10},
+        pd.Series([0.4, 0.3, 0.2, 0.1], index=["e", "a", "b", "c"]),
+        pd.Series(list("eeeeaaabbc")).value_counts(normalize=True),
+        [3e307, 2e307, 1e307, 0, 4e307],
+        pl.Series([0.3, 0.2, 0.1, 0.0, 0.4]),
+    ],
+)
+def test_a_class_mix_by_name(tmp_path, mix):
+    target = outputs(500, 1.5, seed=3, features=False)
+    expected = NAMED.estimate(target, class_mix=[0.3, 0.2, 0.1, 0.0, 0.4])
+    np.testing.assert_allclose(numbers(NAMED.estimate(target, class_mix=mix)), numbers(expected), atol=1e-12)
+    est = gdscore.AccuracyEstimator(class_mix=mix).fit(
+        gdscore.Outputs(logits=target.logits, labels=target.labels, class_names=list("abcde"))
+    )
+    est.save(tmp_path / "m.gdscore")
+    again = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
+    np.testing.assert_array_equal(numbers(again.estimate(target)), numbers(est.estimate(target)))
+
+
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        ({"a": 0.5, "f": 0.5}, "got 'f': the classes are 'a', 'b', 'c', 'd', 'e'"),
+        ({"a": 0.05}, r"sum to 0\.05 without 'b', 'c', 'd', 'e'"),
+        ({"a": 0.5, 0: 0.5}, "'a' is there twice"),
+        ({"a": -1.0, "b": 2.0}, "the shares of 5 classes"),
+        ({}, "the shares of 5 classes"),
+        (pd.Series([0.5, 0.5], index=["a", "a"]), "every class once"),
+        (pd.DataFrame({"a": [1.0]}), "the shares of 5 classes"),
+    ],
+)
+def test_a_class_mix_of_other_classes_is_refused(mix, message):
+    with pytest.raises(gdscore.GdscoreError, match=message):
+        NAMED.estimate(outputs(50, features=False), class_mix=mix)
+
+
+@pytest.mark.parametrize("source", [None, 3, [], object()])
+def test_what_is_no_file_is_refused(source):
+    with pytest.raises(gdscore.GdscoreError, match="Expected"):
+        gdscore.AccuracyEstimator.load(source)

@@ -258,7 +258,7 @@ def _set_class_mix(fitted: AccuracyEstimator | None, text: str) -> None:
         mix = [float(share) for share in text.split(",")] if "," in text else text
     except ValueError as error:
         raise GdscoreError(f"Expected shares such as 0.2,0.8 as --class-mix, but got {text!r}") from error
-    given_mix(mix, fitted.n_classes_)
+    given_mix(mix, fitted.n_classes_, fitted.class_names_)
     fitted.set_params(class_mix=mix)
 
 

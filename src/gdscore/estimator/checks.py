@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import choice
+from gdscore._classes import ClassLabels
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning
@@ -23,6 +24,7 @@ from gdscore.shifts.sets import ShiftedSet
 __all__ = [
     "begin_set",
     "given_mix",
+    "given_shares",
     "other_assumption",
     "reference_warnings",
     "target_warnings",
@@ -200,18 +202,63 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
     return lambda: SetSummary.of(shifted.family, evidence(), of_set(), classes=len(profile.mix))
 
 
-def given_mix(class_mix: Any, classes: int) -> Floats | None:
-    """Shares of the classes, where the caller gave them."""
+def given_mix(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:
+    """Shares of the classes that sum to 1, where the caller gave them."""
+    shares = given_shares(class_mix, classes, names)
+    if shares is None:
+        return None
+    shares = shares / shares.max()  # their sum may be too large for a number
+    return np.asarray(shares / shares.sum())
+
+
+def given_shares(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:
+    """Shares as the caller gave them, in the order of the classes or by name in a dict or a pandas Series."""
     if isinstance(class_mix, str):
         choice("class_mix", class_mix, ("unknown", "stable"))
         return None
+    named = class_mix if isinstance(class_mix, Mapping) else _indexed(class_mix)
     try:
-        shares = np.asarray(class_mix, dtype=np.float64)
+        values = class_mix if named is None else list(named.values())
+        shares = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         shares = np.zeros(0)
-    if shares.shape != (classes,) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() <= 0:
+    fits = shares.ndim == 1 and np.isfinite(shares).all() and (shares >= 0).all() and shares.any()
+    if not fits or (named is None and len(shares) != classes):
         raise GdscoreError(
             f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got "
             f"{shown(class_mix)}"
         )
-    return np.asarray(shares / shares.sum())
+    return shares if named is None else _by_class(list(named), shares, classes, names)
+
+
+def _indexed(values: Any) -> dict[Any, Any] | None:
+    """Values of a pandas Series by its index; None for anything else."""
+    if not hasattr(values, "index") or not hasattr(values, "to_dict") or getattr(values, "ndim", 0) != 1:
+        return None
+    if len(set(values.index)) < len(values):
+        raise GdscoreError("Expected `class_mix` to name every class once, but its index repeats some")
+    found: dict[Any, Any] = values.to_dict()
+    return found
+
+
+def _by_class(keys: list[Any], shares: Floats, classes: int, names: tuple[str, ...] | None) -> Floats:
+    """Shares in the order of the classes; those of classes that are left out are 0, if the others sum to all rows."""
+    rule, found = ClassLabels(names, classes), np.full(classes, np.nan)
+    own = [str(k) for k in range(classes)] if names is None else list(names)
+    listed = ", ".join(map(repr, own[:12])) + (" …" if classes > 12 else "")
+    for key, share in zip(keys, shares.tolist(), strict=True):
+        position = rule.find(key)
+        if position is None:
+            raise GdscoreError(f"Expected `class_mix` to name classes, but got {shown(key)}: the classes are {listed}")
+        if not np.isnan(found[position]):
+            raise GdscoreError(
+                f"Expected `class_mix` to name every class once, but {shown(own[position])} is there twice"
+            )
+        found[position] = share
+    missing = np.isnan(found)
+    if missing.any() and shares.sum() < 1 - 1e-6:
+        left_out = ", ".join(repr(own[k]) for k in np.flatnonzero(missing)[:12])
+        raise GdscoreError(
+            f"Expected `class_mix` to have shares of all classes, but they sum to {shares.sum():.3g} without {left_out}"
+        )
+    return np.asarray(np.nan_to_num(found, nan=0.0))

@@ -21,6 +21,7 @@ from gdscore.estimator import fitted as learned
 from gdscore.estimator.checks import (
     begin_set,
     given_mix,
+    given_shares,
     other_assumption,
     reference_warnings,
     target_warnings,
@@ -66,10 +67,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     ----------
     level : float, default 0.9
         Share of intervals that are meant to hold the true accuracy.
-    class_mix : {"unknown", "stable"} or array of shape (K,), default "unknown"
+    class_mix : {"unknown", "stable"}, array of shape (K,), dict or pandas Series, default "unknown"
         What is known of the target's mix of classes. ``unknown``: nothing; where rows look shifted, the estimate goes a
         learned part of the way to ``stable``. ``stable``: it is the reference's, so that no more rows can be right for
-        a class than the reference has of it. An array: the shares of the classes.
+        a class than the reference has of it. An array: the shares of the classes, in the order of the columns. A dict
+        or a Series, such as ``y.value_counts()``: shares by the name of the class.
     method : str, default "correctness"
         As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
     seed : int, default 0
@@ -200,7 +202,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             return self._fit(reference, passes.shifted_sets(advance), progress=False)
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
-        self._check_params(int(reference.n_classes or 0))
+        self._check_params(int(reference.n_classes or 0), reference.class_names)
         if sets is not None and (isinstance(sets, (Outputs, str)) or not isinstance(sets, Iterable)):
             raise GdscoreError(f"Expected `shifted_sets` to be a list of sets, but got {type(sets).__name__}")
         choice("method", self.method, (CORRECTNESS, *list_scores()))
@@ -368,17 +370,17 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             raise NotFittedError("Expected a fitted estimator: call fit, fit_predictor or load first")
         return self.fitted_
 
-    def _check_params(self, classes: int) -> float:
+    def _check_params(self, classes: int, names: tuple[str, ...] | None) -> float:
         """Level, where it and the other parameters can be used."""
         number("seed", integer("seed", self.seed, least=0), most=2**53)
-        given_mix(self.class_mix, classes)
+        given_mix(self.class_mix, classes, names)
         return share("level", self.level, most=0.999)
 
     def _assumption(self, fitted: Fitted, class_mix: Any) -> tuple[float, str, Floats | None]:
         """Level, assumption about the class mix, and the mix that it means; None where it is unknown."""
-        level = self._check_params(fitted.n_classes)
+        level = self._check_params(fitted.n_classes, fitted.class_names)
         assumed = self.class_mix if class_mix is None else class_mix
-        given = given_mix(assumed, fitted.n_classes)
+        given = given_mix(assumed, fitted.n_classes, fitted.class_names)
         if given is not None:
             return level, "given", given
         return level, assumed, None if assumed == "unknown" else fitted.correction.profile.mix
@@ -388,8 +390,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def to_bytes(self) -> bytes:
         """Fitted estimator as bytes, as `save` writes them; `load` takes them."""
         fitted = self._fitted()
-        self._check_params(fitted.n_classes)
-        return learned.to_bytes(fitted, self.get_params())
+        self._check_params(fitted.n_classes, fitted.class_names)
+        shares = given_shares(self.class_mix, fitted.n_classes, fitted.class_names)
+        params = self.get_params() if shares is None else {**self.get_params(), "class_mix": shares.tolist()}
+        return learned.to_bytes(fitted, params)
 
     def save(self, path: PathLike) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""

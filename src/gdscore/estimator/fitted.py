@@ -20,7 +20,7 @@ from sklearn import exceptions
 
 from gdscore import _arrays as arrays
 from gdscore import files
-from gdscore._paths import PathLike
+from gdscore._paths import PathLike, check_path
 from gdscore._schema import ArraySpec, Number, OneOf
 from gdscore._stream import kind_of
 from gdscore.errors import GdscoreError
@@ -213,7 +213,7 @@ SCHEMA = RecordSchema(
     version=8,
     header={
         "level": Number(above=0, most=0.999),
-        "class_mix": OneOf("unknown", "stable", [Number(least=0, most=1e12)]),
+        "class_mix": OneOf("unknown", "stable", [Number(least=0)]),
         "method": str,
         "seed": Number(least=0, integer=True),
         "reference_accuracy": _SHARE,
@@ -308,7 +308,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
 
 def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     """Parameters and what was learned, or an error where the file or its bytes do not hold them."""
-    where = "the bytes" if isinstance(source, bytes | bytearray | memoryview) else repr(os.fspath(source))
+    where = "the bytes" if isinstance(source, bytes | bytearray | memoryview) else repr(os.fspath(check_path(source)))
     try:
         header, arrays, sizes = files.read_record(source, SCHEMA)
     except GdscoreError as error:
@@ -326,7 +326,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         ((header["method"] == CORRECTNESS) == (header["line"] is None) == ("score" not in arrays), "one method"),
         ((mark is not None) == ("direction" in arrays) == ("weights" in arrays), "a fingerprint with its arrays"),
         (sizes["kinds"] == (2 if "centres" in arrays else 1), "evidence of features where there are features"),
-        (isinstance(mix, str) or (len(mix) == classes and sum(mix) > 0), "a share of each class"),
+        (isinstance(mix, str) or (len(mix) == classes and max(mix) > 0), "a share of each class"),
     ):
         if not fits:
             raise GdscoreError(f"Expected {what} in {where}, but it has others: the file is damaged")
