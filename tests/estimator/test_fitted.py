@@ -209,3 +209,13 @@ def test_the_score_of_another_method_is_refused(tmp_path, record):
     assert (
         answer_of(path, {**header, "line": {"slope": 1e300, "intercept": -1e300, "error": 1e300}}, arrays) is not None
     )
+
+
+def test_what_fit_takes_save_takes(tmp_path):
+    """Logits so large that their standard deviation overflows: nothing is known of the last layer."""
+    reference = outputs(400, seed=1, dtype=np.float64)
+    huge = gdscore.Outputs(logits=1e300 * reference.logits, features=reference.features, labels=reference.labels)
+    est = gdscore.AccuracyEstimator(class_mix=[1e308] * CLASSES).fit(huge)
+    est.save(tmp_path / "m.gdscore")
+    again = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
+    np.testing.assert_array_equal(numbers(again.estimate(huge)), numbers(est.estimate(huge)))

@@ -11,52 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import gdscore
 
-from .data import fitted, numbers, outputs, shifted
-
-KINDS = ("plain", "steep", "saturated", "tied", "one-hot", "nearly one-hot")
-ROW = 12
-"""One row of n moves an estimate by at most this many times 1/n."""
-
-
-class Problem:
-    """A linear classifier on Gaussian clusters, whose outputs have one of the kinds."""
-
-    def __init__(self, seed, kind, *, classes=3, features=True, width=4):
-        self.rng = np.random.default_rng([seed, 5])
-        self.kind, self.classes, self.features = kind, classes, features
-        self.centres = self.rng.uniform(1, 5) * self.rng.normal(size=(classes, width)) / np.sqrt(width)
-        self.tilt = self.rng.normal(size=width)
-
-    def rows(self, count, noise=1.0, offset=0.0, shares=None):
-        labels = self.rng.choice(self.classes, count, p=shares)
-        x = self.centres[labels] + noise * self.rng.normal(size=(count, self.centres.shape[1])) + offset * self.tilt
-        return x, 1.2 * (x @ self.centres.T - 0.5 * np.square(self.centres).sum(axis=1)), labels
-
-    def outputs(self, x, logits, labels):
-        extra = {"features": x} if self.features else {}
-        if self.kind in ("plain", "steep", "saturated"):
-            scale = {"plain": 1, "saturated": 12, "steep": 1e4}[self.kind]
-            return gdscore.Outputs(logits=scale * logits, labels=labels, **extra)
-        if self.kind == "tied":
-            steps = np.round(logits / 4) * 4 + 1e-3 * np.arange(self.classes)
-            return gdscore.Outputs(logits=steps, labels=labels, **extra)
-        p = np.eye(self.classes)[logits.argmax(axis=1)]
-        if self.kind == "nearly one-hot":
-            odd = np.abs(x[:, 0]) > 2.5
-            p[odd] = 0.6 * p[odd] + 0.4 / self.classes
-        return gdscore.Outputs(probabilities=p, labels=labels, **extra)
-
-    def fitted(self, sets, count=300, **options):
-        reference = self.outputs(*self.rows(count))
-        given = [
-            gdscore.ShiftedSet(
-                self.outputs(*self.rows(150, 1 + 0.3 * self.rng.integers(0, 4), 0.3 * self.rng.integers(0, 4))),
-                f"family {k % 3}",
-            )
-            for k in range(sets)
-        ]
-        return gdscore.AccuracyEstimator(**options).fit(reference, shifted_sets=given or None, progress=False)
-
+from .data import KINDS, ROW, Problem, fitted, numbers, outputs, shifted
 
 problems = {
     "seed": st.integers(0, 2**32 - 1),
@@ -234,3 +189,15 @@ def test_far_rows_count_as_far_as_is_allowed_and_no_farther():
     x[:3] *= 1e6
     far = gdscore.Outputs(logits=target.logits, features=x)
     assert est.estimate(far).accuracy == pytest.approx(est.estimate(target).accuracy, abs=3 * ROW / 1000)
+
+
+def test_ties_stay_ties_in_another_precision():
+    """Equal confidences that differ by rounding have one calibrated value, on whichever side of each other they are."""
+    rng = np.random.default_rng(0)
+    p = np.repeat([0.85, 0.6], 300) + rng.choice([-3e-8, 3e-8], 600)
+    right = rng.random(600) < np.where(p > 0.85, 0.9, 0.5)
+    est = gdscore.AccuracyEstimator().fit(gdscore.Outputs(probabilities=p, labels=right.astype(int)))
+    found = [est.estimate(gdscore.Outputs(probabilities=np.full(200, 0.85 + d))).accuracy for d in (-4e-8, 0, 4e-8)]
+    assert np.ptp(found) < 1e-3
+    single = np.full(200, 0.85).astype(np.float32)
+    assert est.estimate(gdscore.Outputs(probabilities=single)).accuracy == pytest.approx(found[1], abs=1e-3)

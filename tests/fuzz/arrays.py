@@ -93,7 +93,13 @@ def estimates(folder):
         estimator.fit(reference, shifted_sets=sets or None, progress=False)
         target = drawn()
         found = estimator.estimate([target, target])
-        estimator.predict_correct(target)
+        if abs(estimator.predict_correct(target).mean() - estimator.estimate(target).accuracy) > 1e-9:
+            raise AssertionError("the mean of predict_correct is not the estimate")
+        try:
+            estimator.save(folder / "m.gdscore")
+        except gdscore.GdscoreError as error:
+            raise AssertionError(f"fit took what save refuses: {error}") from error
+        gdscore.AccuracyEstimator.load(folder / "m.gdscore")
         shares = [q.value for c in found.per_class for q in (c.recall, c.precision, c.f1)]
         return [found.accuracy, found.low, found.high, *shares]
 

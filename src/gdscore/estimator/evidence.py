@@ -33,6 +33,8 @@ CENTRES: Floats = np.arange(-LIMIT + WIDTH / 2, LIMIT, WIDTH)
 CONFIDENCE_BINS = 20
 CHUNK = 4096
 GRID = 2.0**-20
+CONFIDENCE_GRID = 2.0**-17
+"""Confidences are calibrated on this grid, so that rows that tie stay tied in float32 and in another library."""
 LARGEST = 15.0
 ROUNDING, FLOAT32_ROUNDING = 1e-14, 3e-7
 """Features whose distances are a smaller share of their size than this differ by rounding only."""
@@ -41,6 +43,11 @@ ROUNDING, FLOAT32_ROUNDING = 1e-14, 3e-7
 def _rounded(values: Floats) -> Floats:
     """Values on a binary grid, whose sums are exact."""
     return np.asarray(np.round(values / GRID) * GRID)
+
+
+def _tied(confidence: Floats) -> Floats:
+    """Confidences without what rounding in single precision adds."""
+    return np.asarray(np.round(confidence / CONFIDENCE_GRID) * CONFIDENCE_GRID)
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ class Profile:
         most = np.full(1 if centres is None else 2, LARGEST)
         plain = cls(*fixed, one, one, nothing, nothing, -most, most, nothing, counts, centres, spread or 1.0)
         rows = plain.rows(reference, labels)
-        curve = IsotonicRegression(out_of_bounds="clip").fit(rows.confidence, right)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), right)
         mean, reach = rows.evidence.mean(axis=0), SETTINGS.reach * rows.evidence.std(axis=0)
         lowest, highest = (np.clip(_rounded(end), -most, most) for end in (mean - reach, mean + reach))
         evidence = np.clip(rows.evidence, lowest, highest)
@@ -194,7 +201,7 @@ class Profile:
 
     def _calibrated(self, confidence: Floats) -> Floats:
         """Log-odds of being right that rows of these confidences have on the reference."""
-        return np.asarray(log_odds(np.interp(confidence, self.knots, self.levels), SETTINGS.calibration_edge))
+        return np.asarray(log_odds(np.interp(_tied(confidence), self.knots, self.levels), SETTINGS.calibration_edge))
 
     def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""

@@ -85,7 +85,8 @@ class Fingerprint:
                 return None
             weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
             found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
-        return found if found.matches(reference) else None
+        usable = np.isfinite([*weights, found.offset, found.spread]).all()
+        return found if usable and found.matches(reference) else None
 
     def matches(self, outputs: Outputs) -> bool:
         """Whether the first rows follow from their features by this head."""
