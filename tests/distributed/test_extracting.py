@@ -68,7 +68,7 @@ def one_run(cluster, model, inputs, tmp_path_factory):
     """Outputs of a run that nothing has disturbed."""
     output = tmp_path_factory.mktemp("extracted") / "new"
     done = distributed.extract(model, inputs, output, **OPTIONS | {"num_actors": 2})
-    assert (done.rows, done.parts, done.reused, done.skipped) == (400, 3, 0, {})
+    assert (done.n_rows, done.parts, done.reused, done.skipped) == (400, 3, 0, {})
     return output
 
 
@@ -96,12 +96,12 @@ def test_a_run_goes_on_where_another_ended(model, inputs, one_run, tmp_path):
     (copied / "3.parquet").write_bytes(b"PAR1 and no more")
     with pytest.warns(gdscore.GdscoreWarning, match=r"3\.parquet"):
         done = distributed.extract(model, copied, output, **OPTIONS, on_error="skip")
-    assert (done.rows, list(done.skipped)) == (190, [repr(str(copied / "3.parquet"))])
+    assert (done.n_rows, list(done.skipped)) == (190, [repr(str(copied / "3.parquet"))])
     shutil.copy(inputs / "3.parquet", copied)
     (output / "part-000001.parquet").write_bytes(b"PAR1 of a killed process")
     (output / "_parts" / "part-000001.json").unlink()
     done = distributed.extract(model, copied, output, **OPTIONS)
-    assert (done.rows, done.reused) == (400, 2)
+    assert (done.n_rows, done.reused) == (400, 2)
     assert parts_of(output) == parts_of(one_run)
 
 
@@ -169,7 +169,7 @@ def test_an_actor_killed_during_the_run(model, inputs, one_run, tmp_path):
 
     done = distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, preprocess=killed_once)
     assert marker.exists()
-    assert done.rows == 400
+    assert done.n_rows == 400
     assert parts_of(tmp_path / "out") == parts_of(one_run)
 
 
@@ -228,7 +228,7 @@ def test_a_node_removed_during_the_run(cluster, model, inputs, one_run, tmp_path
     done = distributed.extract(model, thrice, tmp_path / "out", **OPTIONS | {"num_actors": 4}, preprocess=slow)
     removing.join(timeout=60)
     assert not removing.is_alive()
-    assert done.rows == 1200
+    assert done.n_rows == 1200
     assert complete(tmp_path / "out")
     found, one = parts_of(tmp_path / "out"), parts_of(one_run)
     assert {name: found[f"part-{number:06d}.parquet"] for name in one for number in [int(name[5:11]) + 4]} == one
@@ -243,7 +243,7 @@ def test_a_ray_dataset(one_run, model, images, table, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(one_run, output)
     done = distributed.extract(model, dataset, output, **OPTIONS)
-    assert (done.rows, done.reused) == (400, 0)
+    assert (done.n_rows, done.reused) == (400, 0)
     assert set(parts_of(output)) == {"part-000000.parquet", "part-000001.parquet"}
     with torch.no_grad():
         np.testing.assert_allclose(outputs_of(output).logits, model(images), atol=1e-6)

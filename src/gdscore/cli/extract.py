@@ -87,7 +87,7 @@ def extract(
         check_options(engine, address, on_error)
         done = _extract_on_ray(model, images, output, batch_size, workers, device, on_error, quiet)
         if not quiet:
-            show(f"{done.rows:,} images of {data} in {done.parts:,} files, {done.reused:,} of an earlier run.")
+            show(f"{done.n_rows:,} images of {data} in {done.parts:,} files, {done.reused:,} of an earlier run.")
             for why in done.skipped.values():
                 show(f"left out: {why}", style="yellow")
             show(f"Written: {output}")

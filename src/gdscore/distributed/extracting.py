@@ -46,7 +46,7 @@ class Extraction:
 
     Attributes
     ----------
-    rows, parts : int
+    n_rows, parts : int
         Rows and files of outputs that are there now.
     reused : int
         Files among them that an earlier run had written.
@@ -54,7 +54,7 @@ class Extraction:
         Inputs that could not be read, with the reason.
     """
 
-    rows: int
+    n_rows: int
     parts: int
     reused: int
     skipped: dict[str, str] = field(default_factory=dict)

@@ -48,6 +48,7 @@ from gdscore.shifts.sets import (
     as_predictor,
     checked_shifts,
     default_shifts,
+    parts_of,
 )
 
 if TYPE_CHECKING:
@@ -250,8 +251,21 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._with(fitted)
 
     def _with(self, fitted: Fitted) -> Self:
+        errors = np.abs(fitted.table.predicted - fitted.table.accuracy)
+        known = errors[np.isfinite(errors)]
         # In one step, so that other threads and an interrupt see all of a fit or nothing of it.
-        self.__dict__.update(fitted_=fitted, **fitted.attributes())
+        self.__dict__.update(
+            fitted_=fitted,
+            reference_accuracy_=fitted.reference_accuracy,
+            reference_rows_=fitted.reference_rows,
+            reference_confidence_=fitted.confidence,
+            shifted_sets_=fitted.table,
+            left_out_error_=float(known.mean()) if len(known) else float("nan"),
+            n_families_=len(frozenset[str]().union(*map(parts_of, fitted.table.families))),
+            n_classes_=fitted.n_classes,
+            n_features_=fitted.n_features,
+            class_names_=fitted.class_names,
+        )
         return self
 
     # -- estimating -----------------------------------------------------------------------------------------

@@ -22,17 +22,15 @@ from gdscore import _arrays as arrays
 from gdscore import files
 from gdscore._paths import PathLike, check_path
 from gdscore._schema import ArraySpec, Number, OneOf
-from gdscore._stream import kind_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Profile
 from gdscore.files import RecordSchema
-from gdscore.outputs import Outputs, same_class_names
+from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
-from gdscore.shifts.sets import parts_of
 
 __all__ = ["CORRECTNESS", "Fingerprint", "Fitted", "NotFittedError", "load", "to_bytes"]
 
@@ -172,39 +170,6 @@ class Fitted:
             learned |= {f"score.{name}": value for name, value in self.score.state_dict().items()}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in learned.items()}
         return hashlib.sha256(files.arrays_to_bytes(plain)).hexdigest()
-
-    def attributes(self) -> dict[str, Any]:
-        """Attributes of a fitted estimator."""
-        errors = np.abs(self.table.predicted - self.table.accuracy)
-        known = errors[np.isfinite(errors)]
-        return {
-            "reference_accuracy_": self.reference_accuracy,
-            "reference_rows_": self.reference_rows,
-            "reference_confidence_": self.confidence,
-            "shifted_sets_": self.table,
-            "left_out_error_": float(known.mean()) if len(known) else float("nan"),
-            "n_families_": len(frozenset[str]().union(*map(parts_of, self.table.families))),
-            "n_classes_": self.n_classes,
-            "n_features_": self.n_features,
-            "class_names_": self.class_names,
-        }
-
-    def check_outputs(self, outputs: Any) -> None:
-        """Refuse what is no `Outputs`, or has other classes or features than the reference."""
-        if not isinstance(outputs, Outputs):
-            raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
-        if "logits" not in outputs.has:
-            raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
-        same_class_names(self.class_names, outputs.class_names)
-        for what, there, here in (
-            ("classes", self.n_classes, outputs.n_classes),
-            ("features", self.n_features, outputs.n_features),
-        ):
-            if there is not None and here != there:
-                raise GdscoreError(
-                    f"Expected outputs with {there} {what} as the reference has, but they have "
-                    f"{'none' if here is None else here}: are they of another model, or extracted without features?"
-                )
 
 
 _SHARE = Number(least=0, most=1)

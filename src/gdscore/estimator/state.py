@@ -39,14 +39,14 @@ from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of
 from gdscore.estimator.fitted import Fitted
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SegmentState", "TargetState", "Truth"]
+__all__ = ["SegmentState", "TargetState", "Truth", "check_outputs"]
 
 Integers = NDArray[np.int64]
 
@@ -262,7 +262,7 @@ class TargetState:
         fitted = self._fitted
         if fitted is None:
             raise GdscoreError("Expected a state that an estimator made, but it was read from bytes: merge them")
-        fitted.check_outputs(part)
+        check_outputs(fitted, part)
         self._check_segmented(bool(columns))
         rows = len(part)
         keys, codes = segment_codes(columns, rows) if columns else ([None], np.zeros(rows, dtype=np.int64))
@@ -452,6 +452,24 @@ class TargetState:
         self._held = [(at, values)]
         for key, first, last in zip(keys, ends[2:], ends[3:], strict=False):
             self._scores[key] = restore_score(files.read_arrays(bytes(body[first:last])))
+
+
+def check_outputs(fitted: Fitted, outputs: Any) -> None:
+    """Refuse what is no `Outputs`, or has other classes or features than the reference."""
+    if not isinstance(outputs, Outputs):
+        raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
+    if "logits" not in outputs.has:
+        raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
+    same_class_names(fitted.class_names, outputs.class_names)
+    for what, there, here in (
+        ("classes", fitted.n_classes, outputs.n_classes),
+        ("features", fitted.n_features, outputs.n_features),
+    ):
+        if there is not None and here != there:
+            raise GdscoreError(
+                f"Expected outputs with {there} {what} as the reference has, but they have "
+                f"{'none' if here is None else here}: are they of another model, or extracted without features?"
+            )
 
 
 def _on_grid(values: NDArray[Any]) -> NDArray[np.float64]:

@@ -26,6 +26,7 @@ from gdscore._stream import batches, segment_codes, segment_to_text, stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.estimator.evidence import LARGEST, Rows
+from gdscore.estimator.state import check_outputs
 from gdscore.labeling.rows import LabelRows
 from gdscore.labeling.sampling import random_ranks, stratified_ranks
 from gdscore.outputs import Outputs
@@ -138,7 +139,7 @@ def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[
     total: Any = 0.0
     for part, keys, codes in segmented_parts(outputs, by):
         mark.add(part)
-        fitted.check_outputs(part)
+        check_outputs(fitted, part)
         rows = fitted.correction.profile.rows(part)
         total = total + rows.evidence.sum(axis=0)
         if right is not None and mark.rows > len(right):
