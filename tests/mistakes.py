@@ -413,7 +413,7 @@ def _told_by_command(line: str) -> str:
     from gdscore.cli import app
 
     done = CliRunner().invoke(app, shlex.split(line)[1:], prog_name="gdscore")
-    if done.exit_code not in (1, 2, 4):
+    if done.exit_code not in (1, 2, 3, 4):
         return ""
     (line,) = done.stderr.strip().splitlines()
     return f"{line.removeprefix('gdscore: ')} (exit code {done.exit_code})"

@@ -30,7 +30,10 @@ def test_an_alarm_is_a_value_below_the_floor(values, floor, on):
     low, accuracy, high = sorted(values)
     compared = {AlarmOn.LOW: low, AlarmOn.ESTIMATE: accuracy, AlarmOn.HIGH: high}[on]
     status = AlarmRule(floor, on=on).check("a", estimate(accuracy, low, high)).status
-    assert status is (Status.ALARM if compared < floor - 1e-9 else Status.FINE)
+    if high - low > 0.5 and low < floor - 1e-9 <= high:
+        assert status is Status.NOT_ENOUGH_DATA
+    else:
+        assert status is (Status.ALARM if compared < floor - 1e-9 else Status.FINE)
 
 
 @given(shares, shares, shares, shares)
@@ -49,23 +52,40 @@ def test_nan_never_passes(on, field):
 
 
 @pytest.mark.parametrize(
-    ("code", "severity", "low", "status"),
+    ("floor", "rows", "low", "status"),
     [
-        ("collapse", "critical", 0.7, Status.NOT_ENOUGH_DATA),
-        ("other_model", "critical", 0.7, Status.NOT_ENOUGH_DATA),
-        ("few_rows", "warning", 0.7, Status.NOT_ENOUGH_DATA),
-        ("few_rows", "warning", 0.76, Status.FINE),
-        ("collapse", "critical", 0.76, Status.FINE),
-        ("collapse", "critical", math.nan, Status.NOT_ENOUGH_DATA),
-        ("outputs_only", "warning", 0.7, Status.FINE),
-        ("class_mix", "info", 0.7, Status.FINE),
+        (0.75, 199, 0.7, Status.NOT_ENOUGH_DATA),
+        (0.85, 199, 0.7, Status.NOT_ENOUGH_DATA),  # below the floor, which is inside the interval
+        (0.75, 199, 0.76, Status.FINE),
+        (0.95, 199, 0.7, Status.ALARM),
+        (0.75, 200, 0.7, Status.FINE),
+        (0.85, 200, 0.7, Status.ALARM),
+        (0.75, 900, 0.39, Status.NOT_ENOUGH_DATA),
     ],
 )
-def test_not_enough_data_where_the_interval_reaches_below_and_a_warning_says_so(code, severity, low, status):
-    check = AlarmRule(0.75).check("a", estimate(low=low, warnings=[(code, severity)]))
+def test_few_rows_or_a_wide_interval_around_the_floor_are_not_enough_data(floor, rows, low, status):
+    found = estimate(low=low)
+    found.n_rows = rows
+    check = AlarmRule(floor).check("a", found)
     assert check.status is status
     assert bool(check.reason) == (status is not Status.FINE)
-    assert AlarmRule(0.85).check("a", estimate(warnings=[(code, severity)])).status is Status.ALARM
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "status"),
+    [
+        ("collapse", "critical", Status.ALARM),
+        ("other_model", "critical", Status.ALARM),
+        ("outputs_only", "warning", Status.FINE),
+        ("class_mix", "info", Status.FINE),
+    ],
+)
+def test_a_critical_warning_is_an_alarm(code, severity, status):
+    check = AlarmRule(0.1).check_all("a", estimate(warnings=[(code, severity)]))
+    assert check.status is status
+    assert (code in check.reason) == (status is Status.ALARM)
+    assert AlarmRule(0.1).check("a", estimate(warnings=[(code, severity)])).status is Status.FINE
+    assert "below" in AlarmRule(0.85).check_all("a", estimate(warnings=[(code, severity)])).reason
 
 
 def test_order_of_statuses():

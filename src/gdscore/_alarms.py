@@ -3,8 +3,8 @@
 Requirements met here:
 
 - a comparison with NaN is an alarm, never a pass;
-- an estimate that may be meaningless does not count as fine: where its interval reaches below the floor, the status
-  is `not enough data`;
+- few rows or a wide interval decide nothing: where the floor is inside the interval, the status is `not enough data`;
+- an estimate that may be meaningless does not pass in silence: a critical warning is an alarm of its own kind;
 - an old bad day does not alarm for ever: of dated targets only the newest are checked;
 - notices are posted to http and https addresses only, without redirects and with one time limit for all of it;
   messages name only the host, as the rest of such an address is often a secret.
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gdscore.estimator import Estimate
 
 __all__ = [
+    "MAX_WIDTH",
+    "MIN_ROWS",
     "AlarmOn",
     "AlarmRule",
     "Check",
@@ -41,6 +43,7 @@ __all__ = [
     "check_address",
     "checked_targets",
     "deadline",
+    "not_enough_data",
     "post_json",
     "summarize",
     "worst_status",
@@ -49,6 +52,10 @@ __all__ = [
 ROUNDING = 1e-9
 NAMED = 3
 """Targets named in the summary; the table and the JSON have them all."""
+
+
+MIN_ROWS = 200
+MAX_WIDTH = 0.5
 
 
 class Status(str, Enum):
@@ -89,6 +96,8 @@ class AlarmRule:
         How far the accuracy may be below that of the reference, in [0, 1]: 0.05 are five points.
     on : AlarmOn
         What is compared.
+    min_rows, max_width : int, float
+        An estimate of fewer rows, or with a wider interval, is `not enough data` where the floor is in its interval.
 
     Examples
     --------
@@ -103,6 +112,8 @@ class AlarmRule:
     min_accuracy: float | None = None
     max_drop: float | None = None
     on: AlarmOn = AlarmOn.ESTIMATE
+    min_rows: int = MIN_ROWS
+    max_width: float = MAX_WIDTH
 
     def __post_init__(self) -> None:
         if self.min_accuracy is None and self.max_drop is None:
@@ -129,25 +140,43 @@ class AlarmRule:
             AlarmOn.HIGH: (estimate.high, "the upper end"),
         }[self.on]
         interval = f"interval {percent(estimate.low)} to {percent(estimate.high)}"
+        short = not_enough_data(estimate.n_rows, estimate.high - estimate.low, self.min_rows, self.max_width)
+        if short and estimate.low < least <= estimate.high:
+            return Check(
+                name,
+                Status.NOT_ENOUGH_DATA,
+                f"{name}: {short}, and {percent(floor, short=True)} is inside the {interval}",
+            )
         if not value >= least:
             return Check(
                 name,
                 Status.ALARM,
                 f"{name}: {what} of {percent(value)} is below {percent(floor, short=True)} ({interval})",
             )
-        doubts = [w.code for w in estimate.warnings if w.severity == "critical" or w.code == "few_rows"]
-        if doubts and not estimate.low >= least:
-            return Check(
-                name,
-                Status.NOT_ENOUGH_DATA,
-                f"{name}: the estimate of {percent(estimate.accuracy)} has the warnings {', '.join(doubts)}, and its "
-                f"interval reaches below {percent(floor, short=True)} ({interval})",
-            )
         return Check(name, Status.FINE)
+
+    def check_all(self, name: str, estimate: Estimate) -> Check:
+        """As `check`; a critical warning is an alarm too, as the estimate may then be meaningless."""
+        found = self.check(name, estimate)
+        critical = [w for w in estimate.warnings if w.severity == "critical"]
+        if found.status is Status.ALARM or not critical:
+            return found
+        codes = ", ".join(w.code for w in critical)
+        return Check(name, Status.ALARM, f"{name}: critical warning ({codes}): {critical[0].message}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as the JSON has it."""
-        return {"min_accuracy": self.min_accuracy, "max_drop": self.max_drop, "alarm_on": self.on.value}
+        return {"min_accuracy": self.min_accuracy, "max_drop": self.max_drop, "alarm_on": self.on.value} | {
+            "min_rows": self.min_rows,
+            "max_width": self.max_width,
+        }
+
+
+def not_enough_data(n_rows: int, width: float, min_rows: int, max_width: float) -> str:
+    """Why an estimate is no basis for a decision: few rows, or a wide interval; empty where it is one."""
+    if n_rows < min_rows:
+        return f"{n_rows} rows are fewer than {min_rows}"
+    return f"the interval is wider than {percent(max_width, short=True)}" if width > max_width else ""
 
 
 def checked_targets(

@@ -58,7 +58,7 @@ def by_rows(monkeypatch):
 
     def fixed(self, stream):
         n = sum(len(batch) for batch in stream)
-        return gdscore.Estimate(n / 400, n / 400 - 0.05, n / 400 + 0.05, 0.9, n, 0.9)
+        return gdscore.Estimate(n / 400, n / 400 - 0.05, n / 400 + 0.05, 0.9, 10 * n, 0.9)
 
     monkeypatch.setattr(gdscore.AccuracyEstimator, "estimate", fixed)
 
@@ -113,7 +113,7 @@ def test_targets_without_dates_are_all_checked(gd, week):
     assert found["checked"] == ["new", "other", "2026-03-04"]
 
 
-def test_not_enough_data(gd, by_rows, monkeypatch):
+def test_a_critical_warning_is_an_alarm(gd, by_rows, monkeypatch):
     rule = ("--min-accuracy", str(160 / 400 - 0.01))
     assert code_and_json(gd, "new.npz", *rule)[0] == 0
 
@@ -123,12 +123,24 @@ def test_not_enough_data(gd, by_rows, monkeypatch):
 
     monkeypatch.setattr(gdscore.AccuracyEstimator, "estimate", warned)
     result = gd("estimate", "m.gdscore", "new.npz", *rule, "-q")
-    assert "collapse" in refused(result, code=4)
+    assert "collapse" in refused(result, code=3)
+    code, found = code_and_json(gd, "new.npz", *rule)
+    assert (code, found["status"], found["alarms"]) == (3, "alarm", ["new"])
+
+
+def test_not_enough_data(gd, by_rows, monkeypatch):
+    rule = ("--min-accuracy", str(160 / 400 - 0.01))
+
+    def few(self, stream, real=gdscore.AccuracyEstimator.estimate):
+        return dataclasses.replace(real(self, stream), n_rows=40)
+
+    monkeypatch.setattr(gdscore.AccuracyEstimator, "estimate", few)
+    assert "40 rows are fewer than 200" in refused(gd("estimate", "m.gdscore", "new.npz", *rule, "-q"), code=4)
     code, found = code_and_json(gd, "new.npz", *rule)
     assert (code, found["status"], found["not_enough_data"]) == (4, "not enough data", ["new"])
     assert code_and_json(gd, "new.npz", "--min-accuracy", str(160 / 400 - 0.06))[0] == 0
-    assert code_and_json(gd, "new.npz", "missing.npz", *rule)[0] == 1  # an error beats it
-    assert code_and_json(gd, "new.npz", "--min-accuracy", "1")[0] == 3  # and an alarm too
+    assert code_and_json(gd, "new.npz", "missing.npz", *rule)[0] == 1  # an error takes precedence
+    assert code_and_json(gd, "new.npz", "--min-accuracy", "1")[0] == 3  # and so does an alarm
 
 
 def test_an_estimate_that_is_not_finite_never_passes(gd, monkeypatch):

@@ -594,3 +594,29 @@ def test_json_that_is_refused_before_it_takes_memory(client, fitted, tmp_path, c
     assert answer.status_code == 422
     assert message in answer.json()["error"]
     assert peak < 60 << 20
+
+
+def test_rules_have_a_route_with_a_history(client):
+    client.post("/api/v1/models", json={"name": "m", "rules": {"min_accuracy": 0.7}})
+    answer = client.post("/api/v1/models", json={"name": "m", "version": "2", "rules": {"missing_after": 2}})
+    assert answer.json()["rules"]["min_accuracy"] == 0.7
+    changed = client.patch("/api/v1/models/m/rules", json={"min_accuracy": None})
+    assert changed.json()["rules"]["min_accuracy"] is None
+    found = client.get("/api/v1/models/m/rules").json()
+    assert found["rules"]["missing_after"] == 2
+    assert [(c["by"], c["version"], list(c["rules"])) for c in found["changes"]] == [
+        ("localhost", "2", ["min_accuracy"]),
+        ("localhost", "2", ["missing_after"]),
+        ("localhost", "1", ["min_accuracy"]),
+    ]
+    assert client.patch("/api/v1/models/m/rules", json={"min_accuracy": 7}).status_code == 422
+    assert client.patch("/api/v1/models/none/rules", json={}).status_code == 404
+
+
+def test_labels_by_the_service_raise_an_alarm(client):
+    client.post("/api/v1/models", json={"name": "m", "rules": {"min_accuracy": 0.7}})
+    assert client.post("/api/v1/models/m/estimates", json=NEW).status_code == 201
+    labels = {"time": "2026-01-01", "rows": 400, "correct": 240}
+    assert client.post("/api/v1/models/m/labels", json=labels).status_code == 204
+    assert [a["rule"] for a in client.get("/api/v1/alarms").json() if a["rule"] == "labels:accuracy"]
+    assert client.get("/api/v1/models").json()[0]["state"] == "alarm"

@@ -42,6 +42,21 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     assert {a["rule"] for a in json.loads((tmp_path / "alarms.json").read_text())} >= {"accuracy"}
 
 
+def test_rules_stay_are_printed_and_have_a_command(run):
+    assert "min_accuracy 0.7" in run("register", "a", "--min-accuracy", "0.7").output
+    again = run("register", "a", "--missing-after", "2")
+    assert "min_accuracy 0.7" in again.output
+    assert "missing_after 2" in again.output
+    changed = run("rules", "a", "--remove", "min_accuracy", "--recovery", "5", "--no-labels")
+    assert changed.exit_code == 0, changed.output
+    shown = run("rules", "a").output.splitlines()
+    assert "min_accuracy" not in shown[0]
+    assert "recovery 5" in shown[0]
+    assert "labels no" in shown[0]
+    assert len(shown) == 4
+    assert run("rules", "b").exit_code != 0
+
+
 def test_nothing_needs_pandas(run, fitted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     fitted.save(tmp_path / "m.gdscore")

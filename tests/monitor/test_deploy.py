@@ -141,7 +141,8 @@ def test_the_demo_has_its_alarms(tmp_path):
     alarms = monitor.alarms()
     assert set(alarms.model) == {"digits-slow", "digits-sudden"}
     sudden = alarms[(alarms.model == "digits-sudden") & (alarms.segment == "")]
-    assert len(sudden) == 1
+    assert sorted(sudden.rule) == ["labels:sequential", "sequential"]
+    sudden = sudden[sudden.rule == "sequential"]
     assert sudden.ended.notna().all()
     with pytest.raises(gdscore.GdscoreError, match="another file"):
         fill_demo(monitor)

@@ -68,7 +68,7 @@ def test_late_labels_and_how_good_estimates_were(monitor):
     monitor.register("m")
     truth = [0.88, 0.80, 0.91]
     for n, share in enumerate(truth):
-        monitor.add_estimate("m", estimate(0.9), day(n))
+        monitor.add_estimate("m", estimate(0.9, rows=1000), day(n))
         monitor.add_labels("m", day(n), accuracy=share, rows=1000)
     monitor.add_estimate("m", estimate(0.9), day(3))
     assert monitor.windows("m").truth.tolist()[:3] == truth
@@ -90,6 +90,8 @@ def test_late_labels_and_how_good_estimates_were(monitor):
         ({"correct": 1}, "rows"),
         ({"rows": 4}, "correct"),
         ({"rows": 4, "accuracy": 1.2}, "accuracy"),
+        ({"rows": 4, "accuracy": 0.5, "correct": 3}, "give one"),
+        ({"rows": 901, "correct": 3}, "at most 900 rows"),
     ],
 )
 def test_labels_that_cannot_be(local, labels, message):
@@ -158,6 +160,19 @@ def test_retention_keeps_the_newest_window(monitor):
     assert len(monitor.windows("m")) == 4
     assert monitor.prune("1d", now=day(1000)) == 3
     assert monitor.windows("m").start.tolist() == [day(9)]
+
+
+def test_what_retention_has_deleted_is_not_added_again(monitor):
+    """A nightly job adds all its files again; old windows must neither come back nor raise their alarms again."""
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    windows = {day(n): estimate(0.5 if n == 2 else 0.9) for n in range(10)}
+    for _ in range(3):
+        added = [monitor.add_estimate("m", made, start) for start, made in windows.items()]
+        monitor.prune("3d", now=day(10))
+        assert len(monitor.windows("m")) == 4
+        assert len(monitor.alarms("m")) == 0
+    assert [w.get("too_old", False) for w in added] == [True] * 6 + [False] * 4
+    assert not any(w["new"] for w in added)
 
 
 def test_versions(monitor, fitted):

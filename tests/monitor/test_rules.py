@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select, text
 
 from gdscore import EstimateWarning, GdscoreError
-from gdscore.monitor import Rules
+from gdscore.estimator import Quantity
+from gdscore.labeling import LabelledEstimate, recalibrate
+from gdscore.monitor import Monitor, Rules
+from gdscore.monitor.reading import overview, rules_changes
 from gdscore.monitor.rules import Follower
-from gdscore.monitor.schema import Series, Window
+from gdscore.monitor.schema import Model, Series, Window
 from gdscore.monitor.sequential import LAMBDAS, SequentialTest, floor_of, standardised_drop, threshold
-from tests.monitor.conftest import day, estimate
+from tests.monitor.conftest import day, estimate, sqlite_url
 
 # -- the test itself ----------------------------------------------------------------------------------------
 
@@ -270,7 +274,6 @@ def test_a_model_that_never_had_a_window_is_missed(local):
         (Rules(None, min_accuracy=0.85), {"accuracy": 0.8}),
         (Rules(None, max_drop=0.05), {"accuracy": 0.84}),
         (Rules(None, min_accuracy=0.86, alarm_on="low"), {"accuracy": 0.88}),
-        (Rules(None, min_rows=100), {"rows": 99}),
         (Rules(None, warnings=("collapse",)), {"warnings": [EstimateWarning("collapse", "critical", "few classes")]}),
         (Rules(None), {"warnings": [EstimateWarning("other_model", "critical", "another model")]}),
     ],
@@ -327,3 +330,165 @@ def test_a_new_version_ends_the_alarms_of_the_old_one(monitor):
 def test_rules_that_are_refused(wrong):
     with pytest.raises(GdscoreError):
         Rules.from_dict(wrong)
+
+
+# -- rules that stay ----------------------------------------------------------------------------------------
+
+
+def test_rules_that_are_not_given_stay_also_for_a_new_version(monitor):
+    monitor.register("a", rules={"min_accuracy": 0.7}, every="6h", by="Ada")
+    monitor.register("a", rules={"missing_after": 2}, by="Bob")
+    assert (monitor.rules("a").min_accuracy, monitor.rules("a").missing_after) == (0.7, 2)
+    assert monitor.register("a", version="2") == monitor.rules("a") == Rules(min_accuracy=0.7, missing_after=2)
+    monitor.set_rules("a", {"min_accuracy": None, "recovery": 1}, by="Eve")
+    assert monitor.rules("a") == Rules(missing_after=2, recovery=1)
+    with monitor.reading() as session:
+        changes = rules_changes(session, "a")
+        assert [model.every for model in session.scalars(select(Model))] == [timedelta(hours=6)] * 2
+    assert [(c["by"], c["version"], c["rules"]) for c in changes] == [
+        ("Eve", "2", {"min_accuracy": None, "recovery": 1}),
+        ("Bob", "1", {"missing_after": 2}),
+        ("Ada", "1", {"min_accuracy": 0.7}),
+    ]
+    with pytest.raises(GdscoreError, match="min_accuracy"):
+        monitor.set_rules("a", {"min_acuracy": 0.7})
+
+
+def test_a_history_of_version_1_keeps_its_rules(tmp_path):
+    made = Monitor(sqlite_url(tmp_path))
+    made.register("m", rules=Rules(min_accuracy=0.7))
+    with made.engine.begin() as connection:
+        for statement in (
+            "DROP TABLE rules_changes",
+            "ALTER TABLE alarms DROP COLUMN end_reason",
+            "ALTER TABLE models DROP COLUMN pruned_before",
+            "UPDATE schema_version SET version = 1",
+            """UPDATE models SET rules = '{"min_accuracy": 0.7, "min_rows": null, "warnings": ["other_model"]}'""",
+        ):
+            connection.execute(text(statement))
+    made.close()
+    again = Monitor(sqlite_url(tmp_path))
+    assert again.rules("m") == Rules(min_accuracy=0.7)
+    again.add_estimate("m", estimate(0.5), day(0))
+    assert "accuracy" in again.alarms("m").rule.tolist()
+    again.close()
+
+
+# -- states -------------------------------------------------------------------------------------------------
+
+
+def state_of(monitor, name="m"):
+    with monitor.reading() as session:
+        return next(m["state"] for m in overview(session) if m["name"] == name)
+
+
+def test_states_of_a_model(monitor):
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    assert state_of(monitor) == "no windows"
+    monitor.add_estimate("m", estimate(0.82, rows=40, width=0.1), day(0))
+    assert state_of(monitor) == "not enough data"
+    monitor.add_estimate("m", estimate(0.9), day(1))
+    assert state_of(monitor) == "fine"
+    monitor.add_estimate("m", estimate(0.7), day(2))
+    assert state_of(monitor) == "alarm"
+
+
+def test_windows_without_enough_data_neither_raise_nor_end_an_alarm(monitor):
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
+    few = estimate(0.78, rows=40, width=0.1)
+    monitor.add_estimate("m", few, day(0))
+    assert len(monitor.alarms("m")) == 0
+    monitor.add_estimate("m", estimate(0.7), day(1))
+    monitor.add_estimate("m", few, day(2))
+    assert len(monitor.alarms("m", open_only=True)) == 1
+    monitor.add_estimate("m", estimate(0.9), day(3))
+    assert monitor.alarms("m")[["ended", "end_reason"]].values.tolist() == [[day(3), "recovered"]]
+
+
+def test_a_critical_warning_is_an_alarm_of_its_own_and_ends_none(monitor):
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
+    monitor.add_estimate("m", estimate(0.7), day(0))
+    collapsed = estimate(0.9, warnings=[EstimateWarning("collapse", "critical", "few classes")])
+    monitor.add_estimate("m", collapsed, day(1))
+    assert sorted(monitor.alarms("m", open_only=True).rule) == ["accuracy", "warning:collapse"]
+    monitor.add_estimate("m", estimate(0.9), day(2))
+    assert len(monitor.alarms("m", open_only=True)) == 0
+
+
+# -- labels -------------------------------------------------------------------------------------------------
+
+
+def test_labels_below_the_floor_raise_an_alarm_and_recovered_ones_end_it(monitor):
+    """Estimates stay at 90 %, and labels that come later show 62 %."""
+    monitor.register("m", rules=Rules(min_accuracy=0.7, recovery=2))
+    for n in range(8):
+        monitor.add_estimate("m", estimate(0.9), day(n))
+    for n, truth in enumerate([0.9, 0.9, 0.62, 0.62, 0.9, 0.9]):
+        monitor.add_labels("m", day(n), accuracy=truth, rows=400)
+        if n == 2:
+            assert "labels:accuracy" in monitor.alarms("m", open_only=True).rule.tolist()
+    alarm = monitor.alarms("m").set_index("rule").loc["labels:accuracy"]
+    assert (alarm.began, alarm.ended) == (day(2), day(4))
+    assert "62.0% is below 70%" in alarm.message
+    assert "with labels" in alarm.message
+
+
+def test_labels_find_a_drop_that_no_single_window_shows(monitor):
+    monitor.register("m", reference_rows=100_000)
+    for n in range(40):
+        monitor.add_estimate("m", estimate(0.9), day(n))
+        monitor.add_labels("m", day(n), accuracy=0.9 if n < 10 else 0.85, rows=200)
+    alarms = monitor.alarms("m").set_index("rule")
+    assert alarms.loc["labels:sequential"].began >= day(9)
+    assert "sequential" not in alarms.index
+
+
+def test_labels_that_contradict_the_intervals_raise_an_alarm_of_their_own(monitor):
+    monitor.register("m", rules=Rules(tolerance=0.5))
+    for n in range(30):
+        monitor.add_estimate("m", estimate(0.9), day(n))
+        monitor.add_labels("m", day(n), accuracy=0.9 if n < 10 else 0.8, rows=800)
+    alarms = monitor.alarms("m")
+    assert alarms.rule.tolist() == ["labels:coverage"]
+    assert alarms.began.tolist() == [day(10)]
+    assert "can no longer be trusted" in alarms.message[0]
+
+
+def test_labels_in_any_order_give_the_same_alarms(monitor):
+    rng = np.random.default_rng(0)
+    truth = [0.9] * 6 + [0.6] * 5 + [0.9] * 6
+    for name, order in (("m", range(17)), ("shuffled", rng.permutation(17).tolist())):
+        monitor.register(name, rules=Rules(min_accuracy=0.8))
+        for n in range(17):
+            monitor.add_estimate(name, estimate(0.9), day(n))
+        for n in order:
+            monitor.add_labels(name, day(n), accuracy=truth[n], rows=500)
+    assert len(facts(monitor)) >= 2
+    assert facts(monitor, "shuffled") == [
+        [f.replace("m:", "shuffled:").replace("m with", "shuffled with") for f in one] for one in facts(monitor)
+    ]
+
+
+def test_rules_without_labels_ignore_them(local):
+    local.register("m", rules=Rules(min_accuracy=0.8, labels=False))
+    local.add_estimate("m", estimate(0.9), day(0))
+    local.add_labels("m", day(0), accuracy=0.2, rows=900)
+    assert len(local.alarms("m")) == 0
+
+
+def test_labels_correct_later_estimates_where_the_rules_ask_for_it(monitor):
+    monitor.register("m", rules=Rules(recalibrate=True))
+    monitor.add_estimate("m", estimate(0.9), day(0))
+    monitor.add_labels("m", day(0), accuracy=0.8, rows=900)
+    added = monitor.add_estimate("m", estimate(0.9), day(1))
+    seen = LabelledEstimate(
+        0.8, 0.8 - 0.0219, 0.8 + 0.0219, 0.9, 900, 0.9, labels=900, label_free=Quantity(0.9, 0.87, 0.93)
+    )
+    assert added["accuracy"] == pytest.approx(recalibrate(seen).apply(estimate(0.9)).accuracy, abs=1e-3)
+    assert [w["code"] for w in added["warnings"]] == ["recalibrated"]
+    assert added["scores"]["label_free"] == 0.9
+    monitor.add_labels("m", day(1), accuracy=0.8, rows=900)
+    again = monitor.add_estimate("m", estimate(0.9), day(1))
+    assert (again["new"], again["accuracy"]) == (False, added["accuracy"])
+    after = monitor.add_estimate("m", estimate(0.9), day(2))
+    assert after["accuracy"] == pytest.approx(added["accuracy"], abs=1e-9)  # from the estimate without labels

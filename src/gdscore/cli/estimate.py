@@ -163,9 +163,9 @@ def estimate(
     (2026-01-31.parquet, log-2026-01-31T05.npz, day=2026-01-31/part-0.parquet) it is one target for each
     date, in order. Labels in a target are never used to estimate: the table shows the truth beside it.
 
-    Exit codes: 0 fine, 3 alarm, 4 not enough data (the interval reaches below, and a warning says that the
-    estimate may be meaningless), 1 a target failed, 2 wrong usage. An alarm comes before an error, and an
-    error before code 4.
+    Exit codes: 0 fine, 3 alarm (below the floor, or a critical warning), 4 not enough data (few rows or a
+    wide interval, and the floor is inside it), 1 a target failed, 2 wrong usage. An alarm comes before an
+    error, and an error before code 4.
     """
     rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
     if webhook is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import os
 import shlex
 from pathlib import Path
@@ -66,32 +67,111 @@ def _open(database: str, webhook: str | None = None, run: str | None = None, mai
     return module.Monitor(database, notify=notifiers(webhook, run, mail))
 
 
+FalseAlarms: TypeAlias = Annotated[float | None, typer.Option(help="False alarms of each test over all windows.")]
+MinAccuracy: TypeAlias = Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm below this, each window.")]
+MaxDrop: TypeAlias = Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm this far below the reference.")]
+MinRows: TypeAlias = Annotated[int | None, typer.Option(help="A window with fewer rows is not enough data.")]
+MaxWidth: TypeAlias = Annotated[
+    float | None, typer.Option(metavar="SHARE", help="A window with a wider interval is not enough data.")
+]
+MissingAfter: TypeAlias = Annotated[float | None, typer.Option(help="Alarm after so many window lengths of silence.")]
+Recovery: TypeAlias = Annotated[int | None, typer.Option(help="Windows without the problem that end an alarm.")]
+OfLabels: TypeAlias = Annotated[bool | None, typer.Option("--labels/--no-labels", help="Alarms of labels.")]
+Recalibrate: TypeAlias = Annotated[
+    bool | None, typer.Option("--recalibrate/--no-recalibrate", help="Labels correct later estimates.")
+]
+
+
+def _given(**rules: Any) -> dict[str, Any]:
+    return {name: value for name, value in rules.items() if value is not None}
+
+
 @monitor.command()
 def register(
     model: Name,
     estimator: Annotated[Path | None, typer.Argument(metavar="ESTIMATOR", help="File of `gdscore fit`.")] = None,
     version: Annotated[str, typer.Option(help="Version of the model.")] = "1",
-    every: Annotated[str, typer.Option(metavar="LENGTH", help="Length of a window: 1d, 6h, 15min.")] = "1d",
-    false_alarms_per_year: Annotated[float, typer.Option(help="False alarms of the test over all windows.")] = 0.1,
-    min_accuracy: Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm below this, each window.")] = None,
-    max_drop: Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm this far below the reference.")] = None,
-    min_rows: Annotated[int | None, typer.Option(help="Alarm where a window has fewer rows.")] = None,
-    missing_after: Annotated[float | None, typer.Option(help="Alarm after so many window lengths of silence.")] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="LENGTH", help="Length of a window: 1d, 6h, 15min; 1d by default.")
+    ] = None,
+    false_alarms_per_year: FalseAlarms = None,
+    min_accuracy: MinAccuracy = None,
+    max_drop: MaxDrop = None,
+    min_rows: MinRows = None,
+    max_width: MaxWidth = None,
+    labels: OfLabels = None,
+    recalibrate: Recalibrate = None,
+    missing_after: MissingAfter = None,
+    recovery: Recovery = None,
     database: Database = DEFAULT,
     debug: Debug = False,
 ) -> None:
-    """Register a model with its estimator and its rules, or change the rules."""
-    from gdscore.monitor import Rules
-
-    rules = Rules(
+    """Register a model with its estimator and its rules. Rules that are not given stay, also for a new version."""
+    given = _given(
         false_alarms_per_year=false_alarms_per_year,
         min_accuracy=min_accuracy,
         max_drop=max_drop,
         min_rows=min_rows,
+        max_width=max_width,
+        labels=labels,
+        recalibrate=recalibrate,
         missing_after=missing_after,
+        recovery=recovery,
     )
-    _open(database).register(model, estimator, version=version, every=every, rules=rules)
+    found = _open(database).register(model, estimator, version=version, every=every, rules=given, by=_person())
     show(f"Registered: {model} version {version}")
+    show(f"Rules: {found}")
+
+
+@monitor.command()
+def rules(
+    model: Name,
+    false_alarms_per_year: FalseAlarms = None,
+    min_accuracy: MinAccuracy = None,
+    max_drop: MaxDrop = None,
+    min_rows: MinRows = None,
+    max_width: MaxWidth = None,
+    labels: OfLabels = None,
+    recalibrate: Recalibrate = None,
+    missing_after: MissingAfter = None,
+    recovery: Recovery = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Remove a rule, such as min_accuracy; repeat it for several."),
+    ] = None,
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Print the rules of a model and who changed them, or change some of them."""
+    from gdscore.monitor.reading import rules_changes
+
+    history = _open(database)
+    given = dict.fromkeys(remove or ()) | _given(
+        false_alarms_per_year=false_alarms_per_year,
+        min_accuracy=min_accuracy,
+        max_drop=max_drop,
+        min_rows=min_rows,
+        max_width=max_width,
+        labels=labels,
+        recalibrate=recalibrate,
+        missing_after=missing_after,
+        recovery=recovery,
+    )
+    found = history.set_rules(model, given, by=_person()) if given else history.rules(model)
+    show(f"Rules: {found}")
+    with history.reading() as session:
+        for change in rules_changes(session, model):
+            values = ", ".join(f"{name} {value}" for name, value in change["rules"].items())
+            show(f"{change['at'][:16]} {change['by']} (version {change['version']}): {values}")
+
+
+def _person() -> str:
+    """Name of the person or job that runs the command."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container without a user of this number
+        return "unknown"
+    return name if name.isprintable() and 0 < len(name) <= 200 else "unknown"
 
 
 @monitor.command()

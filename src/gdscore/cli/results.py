@@ -312,4 +312,4 @@ def check_outcome(rule: AlarmRule | None, outcome: Outcome[Estimated]) -> Check:
     """Status of a target by the rule; without one, whether it could be estimated."""
     if outcome.value is None:
         return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
-    return Check(outcome.name, Status.FINE) if rule is None else rule.check(outcome.name, outcome.value.estimate)
+    return Check(outcome.name, Status.FINE) if rule is None else rule.check_all(outcome.name, outcome.value.estimate)

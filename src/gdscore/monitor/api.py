@@ -26,7 +26,6 @@ from gdscore.io.arrow import decoding, pyarrow
 from gdscore.monitor import reading
 from gdscore.monitor.access import Settings, Visitor, require
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import LONGEST_NAME, StorageError, as_times
 from gdscore.monitor.storing import check_known
 from gdscore.outputs import Outputs
@@ -72,8 +71,9 @@ class NewModel(_Strict):
 
     name: str
     version: str = "1"
-    every: str = "1d"
+    every: str | None = None
     rules: dict[str, Any] = Field(default_factory=dict)
+    reference_rows: int | None = Field(None, ge=1, le=2**53)
 
 
 class NewWarning(_Strict):
@@ -132,10 +132,31 @@ def list_models(history: History, visitor: Reader, limit: Limit = 100, after: Af
 
 
 @router.post("/models", status_code=201)
-def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str, str]:
-    """Register a model, or change its window length and rules."""
-    history.register(new.name, version=new.version, every=new.every, rules=Rules.from_dict(new.rules))
-    return {"name": new.name, "version": new.version}
+def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str, Any]:
+    """Register a model, or change its window length and rules; rules that are not named stay."""
+    rules = history.register(
+        new.name,
+        version=new.version,
+        every=new.every,
+        rules=new.rules,
+        reference_rows=new.reference_rows,
+        by=visitor.name,
+    )
+    return {"name": new.name, "version": new.version, "rules": rules.to_dict()}
+
+
+@router.get("/models/{name}/rules")
+def get_rules(name: str, history: History, visitor: Reader) -> dict[str, Any]:
+    """Rules of a model, and their changes: when, by whom, and the new values."""
+    rules = history.rules(name)
+    with history.reading() as session:
+        return {"rules": rules.to_dict(), "changes": reading.rules_changes(session, name)}
+
+
+@router.patch("/models/{name}/rules")
+def change_rules(name: str, changes: dict[str, Any], history: History, visitor: Writer) -> dict[str, Any]:
+    """Change some rules of the newest version of a model; null removes one."""
+    return {"rules": history.set_rules(name, changes, by=visitor.name).to_dict()}
 
 
 @router.put("/models/{name}/estimator", status_code=204)
@@ -209,7 +230,7 @@ def add_estimate(name: str, new: NewEstimate, history: History, visitor: Writer)
 
 @router.post("/models/{name}/labels", status_code=204)
 def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> None:
-    """Post the truth of a window, as counts."""
+    """Post the truth of a window, as counts; it may raise or end alarms."""
     history.add_labels(
         name,
         _bounds(new.time, new.end),
@@ -219,6 +240,7 @@ def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> 
         segment=new.segment,
         version=new.version,
     )
+    history.delivery.start()
 
 
 @router.get("/models/{name}/windows")

@@ -67,7 +67,7 @@ class Monitor:
     --------
     >>> import tempfile, gdscore
     >>> monitor = Monitor(f"sqlite:///{tempfile.mkdtemp()}/history.db")
-    >>> monitor.register("animals", every="1d")
+    >>> rules = monitor.register("animals", every="1d")
     >>> e = gdscore.Estimate(0.9, 0.87, 0.93, level=0.9, n_rows=900, reference_accuracy=0.91)
     >>> monitor.add_estimate("animals", e, time="2026-01-31")["new"]
     True
@@ -107,24 +107,28 @@ class Monitor:
         estimator: EstimatorLike | None = None,
         *,
         version: str = "1",
-        every: Any = "1d",
-        rules: Rules | None = None,
+        every: Any = None,
+        rules: Rules | Mapping[str, Any] | None = None,
         reference_rows: int | None = None,
-    ) -> None:
-        """Make a model known, or change its window length and rules.
+        by: str = "unknown",
+    ) -> Rules:
+        """Make a model known, or change its window length and rules; returns its rules.
 
         Parameters
         ----------
         name, version : str
-            A new version of a name replaces the older one; its alarms and its test begin anew.
+            A new version of a name replaces the older one; its alarms and its tests begin anew, and it keeps the rules
+            and the length of windows.
         estimator : AccuracyEstimator, path or bytes, optional
             Fitted estimator, which is kept in the database. `add` needs it, `add_estimate` does not.
-        every : timedelta or str
-            Length of a window: ``1d``, ``6h``, ``15min``.
-        rules : Rules, optional
-            When alarms are raised.
+        every : timedelta or str, optional
+            Length of a window: ``1d``, ``6h``, ``15min``; a new model has ``1d``.
+        rules : Rules or dict, optional
+            When alarms are raised: all rules, or a dict of those to change. The others stay.
         reference_rows : int, optional
             Rows of the reference, which tell how well its accuracy is known; by default the estimator's, or 1,000.
+        by : str
+            Who changes the rules, for their history.
         """
         storing.check_model_name(name, version)
         content, digest, rows = None, None, None
@@ -134,17 +138,29 @@ class Monitor:
             self._keep(digest, loaded)
         if reference_rows is not None:
             rows = integer("reference_rows", reference_rows, least=1)
-        length = as_duration(every)
+        length = None if every is None else as_duration(every)
+        check_name("person", by)
         with self.writing() as session:
-            storing.store_model(
-                session, name, version, content, digest, every=length, rules=rules or Rules(), reference_rows=rows
+            stored = storing.store_model(
+                *(session, name, version, content, digest), every=length, rules=rules, reference_rows=rows, by=by
             )
+            return Rules.from_dict(stored.rules)
+
+    def set_rules(self, name: str, rules: Rules | Mapping[str, Any], *, by: str = "unknown") -> Rules:
+        """Change rules of the newest version of a model, all or those of a dict, for the windows that come."""
+        check_name("person", by)
+        with self.writing() as session:
+            model = storing.find_model(session, name)
+            storing.store_rules(session, model, rules, by)
+            return Rules.from_dict(model.rules)
+
+    def rules(self, name: str) -> Rules:
+        """Rules of the newest version of a model."""
+        return Rules.from_dict(self._model(name, None).rules)
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
-        found = self._model(name, version)
-        rules = Rules.from_dict(found.rules)
-        self.register(name, estimator, version=found.version, every=found.every, rules=rules)
+        self.register(name, estimator, version=self._model(name, version).version)
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
@@ -265,9 +281,12 @@ class Monitor:
         """
         counts = storing.count_correct(outputs, correct=correct, accuracy=accuracy, rows=rows)
         check_name("segment", segment, empty=True)
+        found = self._model(model, version)
         with self.writing() as session:
-            found = storing.find_model(session, model, version)
-            storing.store_labels(session, found, (*window_bounds(time, found.every), segment), *counts)
+            locked = session.scalars(select(Model).where(Model.id == found.id).with_for_update()).one()
+            storing.store_labels(session, locked, (*window_bounds(time, found.every), segment), *counts)
+        if self.notify_on_add:
+            self.deliver()
 
     # -- alarms ---------------------------------------------------------------------------------------------
 

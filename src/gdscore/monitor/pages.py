@@ -43,7 +43,7 @@ def overview(history: History, visitor: Reader, after: After = 0) -> str:
     """All models, those with alarms first."""
     with history.reading() as session:
         models = reading.overview(session, limit=MODELS + 1, after=after)
-    rows = [_model_row(m["name"], m["version"], m["open_alarms"], *_last(m)) for m in models[:MODELS]]
+    rows = [_model_row(m["name"], m["version"], m["open_alarms"], m["state"], *_last(m)) for m in models[:MODELS]]
     return _render("overview.html", visitor, rows=rows, **_neighbours(after, MODELS, len(models)))
 
 
@@ -70,6 +70,8 @@ def model_page(
         )
         alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
         past = reading.past_errors_of(session, name, segment)
+        changes = reading.rules_changes(session, name)
+    rules = str(history.rules(name))
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
         "model.html",
@@ -77,7 +79,9 @@ def model_page(
         name=name,
         segment=segment,
         segments=segments,
-        last=None if last is None else last | {"in_doubt": _in_doubt(last)},
+        last=last,
+        rules=rules,
+        changes=changes,
         windows=windows[:PAGE],
         **_neighbours(after, PAGE, len(windows)),
         alarms=alarms,
@@ -189,11 +193,6 @@ class _Last(NamedTuple):
     low: float
     high: float
     reference_accuracy: float
-    in_doubt: bool
-
-
-def _in_doubt(window: dict[str, Any]) -> bool:
-    return any(warning["severity"] == "critical" for warning in window["warnings"])
 
 
 def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
@@ -201,7 +200,7 @@ def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
     last = model["last"]
     if last is None:
         return None, (), ""
-    shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"], _in_doubt(last))
+    shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"])
     return shown, tuple(model["recent"]), _age(utc_now() - as_time(last["end"]))
 
 

@@ -11,19 +11,23 @@ from sqlalchemy.orm import Session, aliased
 from gdscore.estimator import Quantity
 from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate, PastErrors, past_errors
-from gdscore.monitor.schema import Alarm, Model, Series, Window, as_time
+from gdscore.monitor.rules import Rules
+from gdscore.monitor.schema import Alarm, Model, RulesChange, Series, Window, as_time
 
 __all__ = [
     "current_models",
+    "labelled_estimate",
     "list_alarms",
     "list_windows",
     "overview",
     "past_errors_of",
+    "rules_changes",
     "segments_of",
     "series_points",
 ]
 
 
+MOST_CHANGES = 100
 MOST_LABELLED = 1000
 """Labelled windows that are compared with their estimates, the newest."""
 
@@ -177,10 +181,11 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
             "version": version,
             "windows": windows,
             "recent": recent or [],
-            "last": None if start is None else _last(start, end, *estimate),
+            "last": (last := None if start is None else _last(start, end, *estimate)),
             "open_alarms": alarmed,
-            "every_seconds": every / 1e6,
-            "rules": rules,
+            "state": (own := Rules.from_dict(rules)).state(alarmed, last),
+            "every_seconds": every.total_seconds(),
+            "rules": own.to_dict(),
             "estimator_hash": digest,
         }
         for name, version, every, rules, digest, alarmed, windows, recent, start, end, *estimate in rows
@@ -206,7 +211,8 @@ def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
         .where(Model.name == model, Model.id.in_(current_models()))
         .order_by(Window.segment)
     )
-    return [window.to_dict(found) | {"open_alarms": count} for window, found, count in rows]
+    listed = [(window.to_dict(found), Rules.from_dict(found.rules), count) for window, found, count in rows]
+    return [last | {"open_alarms": count, "state": rules.state(count, last)} for last, rules, count in listed]
 
 
 def past_errors_of(session: Session, model: str, segment: str = "") -> PastErrors | None:
@@ -218,13 +224,14 @@ def past_errors_of(session: Session, model: str, segment: str = "") -> PastError
         .order_by(Window.start.desc())
         .limit(MOST_LABELLED)
     )
-    found = [_labelled_estimate(*row) for row in session.execute(query)]
+    found = [labelled_estimate(*row) for row in session.execute(query)]
     return past_errors(found) if found else None
 
 
-def _labelled_estimate(
+def labelled_estimate(
     accuracy: float, low: float, high: float, level: float, rows: int, reference: float, labelled: int, correct: int
 ) -> LabelledEstimate:
+    """What labels say of a window, with its estimate without them."""
     truth = correct / labelled
     error = float(sampling_error(truth, labelled, level))
     ends = max(truth - error, 0.0), min(truth + error, 1.0)
@@ -252,3 +259,18 @@ def list_alarms(
         query = query.where(Alarm.ended.is_(None))
     query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after).limit(limit)
     return [alarm.to_dict(found) for alarm, found in session.execute(query)]
+
+
+def rules_changes(session: Session, model: str) -> list[dict[str, Any]]:
+    """Changes of the rules of all versions of a model, newest first."""
+    query = (
+        select(RulesChange, Model.version)
+        .join(Model, Model.id == RulesChange.model_id)
+        .where(Model.name == model)
+        .order_by(RulesChange.id.desc())
+        .limit(MOST_CHANGES)
+    )
+    return [
+        {"version": version, "at": change.changed_at.isoformat(), "by": change.changed_by, "rules": change.rules}
+        for change, version in session.execute(query)
+    ]

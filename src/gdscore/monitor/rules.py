@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gdscore._alarms import AlarmOn, AlarmRule, Status
+from gdscore._alarms import MAX_WIDTH, MIN_ROWS, AlarmOn, AlarmRule, Status, not_enough_data
 from gdscore._checks import integer, number
 from gdscore._format import percent
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.estimator import Estimate
+from gdscore.labeling import LabelledEstimate, past_errors
 from gdscore.monitor.schema import shown_time
 from gdscore.monitor.sequential import SequentialTest, floor_of, standardised_drop, threshold
 
-__all__ = ["Finding", "Follower", "Problem", "Rules"]
+__all__ = ["Finding", "Follower", "Problem", "Rules", "Tests"]
 
 MOST_LENGTHS = 1e6
+MOST_MISSED = 30
 LONGEST_CODE = 32
 """Of a warning: with "warning:" before it, it fits into the column of rules."""
 
@@ -28,33 +31,41 @@ def _is_code(code: object) -> bool:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found in one window: a problem with its beginning, or none."""
+    """What a rule found in one window: a problem with its beginning, or none; None where the window decides nothing."""
 
     rule: str
-    problem: bool
+    problem: bool | None
     message: str = ""
     began: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a model. The default is a test over all windows, and an alarm where outputs are another model's.
+    """Rules of a model. By default: tests over all windows, of estimates and of labels, and critical warnings.
 
     Attributes
     ----------
     false_alarms_per_year : float, optional
-        Of the sequential test, over all segments of a model together; None leaves the test out.
+        Of each sequential test, over all segments of a model together; None leaves these tests out.
     tolerance : float
         How far the accuracy may be below its level before that counts as a drop, in shares; the module `sequential`
         defines the level.
     min_accuracy, max_drop : float, optional
-        Alarm at every window below this accuracy, or farther below the reference than this.
+        Alarm at every window below this accuracy, or farther below the reference than this: by the estimate, and by
+        labels where they come.
     alarm_on : {"estimate", "low", "high"}
         What those two are compared with.
+    min_rows, max_width : int, float
+        A window with fewer rows or a wider interval is `not enough data`: where the least accuracy is inside its
+        interval, it neither raises nor ends the alarm of `min_accuracy` and `max_drop`.
     warnings : tuple of str
-        Codes of `EstimateWarning` that raise an alarm.
-    min_rows : int, optional
-        Alarm at every window with fewer rows.
+        Codes of `EstimateWarning` that raise an alarm of their own; ``critical`` stands for all critical ones. A window
+        with a critical warning ends no other alarm.
+    labels : bool
+        Whether labels raise alarms: on the accuracy that they show, on a drop of it over several windows, and where
+        they contradict the intervals of the estimates.
+    recalibrate : bool
+        Whether labels correct the estimates of later windows, as `gdscore.labeling.recalibrate` does.
     missing_after : float, optional
         Alarm where the newest window ended longer ago than this many lengths of a window.
     recovery : int
@@ -62,7 +73,7 @@ class Rules:
 
     Examples
     --------
-    >>> Rules(min_accuracy=0.8).to_dict()["min_accuracy"]
+    >>> Rules(min_accuracy=0.8).changed({"missing_after": 2}).to_dict()["min_accuracy"]
     0.8
     """
 
@@ -71,8 +82,11 @@ class Rules:
     min_accuracy: float | None = None
     max_drop: float | None = None
     alarm_on: str = "estimate"
-    warnings: tuple[str, ...] = ("other_model",)
-    min_rows: int | None = None
+    min_rows: int = MIN_ROWS
+    max_width: float = MAX_WIDTH
+    warnings: tuple[str, ...] = ("critical",)
+    labels: bool = True
+    recalibrate: bool = False
     missing_after: float | None = None
     recovery: int = 3
 
@@ -80,11 +94,14 @@ class Rules:
         if self.false_alarms_per_year is not None:
             number("false_alarms_per_year", self.false_alarms_per_year, above=0, most=365)
         number("tolerance", self.tolerance, least=0, most=1)
-        if self.min_rows is not None:
-            integer("min_rows", self.min_rows, least=1)
+        integer("min_rows", self.min_rows, least=1)
+        number("max_width", self.max_width, above=0, most=1)
         if self.missing_after is not None:
             number("missing_after", self.missing_after, above=0, most=MOST_LENGTHS)
         integer("recovery", self.recovery, least=1)
+        for name in ("labels", "recalibrate"):
+            if not isinstance(getattr(self, name), bool):
+                raise GdscoreError(f"Expected `{name}` to be true or false, but got {shown(getattr(self, name))}")
         if self.alarm_on not in [on.value for on in AlarmOn]:
             raise GdscoreError(
                 f"Expected `alarm_on` to be 'estimate', 'low' or 'high', but got {str(self.alarm_on)[:40]!r}"
@@ -95,60 +112,98 @@ class Rules:
         self._per_window()
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Rules:
+    def from_dict(cls, found: Mapping[str, Any]) -> Rules:
         """Rules from plain data; unknown names are refused."""
-        known = {f.name for f in fields(cls)}
-        for name in found:
+        return cls().changed(found)
+
+    def changed(self, changes: Mapping[str, Any]) -> Rules:
+        """Rules with some of them changed, by name; the others stay."""
+        known = {f.name for f in fields(self)}
+        for name in changes:
             if name not in known:
-                raise GdscoreError(f"Unknown rule {name[:60]!r}: {nearest(name[:60], known)}")
-        return cls(**found)
+                raise GdscoreError(f"Unknown rule {str(name)[:60]!r}: {nearest(str(name)[:60], known)}")
+        return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON has it."""
         return {**asdict(self), "warnings": list(self.warnings)}
 
+    def __str__(self) -> str:
+        """The rules that are set, in one line."""
+        values = {name: value for name, value in self.to_dict().items() if value is not None}
+        return ", ".join(f"{name} {_worded(value)}" for name, value in values.items())
+
     def _per_window(self) -> AlarmRule | None:
         if self.min_accuracy is None and self.max_drop is None:
             return None
-        return AlarmRule(self.min_accuracy, self.max_drop, AlarmOn(self.alarm_on))
+        return AlarmRule(self.min_accuracy, self.max_drop, AlarmOn(self.alarm_on), self.min_rows, self.max_width)
+
+    def state(self, open_alarms: int, last: Mapping[str, Any] | None) -> str:
+        """State of a series by its open alarms and its last window: alarm, no windows, not enough data, or fine."""
+        if open_alarms or last is None:
+            return "alarm" if open_alarms else "no windows"
+        width = last["high"] - last["low"]
+        short = not_enough_data(last["rows"], width, self.min_rows, self.max_width)
+        return Status.NOT_ENOUGH_DATA.value if short else Status.FINE.value
 
     def check(
+        self, name: str, estimate: Estimate, labelled: LabelledEstimate | None, start: datetime, tests: Tests
+    ) -> list[Finding]:
+        """Findings of all rules for the next window of a series; ``tests`` take the window in."""
+        found = self._accuracy("sequential", "accuracy", name, estimate, start, tests.estimates, tests)
+        for warning in estimate.warnings:
+            if warning.code in self.warnings or (warning.severity == "critical" and "critical" in self.warnings):
+                found.append(Finding(f"warning:{warning.code}"[:40], True, f"{name}: {warning.message}", start))
+        if self.labels and labelled is not None:
+            seen = replace(labelled, n_rows=labelled.labels)
+            found += self._accuracy(
+                "labels:sequential", "labels:accuracy", f"{name} with labels", seen, start, tests.labels, tests
+            )
+            if self.false_alarms_per_year is not None:
+                found.append(self._coverage(name, labelled, start, tests))
+        return found
+
+    def _accuracy(
         self,
+        over_windows: str,
+        each_window: str,
         name: str,
         estimate: Estimate,
         start: datetime,
         test: SequentialTest,
-        *,
-        windows_per_year: float,
-        series: int,
-        reference_rows: int,
+        tests: Tests,
     ) -> list[Finding]:
-        """Findings of all rules for the next window of a series; ``test`` takes the window in."""
         found: list[Finding] = []
         if self.false_alarms_per_year is not None:
-            limit = math.log(threshold(self.false_alarms_per_year, windows_per_year, series))
             reference = estimate.reference_accuracy
-            floor = float(floor_of(reference, reference_rows, self.tolerance, test.baseline))
+            floor = float(floor_of(reference, tests.reference_rows, self.tolerance, test.baseline))
             z = float(standardised_drop(estimate.accuracy, estimate.n_rows, reference, floor))
             test.update_at(z, start)
             test.learn_baseline(estimate.accuracy)
             message = (
-                f"{name}: the estimated accuracy has fallen to {percent(estimate.accuracy)} "
-                f"({percent(estimate.low)} to {percent(estimate.high)}) in the window of {shown_time(start)}; "
-                f"on the reference it is {percent(reference)}"
+                f"{name}: the {'' if over_windows.startswith('labels') else 'estimated '}accuracy has fallen to "
+                f"{percent(estimate.accuracy)} ({percent(estimate.low)} to {percent(estimate.high)}) in the window of "
+                f"{shown_time(start)}; on the reference it is {percent(reference)}"
             )
-            problem = test.has_problem(estimate.accuracy, z, floor, limit)
-            found.append(Finding("sequential", problem, message, test.beginning))
+            dropped = test.has_problem(estimate.accuracy, z, floor, tests.limit(self.false_alarms_per_year))
+            found.append(Finding(over_windows, dropped, message, test.beginning))
         if (rule := self._per_window()) is not None:
             check = rule.check(name, estimate)
-            found.append(Finding("accuracy", check.status is not Status.FINE, check.reason, start))
-        for code in self.warnings:
-            hits = [w.message for w in estimate.warnings if w.code == code]
-            found.append(Finding(f"warning:{code}", bool(hits), f"{name}: {'; '.join(hits)}", start))
-        if self.min_rows is not None:
-            message = f"{name}: the window has {estimate.n_rows} rows, expected are at least {self.min_rows}"
-            found.append(Finding("rows", estimate.n_rows < self.min_rows, message, start))
+            problem = None if check.status is Status.NOT_ENOUGH_DATA else check.status is Status.ALARM
+            found.append(Finding(each_window, problem, check.reason, start))
         return found
+
+    def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Finding:
+        missed = past_errors([labelled]).missed > 0
+        tests.coverage.update_misses(missed, labelled.level, start)
+        tests.missed = [*tests.missed, missed][-MOST_MISSED:]
+        rate = self.false_alarms_per_year or 0.1
+        problem = missed and float(tests.coverage.log_statistic) >= tests.limit(rate)
+        message = (
+            f"{name}: the estimate without labels can no longer be trusted for this model: labels contradict "
+            f"{sum(tests.missed)} of its last {len(tests.missed)} intervals"
+        )
+        return Finding("labels:coverage", problem, message, tests.coverage.beginning)
 
     def check_missing(self, name: str, newest_end: datetime, now: datetime, every: timedelta) -> Finding:
         """Whether windows have stopped coming."""
@@ -157,6 +212,45 @@ class Rules:
             f"{name}: no window for {late:.1f} lengths of a window, expected one within {self.missing_after or 0:g}"
         )
         return Finding("missing", self.missing_after is not None and late > self.missing_after, message, newest_end)
+
+
+def _worded(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+@dataclass
+class Tests:
+    """Sequential tests of a series, and what they need to know of its model.
+
+    Attributes
+    ----------
+    windows_per_year, series, reference_rows : float, int, int
+        Windows of a series in a year; series of the model; rows of its reference.
+    estimates, labels, coverage : SequentialTest
+        Over the estimates, over the accuracies that labels show, and over the intervals that labels contradict.
+    missed : list of bool
+        Of the newest labelled windows: whether their labels contradict the interval.
+    """
+
+    windows_per_year: float
+    series: int
+    reference_rows: int
+    estimates: SequentialTest = field(default_factory=SequentialTest)
+    labels: SequentialTest = field(default_factory=SequentialTest)
+    coverage: SequentialTest = field(default_factory=SequentialTest)
+    missed: list[bool] = field(default_factory=list)
+
+    def limit(self, false_alarms_per_year: float) -> float:
+        """Logarithm of the statistic that raises an alarm."""
+        return math.log(threshold(false_alarms_per_year, self.windows_per_year, self.series))
+
+    def restart(self, rule: str) -> None:
+        """Begin a test anew, as its alarm has ended."""
+        name = {"sequential": "estimates", "labels:sequential": "labels", "labels:coverage": "coverage"}.get(rule)
+        if name is not None:
+            setattr(self, name, getattr(self, name).restarted())
 
 
 @dataclass
@@ -181,8 +275,8 @@ class Follower:
         What `state` was after the window before, or empty.
     title : str
         Name of the series in messages.
-    options
-        Passed on to `Rules.check`.
+    windows_per_year, series, reference_rows
+        As in `Tests`.
 
     Attributes
     ----------
@@ -192,9 +286,26 @@ class Follower:
         Ends of alarms that were open in the given state, by rule.
     """
 
-    def __init__(self, rules: Rules, state: dict[str, Any], title: str, **options: Any) -> None:
-        self.rules, self.title, self.options = rules, title, options
-        self.test = SequentialTest.from_dict(state.get("test"))
+    def __init__(
+        self,
+        rules: Rules,
+        state: dict[str, Any],
+        title: str,
+        *,
+        windows_per_year: float,
+        series: int,
+        reference_rows: int,
+    ) -> None:
+        self.rules, self.title = rules, title
+        self.tests = Tests(
+            windows_per_year,
+            series,
+            reference_rows,
+            SequentialTest.from_dict(state.get("test")),
+            SequentialTest.from_dict(state.get("labels")),
+            SequentialTest.from_dict(state.get("coverage")),
+            list(state.get("missed", ())),
+        )
         self.open: dict[str, Problem | None] = dict.fromkeys(state.get("open", ()))
         self.fine: dict[str, tuple[int, datetime]] = {
             rule: (n, datetime.fromisoformat(at)) for rule, (n, at) in state.get("fine", {}).items()
@@ -206,24 +317,35 @@ class Follower:
     def state(self) -> dict[str, Any]:
         """Plain data from which the next window goes on."""
         fine = {rule: [n, at.isoformat()] for rule, (n, at) in self.fine.items()}
-        return {"test": self.test.to_dict(), "open": list(self.open), "fine": fine}
+        known: dict[str, Any] = {"test": self.tests.estimates.to_dict(), "open": list(self.open), "fine": fine}
+        if self.tests.missed:  # series without labels have no more than this
+            tests = {"labels": self.tests.labels.to_dict(), "coverage": self.tests.coverage.to_dict()}
+            known |= {**tests, "missed": self.tests.missed}
+        return known
 
-    def take(self, estimate: Estimate, start: datetime) -> None:
-        """Take in the next window."""
-        found = {f.rule: f for f in self.rules.check(self.title, estimate, start, self.test, **self.options)}
-        gone = {rule: Finding(rule, False) for rule in self.open if rule not in found}  # rules that were taken away
-        for rule, finding in (found | gone).items():
-            if finding.problem:
+    def take(self, estimate: Estimate, start: datetime, labelled: LabelledEstimate | None = None) -> None:
+        """Take in the next window, with its labels where they have come."""
+        found = {f.rule: f for f in self.rules.check(self.title, estimate, labelled, start, self.tests)}
+        critical = any(w.severity == "critical" for w in estimate.warnings)
+        for rule in [*found, *(rule for rule in self.open if rule not in found)]:
+            finding = found.get(rule)
+            if finding is not None and finding.problem:
                 self.fine.pop(rule, None)
                 if rule not in self.open:
                     began = start if finding.began is None else finding.began
                     self.open[rule] = Problem(rule, start, began, finding.message)
                     self.begun.append(self.open[rule])  # type: ignore[arg-type]
-            elif rule in self.open:
+            elif rule in self.open and not self._undecided(rule, finding, critical, labelled is not None):
                 count, first = self.fine.get(rule, (0, start))
                 self.fine[rule] = (count + 1, first)
                 if count + 1 >= self.rules.recovery:
                     self._end(rule, first)
+
+    def _undecided(self, rule: str, finding: Finding | None, critical: bool, has_labels: bool) -> bool:
+        """Whether a window without the problem says nothing about it; an alarm of a rule that was taken away ends."""
+        if rule.startswith("labels:"):
+            return self.rules.labels and (not has_labels or (finding is not None and finding.problem is None))
+        return critical or (finding is not None and finding.problem is None)
 
     def _end(self, rule: str, at: datetime) -> None:
         problem = self.open.pop(rule)
@@ -232,5 +354,4 @@ class Follower:
             self.ended[rule] = at
         else:
             problem.ended = at
-        if rule == "sequential":
-            self.test = self.test.restarted()
+        self.tests.restart(rule)

@@ -55,6 +55,7 @@ __all__ = [
     "Base",
     "EstimatorFile",
     "Model",
+    "RulesChange",
     "Series",
     "StorageError",
     "Token",
@@ -70,8 +71,8 @@ __all__ = [
     "window_bounds",
 ]
 
-VERSION = 1
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+VERSION = 2
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: lambda connection: _rules_that_stay(connection)}
 """Steps from a version to the next, by the version they start from."""
 
 LONGEST_NAME = 200
@@ -251,6 +252,20 @@ class Model(Base):
     rules: Mapped[dict[str, Any]] = mapped_column(JSON)
     reference_rows: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
+    pruned_before: Mapped[datetime | None]
+    """Windows that ended before this time were deleted by retention, and are not added again."""
+
+
+class RulesChange(Base):
+    """Rules of a model from a time on, and who changed them."""
+
+    __tablename__ = "rules_changes"
+    id: Mapped[int] = mapped_column(BigId, primary_key=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), index=True)
+    changed_at: Mapped[datetime]
+    changed_by: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    rules: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """The rules that changed, with their new values."""
 
 
 class Window(Base):
@@ -348,6 +363,7 @@ class Alarm(Base):
     raised: Mapped[datetime]
     began: Mapped[datetime]
     ended: Mapped[datetime | None]
+    end_reason: Mapped[str | None] = mapped_column(String(40))
     withdrawn: Mapped[bool] = mapped_column(default=False)
     opened_at: Mapped[datetime]
     acknowledged_by: Mapped[str | None] = mapped_column(String(LONGEST_NAME))
@@ -366,6 +382,7 @@ class Alarm(Base):
             "began": _iso(self.began),
             "opened_at": _iso(self.opened_at),
             "ended": _iso(self.ended),
+            "end_reason": self.end_reason,
             "withdrawn": self.withdrawn,
             "acknowledged_by": self.acknowledged_by,
             "acknowledged_at": _iso(self.acknowledged_at),
@@ -476,3 +493,14 @@ def _prepare(engine: Engine) -> None:
         for version in range(found, VERSION):
             MIGRATIONS[version](connection)
             connection.execute(update(Schema).values(version=version + 1))
+
+
+def _rules_that_stay(connection: Connection) -> None:
+    """Version 2: changes of rules, why an alarm ended, and what retention has deleted."""
+    Base.metadata.create_all(connection, tables=[Base.metadata.tables[RulesChange.__tablename__]])
+    connection.execute(text("ALTER TABLE alarms ADD COLUMN end_reason VARCHAR(40)"))
+    connection.execute(text("ALTER TABLE models ADD COLUMN pruned_before BIGINT"))
+    # Windows with few rows raised an alarm; they are "not enough data" now, with a number of their own.
+    for number, rules in connection.execute(select(Model.id, Model.rules)).all():
+        kept = {name: value for name, value in rules.items() if name not in ("min_rows", "warnings")}
+        connection.execute(update(Model).where(Model.id == number).values(rules=kept))

@@ -30,9 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BASELINE", "LAMBDAS", "SequentialTest", "floor_of", "standardised_drop", "threshold"]
+__all__ = ["BASELINE", "LAMBDAS", "MISSES", "SequentialTest", "floor_of", "standardised_drop", "threshold"]
 
 LAMBDAS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+MISSES = np.array([0.05, 0.15, 0.3, 0.5, 0.8])
+"""Intervals that fail beyond those that may, as shares of the rest."""
 SPREAD = 0.005
 """Standard deviation between windows beyond that of drawing rows, in shares: weekdays, seasons."""
 MOST_EXTREME = 6.0
@@ -107,18 +109,35 @@ class SequentialTest:
 
     def update(self, z: Any) -> SequentialTest:
         """Take in the standardised drop of one more window, or of one more window of each of many series."""
-        gain = np.multiply.outer(LAMBDAS, z) - (LAMBDAS**2 / 2).reshape(-1, *[1] * np.ndim(z))
+        return self._add(np.multiply.outer(LAMBDAS, z) - (LAMBDAS**2 / 2).reshape(-1, *[1] * np.ndim(z)))
+
+    def _add(self, gain: NDArray[Any]) -> SequentialTest:
+        z = gain[0]
         before = self.log_r if self.log_r.shape == gain.shape else self.log_r.reshape(-1, *[1] * np.ndim(z))
         self.log_r = np.logaddexp(0.0, before) + gain
         return self
 
     def update_at(self, z: float, time: datetime) -> SequentialTest:
         """As `update` for one series, and keep since when the drop lasts."""
-        for k, lam in enumerate(LAMBDAS.tolist()):
+        return self._add_at(LAMBDAS * z - LAMBDAS**2 / 2, time)
+
+    def update_misses(self, missed: bool, level: float, time: datetime) -> SequentialTest:
+        """Take in whether the labels of a window contradict its interval, of which a share ``level`` should hold.
+
+        The gain is the log-likelihood ratio of each share of MISSES against 1 − level, so that its expectation is at
+        most 1 while no more intervals fail than that.
+        """
+        allowed = min(max(1 - level, 1e-3), 0.5)
+        shares = allowed + (1 - allowed) * MISSES
+        ratio = shares / allowed if missed else (1 - shares) / (1 - allowed)
+        return self._add_at(np.log(ratio), time)
+
+    def _add_at(self, gains: NDArray[Any], time: datetime) -> SequentialTest:
+        for k, gain in enumerate(gains.tolist()):
             if self.run[k] <= 0:
                 self.run[k], self.began[k] = 0.0, time
-            self.run[k] += lam * z - lam**2 / 2
-        return self.update(z)
+            self.run[k] += gain
+        return self._add(gains)
 
     @property
     def baseline(self) -> float | None:

@@ -10,6 +10,7 @@ Alarms are a function of a series of windows: one alarm a problem, with a beginn
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -17,16 +18,27 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import delete, func, or_, select, text, update
 from sqlalchemy.orm import Session
 
 from gdscore._checks import integer, number
 from gdscore._paths import check_readable
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
-from gdscore.monitor.reading import current_models
+from gdscore.labeling import recalibrate
+from gdscore.monitor.reading import current_models, labelled_estimate
 from gdscore.monitor.rules import Follower, Problem, Rules
-from gdscore.monitor.schema import Alarm, EstimatorFile, Model, Series, Window, check_name, shown_time, utc_now
+from gdscore.monitor.schema import (
+    Alarm,
+    EstimatorFile,
+    Model,
+    RulesChange,
+    Series,
+    Window,
+    check_name,
+    shown_time,
+    utc_now,
+)
 from gdscore.outputs import Outputs
 
 __all__ = [
@@ -46,6 +58,7 @@ __all__ = [
     "read_estimator",
     "store_labels",
     "store_model",
+    "store_rules",
     "store_windows",
 ]
 
@@ -54,6 +67,9 @@ Key: TypeAlias = tuple[datetime, datetime, str]
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
 LARGEST_ESTIMATOR = 256 << 20
+ONE_DAY = timedelta(days=1)
+LABEL_FREE = "label_free"
+"""Score of a window whose estimate was corrected by labels: the estimate without them."""
 UNKNOWN_REFERENCE = 1000
 """Rows of a reference that is not known."""
 
@@ -107,31 +123,50 @@ def store_model(
     content: bytes | None,
     digest: str | None,
     *,
-    every: timedelta,
-    rules: Rules,
+    every: timedelta | None,
+    rules: Rules | Mapping[str, Any] | None,
     reference_rows: int | None,
-) -> None:
-    """Register a model with the file of its estimator, or change one; a new version ends the alarms of older ones."""
+    by: str,
+) -> Model:
+    """Register a model with the file of its estimator, or change one; a new version ends the alarms of older ones.
+
+    What is not given stays as it is; a new version begins with the rules and the length of the one before.
+    """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(7238402)"))  # two may register the same name at once
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
-    known = session.scalars(select(Model).where(Model.name == name, Model.version == version)).first()
+    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.id.desc())).all()
+    known = next((model for model in versions if model.version == version), None)
     if known is None:
         created = utc_now()
-        _end_alarms(session, session.scalars(select(Model.id).where(Model.name == name)).all(), created)
+        _end_alarms(session, [model.id for model in versions], created, "new version")
         known = Model(name=name, version=version, created_at=created, reference_rows=UNKNOWN_REFERENCE)
+        known.every, known.rules = (versions[0].every, versions[0].rules) if versions else (ONE_DAY, {})
         session.add(known)
+        session.flush()
     elif digest is not None and known.estimator_hash not in (None, digest):
         raise ConflictError(
             f"Expected a new version of {name!r} for another estimator, but {version!r} has one: give version= "
             "(--version)"
         )
-    known.every, known.rules = every, rules.to_dict()
+    known.every = every or known.every
     if reference_rows is not None:
         known.reference_rows = reference_rows
     known.estimator_hash = digest or known.estimator_hash
+    store_rules(session, known, rules, by)
+    return known
+
+
+def store_rules(session: Session, model: Model, rules: Rules | Mapping[str, Any] | None, by: str) -> None:
+    """Change rules of a model: all of them, or those that are named. Each change is kept with who made it."""
+    before = Rules.from_dict(model.rules)
+    after = rules if isinstance(rules, Rules) else before.changed(rules or {})
+    changes = {name: value for name, value in after.to_dict().items() if value != before.to_dict()[name]}
+    model.rules = after.to_dict()
+    if changes:
+        session.add(RulesChange(model_id=model.id, changed_at=utc_now(), changed_by=by, rules=changes))
 
 
 def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
@@ -151,23 +186,30 @@ def store_windows(
     session: Session, model: Model, estimates: Mapping[Key, Estimate], replace: bool
 ) -> list[dict[str, Any]]:
     """Keep estimates of windows, and compute the alarms from the first changed window of each series on."""
-    stored = [(*_store_window(session, model, key, made, replace), key) for key, made in estimates.items()]
+    rules = Rules.from_dict(model.rules)
+    stored = [(*_store_window(session, model, rules, key, made, replace), key) for key, made in estimates.items()]
     session.flush()
     changed: dict[str, datetime] = {}
     for _, fate, (start, _, segment) in stored:
-        if fate != "same":
+        if fate not in ("same", "too old"):
             changed[segment] = min(start, changed.get(segment, start))
     for segment, since in changed.items():
         _follow_series(session, model, segment, since)
-    return [window.to_dict(model) | {"new": fate == "new"} for window, fate, _ in stored]
+    return [
+        window.to_dict(model) | {"new": fate == "new"} | ({"too_old": True} if fate == "too old" else {})
+        for window, fate, _ in stored
+    ]
+
+
+Fate: TypeAlias = Literal["new", "same", "replaced", "too old"]
 
 
 def _store_window(
-    session: Session, model: Model, key: Key, estimate: Estimate, replace: bool
-) -> tuple[Window, Literal["new", "same", "replaced"]]:
+    session: Session, model: Model, rules: Rules, key: Key, estimate: Estimate, replace: bool
+) -> tuple[Window, Fate]:
     start, end, segment = key
-    facts = estimate.to_dict()
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    # Of the estimate without labels, so that adding a window again stays no change where labels have come since.
+    digest = hashlib.sha256(json.dumps(estimate.to_dict(), sort_keys=True).encode()).hexdigest()
     there = select(Window).where(
         Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
     )
@@ -179,15 +221,42 @@ def _store_window(
             f"Expected a new window of {model.name!r}, but the one at {shown_time(start)} is there with other "
             "numbers: give replace=True (--replace) to replace it"
         )
-    fate: Literal["new", "replaced"] = "new" if window is None else "replaced"
+    if rules.recalibrate:
+        estimate = _recalibrated(session, model, key, estimate)
+    fate: Fate = "new" if window is None else "replaced"
     if window is None:
         window = Window(model_id=model.id, segment=segment, start=start, end=end)
-        session.add(window)
+        if model.pruned_before is not None and end < model.pruned_before:
+            fate = "too old"
+        else:
+            session.add(window)
+    facts = estimate.to_dict()
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
     window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
     window.created_at = utc_now()
     return window, fate
+
+
+def _recalibrated(session: Session, model: Model, key: Key, estimate: Estimate) -> Estimate:
+    """Estimate corrected by the labels of the newest labelled window before; the score `label_free` keeps the other."""
+    start, _, segment = key
+    before = session.scalars(
+        select(Window)
+        .where(Window.model_id == model.id, Window.segment == segment, Window.start < start)
+        .where(Window.labelled.is_not(None))
+        .order_by(Window.start.desc())
+        .limit(1)
+    ).first()
+    if before is None or before.labelled is None or before.correct is None:
+        return estimate
+    free = before.scores.get(LABEL_FREE, before.accuracy)
+    ends = min(before.low, free), max(before.high, free)
+    seen = labelled_estimate(
+        *(free, *ends, before.level, before.rows, before.reference_accuracy, before.labelled, before.correct)
+    )
+    corrected = recalibrate(seen).apply(estimate, age=(start - before.start) / model.every)
+    return dataclasses.replace(corrected, scores={**estimate.scores, LABEL_FREE: estimate.accuracy})
 
 
 def count_correct(
@@ -200,7 +269,12 @@ def count_correct(
         accuracy, rows = outputs.accuracy, len(outputs)
     rows = integer("rows", rows, least=1)
     if accuracy is not None:
-        correct = round(number("accuracy", accuracy, least=0, most=1) * rows)
+        found = round(number("accuracy", accuracy, least=0, most=1) * rows)
+        if correct is not None and correct != found:
+            raise GdscoreError(
+                f"Expected `correct` or `accuracy`, but got {correct} of {rows} and {accuracy:g}: give one"
+            )
+        correct = found
     correct = integer("correct", correct, least=0)
     if correct > rows:
         raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
@@ -208,15 +282,25 @@ def count_correct(
 
 
 def store_labels(session: Session, model: Model, key: Key, correct: int, rows: int) -> None:
-    """Keep how many rows of a window were predicted right."""
+    """Keep how many rows of a window were predicted right, and compute the alarms from this window on."""
     start, end, segment = key
-    changed = session.execute(
-        update(Window)
-        .where(Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end)
-        .values(labelled=rows, correct=correct, labels_at=utc_now())
-    )
-    if not changed.rowcount:  # type: ignore[attr-defined]
+    window = session.scalars(
+        select(Window).where(
+            Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
+        )
+    ).first()
+    if window is None:
         raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
+    if rows > window.rows:
+        raise GdscoreError(
+            f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but got "
+            f"{rows}"
+        )
+    same = (window.labelled, window.correct) == (rows, correct)
+    window.labelled, window.correct, window.labels_at = rows, correct, utc_now()
+    session.flush()
+    if not same:
+        _follow_series(session, model, segment, start)
 
 
 def delete_windows(session: Session, limit: datetime) -> int:
@@ -224,6 +308,8 @@ def delete_windows(session: Session, limit: datetime) -> int:
     latest = select(Series.last_window)
     gone = session.execute(delete(Window).where(Window.end < limit, Window.id.not_in(latest)))
     session.execute(delete(Alarm).where(Alarm.ended < limit))
+    older = or_(Model.pruned_before.is_(None), Model.pruned_before < limit)
+    session.execute(update(Model).where(older).values(pruned_before=limit))
     deleted = int(gone.rowcount)  # type: ignore[attr-defined]
     if deleted:
         kept = select(func.count()).where(Window.model_id == Series.model_id, Window.segment == Series.segment)
@@ -257,7 +343,7 @@ def _follow_series(session: Session, model: Model, segment: str, since: datetime
     followed = session.execute(
         select(
             *(Window.id, Window.start, Window.before, Window.rows, Window.accuracy, Window.low, Window.high),
-            *(Window.level, Window.reference_accuracy, Window.warnings),
+            *(Window.level, Window.reference_accuracy, Window.warnings, Window.labelled, Window.correct),
         )
         .where(*mine, Window.start >= since)
         .order_by(Window.start, Window.end)
@@ -277,13 +363,13 @@ def _follow_series(session: Session, model: Model, segment: str, since: datetime
     for w in followed:
         states.append({"id": w.id, "before": follower.state})
         warnings = [EstimateWarning(**found) for found in w.warnings]
-        follower.take(
-            Estimate(w.accuracy, w.low, w.high, w.level, w.rows, w.reference_accuracy, warnings=warnings), w.start
-        )
+        numbers = w.accuracy, w.low, w.high, w.level, w.rows, w.reference_accuracy
+        labelled = None if w.labelled is None else labelled_estimate(*numbers, w.labelled, w.correct)
+        follower.take(Estimate(*numbers, warnings=warnings), w.start, labelled)
     session.execute(update(Window), states)
     _store_alarms(session, model, segment, since, set(before.get("open", ())), follower)
     if series.last_window != followed[-1].id:
-        _end_alarms(session, [model.id], followed[-1].start, Alarm.rule == "missing")
+        _end_alarms(session, [model.id], followed[-1].start, "a window came", Alarm.rule == "missing")
     newest = select(Window.accuracy).where(*mine).order_by(Window.start.desc(), Window.end.desc()).limit(RECENT)
     series.recent = [round(accuracy, 5) for accuracy in session.scalars(newest)][::-1]
     series.windows += sum(w.before is None for w in followed)
@@ -306,7 +392,7 @@ def _store_alarms(
     for rule in carried:  # the newest of those raised before is the one that was open
         open_before = (a for a in stored if a.rule == rule and a.raised < since and not a.withdrawn)
         if (alarm := next(open_before, None)) is not None:  # retention may have deleted it
-            _set_end(alarm, follower.ended.get(rule, superseded))
+            _set_end(alarm, follower.ended.get(rule, superseded), _reason(follower.ended.get(rule)))
     for problem, alarm in _pairs(follower.begun, later):
         if alarm is None:
             alarm = Alarm(model_id=model.id, segment=segment, rule=problem.rule, opened_at=utc_now())
@@ -315,14 +401,18 @@ def _store_alarms(
         else:
             later.remove(alarm)
         alarm.raised, alarm.began, alarm.message = problem.raised, problem.began, problem.message
-        _set_end(alarm, superseded if problem.ended is None else problem.ended)
+        _set_end(alarm, superseded if problem.ended is None else problem.ended, _reason(problem.ended))
         alarm.withdrawn = False
     for alarm in later:
         if "begin" in alarm.pending and alarm.acknowledged_at is None:
             session.delete(alarm)
         else:
-            _set_end(alarm, alarm.began if alarm.ended is None else alarm.ended)
+            _set_end(alarm, alarm.began if alarm.ended is None else alarm.ended, "withdrawn")
             alarm.withdrawn = True
+
+
+def _reason(recovered: datetime | None) -> str:
+    return "new version" if recovered is None else "recovered"
 
 
 def _pairs(problems: Iterable[Problem], alarms: list[Alarm]) -> list[tuple[Problem, Alarm | None]]:
@@ -347,19 +437,19 @@ def _same_time(problem: Problem, alarm: Alarm) -> bool:
     return alarm.rule == problem.rule and max(problem.began, alarm.began) <= min(ends, default=utc_now())
 
 
-def _set_end(alarm: Alarm, ended: datetime | None) -> None:
+def _set_end(alarm: Alarm, ended: datetime | None, reason: str | None = None) -> None:
     """End an alarm, or open it again, and note what has to be told."""
     if ended is not None and alarm.ended is None:
         alarm.pending = f"{alarm.pending} end".strip()
     elif ended is None and alarm.ended is not None:
         alarm.pending = alarm.pending.removesuffix("end").strip() if "end" in alarm.pending else "begin"
-    alarm.ended = ended
+    alarm.ended, alarm.end_reason = ended, None if ended is None else reason or alarm.end_reason
 
 
-def _end_alarms(session: Session, models: Iterable[int], at: datetime, *clauses: Any) -> None:
+def _end_alarms(session: Session, models: Iterable[int], at: datetime, reason: str, *clauses: Any) -> None:
     """End the open alarms of models, at the latest of this time and their beginning."""
     for alarm in session.scalars(select(Alarm).where(Alarm.model_id.in_(models), Alarm.ended.is_(None), *clauses)):
-        _set_end(alarm, max(at, alarm.began))
+        _set_end(alarm, max(at, alarm.began), reason)
 
 
 def check_missing(session: Session, clock: datetime) -> None:
@@ -378,7 +468,7 @@ def check_missing(session: Session, clock: datetime) -> None:
     for model, end in found:
         finding = Rules.from_dict(model.rules).check_missing(model.name, end, clock, model.every)
         if not finding.problem:
-            _end_alarms(session, [model.id], clock, Alarm.rule == "missing")
+            _end_alarms(session, [model.id], clock, "rule changed", Alarm.rule == "missing")
             continue
         session.refresh(model, with_for_update=True)  # another process may look at the same time
         known = select(Alarm).where(Alarm.model_id == model.id, Alarm.rule == "missing", Alarm.raised == end)
