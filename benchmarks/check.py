@@ -2,13 +2,16 @@
 
     python benchmarks/check.py run pacs --check copy lite2 --device cuda --jobs 8     # one row an estimate
     python benchmarks/check.py arms --device cuda --jobs 8                            # what settings were chosen on
-    python benchmarks/check.py run --small                                            # generated data, to see that it runs
+    python benchmarks/check.py run --small                                            # small digits, to see that it runs
+    python benchmarks/check.py again --arrays out/check                               # rows by today's combination
+    python benchmarks/check.py labels --arrays out/check                              # 50 labels, 400 draws
     python benchmarks/check.py summary                                                # tables of docs/check.md
 
 Jobs (networks, references and targets) are those of ``estimates.py``, one seed. The check network is a copy of the model
 (``copy``), or another pretrained network fine-tuned on the same rows by the same recipe. Labelled rows are the model's
 training rows; shifted sets are made of the reference. Rows are appended to ``results/check/<suite>.<source>.<check>.csv``,
-and targets that have a row are passed over. With ``--arrays`` the row probabilities are written too.
+and targets that have a row are passed over. With ``--arrays`` the row probabilities are written too: ``again`` combines them
+anew with the estimator's, without training, and ``labels`` draws 50 rows to label by them.
 
 Arms are variations of the adaptation on development pairs, without combination and calibration: the mean probability
 that the check network gives to the model's predictions (``soft``), and the share of rows where the two agree (``hard``).
@@ -16,6 +19,7 @@ that the check network gives to the model's predictions (``soft``), and the shar
 
 import argparse
 import contextlib
+import csv
 import importlib
 import json
 import time
@@ -30,7 +34,11 @@ from torch.nn import functional
 import estimates
 import gdscore
 from gdscore import models
+from gdscore.labeling.labelled import interval
+from gdscore.labeling.sampling import stratified_ranks
 from gdscore.models import _adaptation
+from gdscore.models._agreement import combine
+from labels import wilson
 from processes import run_jobs
 from row_files import Rows, commit
 
@@ -330,6 +338,159 @@ def arm(job, target, check, names, options):
                 save(options.arrays, f"arms.{job.source}.{check}.{target}.{variant}.{name}", truth, chosen, c)
 
 
+# -- of saved arrays ------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """An estimator's answers about one target, as they were saved."""
+
+    def __init__(self, saved, reference_accuracy):
+        self._saved, self.reference_accuracy_, self.class_names_ = saved, reference_accuracy, None
+
+    def estimate(self, outputs):
+        return gdscore.Estimate(*self._saved["estimator"].tolist(), 0.9, len(outputs), self.reference_accuracy_)
+
+    def predict_correct(self, outputs):
+        return self._saved["correct"].astype(float)
+
+
+def saved_rows(options):
+    """Every row of the results, with what was saved of it, and its estimate and probabilities by `combine`."""
+    for file in result_files(options):
+        calibration = [models.Agreement(**a) for a in json.loads(file.with_suffix(".json").read_text())]
+        found = []
+        for row in read_rows(file):
+            target, variant = row["set"].split("/")
+            saved = np.load(options.arrays / f"{row['suite']}.{row['source']}.{row['check']}.{target}.{variant}.npz")
+            p = saved["probabilities"].astype(float)
+            outputs = gdscore.Outputs(probabilities=np.eye(p.shape[1])[saved["predictions"]])
+            own = models.Agreement("", *saved["signals"].tolist())
+            kept = Kept(saved, float(row["model_reference"]))
+            found.append((row, saved, *combine(kept, outputs, p, own, calibration)))
+        yield file, found
+
+
+def result_files(options):
+    return [f for f in sorted(options.output.glob("*.csv")) if not f.name.startswith(("arms", "labels"))]
+
+
+def read_rows(file):
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def write_rows(file, rows):
+    with file.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def again(options):
+    """Rows anew: accuracy, interval and warnings by `combine`, from what was saved."""
+    for file, found in saved_rows(options):
+        for row, _, e, _ in found:
+            row |= numbers({"accuracy": e.accuracy, "low": e.low, "high": e.high})
+            row |= {"warnings": " ".join(w.code for w in e.warnings), "commit": options.commit}
+        write_rows(file, [row for row, *_ in found])
+
+
+def labels(options, n=50, draws=400):
+    """Width and coverage at 50 labels: Wilson's interval, rows ordered by the estimator, rows ordered by the check."""
+    found = []
+    for _, rows in saved_rows(options):
+        for row, saved, _, p in rows:
+            if row["set"].startswith("unshifted"):
+                continue
+            right = (saved["labels"] == saved["predictions"]).astype(float)
+            ranks, truth = stratified_ranks(len(right), n, np.arange(draws)), right.mean()
+            rng = np.random.default_rng(0)
+            ends = {"wilson": wilson(np.stack([rng.permutation(right)[:n].sum() for _ in range(draws)]), n)}
+            orders = {"estimator": by_class(saved["predictions"], saved["correct"]), "check": np.argsort(p)}
+            for key, order in orders.items():
+                ends[key] = interval(right[order][np.sort(ranks, axis=1)], len(right), 0.9)
+            made = {key: row[key] for key in ("suite", "source", "check", "set", "rows", "truth")}
+            for key, (low, high) in ends.items():
+                made |= {f"{key}_width": f"{np.mean(high - low):.4f}"}
+                made |= {f"{key}_coverage": f"{np.mean((low <= truth) & (truth <= high)):.4f}"}
+            found.append(made)
+    write_rows(options.output / "labels.csv", found)
+
+
+def by_class(predicted, right):
+    """The order of `labeling.choose` without probabilities of one's own."""
+    classes = np.unique(predicted)
+    means = [right[predicted == k].mean() for k in classes]
+    parts = []
+    for turn, k in enumerate(classes[np.argsort(means, kind="stable")]):
+        rows = np.flatnonzero(predicted == k)
+        parts.append(rows[np.argsort((-1) ** turn * right[rows], kind="stable")])
+    return np.concatenate(parts)
+
+
+GROUPS = {
+    "shifted": ("as-is", False),
+    "shifted, other class mixes": ("mixed-1", False),
+    "unshifted": ("as-is", True),
+    "unshifted, other class mixes": ("mixed-1", True),
+}
+
+
+def summary(options):
+    """Tables in Markdown: error, bias, coverage and width of the check, beside estimates from outputs alone."""
+    rows = [row for file in result_files(options) for row in read_rows(file)]
+    print(
+        "| | rows | check: error, bias | coverage | width | its accuracy | estimator | its width | COT | COTT | ATC |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for suite, check in sorted({(row["suite"], row["check"]) for row in rows}):
+        for name, (variant, unshifted) in GROUPS.items():
+            own = [r for r in rows if (r["suite"], r["check"]) == (suite, check) and r["set"].endswith(variant)]
+            own = [r for r in own if r["set"].startswith("unshifted") == unshifted]
+            if not own:
+                continue
+            column = {key: np.array([float(r[key]) for r in own]) for key in NUMBERS}
+            e = {key: 100 * (column[key] - column["truth"]) for key in ("accuracy", "estimator", *DIRECT)}
+            inside = (column["low"] <= column["truth"]) & (column["truth"] <= column["high"])
+            before, after = 100 * column["check_before"].mean(), 100 * column["check_after"].mean()
+            others = " | ".join(f"{np.abs(e[key]).mean():.1f}" for key in DIRECT)
+            print(
+                f"| {suite}, check = {check}, {name} | {len(own)} | {np.abs(e['accuracy']).mean():.1f}, "
+                f"{e['accuracy'].mean():+.1f} | {100 * inside.mean():.0f} % | "
+                f"{100 * (column['high'] - column['low']).mean():.0f} | {before:.0f} → {after:.0f} | "
+                f"{np.abs(e['estimator']).mean():.1f} | "
+                f"{100 * (column['estimator_high'] - column['estimator_low']).mean():.0f} | {others} |"
+            )
+    file = options.output / "labels.csv"
+    if file.exists():
+        found = read_rows(file)
+        print("\n| 50 labels | pairs | width / Wilson's: estimator | check | coverage: estimator | check |")
+        print("|---|---|---|---|---|---|")
+        for key in sorted({(r["suite"], r["check"], r["set"].split("/")[1]) for r in found}):
+            own = [r for r in found if (r["suite"], r["check"], r["set"].split("/")[1]) == key]
+            mean = {k: np.mean([float(r[k]) for r in own]) for k in own[0] if k.endswith(("width", "coverage"))}
+            print(
+                f"| {', '.join(key)} | {len(own)} | {mean['estimator_width'] / mean['wilson_width']:.2f} | "
+                f"{mean['check_width'] / mean['wilson_width']:.2f} | {100 * mean['estimator_coverage']:.0f} % | "
+                f"{100 * mean['check_coverage']:.0f} % |"
+            )
+    found = [row for file in sorted(options.output.glob("arms*.csv")) for row in read_rows(file)]
+    print("\n| arm | pairs | soft agreement: error, bias | hard | its accuracy |")
+    print("|---|---|---|---|---|")
+    for name in sorted({r["set"].split("/", 1)[1] for r in found}):
+        own = [r for r in found if r["set"].split("/", 1)[1] == name]
+        e = {key: [100 * (float(r[key]) - float(r["truth"])) for r in own] for key in ("soft", "hard")}
+        before, after = (100 * np.mean([float(r[key]) for r in own]) for key in ("check_before", "check_after"))
+        errors = " | ".join(f"{np.abs(e[key]).mean():.1f}, {np.mean(e[key]):+.1f}" for key in e)
+        print(f"| {name} | {len(own)} | {errors} | {before:.0f} → {after:.0f} |")
+
+
+NUMBERS = (
+    *("truth", "accuracy", "low", "high", "estimator", "estimator_low", "estimator_high", *DIRECT),
+    *("check_before", "check_after"),
+)
+
+
 # -- the command ----------------------------------------------------------------------------------------------
 
 
@@ -363,6 +524,13 @@ def arguments():
     running.add_argument("--small", action="store_true", help="small digits only")
     arms = commands.add_parser("arms", help="variations on six development pairs")
     arms.add_argument("--only", nargs="+", default=list(ARMS), help="names of arms")
+    anew = commands.add_parser("again", help="rows of saved arrays by today's combination")
+    drawing = commands.add_parser("labels", help="50 labels of saved arrays")
+    for command in (anew, drawing):
+        command.add_argument("--arrays", type=Path, required=True, help="folder of row probabilities")
+        command.add_argument("--commit", default=commit())
+    for command in (anew, drawing, commands.add_parser("summary", help="tables")):
+        command.add_argument("--output", type=Path, default=RESULTS)
     for command in (running, arms):
         command.add_argument("--device", default="cpu")
         command.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
@@ -375,6 +543,9 @@ def arguments():
 
 def main():
     options = arguments()
+    if options.command in ("again", "labels", "summary"):
+        {"again": again, "labels": labels, "summary": summary}[options.command](options)
+        return
     known = estimates.suites()
     if options.command == "run":
         jobs = [small_job()] if options.small else [job for name in options.suites for job in known[name]()]

@@ -11,7 +11,7 @@ import gdscore
 from tests.cli.conftest import refused
 
 HEAVY = ("torch", "scipy", "sklearn", "matplotlib", "pyarrow", "jinja2", "PIL")
-COMMANDS = ("score", "fit", "estimate", "extract", "methods", "demo")
+COMMANDS = ("score", "fit", "estimate", "extract", "check", "methods", "demo")
 
 
 def test_without_command_shows_help(gd):

@@ -20,8 +20,8 @@ import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, GdscoreWarning, Outputs, models
 from gdscore.models import Agreement
 from gdscore.models._adaptation import SETTINGS, Adaptation, Images, strong_augmentation, weak_augmentation
+from gdscore.models._agreement import combine
 from gdscore.models._inputs import ImageForm
-from gdscore.models.check import combine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from gdscore import __version__
 from gdscore.cli import INTERRUPTED
+from gdscore.cli.check import check
 from gdscore.cli.console import Debug, ExitCode, complain, describe_error, examples, one_line_paragraphs, show_traceback
 from gdscore.cli.demo import demo
 from gdscore.cli.estimate import estimate
@@ -152,6 +153,10 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
     extract: (
         "gdscore extract network:load photos -o val.npz",
         "gdscore extract network:load photos -o new.parquet --batch-size 32",
+    ),
+    check: (
+        "gdscore check network:load train new --validation val",
+        "gdscore check network:load train new --calibration check.json --rows right.csv --device cuda",
     ),
     methods: ("gdscore methods", "gdscore methods gdscore"),
     demo: ("gdscore demo", "gdscore demo --output digits"),

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_readable, check_writable
+from gdscore._paths import check_writable
 from gdscore.cli.console import Address, Debug, Engine, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
-from gdscore.cli.images import Batches, Images, find_images, load_model
+from gdscore.cli.images import Batches, Images, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.io import SUFFIXES
 
@@ -79,7 +79,7 @@ def extract(
     from gdscore import models
     from gdscore.io import write_outputs
 
-    images = find_images(data, None if classes is None else _lines(classes))
+    images = find_images(data, None if classes is None else read_lines(classes))
     if engine is Engine.RAY:
         if peer is not None:
             raise GdscoreError("Expected --peer without --engine ray, which runs one model: leave one of them out")
@@ -144,15 +144,6 @@ def _check_folder(path: Path) -> None:
         parent = parent.parent
     if not os.access(parent, os.W_OK):
         raise GdscoreError(f"Expected to write into {shown!r}, but the system refuses: name a folder that is yours")
-
-
-def _lines(path: Path) -> list[str]:
-    check_readable(path)
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeError) as error:
-        raise GdscoreError(f"Expected to read --classes from {os.fspath(path)!r}, but it failed: {error}") from error
-    return [line for line in lines if line]
 
 
 # -- on a Ray cluster --------------------------------------------------------------------------------------

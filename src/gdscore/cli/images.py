@@ -13,12 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gdscore._paths import check_readable
 from gdscore.errors import GdscoreError, nearest
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Batches", "Images", "find_images", "load_model"]
+__all__ = ["Batches", "Images", "find_images", "load_model", "read_lines"]
 
 
 def load_model(name: str, device: str | None = None) -> tuple[nn.Module, Callable[[Any], Any]]:
@@ -148,6 +149,16 @@ def find_images(folder: Path, classes: list[str] | None = None) -> Images:
     return Images(folder, paths, labels, classes or present)
 
 
+def read_lines(path: Path) -> list[str]:
+    """Names of classes in a file, one a line."""
+    check_readable(path)
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeError) as error:
+        raise GdscoreError(f"Expected to read --classes from {os.fspath(path)!r}, but it failed: {error}") from error
+    return [line for line in lines if line]
+
+
 def _numbered(names: list[str]) -> bool:
     return all(name.isascii() and name.isdigit() for name in names)
 
@@ -169,6 +180,11 @@ class Batches:
         self.dataset = images.paths  # where torch's loaders have their length
         self._images, self._preprocess = images, preprocess
         self._size, self._workers = batch_size, workers
+
+    @property
+    def ids(self) -> list[str]:
+        """Names of the images within their folder."""
+        return self._images.ids
 
     def __iter__(self) -> Iterator[Any]:
         """Tensors, with labels where there are."""

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 _INSTALL = "Expected torch and torchmetrics for gdscore.models, but {} is not installed: pip install torch torchmetrics"
 
 try:
+    from gdscore.models._agreement import Agreement
     from gdscore.models._network import head_of
-    from gdscore.models.check import Agreement, Check, check
+    from gdscore.models.check import Check, check
     from gdscore.models.estimator import estimator
     from gdscore.models.extract import extract, score_all
     from gdscore.models.predictions import from_batches

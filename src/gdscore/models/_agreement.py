@@ -1,0 +1,202 @@
+"""From the agreement of a check network with a model to an estimate, combined with that of an `AccuracyEstimator`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
+from gdscore.estimator.estimate import ClassCounts, most_severe_first, quantile_of, sampling_error
+from gdscore.outputs import Outputs
+
+__all__ = ["SETTINGS", "Agreement", "CheckSettings", "combine"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """Constants of `check`; ``benchmarks/check.py`` has the development pairs that they were chosen on.
+
+    Attributes
+    ----------
+    shifts : tuple of (str, int)
+        Families and severities of the shifted sets that the same adaptation is run on.
+    shifted_rows : int
+        Most rows of each of them.
+    concentration : float
+        Of the Dirichlet distribution of the class mix of every second one.
+    floor : float
+        Expected error of an agreement of 1, in shares.
+    error : float
+        Expected error of the agreement relative to the share of rows without it.
+    mix, far_mix : float
+        The expected error is multiplied by √(1 + mix (d / far_mix)²), where d is the distance of the check network's
+        predicted class mix from that of the labelled rows.
+    sets : float
+        Shifted sets that the expected error counts as, against those of this model.
+    power : float
+        Estimates are weighted by their half-widths to minus this power.
+    outside : float
+        Share of the check's half-width by which the agreement may be outside the estimator's interval.
+    kept : float
+        Accuracy on labelled rows, relative to the model's, that the check network must keep.
+    """
+
+    shifts: tuple[tuple[str, int], ...] = (("snow", 6), ("elastic_transform", 8), ("glass_blur", 7), ("frost", 8))
+    shifted_rows: int = 600
+    concentration: float = 0.5
+    floor: float = 0.012
+    error: float = 0.10
+    mix: float = 2.0
+    far_mix: float = 0.2
+    sets: float = 4.0
+    power: float = 4.0
+    outside: float = 0.5
+    kept: float = 0.85
+
+
+SETTINGS = CheckSettings()
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a check network that was adapted to a set of rows agrees with the model there.
+
+    Attributes
+    ----------
+    family : str
+        Shift family of a shifted set; empty for the target.
+    rows : int
+        Rows of the set.
+    agreement : float
+        Mean probability that the check network gives to the model's predictions.
+    confidence : float
+        Mean probability that it gives to its own predictions.
+    stability : float
+        Share of rows for which it predicts the same class under strong augmentation.
+    moved : float
+        Share of rows for which it predicts another class than before the adaptation.
+    mix_distance : float
+        Share of rows that would have to change class for its predictions to have the mix of the labelled rows.
+    reference_accuracy : float
+        Its accuracy on labelled rows that it was not trained on.
+    accuracy : float or None
+        True accuracy of the model, where labels are known.
+    check_accuracy : float or None
+        True accuracy of the check network, where labels are known.
+    """
+
+    family: str
+    rows: int
+    agreement: float
+    confidence: float
+    stability: float
+    moved: float
+    mix_distance: float
+    reference_accuracy: float
+    accuracy: float | None = None
+    check_accuracy: float | None = None
+
+
+def combine(
+    est: AccuracyEstimator,
+    outputs: Outputs,
+    probabilities: Floats,
+    agreement: Agreement,
+    calibration: Sequence[Agreement],
+) -> tuple[Estimate, Floats]:
+    """Estimate from the check network's probabilities and the estimator, and P(right) of each row.
+
+    Parameters
+    ----------
+    est : AccuracyEstimator
+        Fitted for the model.
+    outputs : Outputs
+        Of the model on the target.
+    probabilities : array of shape (N, K)
+        Of the adapted check network on the target.
+    agreement : Agreement
+        On the target.
+    calibration : sequence of Agreement
+        On shifted sets.
+    """
+    free, without = est.estimate(outputs), est.predict_correct(outputs)
+    predicted = np.asarray(arrays.to_numpy(outputs.predictions))
+    rows, level = len(predicted), free.level
+    by_check = probabilities[np.arange(rows), predicted]
+    half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
+    own, apart = 0.5 * (free.high - free.low), abs(float(by_check.mean()) - free.accuracy)
+    scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
+    reason = _why_unused(agreement, calibration, est.reference_accuracy_, apart > own + SETTINGS.outside * half)
+    if reason is not None:
+        warning = EstimateWarning("check_unused", "warning", reason)
+        found = most_severe_first([*free.warnings, warning])
+        return replace(free, method="check", warnings=found, scores=scores | {"weight": 0.0}), without
+    weight = 1 / (1 + (half / max(own, 1e-9)) ** SETTINGS.power)
+    right = weight * by_check + (1 - weight) * without
+    accuracy = min(max(float(right.mean()), 0.0), 1.0)
+    combined = math.hypot(weight * half, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
+    half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
+    low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
+    per_class, f1 = _counts(right, probabilities, predicted).per_class(rows, low, high, level, est.class_names_)
+    found = [w for w in free.warnings if w.code not in _OF_OUTPUTS_ALONE]
+    return (
+        replace(
+            free,
+            accuracy=accuracy,
+            low=low,
+            high=high,
+            method="check",
+            per_class=per_class,
+            f1=f1,
+            warnings=found,
+            scores=scores | {"weight": weight},
+        ),
+        right,
+    )
+
+
+_OF_OUTPUTS_ALONE = ("collapse", "class_mix", "beyond", "outputs_only", "one_family", "easy_reference")
+"""Warnings that are about an estimate from outputs alone."""
+
+
+def _expected_error(a: Agreement) -> float:
+    """How far the agreement is expected to be off, on the development pairs of PACS."""
+    wider = math.sqrt(1 + SETTINGS.mix * (a.mix_distance / SETTINGS.far_mix) ** 2)
+    return math.hypot(SETTINGS.floor, SETTINGS.error * (1 - a.agreement) * wider)
+
+
+def _model_factor(calibration: Sequence[Agreement]) -> float:
+    """How much larger than expected errors are on the shifted sets of this model; 1 where they are smaller."""
+    known = [(a.agreement - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
+    return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in known)) / (SETTINGS.sets + len(known)), 1.0))
+
+
+def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, outside: bool) -> str | None:
+    """Why the check network is no better than the model, if it is not."""
+    sets = [(s.check_accuracy, s.accuracy) for s in calibration if s.accuracy is not None]
+    reason = None
+    if a.reference_accuracy < SETTINGS.kept * accuracy:
+        reason = f"its accuracy on labelled rows fell to {a.reference_accuracy:.0%}"
+    elif sets and sum(own or 0.0 for own, _ in sets) <= sum(model for _, model in sets):
+        reason = "it is no more accurate than the model on shifted sets"
+    elif outside:
+        reason = f"its agreement with the model, {a.agreement:.0%}, is far outside the interval from outputs alone"
+    return reason and f"the check network was not used: {reason}; the estimate is from outputs alone"
+
+
+def _counts(right: Floats, probabilities: Floats, predicted: NDArray[Any]) -> ClassCounts:
+    """Shares by class: predicted, right, and truly of the class by what the check network gives the other classes."""
+    rows, classes = probabilities.shape
+    others = probabilities.copy()
+    others[np.arange(rows), predicted] = 0
+    others *= ((1 - right) / np.maximum(others.sum(axis=1), 1e-12))[:, None]
+    by_class, of_rows = (np.bincount(predicted, weights=w, minlength=classes) / rows for w in (right, np.ones(rows)))
+    return ClassCounts(of_rows, by_class, by_class + others.mean(axis=0))
