@@ -56,7 +56,7 @@ _HEADER: dict[str, Any] = {
     "estimator": str,
     "classes": Number(least=2, most=2**31, integer=True),
     "evidence": Number(least=1, most=64, integer=True),
-    "segmented": OneOf(None, True, False),
+    "segmented": OneOf(False, True, None),
     "cells": Number(least=0, most=2**40, integer=True),
     "item": OneOf(4, 8),
     "segments": Number(least=0, most=2**40, integer=True),
