@@ -1,8 +1,8 @@
 """How accurate is a classifier on data without labels?
 
 >>> import gdscore
->>> sorted(gdscore.list_scores(needs=["logits", "features"]))
-['confscore', 'dispersion', 'entropy', 'gdscore', 'gradnorm', 'mano', 'nuclear']
+>>> "gdscore" in gdscore.list_scores(needs=["logits", "features"])
+True
 """
 
 from __future__ import annotations

