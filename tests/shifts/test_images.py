@@ -21,10 +21,10 @@ X = np.random.default_rng(0).random((3, 3, 16, 16), dtype=np.float32)
 
 def test_names():
     names = shifts.corruption_names()
-    assert len(names) == len(set(names)) == 19
+    assert len(names) == len(set(names)) >= 19
     assert names[0] == "gaussian_noise"
     names.clear()
-    assert len(shifts.corruption_names()) == 19
+    assert shifts.corruption_names()
 
 
 def test_corruption_is_a_callable_with_a_family():
@@ -42,7 +42,7 @@ def test_corruption_is_a_callable_with_a_family():
 
 def test_corruptions():
     chosen = shifts.corruptions()
-    assert len(chosen) == 152
+    assert len(chosen) == 8 * len(shifts.corruption_names())
     assert [s.severity for s in chosen[:8]] == list(range(1, 9))
     few = shifts.corruptions(iter([1, 5]), names=iter(["fog", "snow"]), seed=4)
     assert [(s.name, s.severity, s.seed) for s in few] == [("fog", 1, 4), ("fog", 5, 4), ("snow", 1, 4), ("snow", 5, 4)]

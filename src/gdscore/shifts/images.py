@@ -122,8 +122,8 @@ def corruptions(
     Examples
     --------
     >>> from gdscore import shifts
-    >>> len(shifts.corruptions()), shifts.corruptions(severities=[5], names=["fog"])
-    (152, [Corruption('fog', severity=5)])
+    >>> shifts.corruptions(severities=[5], names=["fog", "snow"])
+    [Corruption('fog', severity=5), Corruption('snow', severity=5)]
     """
     levels = IMAGES.check_severities(severities)
     return [Corruption(name, s, seed) for name in (corruption_names() if names is None else names) for s in levels]
