@@ -155,33 +155,20 @@ def named_rows(page, block, names):
     return {block: markdown(heads, [row + [""] * (len(heads) - len(row)) for row in rows])}
 
 
-def scores_table(heads, cells):
-    """A table with a row for every score, those that need least first."""
-    made = sorted(
-        map(gdscore.create_score, gdscore.list_scores()), key=lambda s: (len(s.needs), sorted(s.needs), s.name)
-    )
-    return markdown(heads, [[f"`{score.name}`", *cells(score)] for score in made])
-
-
-def choosing_blocks():
-    """What each score needs and is good for, in docs/choosing.md."""
-    heads = ("score", "needs", "good for", "fails when")
-    needs = scores_table(heads, lambda s: [", ".join(sorted(s.needs)), s.good_for, s.fails_when])
-    return {"needs": needs, "direct": estimate_blocks()["estimates"]}
-
-
-def properties_blocks():
-    """The paper's four properties, in docs/properties.md."""
-
-    def properties(score):
+def properties_table():
+    """What each score is good for and which properties of the paper it has, those that need least first."""
+    lines = []
+    made = map(gdscore.create_score, gdscore.list_scores())
+    for score in sorted(made, key=lambda s: (len(s.needs), sorted(s.needs), s.name)):
         trained = bool(score.needs & {"network", "peer_logits", "rotation_logits"})
         alone = not trained and "reference" not in score.needs
-        found = ("network" in score.needs, not trained, alone, not score.needs & {"rotation_logits", "batch_logits"})
-        remarks = [score.remark] * bool(score.remark) + ["reads features"] * ("features" in score.needs)
-        return [*("yes" if holds else "no" for holds in found), "; ".join(remarks)]
-
-    heads = ("method", "self-training", "training-free", "training-data-free", "architecture-free", "remark")
-    return {"properties": scores_table(heads, properties)}
+        anywhere = not score.needs & {"rotation_logits", "batch_logits"}
+        holds = {"T": not trained, "D": alone, "A": anywhere, "S": "network" in score.needs}
+        letters = " ".join(letter for letter, true in holds.items() if true) or "–"
+        lines.append(
+            [f"`{score.name}`", score.good_for, score.fails_when, "; ".join(filter(None, (letters, score.remark)))]
+        )
+    return markdown(("score", "good for", "fails when", "properties"), lines)
 
 
 def shifts_blocks():
@@ -190,7 +177,7 @@ def shifts_blocks():
 
 
 def methods_blocks():
-    """A row for every score, and test vectors of the row hash, in docs/methods.md."""
+    """Two tables with a row for every score, and test vectors of the row hash, in docs/methods.md."""
     vectors = [((0.0, 0.0), 0, 10), ((1.0, 2.0, 3.0), 0, 10), ((1.0, 2.0, 3.0), 1, 10)]
     vectors += [((-0.5, 0.25, 0.001, 7.0), 0, 1000), ((3.0, 2.0, 1.0), 0, 10)]
     lines = []
@@ -199,7 +186,8 @@ def methods_blocks():
         label = label_hash(key[0], seed, classes)[0]
         lines.append([f"`{list(values)}`", str(seed), str(classes), f"`0x{key_as_uint64(key)[0]:016x}`", str(label)])
     rows = named_rows("docs/methods.md", "scores", gdscore.list_scores())
-    return rows | {"vectors": markdown(("logits", "seed", "K", "key", "label"), lines)}
+    vectors_table = markdown(("logits", "seed", "K", "key", "label"), lines)
+    return rows | {"properties": properties_table(), "vectors": vectors_table}
 
 
 def distributed_blocks():
@@ -230,14 +218,12 @@ def distributed_blocks():
 PAGES = {
     "docs/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
-    "docs/choosing.md": choosing_blocks,
     "docs/distributed.md": distributed_blocks,
     "docs/estimator.md": estimator_blocks,
     "docs/index.md": index_blocks,
     "docs/labeling.md": labeling_blocks,
     "docs/methods.md": methods_blocks,
     "docs/monitor.md": monitor_blocks,
-    "docs/properties.md": properties_blocks,
     "docs/results.md": results_blocks,
     "benchmarks/results/tables.md": results_blocks,
     "docs/shifts.md": shifts_blocks,
