@@ -20,8 +20,9 @@ def test_pages_are_up_to_date():
 
 @pytest.fixture
 def copy(tmp_path):
-    shutil.copyfile(ROOT / "README.md", tmp_path / "README.md")
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
+    for page in pages.PAGES:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / page, tmp_path / page)
     return tmp_path
 
 
