@@ -41,11 +41,11 @@ def make_outputs(rows, noise, seed, labels=True):
 
 
 @contextmanager
-def serve(app):
+def serve(app, **options):
     """The service behind a socket; yields its port."""
     import uvicorn
 
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none", **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from gdscore import AccuracyEstimator, GdscoreError, Outputs
 from gdscore.io import write_outputs
-from gdscore.monitor import Rules
+from gdscore.monitor import Rules, access
 from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
 from gdscore.monitor.app import create_app, render_metrics
 from tests.monitor.conftest import estimate, fill_disk, make_outputs, serve
@@ -620,3 +620,122 @@ def test_labels_by_the_service_raise_an_alarm(client):
     assert client.post("/api/v1/models/m/labels", json=labels).status_code == 204
     assert [a["rule"] for a in client.get("/api/v1/alarms").json() if a["rule"] == "labels:accuracy"]
     assert client.get("/api/v1/models").json()[0]["state"] == "alarm"
+
+
+# -- found by attack ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.com:", "", "user@evil.com", "127.0.0.1:80:80", "localhost.evil.com", "127.0.0.1@x"]
+)
+def test_a_host_that_is_not_exactly_this_machine_needs_a_token(client, host):
+    assert client.get("/api/v1/models", headers={"host": host}).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8600", "[::1]:8600"])
+def test_this_machine_needs_no_token(client, host):
+    assert client.get("/api/v1/models", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["via", "x-forwarded-host"])
+def test_a_request_that_a_proxy_passed_on_needs_a_token(client, header):
+    assert client.get("/api/v1/models", headers={header: "proxy"}).status_code == 401
+
+
+def test_an_origin_that_cannot_be_read_is_foreign(client):
+    answer = client.post("/api/v1/models", json={"name": "m"}, headers={"origin": "http://["})
+    assert answer.status_code == 403
+
+
+def test_a_window_that_ends_in_the_far_future_is_refused(client):
+    client.post("/api/v1/models", json={"name": "m"})
+    answer = client.post("/api/v1/models/m/estimates", json=NEW | {"end": "9999-01-01"})
+    assert answer.status_code == 422
+    assert "ends soon" in answer.json()["error"]
+
+
+def test_days_before_the_calendar_are_no_error(client):
+    client.post("/api/v1/models", json={"name": "m"})
+    assert client.post("/api/v1/models/m/estimates", json=NEW | {"time": "0001-01-01"}).status_code == 201
+    assert client.get("/models/m?days=7", headers={"accept": "text/html"}).status_code == 200
+
+
+def test_zero_characters_in_what_is_asked_for_are_no_failure_of_the_service(client):
+    client.post("/api/v1/models", json={"name": "m"})
+    for address in ("/api/v1/models/m/windows?segment=%00", "/api/v1/models/%00/windows", "/api/v1/alarms?model=%00"):
+        assert client.get(address).status_code in (200, 404, 422)
+
+
+def test_a_damaged_database_is_not_healthy(local, tmp_path):
+    with TestClient(create_app(local, Settings(check_seconds=1000)), **HERE) as client:
+        assert client.get("/healthz").status_code == 200
+        local.engine.dispose()
+        path = tmp_path / "history.db"
+        content = path.read_bytes()
+        path.write_bytes(content[:100] + bytes(len(content) - 100))
+        for extra in ("history.db-wal", "history.db-shm"):
+            (tmp_path / extra).unlink(missing_ok=True)
+        assert client.get("/healthz").status_code == 503
+
+
+def test_a_folder_for_temporary_files_that_is_gone_is_503(client, monkeypatch):
+    client.post("/api/v1/models", json={"name": "m"})
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    answer = client.post(
+        "/api/v1/models/m/windows?time=2026-01-01", content=b"{}", headers={"content-type": "text/csv"}
+    )
+    assert answer.status_code == 503
+
+
+def test_connections_that_are_all_in_use_are_503(local):
+    with TestClient(create_app(local, Settings(check_seconds=1000)), **HERE) as client:
+        local.engine.pool._timeout = 0.1
+        with contextlib.ExitStack() as held:
+            for _ in range(40):
+                held.enter_context(local.engine.connect())
+            assert client.get("/healthz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+
+
+def test_the_cookie_is_for_tls_only_where_a_proxy_speaks_it(local):
+    token = create_token(local, "ada")
+    for behind in (True, False):
+        with TestClient(create_app(local, Settings(behind_tls=behind)), **HERE) as client:
+            answer = client.post("/login", data={"token": token}, follow_redirects=False)
+            assert ("Secure" in answer.headers["set-cookie"]) == behind
+
+
+def test_the_description_of_the_api_needs_a_token_and_loads_nothing_from_elsewhere(client, remote):
+    for address in ("/docs", "/openapi.json"):
+        assert remote.get(address).status_code == 401
+    page = client.get("/docs").text
+    assert "/api/v1/models/{name}/windows" in page
+    assert "reference_accuracy" in page
+    assert "<script" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_silent_connections_are_closed_and_their_number_is_limited(local, monkeypatch):
+    monkeypatch.setattr(access, "FIRST_REQUEST_S", 0.3)
+    monkeypatch.setattr(access, "MOST_CONNECTIONS", 5)
+    with serve(create_app(local), http=access.LimitedProtocol) as port:
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(8)]
+        for opened in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert opened.recv(1) == b""
+            opened.close()
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as opened:
+            opened.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert opened.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_the_page_of_alarms_leads_to_the_older_ones(client, monitor):
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    for n in range(60):
+        monitor.add_estimate("m", estimate(0.5), "2026-01-01", segment=str(n))
+    first = client.get("/alarms", headers={"accept": "text/html"}).text
+    assert "after=50" in first
+    second = client.get("/alarms?after=50", headers={"accept": "text/html"}).text
+    assert second.count("alarm-item") == 10
+    assert ">newer<" in second

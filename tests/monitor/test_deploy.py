@@ -131,6 +131,23 @@ def test_mlflow_run_has_metrics_tag_and_report(tmp_path, monkeypatch):
     assert "80.0%" in page
 
 
+def test_compose_is_kept_small_and_safe():
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        assert "healthcheck" in service or name == "monitor"  # the monitor's is in its Dockerfile
+        assert "build" in service or re.search(r":v?\d+\.\d+", service["image"]), name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    monitor = compose["services"]["monitor"]
+    assert monitor["mem_limit"]
+    # A password may hold @ and /, which have a meaning in an address.
+    assert "PASSWORD" not in monitor["environment"]["GDSCORE_MONITOR"]
+    assert "POSTGRES_PASSWORD" in monitor["environment"]["PGPASSWORD"]
+    assert any(volume.startswith("grafana:") for volume in compose["services"]["grafana"]["volumes"])
+    lines = (DEPLOY / "Dockerfile").read_text()
+    for needed in ("WORKDIR", "HEALTHCHECK", "--require-token", "USER monitor"):
+        assert needed in lines
+
+
 def test_the_demo_has_its_alarms(tmp_path):
     """Slow and sudden shifts raise alarms, another class mix does not."""
     pytest.importorskip("sklearn")

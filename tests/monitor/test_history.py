@@ -403,3 +403,17 @@ def test_an_empty_history_has_the_same_columns(local):
     empty = [list(frame.columns) for frame in (local.windows(), local.alarms())]
     local.add_estimate("m", estimate(0.5), day(0))
     assert [list(frame.columns) for frame in (local.windows(), local.alarms())] == empty
+
+
+def test_a_new_database_file_is_for_its_owner_only(tmp_path):
+    Monitor(sqlite_url(tmp_path)).close()
+    assert (tmp_path / "history.db").stat().st_mode & 0o077 == 0
+
+
+def test_an_alarm_never_ends_before_it_began(monitor):
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    monitor.register("m", version="2")
+    soon = datetime.now(timezone.utc) + timedelta(hours=12)
+    monitor.add_estimate("m", estimate(0.5), soon, version="1")
+    alarm = monitor.alarms("m").iloc[0]
+    assert alarm.ended >= alarm.began

@@ -328,6 +328,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at.")] = 8600,
     require_token: Annotated[bool, typer.Option(help="Ask for a token on this machine too.")] = False,
+    behind_tls: Annotated[
+        bool, typer.Option(help="A proxy in front speaks TLS: the cookie is sent over TLS only.")
+    ] = False,
     keep: Annotated[str | None, typer.Option(metavar="LENGTH", help="Delete windows older than this: 400d.")] = None,
     webhook: Webhook = None,
     run: Run = None,
@@ -336,7 +339,7 @@ def serve(
     debug: Debug = False,
 ) -> None:
     """Serve the pages, the JSON API and the metrics for Prometheus."""
-    _serve(_open(database, webhook, run, mail), host, port, require_token, keep)
+    _serve(_open(database, webhook, run, mail), host, port, require_token, behind_tls, keep)
 
 
 @monitor.command()
@@ -355,10 +358,10 @@ def demo(
         show(f"Filling {file} …")
         fill_demo(history)
     if not only_fill:
-        _serve(history, "127.0.0.1", port, False, None)
+        _serve(history, "127.0.0.1", port, False, False, None)
 
 
-def _serve(history: Monitor, host: str, port: int, require_token: bool, keep: str | None) -> None:
+def _serve(history: Monitor, host: str, port: int, require_token: bool, behind_tls: bool, keep: str | None) -> None:
     import socket
 
     import uvicorn
@@ -366,13 +369,14 @@ def _serve(history: Monitor, host: str, port: int, require_token: bool, keep: st
     from gdscore.monitor.access import Settings
     from gdscore.monitor.app import create_app
 
-    app = create_app(history, Settings(require_token=require_token, keep=keep))
+    app = create_app(history, Settings(require_token=require_token, behind_tls=behind_tls, keep=keep))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         reason = error.strerror or error
         raise GdscoreError(f"Expected to listen at {host}, port {port}, but the system refused: {reason}") from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers on a kept connection are not held back
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     show(f"Serving at http://{shown}:{listener.getsockname()[1]}")
     # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.

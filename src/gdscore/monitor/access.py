@@ -6,13 +6,15 @@ Requirements met here:
 - a request that a proxy passed on is not of this machine, nor is one for another host name (DNS rebinding);
 - pages of other sites cannot change anything: a foreign ``Origin`` is refused, and there are no CORS headers;
 - a token is random, is shown once, and is kept as its SHA-256, with a role;
-- a body is refused by its announced length before it is read, or at the byte that is one too many.
+- a body is refused by its announced length before it is read, or at the byte that is one too many;
+- connections are limited in number, and one that sends no request is closed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,20 +24,36 @@ from urllib.parse import urlsplit
 from fastapi import HTTPException, Request
 from sqlalchemy import delete, select
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gdscore._checks import choice
 from gdscore.errors import GdscoreError
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.schema import Token, as_duration, check_name, utc_now
 
-__all__ = ["COOKIE", "Guard", "Role", "Settings", "Visitor", "create_token", "find_token", "require", "revoke_token"]
+__all__ = [
+    "COOKIE",
+    "Guard",
+    "LimitedProtocol",
+    "Role",
+    "Settings",
+    "Visitor",
+    "create_token",
+    "find_token",
+    "require",
+    "revoke_token",
+]
 
 Role = Literal["read", "write"]
 
 COOKIE = "gdscore_token"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
+_LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.ASCII)
+_FORWARDED = ("x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via")
 _SMALL_BODY = 1 << 20
+MOST_CONNECTIONS = 500
+FIRST_REQUEST_S = 20.0
+"""Seconds within which a new connection has to send its first request, up to its body."""
 _HEADERS = {
     "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -57,6 +75,8 @@ class Settings:
         Largest body with outputs or an estimator, in bytes.
     max_rows : int
         Most rows of a window that is posted, so that a small file cannot keep the server busy for hours.
+    behind_tls : bool
+        Whether a proxy in front of the service speaks TLS, so that browsers send the cookie over TLS only.
     keep : str, optional
         How long windows are kept, such as ``400d``; for ever by default.
     check_seconds : float
@@ -66,6 +86,7 @@ class Settings:
     require_token: bool = False
     max_body: int = 256 << 20
     max_rows: int = 5_000_000
+    behind_tls: bool = False
     keep: str | None = None
     check_seconds: float = 60.0
 
@@ -141,7 +162,9 @@ def _visitor(request: Request) -> Visitor | None:
         return None if found is None else Visitor(*found, by_cookie)
     if settings.require_token or request.client is None or request.client.host not in _LOCAL:
         return None
-    if any(name in request.headers for name in _FORWARDED) or request.url.hostname not in _LOCAL:
+    if any(name in request.headers for name in _FORWARDED) or not _LOCAL_HOST.fullmatch(
+        request.headers.get("host", "")
+    ):
         return None
     return Visitor("localhost", "write")
 
@@ -192,10 +215,17 @@ def _refusal(request: Request, limit: int) -> tuple[int, str] | None:
     if int(length) > limit:
         return 413, f"Expected a body of at most {limit:,} bytes, but it is larger"
     origin = request.headers.get("origin")
-    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    foreign = origin is not None and _host_of(origin) != request.headers.get("host")
     if foreign and request.method not in ("GET", "HEAD", "OPTIONS"):
         return 403, "Expected a request from a page of this service"
     return None
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # such as http://[
+        return None
 
 
 async def _answer(send: Send, status: int, error: str) -> None:
@@ -203,3 +233,19 @@ async def _answer(send: Send, status: int, error: str) -> None:
     headers: list[Any] = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class LimitedProtocol(H11Protocol):
+    """Connections of uvicorn: at most so many, and none that sends no request."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Take a connection, or close it at once where there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self.loop.call_later(FIRST_REQUEST_S, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.abort()

@@ -331,16 +331,24 @@ async def _body_file(request: Request) -> AsyncIterator[Path]:
     suffix = _SUFFIXES.get(kind)
     if suffix is None:
         raise HTTPException(415, f"Expected a content type of {', '.join(_SUFFIXES)}, but got {kind[:60]!r}")
-    with tempfile.TemporaryDirectory(prefix="gdscore-") as folder:
-        path = Path(folder) / f"body{suffix}"
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="gdscore-")
+    except OSError as error:
+        raise _cannot_keep(error) from error
+    with folder:
+        path = Path(folder.name) / f"body{suffix}"
         try:
             with path.open("wb") as file:
                 async for chunk in request.stream():
                     file.write(chunk)
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise StorageError(f"Expected to keep the body in a file, but the system refused: {reason}") from error
+            raise _cannot_keep(error) from error
         yield path
+
+
+def _cannot_keep(error: OSError) -> StorageError:
+    reason = error.strerror or type(error).__name__
+    return StorageError(f"Expected to keep the body in a file, but the system refused: {reason}")
 
 
 def _read_body(path: Path, columns: Columns, max_rows: int) -> Iterator[Batch]:

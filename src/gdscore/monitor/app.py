@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
@@ -22,7 +22,7 @@ from gdscore.errors import GdscoreError
 from gdscore.monitor import api, pages, reading
 from gdscore.monitor.access import Guard, Settings, require
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Alarm, Model, Series, StorageError, Window, utc_now
+from gdscore.monitor.schema import Alarm, Model, Schema, Series, StorageError, Window, utc_now
 from gdscore.monitor.storing import ConflictError, NotFoundError
 
 __all__ = ["create_app", "render_metrics"]
@@ -49,9 +49,14 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     """
     settings = settings or Settings()
     monitor.notify_on_add = False  # the service delivers after it has answered
-    # The pages of FastAPI's documentation load scripts from elsewhere, so that only the schema is served.
+    # The pages of FastAPI's documentation load scripts from elsewhere and need no token; `pages` has our own.
     app = FastAPI(
-        title="gdscore monitor", version=gdscore.__version__, docs_url=None, redoc_url=None, lifespan=_look_regularly
+        title="gdscore monitor",
+        version=gdscore.__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_look_regularly,
     )
     app.state.monitor, app.state.settings = monitor, settings
     app.include_router(api.router)
@@ -67,7 +72,7 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
         with monitor.reading() as session:
-            session.execute(text("SELECT 1"))
+            session.execute(select(Schema.version))  # of a table, so that a damaged file is noticed
         return JSONResponse({"status": "ok"})
 
     @app.get("/metrics", include_in_schema=False, dependencies=[Depends(require("read"))])
@@ -99,11 +104,14 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
             ended.wait(settings.check_seconds)
 
     # A thread that ends with the process, so that a slow database does not hold up its end.
-    threading.Thread(target=look, name="gdscore look", daemon=True).start()
+    thread = threading.Thread(target=look, name="gdscore look", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
+        thread.join(timeout=1)
+        monitor.delivery.wait(1)
 
 
 def _explain(request: Request, error: Exception) -> Response:

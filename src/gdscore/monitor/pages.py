@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,15 +18,16 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import Environment
 from markupsafe import Markup
 from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
 
 from gdscore._format import template_environment
 from gdscore.estimator import Estimate
 from gdscore.monitor import reading
-from gdscore.monitor.access import COOKIE, Visitor, find_token, require
+from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
 from gdscore.monitor.schema import Model, Window, as_time, shown_time, utc_now
 
@@ -64,7 +66,8 @@ def model_page(
         last = next((s for s in segments if s["segment"] == segment), None)
         since = None
         if days and last is not None:
-            since = (as_time(last["start"]) - timedelta(days=days)).isoformat()
+            with suppress(OverflowError):  # the first days of the calendar
+                since = (as_time(last["start"]) - timedelta(days=days)).isoformat()
         windows = reading.list_windows(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True, one_version=True
         )
@@ -92,18 +95,21 @@ def model_page(
 
 
 @router.get("/alarms")
-def alarms_page(history: History, visitor: Reader, show: str = "open") -> str:
+def alarms_page(history: History, visitor: Reader, show: str = "open", after: After = 0) -> str:
     """Alarms, with a button to acknowledge each."""
     with history.reading() as session:
-        alarms = reading.list_alarms(session, open_only=show != "all")
-    return _render("alarms.html", visitor, alarms=alarms, show=show)
+        alarms = reading.list_alarms(session, open_only=show != "all", limit=MOST_ALARMS + 1, after=after)
+    return _render(
+        "alarms.html", visitor, alarms=alarms[:MOST_ALARMS], show=show, **_neighbours(after, MOST_ALARMS, len(alarms))
+    )
 
 
 @router.post("/alarms/{alarm}/acknowledge")
 async def acknowledge(alarm: int, request: Request, history: History, visitor: Writer) -> Response:
     """Note who has seen an alarm."""
     fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    history.acknowledge(min(max(alarm, 0), 2**62), fields.get("by", [visitor.name])[0].strip() or visitor.name)
+    by = fields.get("by", [visitor.name])[0].strip() or visitor.name
+    await run_in_threadpool(history.acknowledge, min(max(alarm, 0), 2**62), by)
     return RedirectResponse("/alarms?show=all" if fields.get("show") == ["all"] else "/alarms", 303)
 
 
@@ -134,6 +140,24 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
     return HTMLResponse(content, headers={"content-security-policy": policy})
 
 
+@router.get("/docs")
+def documentation(request: Request, visitor: Reader) -> str:
+    """Routes of the JSON API, written from the description of it."""
+    described: dict[str, Any] = request.app.openapi()
+    routes = [
+        {"method": method.upper(), "path": path, **found}
+        for path, methods in described["paths"].items()
+        for method, found in methods.items()
+    ]
+    return _render("docs.html", visitor, routes=routes, schemas=described["components"]["schemas"])
+
+
+@router.get("/openapi.json")
+def openapi(request: Request, visitor: Reader) -> Response:
+    """Description of the JSON API for programs."""
+    return JSONResponse(request.app.openapi())
+
+
 def render_problem(message: str, status: int) -> str:
     """Page that tells what is wrong with a request."""
     title = "There is no such page" if status == 404 else "This cannot be done"
@@ -151,10 +175,11 @@ async def login(request: Request, history: History) -> Response:
     """Keep a valid token in a cookie that scripts cannot read and other sites cannot send."""
     fields = parse_qs((await request.body()).decode("utf-8", "replace"))
     token = fields.get("token", [""])[0].strip()
-    if not token or find_token(history, token) is None:
+    if not token or await run_in_threadpool(find_token, history, token) is None:
         return HTMLResponse(_render("login.html", None, failed=True), 401)
     answer = RedirectResponse("/", 303)
-    secure = request.url.scheme == "https"
+    settings: Settings = request.app.state.settings
+    secure = settings.behind_tls or request.url.scheme == "https"
     answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
     return answer
 

@@ -10,6 +10,7 @@ Requirements met here:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, timedelta, timezone
@@ -40,7 +41,8 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from gdscore._format import as_utc, time_text
@@ -56,6 +58,7 @@ __all__ = [
     "EstimatorFile",
     "Model",
     "RulesChange",
+    "Schema",
     "Series",
     "StorageError",
     "Token",
@@ -203,6 +206,11 @@ def window_bounds(time: Any, every: timedelta) -> tuple[datetime, datetime]:
     if end <= start:
         raise GdscoreError(f"Expected a window that ends after it starts, but got {shown(time)}")
     clock = utc_now()
+    if end - clock > every + timedelta(days=1) and start <= clock + timedelta(days=1):
+        raise GdscoreError(
+            f"Expected a window that ends soon, but it ends at {end:%Y-%m-%d %H:%M:%S} and the clock here is "
+            f"at {shown_time(clock)}: it would hide that other windows do not come"
+        )
     if start > clock + timedelta(days=1):
         raise GdscoreError(
             f"Expected a window that has begun, but it starts at {start:%Y-%m-%d %H:%M:%S} and the clock of this "
@@ -423,11 +431,15 @@ def open_engine(url: str) -> Engine:
     if parts.get_backend_name() == "sqlite":
         if parts.database in (None, "", ":memory:"):
             raise GdscoreError(f"Expected a database file such as sqlite:///history.db, but got {hidden!r}")
-        engine = create_engine(parts, connect_args={"timeout": 60})
+        with suppress(OSError):  # opening it will tell why; only its owner may read it
+            os.close(os.open(str(parts.database), os.O_CREAT | os.O_RDWR, 0o600))
+        engine = create_engine(parts, connect_args={"timeout": 30}, pool_size=20, max_overflow=20, pool_timeout=5)
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     elif parts.get_backend_name() == "postgresql":
-        engine = create_engine(parts.set(drivername="postgresql+psycopg"), pool_pre_ping=True, max_overflow=20)
+        engine = create_engine(
+            parts.set(drivername="postgresql+psycopg"), pool_pre_ping=True, max_overflow=20, pool_timeout=5
+        )
     else:
         raise GdscoreError(
             f"Expected a database such as sqlite:///history.db or postgresql://host/name, but got {hidden!r}"
@@ -448,8 +460,16 @@ def storage_errors() -> Iterator[None]:
     """Tell of a database that fails as `StorageError`."""
     try:
         yield
-    except OperationalError as error:
+    except (IntegrityError, ProgrammingError):
+        raise
+    except DataError as error:  # a zero character in a name that was asked for
+        raise GdscoreError(
+            f"Expected names that the database can hold, but it refused: {_first_line(error)}"
+        ) from error
+    except DatabaseError as error:
         raise StorageError(f"Expected the database to do its work, but it failed: {_first_line(error)}") from error
+    except PoolTimeout as error:
+        raise StorageError("Expected a free connection to the database, but all are waiting for it") from error
 
 
 def _first_line(error: DatabaseError) -> str:

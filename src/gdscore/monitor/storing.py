@@ -438,7 +438,8 @@ def _same_time(problem: Problem, alarm: Alarm) -> bool:
 
 
 def _set_end(alarm: Alarm, ended: datetime | None, reason: str | None = None) -> None:
-    """End an alarm, or open it again, and note what has to be told."""
+    """End an alarm, never before it began, or open it again, and note what has to be told."""
+    ended = None if ended is None else max(ended, alarm.began)
     if ended is not None and alarm.ended is None:
         alarm.pending = f"{alarm.pending} end".strip()
     elif ended is None and alarm.ended is not None:
