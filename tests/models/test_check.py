@@ -464,6 +464,18 @@ def test_weights_follow_the_half_widths(shifted):
     assert not {w.code for w in e.warnings} & {"check_unused", "class_mix"}
 
 
+def test_a_check_that_is_not_sure_widens_the_interval(shifted):
+    """The same mean probability of the model's classes, from a network that is sure of its own and one that is not."""
+    est, target, _ = shifted
+    rows, predicted = np.arange(400), np.asarray(target.predictions)
+    sure, unsure = np.zeros((400, 5)), np.full((400, 5), 0.05)
+    sure[rows, np.where(rows < 320, predicted, (predicted + 1) % 5)] = 1
+    unsure[rows, predicted] = 0.8
+    found = [combine(est, target, p, own_agreement(target, p), ())[0] for p in (sure, unsure)]
+    assert found[0].accuracy == pytest.approx(found[1].accuracy)
+    assert found[1].high - found[1].low > 1.5 * (found[0].high - found[0].low)
+
+
 def test_errors_on_shifted_sets_of_the_model_widen_the_interval(shifted):
     est, target, p = shifted
     a = own_agreement(target, p)

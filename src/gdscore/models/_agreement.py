@@ -142,7 +142,9 @@ def combine(
     weight = 1 / (1 + (half / max(own, 1e-9)) ** SETTINGS.power)
     right = weight * by_check + (1 - weight) * without
     accuracy = min(max(float(right.mean()), 0.0), 1.0)
-    combined = math.hypot(weight * half, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
+    # Probabilities of a check network that is not sure of its classes say less than the classes do.
+    gap = quantile_of(level) * float((probabilities.argmax(axis=1) == predicted).mean() - by_check.mean())
+    combined = math.hypot(weight * half, weight * gap, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
     per_class, f1 = _counts(right, probabilities, predicted).per_class(rows, low, high, level, est.class_names_)
