@@ -3,6 +3,7 @@
     python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once; or, after
                                                                    # `export`, of the suites named
     python benchmarks/choosing.py compare --jobs 2                 # every alternative: results/choosing.csv
+    python benchmarks/choosing.py compare-mixture --jobs 2         # those of class mixes: results/choosing_mixture.csv
     python benchmarks/choosing.py few --jobs 2                     # three families of three sets: results/few_sets.csv
 
 Jobs are those of the suites of `estimates.py` whose names begin with ``development``: other networks than the reported
@@ -48,6 +49,18 @@ ALTERNATIVES = {
     "noise": (1.0, 5.0),
     "small_way": (0.001, 0.03),
 }
+# Constants of the class mix that explains a target and of intervals under shift, compared on tables and texts.
+MIXTURE = {
+    "confidence_groups": (5,),
+    "cell_rows": (40,),
+    "smoothing": (1.0,),
+    "prior_rows": (20.0,),
+    "doubt": (0.0, 1.0),
+    "strictness": (1.0, 16.0),
+    "most_strictness": (64.0, 1e9),
+    "moved_fully": (0.5, 1e9),
+    "untaught": (0.0, 0.2),
+}
 KINDS = {"image": "images", "table": "tables", "text": "text"}
 FIELDS = ("setting", "value", "data", "case", "estimates", "error", "bias", "coverage", "width")
 
@@ -65,17 +78,18 @@ def mapped(function, jobs, workers):
 
 
 class Coordinates:
-    """From features to few numbers with nearly the same distances to the centres of classes."""
+    """From features, or inputs, to few numbers with nearly the same distances to the centres of classes."""
 
     def __init__(self, reference):
-        x, labels = np.asarray(reference.features, dtype=np.float64), reference.labels
+        self.name = "inputs" if "inputs" in reference.has else "features"
+        x, labels = np.asarray(getattr(reference, self.name), dtype=np.float64), reference.labels
         centres = np.stack([x[labels == k].mean(axis=0) for k in np.unique(labels)])
         self.origin = centres.mean(axis=0)
         leading = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2][:COORDINATES]
         self.basis = np.linalg.qr(np.concatenate([centres - self.origin, leading]).T)[0][:, :COORDINATES]
 
     def __call__(self, outputs):
-        x = np.asarray(outputs.features, dtype=np.float64) - self.origin
+        x = np.asarray(getattr(outputs, self.name), dtype=np.float64) - self.origin
         inside = x @ self.basis
         outside = np.sqrt(np.maximum(np.square(x).sum(axis=1) - np.square(inside).sum(axis=1), 0))
         sign = np.where(np.arange(len(x)) % 2, 1, -1)
@@ -121,17 +135,18 @@ def export(job, device, folder):
     if file.is_file():
         return file
     reference, sets, targets = (image_outputs if job.kind == "image" else tabular_outputs)(job, device)
+    located = next((name for name in ("inputs", "features") if name in reference.has), None)
     reduce = None
-    if "features" in reference.has:
-        wide = reference.n_features > COORDINATES
-        reduce = Coordinates(reference) if wide else lambda outputs: np.asarray(outputs.features)
+    if located is not None:
+        wide = reference.arrays[located].shape[1] > COORDINATES
+        reduce = Coordinates(reference) if wide else lambda outputs: np.asarray(getattr(outputs, located))
     arrays = {}
     named = {f"shift/{s.family}/{number}": s.outputs for number, s in enumerate(sets)}
     for name, outputs in ({"reference": reference} | named | {f"target/{n}": o for n, o in targets.items()}).items():
         arrays[f"{name}/logits"] = np.asarray(outputs.logits, dtype=np.float16)
         arrays[f"{name}/labels"] = np.asarray(outputs.labels)
         if reduce is not None:
-            arrays[f"{name}/features"] = reduce(outputs).astype(np.float16)
+            arrays[f"{name}/{located}"] = reduce(outputs).astype(np.float16)
     arrays |= {f"shift/{s.family}/{k}/rows": s.rows for k, s in enumerate(sets) if s.rows is not None}
     folder.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".partial.npz")
@@ -225,9 +240,10 @@ def summary(setting, value, found):
         yield row | {"width": f"{100 * (high - low).mean():.1f}" if with_interval else ""}
 
 
-def compare(files, workers, output):
+def compare(files, workers, output, constants=None):
     """A row for each constant as it is and each alternative, kind of data and case."""
-    alternatives = [("present", ""), *((name, v) for name, values in ALTERNATIVES.items() for v in values)]
+    constants = ALTERNATIVES if constants is None else constants
+    alternatives = [("present", ""), *((name, v) for name, values in constants.items() for v in values)]
     present = ("penalty", SETTINGS.penalty)
     jobs = [(f, *(present if name == "present" else (name, v))) for name, v in alternatives for f in files]
     parts, rows = mapped(estimates_of, jobs, workers), []
@@ -293,7 +309,7 @@ def write(output, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("export", "compare", "few"))
+    parser.add_argument("command", choices=("export", "compare", "compare-mixture", "few"))
     parser.add_argument("suites", nargs="*", help="of jobs to export (default: all of development)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
     parser.add_argument("--exports", type=Path, default=EXPORTS)
@@ -310,8 +326,13 @@ def main():
             print(file.name, flush=True)
     else:
         files = sorted(f for f in options.exports.glob("*.npz") if any(text in f.name for text in options.only))
-        task, name = (compare, "choosing.csv") if options.command == "compare" else (few, "few_sets.csv")
-        task(files, options.jobs, options.output or RESULTS / name)
+        if options.command == "few":
+            few(files, options.jobs, options.output or RESULTS / "few_sets.csv")
+        elif options.command == "compare":
+            compare(files, options.jobs, options.output or RESULTS / "choosing.csv")
+        else:
+            files = [f for f in files if f.name.startswith(("table-", "text-"))]
+            compare(files, options.jobs, options.output or RESULTS / "choosing_mixture.csv", MIXTURE)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ default shifts; CIFAR-10's by `fit`, without the family of the corruption that i
 - ``mixed``: three times (once for shifted tables and texts, of which there are many), its rows drawn with a class mix from
   a Dirichlet distribution with concentration 0.5;
 
-by `AccuracyEstimator` with ``class_mix`` ``unknown``, ``stable`` and the target's true mix (``given``), by the same fitted on
-the reference's outputs alone, by COT, COTT, ATC, DoC and mean confidence with temperature (`direct_estimate`), and by CBPE: the mean of the maximum
-probability after isotonic calibration. Rows whose estimator is ``recall``, ``precision`` or ``f1`` are of one class under
+by `AccuracyEstimator` with ``class_mix`` ``unknown``, ``stable``, ``estimated`` and the target's true mix (``given``), by the
+same fitted on the reference's outputs alone, by COT, COTT, ATC, DoC and mean confidence with temperature
+(`direct_estimate`), and by CBPE: the mean of the maximum probability after isotonic calibration. Rows whose estimator is ``recall``, ``precision`` or ``f1`` are of one class under
 ``class_mix="unknown"`` (its number is in ``class``; classes with at least 20 rows and 20 predictions, ``as-is`` and ``mixed-1`` only); those of
 ``macro-f1`` are of all classes. Jobs whose suite begins with ``development`` are what constants were chosen on.
 """
@@ -320,6 +320,7 @@ def estimated(found, seed, variants):
             estimates = {
                 "unknown": found.estimator.set_params(class_mix="unknown").estimate(target),
                 "stable": found.estimator.set_params(class_mix="stable").estimate(target),
+                "estimated": found.estimator.set_params(class_mix="estimated").estimate(target),
                 "given": found.estimator.set_params(class_mix=mix_of(rows)).estimate(target),
                 "outputs-only": alone.estimate(target),
             }

@@ -33,9 +33,18 @@ __all__ = ["PAGES", "main", "stale"]
 # Blocks whose numbers come from a small model that is trained when they are made.
 TRAINED_HERE = {"example", "printed"}
 # Settings that only decide whether there is a warning.
-THRESHOLDS = {"few_rows", "small_reference", "easy_reference", "collapse", "far_mix", "beyond"}
+THRESHOLDS = {
+    "few_rows",
+    "small_reference",
+    "easy_reference",
+    "collapse",
+    "far_mix",
+    "beyond",
+    "small_loss",
+    "reaction",
+}
 # Settings that keep single rows, rounding and the seed from deciding.
-GUARDS = {"constant", "reach", "mixes", "most_mixes"}
+GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
 
 
 def results_blocks():
@@ -72,17 +81,18 @@ def index_blocks():
 
 
 @cache
-def alternatives():
-    """Rows of ``choosing.csv`` by constant and value; ("present", "") are the constants as they are."""
+def alternatives(name):
+    """Rows of a comparison by constant and value; ("present", "") are the constants as they are."""
     found = {}
-    with (RESULTS / "choosing.csv").open(newline="") as opened:
+    with (RESULTS / f"{name}.csv").open(newline="") as opened:
         for row in csv.DictReader(opened):
             found.setdefault((row["setting"], row["value"]), {})[row["data"], row["case"]] = row
     return found
 
 
 def compared(setting):
-    values = [value for name, value in alternatives() if name == setting]
+    both = [*alternatives("choosing"), *alternatives("choosing_mixture")]
+    values = [value for name, value in both if name == setting]
     return f"{', '.join(f'{float(v):g}' for v in values)}: [lab notebook](lab-notebook.md#constants)"
 
 
@@ -112,13 +122,32 @@ def notebook_blocks():
         "outputs only, text": ("text", "shifted, outputs only"),
         "recall, images": ("images", "shifted: recall"),
     }
+    mixture = {
+        "tables": ("tables", "shifted"),
+        "tables, other mixes": ("tables", "shifted, other class mixes"),
+        "tables, unshifted": ("tables", "unshifted"),
+        "tables, unshifted, other mixes": ("tables", "unshifted, other class mixes"),
+        "families left out, tables": ("tables", "shifted sets, family left out"),
+        "text": ("text", "shifted"),
+        "text, unshifted, other mixes": ("text", "unshifted, other class mixes"),
+        "outputs only, tables": ("tables", "shifted, outputs only"),
+    }
+    return {
+        "choosing": comparison("choosing", cases),
+        "mixture": comparison("choosing_mixture", mixture),
+    }
+
+
+def comparison(name, cases):
+    """A row for each alternative, a column for each case: error, coverage and width, where there is an interval."""
     lines = []
-    for (setting, value), rows in alternatives().items():
-        name = "as they are" if setting == "present" else f"`{setting}` = {float(value):g}"
-        found = (rows[case] for case in cases.values())
-        cells = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
-        lines.append([name, *cells])
-    return {"choosing": markdown(("constants", *cases), lines)}
+    for (setting, value), rows in alternatives(name).items():
+        cells = ["as they are" if setting == "present" else f"`{setting}` = {float(value):g}"]
+        for row in (rows[case] for case in cases.values()):
+            interval = f", {float(row['coverage']):.0f} %, {float(row['width']):.0f}" if row["coverage"] else ""
+            cells.append(f"{float(row['error']):.1f}{interval}")
+        lines.append(cells)
+    return markdown(("constants", *cases), lines)
 
 
 def estimator_blocks():

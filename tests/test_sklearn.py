@@ -14,7 +14,12 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, SGDClassifier
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
@@ -27,7 +32,7 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.sklearn import from_sklearn, sklearn_head
+from gdscore.sklearn import _contributions, from_sklearn, sklearn_head
 
 
 def _scaled(loader):
@@ -108,7 +113,7 @@ def test_other_classifiers_give_their_probabilities(name, data):
     X, y = DATA[data]
     clf = fitted(OTHERS[name](), X, y)
     out = from_sklearn(clf, X, y)
-    assert set(out.arrays) == {"probabilities", "labels"}
+    assert set(out.arrays) - {"inputs"} == {"probabilities", "labels"}
     assert sklearn_head(clf) is None
     assert out.arrays["probabilities"].dtype == np.float64
     np.testing.assert_allclose(out.arrays["probabilities"], clf.predict_proba(X))
@@ -290,3 +295,66 @@ def test_nothing_is_left_behind_on_the_classifier():
 def test_importing_the_module_leaves_scikit_learn_alone():
     code = "import sys, gdscore.sklearn; assert 'sklearn' not in sys.modules; assert 'scipy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("make", [HistGradientBoostingClassifier, GradientBoostingClassifier])
+def test_steps_of_boosting_add_up_to_its_decision(make, data):
+    X, y = DATA[data]
+    options = {"max_iter": 20} if make is HistGradientBoostingClassifier else {"n_estimators": 10}
+    clf = make(**options, random_state=0).fit(X, y)
+    inputs = from_sklearn(clf, X).inputs
+    decision = clf.decision_function(X).reshape(len(X), -1)
+    assert inputs.shape[1] <= 256
+    np.testing.assert_allclose(inputs.reshape(len(X), -1, decision.shape[1]).sum(axis=1), decision, atol=1e-6)
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("make", [RandomForestClassifier, ExtraTreesClassifier])
+def test_probabilities_of_trees_average_to_those_of_a_forest(make, data):
+    X, y = DATA[data]
+    clf = make(n_estimators=20, random_state=0).fit(X, y)
+    inputs, probabilities = from_sklearn(clf, X).inputs, clf.predict_proba(X)
+    columns = 1 if len(clf.classes_) == 2 else len(clf.classes_)
+    mean = inputs.reshape(len(X), -1, columns).mean(axis=1)
+    np.testing.assert_allclose(mean, probabilities[:, -columns:], atol=1e-6)
+
+
+class Booster:
+    """Stands for LightGBM or XGBoost, whose outputs are sums over ranges of trees."""
+
+    classes_ = np.array([0, 1, 2])
+    n_estimators_ = 300
+
+    def __init__(self, library):
+        self.steps = np.random.default_rng(0).normal(size=(300, 3))
+        self.asked = []
+        type(self).__module__ = f"{library}.sklearn"
+
+    def get_booster(self):
+        return self
+
+    def num_boosted_rounds(self):
+        return 300
+
+    def predict_proba(self, X):
+        return np.full((len(X), 3), 1 / 3)
+
+    def predict(
+        self, X, raw_score=False, output_margin=False, start_iteration=0, num_iteration=0, iteration_range=None
+    ):
+        if not (raw_score or output_margin):
+            return np.zeros(len(X), dtype=int)
+        begin, end = iteration_range or (start_iteration, start_iteration + num_iteration)
+        self.asked.append((begin, end))
+        return np.tile(self.steps[begin:end].sum(axis=0), (len(X), 1))
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_boosting_of_other_libraries_is_asked_for_ranges_of_trees(library):
+    clf = Booster(library)
+    inputs = _contributions(clf)(np.zeros((4, 2)))
+    assert inputs.shape == (4, 255)
+    np.testing.assert_allclose(inputs.reshape(4, 85, 3).sum(axis=1), np.tile(clf.steps.sum(axis=0), (4, 1)))
+    assert clf.asked[0][0] == 0
+    assert clf.asked[-1][1] == 300

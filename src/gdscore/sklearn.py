@@ -3,7 +3,8 @@
 Requirements met here:
 
 - logits, features and last layer where the model has a softmax on top of a linear layer, probabilities otherwise;
-- which of the two holds depends on the model alone and not on the rows, so that all batches agree;
+- contributions of the trees as `inputs` where the model is made of trees, which stay confident under shifted inputs;
+- which of these holds depends on the model alone and not on the rows, so that all batches agree;
 - the link is tried on numbers: a linear classifier that normalises one-versus-rest scores has no softmax;
 - models that are not single-label classifiers get an error that says so;
 - scikit-learn is imported when a function is called.
@@ -28,6 +29,7 @@ from gdscore.outputs import Outputs
 __all__ = ["Predictor", "from_sklearn", "sklearn_head"]
 
 _PROBES = 32
+_MOST_CONTRIBUTIONS = 256
 _COMPARED_ROWS = 1000
 
 
@@ -39,11 +41,14 @@ def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
     ========================================================  ================================================
     linear with softmax or sigmoid: logistic regression, LDA  logits, features = what enters the classifier
     ``MLPClassifier``                                         logits, features = last hidden layer
+    boosted trees and forests                                 probabilities, inputs = contributions of the trees
     others with ``predict_proba``                             probabilities, float64
     ========================================================  ================================================
 
     Pipelines are followed to their last step and searches to ``best_estimator_``. A single decision value z of a
-    binary model becomes the logits (0, z). Sparse rows of a linear classifier give no features.
+    binary model becomes the logits (0, z). Sparse rows of a linear classifier give no features. Contributions are
+    the steps of the decision function for boosting (scikit-learn, LightGBM, XGBoost), and the probabilities of single
+    trees for forests: at most 256 numbers a row, which only the estimator reads.
 
     Parameters
     ----------
@@ -99,6 +104,7 @@ class Predictor:
         self._name = _name(clf)
         self._transformers, self._classifier = _unwrapped(clf)
         self._head = _head(self._classifier)
+        self._contributions = _contributions(self._classifier)
         self._compared = False
 
     def __call__(self, X: Any, y: Any = None) -> Outputs:
@@ -113,6 +119,8 @@ class Predictor:
                 if not self._compared:
                     _compare_predictions(classifier, X, given["probabilities"])
                     self._compared = True
+                if self._contributions is not None:
+                    given["inputs"] = self._contributions(X)
             elif hasattr(classifier, "coefs_"):
                 given = _network_outputs(classifier, X, *self._head)
             else:
@@ -258,6 +266,55 @@ def _network_outputs(clf: Any, X: Any, W: Array, b: Array) -> dict[str, Any]:
     for weights, intercept in zip(clf.coefs_[:-1], clf.intercepts_[:-1], strict=True):
         hidden = activation(hidden @ weights + intercept)
     return {"logits": hidden @ W + b, "features": hidden}
+
+
+def _contributions(clf: Any) -> Callable[[Any], Array] | None:
+    """Function from rows to what parts of a model of trees add to its outputs; None for other models."""
+    from sklearn.ensemble import (
+        ExtraTreesClassifier,
+        GradientBoostingClassifier,
+        HistGradientBoostingClassifier,
+        RandomForestClassifier,
+    )
+
+    columns = 1 if len(clf.classes_) == 2 else len(clf.classes_)
+    most, library = max(_MOST_CONTRIBUTIONS // columns, 2), type(clf).__module__.partition(".")[0]
+
+    def chosen(count: int) -> NDArray[Any]:
+        """Ends of at most ``most`` parts of so many trees or stages."""
+        return np.unique(np.linspace(0, count, min(most, count) + 1).astype(int))[1:]
+
+    if isinstance(clf, (HistGradientBoostingClassifier, GradientBoostingClassifier)):
+
+        def boosted(X: Any) -> Array:
+            stages = list(clf.staged_decision_function(X))
+            ends = [np.asarray(stages[k - 1]).reshape(len(stages[k - 1]), -1) for k in chosen(len(stages))]
+            return np.diff(np.stack(ends, axis=1), axis=1, prepend=0.0).reshape(len(ends[0]), -1)
+
+        return boosted
+    if isinstance(clf, (RandomForestClassifier, ExtraTreesClassifier)):
+
+        def forest(X: Any) -> Array:
+            rows = X.astype(np.float32) if hasattr(X, "tocsr") else np.asarray(X, dtype=np.float32)
+            some = (clf.estimators_[k - 1] for k in chosen(len(clf.estimators_)))
+            return np.concatenate([tree.predict_proba(rows)[:, -columns:] for tree in some], axis=1)
+
+        return forest
+    if library in ("lightgbm", "xgboost"):
+
+        def ranges(X: Any) -> Array:
+            ends = chosen(clf.n_estimators_ if library == "lightgbm" else clf.get_booster().num_boosted_rounds())
+            parts = []
+            for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+                if library == "lightgbm":
+                    found = clf.predict(X, raw_score=True, start_iteration=begin, num_iteration=end - begin)
+                else:
+                    found = clf.predict(X, output_margin=True, iteration_range=(begin, end))
+                parts.append(np.asarray(found, dtype=np.float64).reshape(len(found), -1))
+            return np.concatenate(parts, axis=1)
+
+        return ranges
+    return None
 
 
 def _compare_predictions(clf: Any, X: Any, probabilities: Array) -> None:

@@ -175,3 +175,25 @@ def test_labels_of_the_target_are_not_used():
     lying = gdscore.Outputs(logits=target.logits, features=target.features, labels=np.zeros(1000, dtype=int))
     assert fitted().estimate(target).to_dict() == fitted().estimate(lying).to_dict()
     assert fitted().estimate(target).to_dict() == fitted().estimate(unlabelled(target)).to_dict()
+
+
+def test_features_that_moved_without_shifted_sets():
+    e = fitted(sets=False).estimate(outputs(1000, seed=3, offset=3.0))
+    assert "moved_untaught" in codes(e)
+    plain = fitted(sets=False).estimate(outputs(1000, seed=3))
+    assert "moved_untaught" not in codes(plain)
+    assert e.high - e.low > 1.5 * (plain.high - plain.low)
+
+
+def test_confidence_that_does_not_react():
+    """Labels of shifted sets are exchanged, and nothing else: the outputs do not show it."""
+    reference = outputs(1000, seed=1, features=False)
+
+    def worse(seed):
+        out = outputs(500, seed=seed, features=False)
+        labels = np.where(np.arange(500) % 3 == 0, (np.asarray(out.labels) + 1) % 5, out.labels)
+        return gdscore.ShiftedSet(gdscore.Outputs(logits=out.logits, labels=labels), f"family {seed % 3}")
+
+    est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=[worse(k) for k in range(9)], progress=False)
+    assert "confidence_does_not_react" in codes(est.estimate(outputs(500, seed=20, features=False)))
+    assert "confidence_does_not_react" not in codes(fitted().estimate(outputs(500, seed=20)))

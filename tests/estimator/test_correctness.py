@@ -27,8 +27,9 @@ def test_without_shifted_sets_it_is_isotonic_regression_of_confidence():
 
     oracle = IsotonicRegression(out_of_bounds="clip").fit(confidence(reference), reference.correct)
     expected = oracle.predict(confidence(target)).clip(SETTINGS.calibration_edge, 1 - SETTINGS.calibration_edge)
-    np.testing.assert_allclose(est.predict_correct(target), expected, atol=1e-4)
-    assert est.estimate(unlabelled(target)).accuracy == pytest.approx(expected.mean(), abs=1e-4)
+    # The mix of the sample differs from the reference's by chance, and explains a little of the movement.
+    np.testing.assert_allclose(est.predict_correct(target), expected, atol=2e-3)
+    assert est.estimate(unlabelled(target)).accuracy == pytest.approx(expected.mean(), abs=1e-3)
 
 
 def test_on_the_reference_it_is_the_accuracy():
@@ -218,8 +219,14 @@ def test_the_only_row_of_a_class_is_not_at_distance_zero():
     est = gdscore.AccuracyEstimator().fit(certain(labels, 50, rng))
     e = est.estimate(certain(rng.integers(0, 50, 2000), 50, rng))
     assert e.accuracy > 0.98
-    assert e.low > 0.9
+    assert e.low > 0.8  # wider for the distance of classes with one row, which no shifted set explains
     assert np.abs(list(e.scores.values())).max() < 2
+
+
+def only_lean(monkeypatch):
+    """The estimate never follows a class mix that explains the target."""
+    for name in ("strictness", "most_strictness"):
+        monkeypatch.setitem(SETTINGS.__dict__, name, 1e9)
 
 
 def crowded(seed, noise=1.8, push=4.0):
@@ -269,6 +276,7 @@ def looks_shifted(est, rows):
 def test_the_share_given_back_and_the_lean_are_least_squares_fits(monkeypatch):
     """From probabilities of rows: the excess over the class mix, and the way to the estimate under it."""
     monkeypatch.setitem(SETTINGS.__dict__, "mixes", 0)
+    only_lean(monkeypatch)
     sets = collapsing() + in_other_mixes()
     reference = outputs(800, seed=1)
     est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False)
@@ -292,6 +300,7 @@ def test_the_share_given_back_and_the_lean_are_least_squares_fits(monkeypatch):
 @pytest.mark.parametrize("noise", [1.0, 1.3, 1.6, 2.0, 3.0])
 def test_unknown_leans_to_the_references_mix_as_far_as_rows_look_shifted(monkeypatch, noise):
     monkeypatch.setitem(SETTINGS.__dict__, "mixes", 0)
+    only_lean(monkeypatch)
     est = gdscore.AccuracyEstimator().fit(outputs(800, seed=1), shifted_sets=collapsing(), progress=False)
     target = outputs(4000, noise, seed=5, shares=[0.6, 0.1, 0.1, 0.1, 0.1])
     e = est.estimate(target)

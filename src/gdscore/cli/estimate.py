@@ -100,8 +100,8 @@ def estimate(
         str | None,
         typer.Option(
             metavar="MIX",
-            help="What is known of the targets' classes: unknown, stable (as in the reference), or shares such as "
-            "0.2,0.8; by default as `gdscore fit` was told.",
+            help="What is known of the targets' classes: unknown, stable (as in the reference), estimated (only their "
+            "mix has moved), or shares such as 0.2,0.8; by default as `gdscore fit` was told.",
         ),
     ] = None,
     *,

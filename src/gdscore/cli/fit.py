@@ -40,7 +40,11 @@ def fit(
     *,
     columns: Columns,
     class_mix: Annotated[
-        str, typer.Option(help="`stable` where targets have the reference's mix of classes, otherwise `unknown`.")
+        str,
+        typer.Option(
+            help="`stable` where targets have the reference's mix of classes, `estimated` where only the mix moves, "
+            "otherwise `unknown`."
+        ),
     ] = "unknown",
     level: Annotated[float, typer.Option(help="Share of intervals that are meant to hold the true accuracy.")] = 0.9,
     seed: Annotated[int, typer.Option(help="Seed of the class mixes in which shifted sets are seen.")] = 0,

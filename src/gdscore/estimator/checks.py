@@ -84,7 +84,14 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
             "the estimator was fitted without shifted sets; fit_predictor, or shifted sets of your own, make it "
             "more accurate under shift",
         )
-    elif np.isnan(left_out).all():
+    elif fitted.reaction is not None and fitted.reaction < SETTINGS.reaction:
+        yield EstimateWarning(
+            "confidence_does_not_react",
+            "warning",
+            "the model stays as confident on shifted sets on which it loses accuracy, so that its outputs tell little "
+            "about a shift: give `inputs` or features as further evidence, or label a few rows",
+        )
+    if len(left_out) and np.isnan(left_out).all():
         yield EstimateWarning(
             "one_family",
             "info",
@@ -143,6 +150,15 @@ def target_warnings(
             "warning",
             f"the target has few rows; collect at least {SETTINGS.few_rows} for an estimate",
         )
+    apart = float(np.abs(moved[1:]).max(initial=0.0))
+    if not len(fitted.table.families) and apart > SETTINGS.moved + SETTINGS.noise / np.sqrt(rows):
+        yield EstimateWarning(
+            "moved_untaught",
+            "warning",
+            f"the target's features or inputs are {apart:.1f} standard deviations from the reference's, and no "
+            "shifted set teaches what that means for accuracy, so that the interval is wider: use fit_predictor, or "
+            "give shifted_sets to fit",
+        )
     far = SETTINGS.beyond * fitted.farthest + SETTINGS.noise / np.sqrt(rows)
     if fitted.farthest > 0 and float(np.abs(moved).max()) > far:
         yield EstimateWarning(
@@ -188,6 +204,8 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
             f"Expected shifted sets with {reference.n_classes} classes and {reference.n_features} features as the "
             f"reference has, but one of {shifted.family!r} has {outputs.n_classes} and {outputs.n_features}"
         )
+    if profile.located == "inputs" and "inputs" not in outputs.has:
+        raise GdscoreError(f"Expected shifted sets with `inputs` as the reference has, but {shifted.family!r} has none")
     same_class_names(reference.class_names, outputs.class_names)
     own = None
     if shifted.rows is not None:
@@ -214,7 +232,7 @@ def given_mix(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Fl
 def given_shares(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:
     """Shares as the caller gave them, in the order of the classes or by name in a dict or a pandas Series."""
     if isinstance(class_mix, str):
-        choice("class_mix", class_mix, ("unknown", "stable"))
+        choice("class_mix", class_mix, ("unknown", "stable", "estimated"))
         return None
     named = class_mix if isinstance(class_mix, Mapping) else _indexed(class_mix)
     try:
@@ -225,7 +243,7 @@ def given_shares(class_mix: Any, classes: int, names: tuple[str, ...] | None) ->
     fits = shares.ndim == 1 and np.isfinite(shares).all() and (shares >= 0).all() and shares.any()
     if not fits or (named is None and len(shares) != classes):
         raise GdscoreError(
-            f"Expected `class_mix` to be 'unknown', 'stable' or the shares of {classes} classes, but got "
+            f"Expected `class_mix` to be 'unknown', 'stable', 'estimated' or the shares of {classes} classes, but got "
             f"{shown(class_mix)}"
         )
     return shares if named is None else _by_class(list(named), shares, classes, names)

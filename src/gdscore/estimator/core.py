@@ -37,6 +37,7 @@ from gdscore.estimator.estimate import (
 )
 from gdscore.estimator.evidence import Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
+from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState, TargetState
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
@@ -68,11 +69,12 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     ----------
     level : float, default 0.9
         Share of intervals that are meant to hold the true accuracy.
-    class_mix : {"unknown", "stable"}, array of shape (K,), dict or pandas Series, default "unknown"
-        What is known of the target's mix of classes. ``unknown``: nothing; where rows look shifted, the estimate goes a
-        learned part of the way to ``stable``. ``stable``: it is the reference's, so that no more rows can be right for
-        a class than the reference has of it. An array: the shares of the classes, in the order of the columns. A dict
-        or a Series, such as ``y.value_counts()``: shares by the name of the class.
+    class_mix : {"unknown", "stable", "estimated"}, array of shape (K,), dict or pandas Series, default "unknown"
+        What is known of the target's mix of classes. ``unknown``: nothing; the estimate goes towards ``estimated`` as
+        far as a class mix explains the outputs and, where rows look shifted, a learned part of the way to ``stable``.
+        ``stable``: it is the reference's, so that no more rows can be right for a class than the reference has of it.
+        ``estimated``: nothing but the mix has moved. An array: the shares of the classes, in the order of the columns.
+        A dict or a Series, such as ``y.value_counts()``: shares by the name of the class.
     method : str, default "correctness"
         As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
     seed : int, default 0
@@ -241,6 +243,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             line=line,
             score=None if score is None else score.reset(),
             farthest=max((float(np.abs(correction.moved(s.mean)).max()) for s in kept), default=0.0),
+            reaction=_reaction(correction, kept, reference.accuracy),
             reference_accuracy=reference.accuracy,
             reference_rows=len(reference),
             n_features=reference.n_features,
@@ -317,17 +320,15 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return state if data is None else state.merge(TargetState.from_bytes(data))
 
     def _estimate(
-        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, mix: Floats | None
+        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, given: Floats | None
     ) -> Estimate:
         evidence, correction = state.evidence, fitted.correction
         mean, rows = evidence.mean(), evidence.rows
         moved = correction.moved(mean)
-        counts = correction.counts(evidence)
-        unknown = correction.assumed(counts, mean, rows)
-        stable = correction.assumed(counts, mean, rows, correction.profile.mix)
-        given = mix if class_mix == "given" else None
+        assumed = correction.assumptions(evidence, given)
+        counts, best = assumed[class_mix]
         warnings = [*reference_warnings(fitted), *target_warnings(fitted, state, moved, given)]
-        used = _used(fitted, state, mix)
+        used = _used(fitted, state, counts)
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
@@ -335,16 +336,19 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), used.accuracy
             half = math.hypot(
-                correction.expected_error(accuracy, level, known_mix=mix is not None),
+                correction.expected_error(accuracy, mean, rows, level, known_mix=class_mix != "unknown"),
                 sampling_error(accuracy, rows, level),
             )
         low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
-        if fitted.line is None and mix is None and stable.accuracy < low:
-            # Not at once, so that the end does not jump when a row more is seen.
-            shifted = np.clip(2 * correction.looks_shifted(counts.predicted, mean, rows) - 1, 0, 1)
-            low = stable.accuracy + float(1 - shifted) * (low - stable.accuracy)
-            if shifted:
-                warnings.append(other_assumption(stable.accuracy, low))
+        if fitted.line is None and class_mix == "unknown":
+            # The ends do not jump when a row more is seen: they go a part of the way to what else may be true.
+            only_mix, stable = assumed["estimated"][0].accuracy, assumed["stable"][0].accuracy
+            fits = float(best.share(1.0))
+            low, high = low + fits * min(only_mix - low, 0.0), high + fits * max(only_mix - high, 0.0)
+            shifted = float(np.clip(2 * correction.looks_shifted(counts.predicted, mean, rows) - 1, 0, 1))
+            if stable < low and shifted:
+                low = stable + (1 - shifted) * (low - stable)
+                warnings.append(other_assumption(stable, low))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
@@ -355,7 +359,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             reference_accuracy=fitted.reference_accuracy,
             class_mix=class_mix,
             method=fitted.method,
-            assumptions={"unknown": unknown.accuracy, "stable": stable.accuracy},
+            assumptions={name: assumed[name][0].accuracy for name in ("unknown", "stable", "estimated")},
+            fits={name: float(1 / (1 + assumed[name][1].left)) for name in ("stable", "estimated")},
+            class_mix_estimate=assumed["estimated"][1].mix.tolist(),
             per_class=per_class,
             f1=f1,
             warnings=most_severe_first({w.code: w for w in warnings}.values()),
@@ -366,14 +372,18 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:
         """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy."""
         fitted = self._fitted()
-        _, _, mix = self._assumption(fitted, None)
+        _, class_mix, given = self._assumption(fitted, None)
         ((_, state),) = TargetState(fitted).update(outputs).by_segment()
-        counts, known = fitted.correction.counts(state.evidence), _used(fitted, state, mix).right
-        rows = fitted.correction.profile.rows(outputs)
-        found = fitted.correction.probability(rows.calibrated, state.evidence.mean())
+        correction, evidence = fitted.correction, state.evidence
+        counts, (assumed, mixture) = correction.counts(evidence), correction.assumptions(evidence, given)[class_mix]
+        rows = correction.profile.rows(outputs)
+        found = correction.probability(rows.calibrated, evidence.mean())
+        follow = 1.0 if class_mix == "estimated" else float(mixture.share(correction.strictness))
+        found = found + follow * (mixture.of_cell[correction.profile.cells_of(rows)] - found)
+        right, known = counts.right + follow * (mixture.right - counts.right), _used(fitted, state, assumed).right
         # Towards 0 for classes with too many rows, towards 1 for those with room.
-        lower = np.minimum(known / np.maximum(counts.right, 1e-300), 1)[rows.predicted]
-        upper = np.clip((known - counts.right) / np.maximum(counts.predicted - counts.right, 1e-300), 0, 1)
+        lower = np.minimum(known / np.maximum(right, 1e-300), 1)[rows.predicted]
+        upper = np.clip((known - right) / np.maximum(counts.predicted - right, 1e-300), 0, 1)
         found = found * lower + upper[rows.predicted] * (1 - found)
         # Estimates are made of the mean log-odds of each bin: all log-odds move a little until the means agree.
         free = found * (1 - found)
@@ -391,13 +401,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return share("level", self.level, most=0.999)
 
     def _assumption(self, fitted: Fitted, class_mix: Any) -> tuple[float, str, Floats | None]:
-        """Level, assumption about the class mix, and the mix that it means; None where it is unknown."""
+        """Level, assumption about the class mix, and the mix where it is given."""
         level = self._check_params(fitted.n_classes, fitted.class_names)
         assumed = self.class_mix if class_mix is None else class_mix
         given = given_mix(assumed, fitted.n_classes, fitted.class_names)
-        if given is not None:
-            return level, "given", given
-        return level, assumed, None if assumed == "unknown" else fitted.correction.profile.mix
+        return level, assumed if given is None else "given", given
 
     # -- files ----------------------------------------------------------------------------------------------
 
@@ -422,9 +430,19 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return cls(**params)._with(fitted)
 
 
-def _used(fitted: Fitted, state: SegmentState, mix: Floats | None) -> ClassCounts:
-    """Expected shares of the target's rows by class that an estimate is made of; ``mix`` is the class mix if known."""
-    counts = fitted.correction.counts(state.evidence)
+def _reaction(correction: Correction, sets: list[SetSummary], accuracy: float) -> float | None:
+    """How far the evidence moves for the accuracy that sets lose: the slope through the origin, by least squares."""
+    lost = np.array([max(accuracy - s.accuracy, 0.0) for s in sets])
+    if lost.max(initial=0.0) < SETTINGS.small_loss:
+        return None
+    moved = np.array([correction.moved(s.mean) for s in sets])
+    # Confidence that rises as accuracy falls is no sign of it; distances count in both directions.
+    moved = np.concatenate([-moved[:, :1], np.abs(moved[:, 1:])], axis=1).max(axis=1)
+    return float(lost @ moved / (lost @ lost))
+
+
+def _used(fitted: Fitted, state: SegmentState, counts: ClassCounts) -> ClassCounts:
+    """Expected shares of the target's rows by class that an estimate is made of: these, or a line's accuracy."""
     if fitted.line is not None and state.score is not None:
-        return counts.scaled(fitted.line.accuracy(state.score.compute()))
-    return fitted.correction.assumed(counts, state.evidence.mean(), state.rows, mix)
+        return fitted.correction.counts(state.evidence).scaled(fitted.line.accuracy(state.score.compute()))
+    return counts

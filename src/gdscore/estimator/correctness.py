@@ -27,11 +27,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 from scipy.special import gammaincinv
 
 from gdscore._hashing import id_words, key_as_uint64, row_key
 from gdscore.estimator.estimate import ClassCounts, quantile_of
-from gdscore.estimator.evidence import CENTRES, Evidence, Floats, Profile, Rows, bins_of
+from gdscore.estimator.evidence import CENTRES, Evidence, Explanation, Floats, Profile, Rows, bins_of
 from gdscore.estimator.logistic import expit, fit_logistic
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
@@ -148,10 +149,12 @@ class _Sets:
         Share of each class among the labels and among the predictions.
     mean, weight, right, odds : array of shape (R, E) or (R, B)
         As of a summary.
-    place, bin : integer array of shape (C,)
-        Entry × K + predicted class, and entry × B + bin, of each cell.
-    cell_weight : array of shape (C,)
-        Its share of the rows.
+    place, bin : integer array of shape (T,)
+        Entry × K + predicted class, and entry × B + bin, wherever there are rows.
+    cell_weight : array of shape (T,)
+        Share of those rows.
+    unknown, known : Explanation
+        By the class mix that explains the outputs best, and by the true one.
     """
 
     number: NDArray[Any]
@@ -168,9 +171,11 @@ class _Sets:
     place: NDArray[Any]
     bin: NDArray[Any]
     cell_weight: Floats
+    unknown: Explanation
+    known: Explanation
 
     @classmethod
-    def of(cls, sets: list[SetSummary], seed: int) -> _Sets:
+    def of(cls, sets: list[SetSummary], profile: Profile, seed: int) -> _Sets:
         """All sets, each in its own class mix and in as many others as make the number of entries enough."""
         numbers = sum(len(s.label) for s in sets)
         count = min(math.ceil(SETTINGS.mixes / len(sets)), SETTINGS.most_mixes, max(MOST_NUMBERS // numbers, 2))
@@ -195,22 +200,27 @@ class _Sets:
             place.append((entry * classes + cells // bins).ravel())
             cell.append((entry * bins + cells % bins).ravel())
         own = np.arange(len(mix)) % entries == 0
-        places, of_cell = np.concatenate(place), np.concatenate(cell_weight)
+        places, bins_at, of_cell = np.concatenate(place), np.concatenate(cell), np.concatenate(cell_weight)
+        means, rows = np.concatenate(mean), np.repeat([s.rows for s in sets], entries)
+        groups = len(profile.cells) // classes
+        grouped = _summed(places * groups + profile.groups[bins_at % bins], of_cell, (len(mix), classes * groups))
         return cls(
             number=np.repeat(np.arange(len(sets)), entries),
             own=own,
             share=np.where(own, 1.0, 1 / max(count, 1)) / (1 + min(count, 1)),
-            rows=np.repeat([s.rows for s in sets], entries),
+            rows=rows,
             accuracy=np.concatenate(right).sum(axis=1),
             mix=mix,
             predicted=_summed(places, of_cell, mix.shape),
-            mean=np.concatenate(mean),
+            mean=means,
             weight=np.concatenate(weight),
             right=np.concatenate(right),
             odds=np.concatenate(odds),
             place=places,
-            bin=np.concatenate(cell),
+            bin=bins_at,
             cell_weight=of_cell,
+            unknown=profile.explain(grouped, means, rows),
+            known=profile.explain(grouped, means, rows, mix),
         )
 
 
@@ -252,12 +262,17 @@ class Correction:
         Expected accuracy where nothing has moved.
     error, known_mix_error : float
         √q, the error of estimates relative to s(m), where the class mix is not known and where it is.
+    left_out, known_left_out : float or None
+        Mean absolute error on families left out, where the class mix is not known and where it is; None without them.
     returned : float
         Where the class mix is known, what exceeds it is not right: this share of it goes to other classes instead. 0
         without shifted sets.
     lean : float
         Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the
         reference's mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
+    strictness : float
+        How much what a class mix does not explain of a target's movement counts against the estimate that only the mix
+        has moved.
     """
 
     profile: Profile
@@ -267,8 +282,11 @@ class Correction:
     base: float
     error: float
     known_mix_error: float
+    left_out: float | None = None
+    known_left_out: float | None = None
     returned: float = 0.0
     lean: float = 0.0
+    strictness: float = 0.0
 
     @classmethod
     def fit(
@@ -280,7 +298,8 @@ class Correction:
         # Where nothing varies no target moves the estimate, so that an interval has nothing to rest on but the errors.
         power = 1.0 if profile.scale.any() else 2.0
         error = SETTINGS.outputs_only**power
-        plain = cls(profile, np.zeros(kinds), np.zeros(kinds), centre, base, error, error)
+        nothing = np.zeros(kinds)
+        plain = cls(profile, nothing, nothing, centre, base, error, error, strictness=SETTINGS.strictness)
         table = ShiftedSetTable(
             [s.family for s in sets],
             np.array([s.accuracy for s in sets]),
@@ -289,7 +308,7 @@ class Correction:
         )
         if not sets:
             return plain, table
-        stacked = _Sets.of(sets, seed)
+        stacked = _Sets.of(sets, profile, seed)
         fitted, _ = plain._learned(stacked, np.ones(len(stacked.number), dtype=bool))
         parts = [parts_of(s.family) for s in sets]
         unknown, known = (np.full(len(stacked.number), np.nan) for _ in range(2))
@@ -298,8 +317,8 @@ class Correction:
             if others.any():
                 without, counts = plain._learned(stacked, others, start=fitted)
                 own = np.array([own == group for own in parts])[stacked.number]
-                for estimates, mix in ((unknown, None), (known, stacked.mix)):
-                    assumed = without.assumed(counts, stacked.mean, stacked.rows, mix)
+                for estimates, found in ((unknown, stacked.unknown), (known, stacked.known)):
+                    assumed = without.assumed(counts, found, stacked.mean, stacked.rows, known=found is stacked.known)
                     estimates[own] = assumed.right.sum(axis=1)[own]
         table.predicted[:] = unknown[stacked.own]
         if np.isnan(unknown).all():
@@ -309,7 +328,11 @@ class Correction:
         error, known_mix_error = (
             _relative_error(e, stacked.accuracy, base, members) ** power for e in (unknown, known)
         )
-        return replace(fitted, error=error, known_mix_error=known_mix_error), table
+        left_out, known_left_out = (
+            float(np.nanmean(np.abs(e - stacked.accuracy)[stacked.own])) for e in (unknown, known)
+        )
+        errors = {"error": error, "known_mix_error": known_mix_error}
+        return replace(fitted, **errors, left_out=left_out, known_left_out=known_left_out), table
 
     def _learned(
         self, sets: _Sets, used: NDArray[Any], start: Correction | None = None
@@ -318,13 +341,27 @@ class Correction:
         fitted = self._with_slopes(sets, used, start)
         p = fitted.probability(sets.odds, sets.mean).ravel()[sets.bin]
         right = _summed(sets.place, sets.cell_weight * p, sets.mix.shape)
-        counts, unknown = ClassCounts(sets.predicted, right, right), right.sum(axis=1)
-        excess = counts.excess(sets.mix, self._mix_noise(sets.mix, sets.rows)).sum(axis=1)
-        weight = sets.share[used]
-        fitted = replace(fitted, returned=_share(excess[used], (sets.accuracy - unknown + excess)[used], weight))
-        stable = fitted.assumed(counts, sets.mean, sets.rows, self.profile.mix).right.sum(axis=1)
-        way = self._leaning(counts.predicted, sets.mean, sets.rows) * (stable - unknown)
-        return replace(fitted, lean=_share(way[used], (sets.accuracy - unknown)[used], weight)), counts
+        counts, weight = ClassCounts(sets.predicted, right, right), sets.share[used]
+        fitted = fitted._with_strictness(sets, used, right.sum(axis=1))
+        known, unknown = (fitted.followed(counts, found) for found in (sets.known, sets.unknown))
+        excess = known.excess(sets.mix, self._mix_noise(sets.mix, sets.rows)).sum(axis=1)
+        missing = sets.accuracy - known.right.sum(axis=1) + excess
+        fitted = replace(fitted, returned=_share(excess[used], missing[used], weight))
+        stable = fitted._capped(unknown, self.profile.mix, sets.rows).right.sum(axis=1)
+        estimate = unknown.right.sum(axis=1)
+        way = self._leaning(counts.predicted, sets.mean, sets.rows) * (stable - estimate)
+        return replace(fitted, lean=_share(way[used], (sets.accuracy - estimate)[used], weight)), counts
+
+    def _with_strictness(self, sets: _Sets, used: NDArray[Any], right: Floats) -> Correction:
+        """The strictness with the least squared error where the class mix is not known."""
+        found, weight, right = sets.unknown, sets.share[used], right[used]
+        way, missing = found.right.sum(axis=1)[used] - right, sets.accuracy[used] - right
+
+        def error(logarithm: float) -> float:
+            return float(weight @ np.square(found.share(math.exp(logarithm))[used] * way - missing))
+
+        ends = (math.log(SETTINGS.strictness), math.log(SETTINGS.most_strictness))
+        return replace(self, strictness=math.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
 
     def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets."""
@@ -363,13 +400,42 @@ class Correction:
         wrong = (1 - p) @ evidence.others / evidence.rows
         return ClassCounts(evidence.histogram.sum(axis=1) / evidence.rows, right, right + wrong)
 
-    def assumed(self, counts: ClassCounts, mean: Floats, rows: Any, mix: Floats | None = None) -> ClassCounts:
-        """Counts of a target with this mean evidence where the classes have these shares, or, with None, any."""
-        shares = self.profile.mix if mix is None else mix
-        given = counts.with_mix(shares, self._mix_noise(shares, rows), self.returned)
-        if mix is not None:
-            return given
-        return counts.towards(given, self.lean * self._leaning(counts.predicted, mean, rows))
+    def followed(self, counts: ClassCounts, found: Explanation) -> ClassCounts:
+        """Counts on the way to those where only the class mix has moved, as far as this explains the target."""
+        only_mix = ClassCounts(counts.predicted, found.right, found.mix)
+        return counts.towards(only_mix, found.share(self.strictness))
+
+    def assumed(self, counts: ClassCounts, found: Explanation, mean: Floats, rows: Any, *, known: bool) -> ClassCounts:
+        """Counts of a target with this mean evidence where the class mix is known, or, with False, may be any.
+
+        ``found`` explains the target by the mix that is known, or by the one that explains it best.
+        """
+        nearer = self.followed(counts, found)
+        if known:
+            return self._capped(nearer, found.mix, rows)
+        stable = self._capped(nearer, self.profile.mix, rows)
+        return nearer.towards(stable, self.lean * self._leaning(counts.predicted, mean, rows))
+
+    def assumptions(
+        self, evidence: Evidence, given: Floats | None = None
+    ) -> dict[str, tuple[ClassCounts, Explanation]]:
+        """Counts of a target under each assumption about its class mix, and how far its mix explains the target."""
+        counts, mean, rows, profile = self.counts(evidence), evidence.mean(), evidence.rows, self.profile
+        cells = profile.grouped(evidence.histogram) / rows
+        best = profile.explain(cells, mean, rows)
+        found = {
+            "unknown": (self.assumed(counts, best, mean, rows, known=False), best),
+            "estimated": (ClassCounts(counts.predicted, best.right, best.mix), best),
+        }
+        for name, mix in (("stable", profile.mix), ("given", given)):
+            if mix is not None:
+                known = profile.explain(cells, mean, rows, mix)
+                found[name] = (self.assumed(counts, known, mean, rows, known=True), known)
+        return found
+
+    def _capped(self, counts: ClassCounts, mix: Floats, rows: Any) -> ClassCounts:
+        """Counts where the classes have these shares: no more rows can be right for a class than there are of it."""
+        return counts.with_mix(mix, self._mix_noise(mix, rows), self.returned)
 
     def _mix_noise(self, mix: Floats, rows: Any) -> Any:
         """How much more of some classes than their shares so many rows show by chance, on average, over all classes.
@@ -386,10 +452,18 @@ class Correction:
         shift, slope = (np.asarray(moved @ c)[..., None] for c in (self.shift, self.slope))
         return np.asarray(expit(calibrated + shift + (calibrated - self.centre) * slope))
 
-    def expected_error(self, accuracy: float, level: float, *, known_mix: bool) -> float:
+    def expected_error(self, accuracy: float, mean: Floats, rows: int, level: float, *, known_mix: bool) -> float:
         """Half-width of an interval of the level, without the sampling error of the rows."""
-        error = self.known_mix_error if known_mix else self.error
-        return float(error * _expected(accuracy, self.base) * quantile_of(level) / quantile_of(0.9))
+        error, left_out = (self.known_mix_error, self.known_left_out) if known_mix else (self.error, self.left_out)
+        chance = SETTINGS.noise * math.sqrt(1 / rows + 1 / self.profile.counts.sum())
+        moved = np.maximum(np.abs(self.moved(mean)) - chance, 0)
+        if left_out is None:
+            # Confidence that has moved is in the estimate; what distances mean for it is not known.
+            further = SETTINGS.untaught * min(float(moved[1:].max(initial=0.0)), 4.0)
+        else:
+            further = quantile_of(0.9) * left_out * min(float(moved.max()) / SETTINGS.moved_fully, 1.0)
+        half = math.hypot(error * float(_expected(accuracy, self.base)), further)
+        return half * quantile_of(level) / quantile_of(0.9)
 
 
 def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:

@@ -138,11 +138,17 @@ class Estimate:
     reference_accuracy : float
         Accuracy on the reference data.
     class_mix : str
-        What was assumed of the target's mix of classes: ``unknown``, ``stable`` or ``given``.
+        What was assumed of the target's mix of classes: ``unknown``, ``stable``, ``estimated`` or ``given``.
     method : str
         ``correctness``, or the name of the score whose straight line was used.
     assumptions : dict of str to float
-        Accuracy under each assumption about the class mix, ``unknown`` and ``stable``.
+        Accuracy under each assumption about the class mix: ``unknown``, ``stable`` (the reference's) and ``estimated``
+        (only the mix has moved).
+    fits : dict of str to float
+        How well ``stable`` and ``estimated`` fit the outputs, from 0 to 1: 1 where the class mix explains all of how
+        far the target is from the reference.
+    class_mix_estimate : list of float
+        Shares of the classes that explain the outputs best; those of the target if only its class mix has moved.
     per_class : list of ClassEstimate
         Share, recall, precision and F1 of each class.
     f1 : Quantity or None
@@ -164,6 +170,8 @@ class Estimate:
     class_mix: str = "unknown"
     method: str = "correctness"
     assumptions: dict[str, float] = field(default_factory=dict)
+    fits: dict[str, float] = field(default_factory=dict)
+    class_mix_estimate: list[float] = field(default_factory=list)
     per_class: list[ClassEstimate] = field(default_factory=list)
     f1: Quantity | None = None
     warnings: list[EstimateWarning] = field(default_factory=list)

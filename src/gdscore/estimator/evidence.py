@@ -1,8 +1,10 @@
 """Evidence: what an estimate reads of each row, and the sums that it is made of.
 
 The evidence of a row is its confidence and how far its features are from the class it is predicted as, both compared
-with the reference. The state of a target is a histogram of its rows by calibrated confidence and predicted class, and
-a few sums: one pass, constant memory. Sums are of numbers rounded to a binary grid, so that they are exact: batches of
+with the reference; `inputs` of models without features take their place. The state of a target is a histogram of its
+rows by calibrated confidence and predicted class, and
+a few sums: one pass, constant memory. The same counts of the reference, by true class, tell which class mix would
+explain a target's. Sums are of numbers rounded to a binary grid, so that they are exact: batches of
 any size, and parts merged in any order, give the same state bit for bit.
 """
 
@@ -23,7 +25,7 @@ from gdscore.estimator.logistic import log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 
-__all__ = ["CENTRES", "Evidence", "Floats", "Profile", "Rows", "bins_of", "by_confidence"]
+__all__ = ["CENTRES", "Evidence", "Explanation", "Floats", "Profile", "Rows", "bins_of", "by_confidence"]
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +34,8 @@ CENTRES: Floats = np.arange(-LIMIT + WIDTH / 2, LIMIT, WIDTH)
 """Log-odds in the middle of each bin."""
 CONFIDENCE_BINS = 20
 CHUNK = 4096
+MOST_CELLS = 4_000_000
+FARTHEST = 1e6
 GRID = 2.0**-20
 CONFIDENCE_GRID = 2.0**-17
 """Confidences are calibrated on this grid, so that rows that tie stay tied in float32 and in another library."""
@@ -74,6 +78,37 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Explanation:
+    """How far a class mix explains the outputs of a target, or of R targets.
+
+    Attributes
+    ----------
+    mix : array of shape (K,) or (R, K)
+        Shares of the classes.
+    of_cell : array of shape (C,) or (R, C)
+        P(right) of the rows of each cell if nothing but the class mix has moved.
+    right : array of shape (K,) or (R, K)
+        Share of the rows that are predicted as each class and right, in that case.
+    explained, left : float or array of shape (R,)
+        How far this mix moves the reference's outputs, and how far the target is from there: both squared, in
+        standard deviations.
+    chance : float or array of shape (R,)
+        How far samples of these sizes are from there by chance.
+    """
+
+    mix: Floats
+    of_cell: Floats
+    right: Floats
+    explained: Any
+    left: Any
+    chance: Any
+
+    def share(self, strictness: float) -> Any:
+        """Share of the movement that the mix explains, from 0 to 1; what is left counts ``strictness`` times."""
+        return self.explained / (self.explained + strictness * self.left + SETTINGS.doubt * self.chance + 1e-9)
+
+
+@dataclass(frozen=True)
 class Profile:
     """Statistics of the reference that rows are compared with.
 
@@ -93,8 +128,16 @@ class Profile:
         Mean evidence of the reference's rows predicted as each class; the overall mean where there are none.
     counts : array of shape (K,)
         Rows of each class.
+    label_means : array of shape (K, E)
+        Mean evidence of the reference's rows of each class; the overall mean where there are none.
+    groups : integer array of shape (B,)
+        Group of each bin of calibrated log-odds, G of them. A cell is a predicted class and a group.
+    cells : array of shape (C, K)
+        Rows of the reference by cell, K × G of them, and true class.
+    located : {"features", "inputs", ""}
+        Array that distances are measured in: inputs where the reference has them, otherwise features, if any.
     centres : array of shape (K, D) or None
-        Mean features of each class; None without features.
+        Its mean of each class; None without such an array.
     spread : float
         Mean squared distance of the reference's rows to the centre of their class.
     """
@@ -110,6 +153,10 @@ class Profile:
     highest: Floats
     class_means: Floats
     counts: Floats
+    label_means: Floats
+    groups: NDArray[Any]
+    cells: Floats
+    located: str
     centres: Floats | None
     spread: float
 
@@ -121,12 +168,15 @@ class Profile:
         classes = int(reference.n_classes or 0)
         labels, right = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.correct)
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
-        centres, spread = (None, 1.0) if "features" not in reference.has else _centres(reference, labels, counts)
+        located = next((name for name in ("inputs", "features") if name in reference.has), "")
+        centres, spread = _centres(getattr(reference, located), labels, counts) if located else (None, 1.0)
         nothing, one = np.zeros(0), np.ones(1)
         predicted = np.bincount(arrays.to_numpy(reference.predictions), minlength=classes) / len(labels)
         fixed = (temperature, counts / len(labels), predicted)
         most = np.full(1 if centres is None else 2, LARGEST)
-        plain = cls(*fixed, one, one, nothing, nothing, -most, most, nothing, counts, centres, spread or 1.0)
+        unset = (nothing, nothing, nothing)
+        start = (*fixed, one, one, nothing, nothing, -most, most, nothing, counts, *unset)
+        plain = cls(*start, located, centres, spread or 1.0)
         rows = plain.rows(reference, labels)
         curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), right)
         mean, reach = rows.evidence.mean(axis=0), SETTINGS.reach * rows.evidence.std(axis=0)
@@ -136,14 +186,78 @@ class Profile:
         scale = np.where(scale > SETTINGS.constant, scale, 0.0)
         if not spread:
             scale[-1] = 0.0
-        class_means = np.where(predicted[:, None] > 0, _means(evidence, rows.predicted, classes), mean)
-        knots = (curve.X_thresholds_, curve.y_thresholds_)
-        profile = cls(*fixed, *knots, mean, scale, lowest, highest, class_means, counts, centres, spread or 1.0)
-        return profile, replace(rows, evidence=evidence, calibrated=profile._calibrated(rows.confidence))
+        class_means, label_means = (
+            np.where(there[:, None] > 0, _means(evidence, groups, classes), mean)
+            for there, groups in ((predicted, rows.predicted), (counts, labels))
+        )
+        rows = replace(
+            rows, evidence=evidence, calibrated=_calibrated(rows.confidence, curve.X_thresholds_, curve.y_thresholds_)
+        )
+        profile = replace(
+            plain,
+            knots=curve.X_thresholds_,
+            levels=curve.y_thresholds_,
+            mean=mean,
+            scale=scale,
+            lowest=lowest,
+            highest=highest,
+            class_means=class_means,
+            label_means=label_means,
+            groups=_groups(bins_of(rows.calibrated), classes),
+        )
+        size = classes * int(profile.groups[-1] + 1)
+        cells = np.bincount(profile.cells_of(rows) * classes + labels, minlength=size * classes)
+        return replace(profile, cells=cells.reshape(size, classes).astype(np.float64)), rows
 
     def standardised(self, difference: Floats) -> Floats:
         """Difference of evidence in standard deviations of the reference's rows; 0 where these do not vary."""
         return np.where(self.scale > 0, difference / np.where(self.scale > 0, self.scale, 1.0), 0.0)
+
+    def grouped(self, histogram: Floats) -> Floats:
+        """Sums by cell of numbers by predicted class and bin."""
+        starts = np.flatnonzero(np.diff(self.groups, prepend=-1))
+        return np.asarray(np.add.reduceat(histogram, starts, axis=-1).reshape(*histogram.shape[:-2], -1))
+
+    def cells_of(self, rows: Rows) -> NDArray[Any]:
+        """Cell of each row."""
+        return np.asarray(rows.predicted * (self.groups[-1] + 1) + self.groups[bins_of(rows.calibrated)])
+
+    def explain(self, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:
+        """How far a class mix explains the cells and the mean evidence of a target, or of R targets.
+
+        Where only the class mix has moved, the share of the rows in each cell is a mixture of those of the reference's
+        classes. Without ``mix`` the shares of the classes are estimated: maximum likelihood by expectation-maximisation
+        (Saerens et al. 2002), as if a few rows more had been seen in the reference's mix.
+        """
+        total, size = self.counts.sum(), len(self.cells)
+        usual = (self.cells.sum(axis=1) + 0.5) / (total + 0.5 * size)
+        # As if each class had a part of a row more, like a row of any class: no cell is impossible for a class.
+        likely = (self.cells + SETTINGS.smoothing * usual[:, None]) / (self.counts + SETTINGS.smoothing)
+        rows = np.asarray(rows, dtype=np.float64)[..., None]
+        if mix is None:
+            mix = np.broadcast_to(self.mix, (*cells.shape[:-1], len(self.mix)))
+            for _ in range(SETTINGS.mixture_steps):
+                seen = (
+                    rows * mix * ((cells / np.maximum(mix @ likely.T, 1e-300)) @ likely)
+                    + SETTINGS.prior_rows * self.mix
+                )
+                before, mix = mix, seen / (rows + SETTINGS.prior_rows)
+                if np.abs(mix - before).max() < 1e-6:
+                    break
+        expected, reference = np.maximum(mix @ likely.T, 1e-300), self.mix @ likely.T
+        noise = expected * (1 - expected) / rows
+        noise = noise + np.square(mix) / np.maximum(self.counts, 1) @ (likely * (1 - likely)).T
+        scale = (cells + expected + reference) / 3
+        apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
+        left = np.maximum(apart - chance, 0)
+        moved = np.clip(self.standardised(mean - mix @ self.label_means), -FARTHEST, FARTHEST)
+        # One group is matched by some mix whatever the target is: nothing tells then whether only the mix has moved.
+        left = left + (np.square(moved).sum(axis=-1) if self.groups[-1] else np.inf)
+        own = np.repeat(np.arange(len(self.mix)), size // len(self.mix))
+        of_cell = mix[..., own] * likely[np.arange(size), own] / expected
+        right = (cells * of_cell).reshape(*cells.shape[:-1], len(self.mix), -1).sum(axis=-1)
+        explained = (np.square(expected - reference) / scale).sum(axis=-1)
+        return Explanation(np.asarray(mix), of_cell, right, explained, left, chance)
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
@@ -183,7 +297,7 @@ class Profile:
             found = [xp.astype(predicted, xp.float64), confidence, xp.sum(others, axis=1)]
             if self.centres is not None:
                 gap = arrays.like(self.centres, others)[predicted]
-                gap -= arrays.like(scaled.features, others)
+                gap -= arrays.like(getattr(scaled, self.located), others)
                 found.append(xp.vecdot(gap, gap))
             return xp.stack(found, axis=1), others
 
@@ -197,11 +311,7 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        return Rows(predicted, confidence, found, self._calibrated(confidence))
-
-    def _calibrated(self, confidence: Floats) -> Floats:
-        """Log-odds of being right that rows of these confidences have on the reference."""
-        return np.asarray(log_odds(np.interp(_tied(confidence), self.knots, self.levels), SETTINGS.calibration_edge))
+        return Rows(predicted, confidence, found, _calibrated(confidence, self.knots, self.levels))
 
     def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
@@ -216,18 +326,23 @@ class Profile:
             return np.asarray(squared)
 
 
+def _calibrated(confidence: Floats, knots: Floats, levels: Floats) -> Floats:
+    """Log-odds of being right that rows of these confidences have on the reference."""
+    return np.asarray(log_odds(np.interp(_tied(confidence), knots, levels), SETTINGS.calibration_edge))
+
+
 def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
     """Mean of each column over the rows of each group."""
     sums = [np.bincount(groups, weights=column, minlength=count) for column in values.T]
     return np.asarray(np.stack(sums, axis=1) / np.maximum(np.bincount(groups, minlength=count), 1)[:, None])
 
 
-def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
+def _centres(positions: Array, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
     """Mean features of each class, and the mean squared distance of rows to it; absent classes get the overall mean.
 
     The distance is 0 where rows differ from the mean of their class by rounding only.
     """
-    x = arrays.to_numpy(reference.features)
+    x = arrays.to_numpy(positions)
     sums = np.zeros((len(counts), x.shape[1]))
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(x), CHUNK):
@@ -243,6 +358,15 @@ def _centres(reference: Outputs, labels: NDArray[Any], counts: Floats) -> tuple[
     return centres, apart / len(x) if apart > (
         ROUNDING if x.dtype.itemsize > 4 else FLOAT32_ROUNDING
     ) ** 2 * size else 0.0
+
+
+def _groups(index: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    """Group of each bin: as many rows of the reference in each, and no more groups than it has rows to fill."""
+    most = min(len(index) / (SETTINGS.cell_rows * classes), MOST_CELLS / classes**2, SETTINGS.confidence_groups)
+    below = np.cumsum(np.bincount(index, minlength=len(CENTRES))) / len(index)
+    wanted = np.floor(np.concatenate([[0.0], below[:-1]]) * max(int(most), 1))
+    # Above the highest bin that has rows nothing begins.
+    return np.unique(np.minimum(wanted, wanted[index.max()]), return_inverse=True)[1].astype(np.int64)
 
 
 def bins_of(odds: Floats) -> NDArray[np.int64]:

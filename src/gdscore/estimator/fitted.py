@@ -26,7 +26,7 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
-from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, Profile
+from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, LARGEST, Profile
 from gdscore.files import RecordSchema
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
@@ -136,6 +136,9 @@ class Fitted:
         The straight line and the fitted score, where the method is a score.
     farthest : float
         Largest distance of a shifted set's mean evidence from the reference's, in standard deviations of rows.
+    reaction : float or None
+        How far confidence falls or distance moves for the accuracy that shifted sets lose, in standard deviations of
+        rows for all of it; None where they lose none.
     confidence : ConfidenceHistogram
         Confidences of the reference.
     """
@@ -146,6 +149,7 @@ class Fitted:
     line: ScoreLine | None
     score: Score | None
     farthest: float
+    reaction: float | None
     reference_accuracy: float
     reference_rows: int
     n_features: int | None
@@ -179,20 +183,26 @@ SCHEMA = RecordSchema(
     version=8,
     header={
         "level": Number(above=0, most=0.999),
-        "class_mix": OneOf("unknown", "stable", [Number(least=0)]),
+        "class_mix": OneOf("unknown", "stable", "estimated", [Number(least=0)]),
         "method": str,
         "seed": Number(least=0, integer=True),
         "reference_accuracy": _SHARE,
         "reference_rows": Number(least=1, integer=True),
+        "located": OneOf("features", "inputs", ""),
+        "n_features": OneOf(None, Number(least=1, integer=True)),
         "temperature": Number(least=1e-30, most=1e30),
         "spread": Number(least=1e-300, most=1e300),
         "centre": Number(least=-50, most=50),
         "base": _SHARE,
         "error": Number(least=0, most=1e6),
         "known_mix_error": Number(least=0, most=1e6),
+        "left_out": OneOf(None, _SHARE),
+        "known_left_out": OneOf(None, _SHARE),
         "returned": _SHARE,
         "lean": _SHARE,
+        "strictness": Number(above=0, most=1e9),
         "farthest": Number(least=0, most=1e9),
+        "reaction": OneOf(None, Number(least=-1e9, most=1e9)),
         "families": [str],
         "class_names": OneOf(None, [str]),
         "line": OneOf(None, {"slope": float, "intercept": float, "error": Number(least=0)}),
@@ -209,7 +219,10 @@ SCHEMA = RecordSchema(
         "highest": ArraySpec("f", _E, least=-LARGEST, most=LARGEST),
         "class_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
         "counts": ArraySpec("f", _K, least=0, most=1e15),
-        "centres": ArraySpec("f", (*_K, *_D), optional=True),
+        "label_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
+        "groups": ArraySpec("i", (len(CENTRES),), least=0, most=len(CENTRES) - 1),
+        "cells": ArraySpec("f", ("cells", *_K), least=0, most=1e15),
+        "centres": ArraySpec("f", (*_K, "places"), optional=True),
         "shift": ArraySpec("f", _E, least=-1e9, most=1e9),
         "slope": ArraySpec("f", _E, least=-1e9, most=1e9),
         "set_accuracy": ArraySpec("f", ("sets",), least=0, most=1),
@@ -223,7 +236,17 @@ SCHEMA = RecordSchema(
     },
     least_sizes={"classes": 2, "sets": 0},
 )
-_CORRECTION_NUMBERS = ("centre", "base", "error", "known_mix_error", "returned", "lean")
+_CORRECTION_NUMBERS = (
+    "centre",
+    "base",
+    "error",
+    "known_mix_error",
+    "left_out",
+    "known_left_out",
+    "returned",
+    "lean",
+    "strictness",
+)
 _PROFILE_ARRAYS = (
     "mix",
     "predicted_mix",
@@ -235,7 +258,16 @@ _PROFILE_ARRAYS = (
     "highest",
     "class_means",
     "counts",
+    "label_means",
+    "groups",
+    "cells",
 )
+
+
+def _cells_fit(groups: Any, cells: int, classes: int) -> bool:
+    """Whether groups are numbered in rising order without a gap, and there are as many cells as they make."""
+    steps = np.diff(groups, prepend=0)
+    return bool(np.isin(steps, (0, 1)).all()) and cells == classes * (int(groups[-1]) + 1)
 
 
 def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
@@ -251,8 +283,11 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
         "reference_rows": fitted.reference_rows,
         "temperature": float(profile.temperature),
         "spread": profile.spread,
+        "located": profile.located,
+        "n_features": fitted.n_features,
         **{name: getattr(correction, name) for name in _CORRECTION_NUMBERS},
         "farthest": fitted.farthest,
+        "reaction": fitted.reaction,
         "families": table.families,
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
         "line": None if line is None else asdict(line),
@@ -289,9 +324,14 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         (bool(np.all(arrays["lowest"] <= arrays["highest"])), "a range of evidence"),
         (arrays["predicted_mix"].sum() > 0, "predictions of some class"),
         (arrays["counts"].sum() >= 1, "rows of some class"),
+        (np.array_equal(arrays["cells"].sum(axis=0), arrays["counts"]), "each row of the reference in a cell"),
+        (_cells_fit(arrays["groups"], len(arrays["cells"]), classes), "a cell for each class and group"),
         ((header["method"] == CORRECTNESS) == (header["line"] is None) == ("score" not in arrays), "one method"),
         ((mark is not None) == ("direction" in arrays) == ("weights" in arrays), "a fingerprint with its arrays"),
         (sizes["kinds"] == (2 if "centres" in arrays else 1), "evidence of features where there are features"),
+        (bool(header["located"]) == ("centres" in arrays), "centres of classes where there are features or inputs"),
+        (mark is None or len(arrays.get("weights", ())) == header["n_features"], "a fingerprint of its features"),
+        (header["located"] != "features" or header["n_features"] == sizes.get("places"), "centres of features"),
         (isinstance(mix, str) or (len(mix) == classes and max(mix) > 0), "a share of each class"),
     ):
         if not fits:
@@ -300,6 +340,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         temperature=float(header["temperature"]),
         centres=arrays.get("centres"),
         spread=float(header["spread"]),
+        located=header["located"],
         **{name: arrays[name] for name in _PROFILE_ARRAYS},
     )
     score = None
@@ -320,9 +361,10 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         line=None if header["line"] is None else ScoreLine(**header["line"]),
         score=score,
         farthest=header["farthest"],
+        reaction=header["reaction"],
         reference_accuracy=header["reference_accuracy"],
         reference_rows=header["reference_rows"],
-        n_features=sizes.get("features"),
+        n_features=header["n_features"],
         class_names=None if header["class_names"] is None else tuple(header["class_names"]),
         fingerprint=None if mark is None else Fingerprint(arrays["direction"], arrays["weights"], **mark),
         confidence=ConfidenceHistogram(*arrays["confidence"].tolist()),

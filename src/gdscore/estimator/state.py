@@ -461,14 +461,16 @@ def check_outputs(fitted: Fitted, outputs: Any) -> None:
     if "logits" not in outputs.has:
         raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
     same_class_names(fitted.class_names, outputs.class_names)
-    for what, there, here in (
-        ("classes", fitted.n_classes, outputs.n_classes),
-        ("features", fitted.n_features, outputs.n_features),
-    ):
-        if there is not None and here != there:
+    name, centres = fitted.correction.profile.located, fitted.correction.profile.centres
+    wanted = [("classes", fitted.n_classes, outputs.n_classes, "extracted without features")]
+    if centres is not None:
+        cure = "made without from_sklearn(model, rows)" if name == "inputs" else "extracted without features"
+        wanted.append((name, centres.shape[1], outputs.arrays[name].shape[1] if name in outputs.has else None, cure))
+    for what, there, here, cure in wanted:
+        if here != there:
             raise GdscoreError(
                 f"Expected outputs with {there} {what} as the reference has, but they have "
-                f"{'none' if here is None else here}: are they of another model, or extracted without features?"
+                f"{'none' if here is None else here}: are they of another model, or {cure}?"
             )
 
 
