@@ -169,12 +169,12 @@ def changed(kind=_adaptation.Adaptation, settings=None):
 class Prepared:
     """A model of a job, the rows it was trained on, its reference, its targets, and a check network to start from."""
 
-    def __init__(self, job, check, device, rows):
+    def __init__(self, job, check, device):
         from datasets import load, training_parts
         from train import load_model, train
 
         made = job.make
-        self.job, self.device, self.rows = job, device, rows
+        self.device = device
         self.model, (self.images, self.labels), unshifted = estimates.trained(job, device)
         kept = {key: made["recipe"][key] for key in ("validation", "share") if key in made["recipe"]}
         training = training_parts(made["data"], made["split"], **kept)[0]
@@ -191,9 +191,6 @@ class Prepared:
             own = (data, split) == (made["data"], "test")
             name = "unshifted" if own else split if data == made["data"] else data
             self.targets[name] = load(data, split, rows=estimates.ROWS)
-
-    def loader(self, images, labels=None):
-        return list(estimates.batches(images[: self.rows], None if labels is None else torch.from_numpy(labels)))
 
     def outputs(self, images, labels):
         found = estimates.extracted(self.model, images, labels)
@@ -229,7 +226,7 @@ def seed_of(job, name):
 
 def measure(job, check, options):
     """All targets of a job by one kind of check network."""
-    ready = Prepared(job, check, options.device, None)
+    ready = Prepared(job, check, options.device)
     fixed = {"suite": job.suite, "source": job.source, "seed": job.seed, "check": check, "device": options.device}
     rows = Rows(options.output / f"{job.suite}.{job.source}.{check}.csv", fixed | {"commit": options.commit})
     reference = estimates.extracted(ready.model, ready.images, ready.labels)
@@ -298,7 +295,7 @@ SIGNALS = (
 
 def arm(job, target, check, names, options):
     """Arms on one development pair."""
-    ready = Prepared(job, check, options.device, None)
+    ready = Prepared(job, check, options.device)
     fixed = {"source": job.source, "check": check, "device": options.device, "commit": options.commit}
     rows = Rows(options.output / f"arms.{job.source}.{target}.{check}.csv", fixed)
     reference = estimates.extracted(ready.model, ready.images, ready.labels)
@@ -418,7 +415,7 @@ def labels(options, n=50, draws=400):
 
 
 def by_class(predicted, right):
-    """The order of `labeling.choose` without probabilities of one's own."""
+    """Nearly the order of `labeling.choose` without ``right``, which orders classes by confidence."""
     classes = np.unique(predicted)
     means = [right[predicted == k].mean() for k in classes]
     parts = []
