@@ -301,7 +301,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(outputs, TargetState):
             if by is not None:
                 raise GdscoreError("Expected a state without `by`, as it has its segments, but got both")
-            outputs.check_belongs_to(fitted.digest)
+            outputs.check_made_by(fitted)
             state = outputs
         else:
             state = TargetState(fitted)

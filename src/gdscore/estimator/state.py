@@ -328,8 +328,13 @@ class TargetState:
             found.confidence = np.stack([sums["confident_rows"], sums["confidence"] * GRID])
             yield key, SegmentState(found, not sums["other_model"][0], self._scores.get(key))
 
-    def check_belongs_to(self, digest: str) -> None:
+    def check_made_by(self, fitted: Fitted) -> None:
         """Refuse the state of another estimator, or of one that was fitted again since."""
+        if self._fitted is not fitted:
+            self.check_belongs_to(fitted.digest)
+
+    def check_belongs_to(self, digest: str) -> None:
+        """Refuse the state of an estimator with another digest."""
         if self.digest != digest:
             raise GdscoreError(
                 "Expected a state of this estimator, but it was made by another one, or before the last fit: make it "
