@@ -98,7 +98,7 @@ def alternatives(name):
 def compared(setting):
     both = [*alternatives("choosing"), *alternatives("choosing_mixture")]
     values = [value for name, value in both if name == setting]
-    return f"{', '.join(f'{float(v):g}' for v in values)}: [lab notebook](lab-notebook.md#constants)"
+    return f"{', '.join(f'{float(v):g}' for v in values)}: [below](#constants)"
 
 
 def few_sets():
@@ -116,8 +116,28 @@ def few_sets():
     return markdown(("error, coverage, width", "`class_mix`", *ways), lines)
 
 
+def settings_table():
+    """Constants of the estimator, with the descriptions of their docstring."""
+    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
+    meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
+    lines = [
+        [
+            f"`{field.name}`",
+            str(getattr(SETTINGS, field.name)),
+            meaning[field.name],
+            "it changes warnings only"
+            if field.name in THRESHOLDS
+            else "a guard: [below](#guards)"
+            if field.name in GUARDS
+            else compared(field.name),
+        ]
+        for field in fields(SETTINGS)
+    ]
+    return markdown(("constant", "value", "what it does", "compared with"), lines)
+
+
 def notebook_blocks():
-    """Error, coverage and width on development data with other constants, in docs/lab-notebook.md."""
+    """The constants, and error, coverage and width on development data, in docs/lab-notebook.md."""
     cases = {
         "images": ("images", "shifted"),
         "images, other mixes": ("images", "shifted, other class mixes"),
@@ -153,31 +173,6 @@ def comparison(name, cases):
             cells.append(f"{float(row['error']):.1f}{interval}")
         lines.append(cells)
     return markdown(("constants", *cases), lines)
-
-
-def estimator_blocks():
-    """Constants of the estimator, with the descriptions of their docstring."""
-    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
-    meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
-    lines = [
-        [
-            f"`{field.name}`",
-            str(getattr(SETTINGS, field.name)),
-            meaning[field.name],
-            "it changes warnings only"
-            if field.name in THRESHOLDS
-            else "a guard: [lab notebook](lab-notebook.md#guards)"
-            if field.name in GUARDS
-            else compared(field.name),
-        ]
-        for field in fields(SETTINGS)
-    ]
-    return {
-        "settings": markdown(("constant", "value", "what it does", "compared with"), lines),
-        "results": estimate_blocks()["results"],
-        "classes": estimate_blocks()["classes"],
-        "few": few_sets(),
-    }
 
 
 def named_rows(page, block, names):
@@ -253,7 +248,6 @@ PAGES = {
     "docs/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
     "docs/distributed.md": distributed_blocks,
-    "docs/estimator.md": estimator_blocks,
     "docs/index.md": index_blocks,
     "docs/labeling.md": labeling_blocks,
     "docs/methods.md": methods_blocks,
