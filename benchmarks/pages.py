@@ -160,6 +160,10 @@ def notebook_blocks():
     return {
         "choosing": comparison("choosing", cases),
         "mixture": comparison("choosing_mixture", mixture),
+        "settings": settings_table(),
+        "few": few_sets(),
+        "classes": estimate_blocks()["classes"],
+        "results": estimate_blocks()["results"],
     }
 
 
