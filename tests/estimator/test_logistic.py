@@ -6,7 +6,8 @@ import scipy.special
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from gdscore.estimator.logistic import expit, fit_logistic, log_odds
+from gdscore.estimator.correctness import fit_logistic
+from gdscore.estimator.evidence import expit, log_odds
 
 
 def test_functions_are_scipys():

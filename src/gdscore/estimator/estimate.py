@@ -16,8 +16,7 @@ from scipy.optimize import brentq
 from gdscore._format import percent
 from gdscore._paths import PathLike
 from gdscore.errors import GdscoreError
-from gdscore.estimator.evidence import Floats
-from gdscore.estimator.logistic import expit, log_odds
+from gdscore.estimator.evidence import Floats, expit, log_odds
 from gdscore.estimator.settings import SETTINGS
 
 if TYPE_CHECKING:

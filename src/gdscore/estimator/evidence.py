@@ -21,11 +21,21 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array
 from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
-from gdscore.estimator.logistic import log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 
-__all__ = ["CENTRES", "Evidence", "Explanation", "Floats", "Profile", "Rows", "bins_of", "by_confidence"]
+__all__ = [
+    "CENTRES",
+    "Evidence",
+    "Explanation",
+    "Floats",
+    "Profile",
+    "Rows",
+    "bins_of",
+    "by_confidence",
+    "expit",
+    "log_odds",
+]
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +52,17 @@ CONFIDENCE_GRID = 2.0**-17
 LARGEST = 15.0
 ROUNDING, FLOAT32_ROUNDING = 1e-14, 3e-7
 """Features whose distances are a smaller share of their size than this differ by rounding only."""
+
+
+def expit(x: Any) -> Any:
+    """1 / (1 + e⁻ˣ), without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * np.asarray(x, dtype=np.float64)))
+
+
+def log_odds(share: Any, edge: float) -> Any:
+    """ln(p / (1 − p)) of shares kept ``edge`` away from 0 and 1."""
+    share = np.clip(share, edge, 1 - edge)
+    return np.log(share / (1 - share))
 
 
 def _rounded(values: Floats) -> Floats:

@@ -20,7 +20,7 @@ from gdscore._checks import number
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.estimator.estimate import quantile_of
-from gdscore.estimator.logistic import expit, log_odds
+from gdscore.estimator.evidence import expit, log_odds
 from gdscore.labeling.labelled import LabelledEstimate
 
 __all__ = ["PastErrors", "Recalibration", "past_errors", "recalibrate"]
