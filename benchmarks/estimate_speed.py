@@ -40,7 +40,7 @@ def measured(options, folder):
         return sum(len(part) for part in gdscore.io.read_outputs(folder / "big.parquet"))
 
     def estimate():
-        return estimator.estimate(gdscore.io.read_outputs(folder / "big.parquet")).n
+        return estimator.estimate(gdscore.io.read_outputs(folder / "big.parquet")).n_rows
 
     tasks = {"read": read, "estimate": estimate}
     spent = {name: [] for name in tasks}

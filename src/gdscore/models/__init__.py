@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 _INSTALL = "Expected torch and torchmetrics for gdscore.models, but {} is not installed: pip install torch torchmetrics"
 
 try:
+    import torch  # noqa: F401  (first: without it the others may fail in libraries that look for it)
+
     from gdscore.models._agreement import Agreement
     from gdscore.models._network import head_of
     from gdscore.models.check import Check, check
