@@ -100,7 +100,7 @@ def _write_files(
 
 
 def _show_estimates(trials: list[Trial]) -> None:
-    from gdscore.demo import METHODS, TARGETS
+    from gdscore.demo import BEYOND, METHODS, TARGETS
 
     level = percent(trials[0].estimate.level, short=True)
     rows: list[list[Cell]] = []
@@ -113,9 +113,12 @@ def _show_estimates(trials: list[Trial]) -> None:
             _held(e, trial),
         ]
         rows.append([trial.name, percent(trial.truth), *estimate, *direct])
-    errors = [_error([t.direct[name] for t in trials], trials) for name in METHODS]
-    own = _error([t.estimate.accuracy for t in trials], trials)
-    rows.append(["mean error in points", "", (own, "bold"), "", "", *errors])
+    for what, chosen in (
+        ("mean error in points", trials),
+        (f"without {BEYOND}", [t for t in trials if t.name != BEYOND]),
+    ):
+        errors = [_error([t.direct[name] for t in chosen], chosen) for name in METHODS]
+        rows.append([what, "", (_error([t.estimate.accuracy for t in chosen], chosen), "bold"), "", "", *errors])
     show_table(["target", "truth", "estimate", f"{level} interval", "", *METHODS], rows)
     for name, (what, _) in TARGETS.items():
         show(f"{name}: {what}", style="dim")
