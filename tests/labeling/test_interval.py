@@ -102,7 +102,7 @@ def test_coverage_where_much_of_the_target_is_labelled(rows, labels, kind):
     covered, off = [], []
     for _ in range(4):
         right = ~WRONG[kind](rng, rows)
-        drawn = np.sort(stratified_ranks(rows, labels, rng.integers(0, 2**40, 500)), axis=1)
+        drawn = np.sort(stratified_ranks(rows, labels, rng.integers(0, 2**40, 300)), axis=1)
         low, high = interval(right[drawn], rows, 0.9)
         covered.append((low <= right.mean() + 1e-9) & (right.mean() <= high + 1e-9))
         off.append(right[drawn].mean(axis=1) - right.mean())
