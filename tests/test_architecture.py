@@ -65,7 +65,19 @@ def test_every_file_and_package_that_the_page_names_exists():
             ROOT / name,
             *(
                 SOURCE / package / name
-                for package in ("scores", "scores/_transport", "shifts", "models", "estimator", "io", "labeling", "cli")
+                for package in (
+                    "scores",
+                    "scores/_transport",
+                    "shifts",
+                    "models",
+                    "estimator",
+                    "io",
+                    "labeling",
+                    "distributed",
+                    "monitor",
+                    "report",
+                    "cli",
+                )
             ),
         )
         assert any(place.exists() for place in places), name
