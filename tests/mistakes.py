@@ -195,6 +195,16 @@ TORCH = [
         "give `shifts`",
     ),
     Mistake(
+        "A loader in place of outputs",
+        "est.estimate(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images)))",
+        "models.extract(model, loader)",
+    ),
+    Mistake(
+        "Another normalisation than the loader's",
+        "models.estimator(model, [(images, torch.zeros(20).long())], normalize=([120] * 3, [60] * 3))",
+        "divide its mean and std by 255",
+    ),
+    Mistake(
         "A dataset in place of a loader",
         "next(models.extract(model, torch.utils.data.TensorDataset(images)))",
         "DataLoader",

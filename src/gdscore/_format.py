@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["as_utc", "percent", "printable", "template_environment", "time_text"]
+__all__ = ["as_utc", "percent", "points", "printable", "template_environment", "time_text"]
 
 
 def percent(share: float, *, short: bool = False) -> str:
@@ -23,6 +23,17 @@ def percent(share: float, *, short: bool = False) -> str:
     """
     text = f"{100 * share:.1f}"
     return f"{text.removesuffix('.0') if short else text}%"
+
+
+def points(share: float) -> str:
+    """Difference of shares in percentage points with one decimal.
+
+    Examples
+    --------
+    >>> points(0.1264)
+    '12.6 points'
+    """
+    return f"{100 * share:.1f} points"
 
 
 def time_text(when: datetime) -> str:

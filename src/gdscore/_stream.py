@@ -107,7 +107,7 @@ def _items(data: Any, what: str, kinds: Any) -> Iterator[Any]:
         yield data
         return
     no_stream = isinstance(data, (str, bytes, dict)) or is_array(data) or hasattr(data, "iloc")
-    if no_stream or not isinstance(data, Iterable):
+    if no_stream or not isinstance(data, Iterable) or _of_torch_data(data):
         raise GdscoreError(f"Expected `{what}` to be `gdscore.Outputs` or a stream of them, but got {kind_of(data)}")
     empty = True
     for item in data:
@@ -145,7 +145,15 @@ def kind_of(value: object) -> str:
         return f"{name}: give {ways}"
     if isinstance(value, str | os.PathLike):
         return f"{name}: gdscore.io.read_outputs reads files"
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    if _of_torch_data(value) or any(is_array(part) for part in inside):
+        return f"{name}: gdscore.models.extract(model, loader) makes outputs of the batches of a torch loader"
     return f"{name}: gdscore.from_frame makes outputs of it" if hasattr(value, "iloc") else name
+
+
+def _of_torch_data(value: object) -> bool:
+    """Whether it is a loader or a dataset of torch, which need not be imported for that."""
+    return any(kind.__module__.startswith("torch.utils.data") for kind in type(value).__mro__)
 
 
 class Batch(NamedTuple):

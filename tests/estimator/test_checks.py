@@ -197,3 +197,35 @@ def test_confidence_that_does_not_react():
     est = gdscore.AccuracyEstimator().fit(reference, shifted_sets=[worse(k) for k in range(9)], progress=False)
     assert "confidence_does_not_react" in codes(est.estimate(outputs(500, seed=20, features=False)))
     assert "confidence_does_not_react" not in codes(fitted().estimate(outputs(500, seed=20)))
+
+
+def test_weak_evidence():
+    """Families left out were missed by far more than the interval of a target that has hardly moved allows for."""
+    est = fitted()
+    e = est.estimate(SAME)
+    assert (
+        e.left_out_error
+        == est.left_out_error_
+        == pytest.approx(np.mean(np.abs(est.shifted_sets_.predicted - est.shifted_sets_.accuracy)))
+    )
+    assert f"missed by {100 * e.left_out_error:.1f} points on average" in str(e)
+    assert "weak_evidence" not in codes(e)
+    est.shifted_sets_.predicted[:] = est.shifted_sets_.accuracy - 1.6 * (e.high - e.low) / 2
+    assert severity(est.estimate(SAME), "weak_evidence") == "info"
+    alone = fitted(sets=False).estimate(SAME)
+    assert alone.left_out_error is None
+    assert "missed by" not in str(alone)
+
+
+def test_class_mix_says_what_to_do():
+    def named(out):
+        return gdscore.Outputs(**out.arrays, class_names=("cat", "dog", "fox", "owl", "pig"))
+
+    est = gdscore.AccuracyEstimator().fit(named(outputs(800, seed=1)))
+    (told,) = [
+        w.message
+        for w in est.estimate(named(outputs(2000, seed=31, shares=[0.4, 0.3, 0.1, 0.1, 0.1]))).warnings
+        if w.code == "class_mix"
+    ]
+    assert 'est.estimate(outputs, class_mix="estimated")' in told
+    assert "class_mix={'cat': 0.17, 'dog': 0.21, 'fox': 0.20, …}" in told

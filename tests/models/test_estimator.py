@@ -247,6 +247,29 @@ def test_batches_without_rows_are_passed_over(model):
     same(plain, models.estimator(model, [(none, nothing), (x, y), (none, nothing)], shifts=SHIFTS[:4]))
 
 
+def test_dict_batches_give_the_same(model):
+    class ByName(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, pixel_values):
+            return {"logits": self.inner(pixel_values)}
+
+    named = [{"pixel_values": x, "labels": y} for x, y in loader(800, 1000)]
+    same(
+        models.estimator(ByName(), named, shifts=SHIFTS[:4]),
+        models.estimator(model, loader(800, 1000), shifts=SHIFTS[:4]),
+    )
+
+
+@pytest.mark.parametrize("given", [lambda: loader(0, 100), lambda: list(loader(0, 100))], ids=["loader", "batches"])
+def test_estimate_of_a_loader_names_extract(given):
+    est = gdscore.AccuracyEstimator().fit(gdscore.Outputs(logits=5 * np.eye(10), labels=np.arange(10)))
+    with pytest.raises(gdscore.GdscoreError, match=r"models.extract\(model, loader\)"):
+        est.estimate(given())
+
+
 @pytest.mark.parametrize(
     ("batches", "options", "message"),
     [
@@ -257,7 +280,11 @@ def test_batches_without_rows_are_passed_over(model):
             {},
             "float images.*x.float\\(\\) / 255",
         ),
-        ([{"x": torch.rand(8, 1, 8, 8), "label": torch.zeros(8)}], {}, r"as pairs \(x, y\).*fit_predictor"),
+        (
+            [{"x": torch.rand(8, 1, 8, 8), "mask": torch.rand(8), "label": torch.zeros(8)}],
+            {},
+            r"as pairs \(x, y\).*fit_predictor",
+        ),
         ([(torch.full((8, 1, 8, 8), float("nan")), torch.zeros(8))], {}, "finite images, but batch 0 holds NaN"),
         ([(torch.rand(8, 1, 8, 8) * 255, torch.zeros(8))], {}, "divide them by 255"),
         ([(torch.rand(8, 1, 8, 8), torch.eye(10)[:8])], {}, r"each of 8 rows.*argmax\(1\)$"),
@@ -279,7 +306,26 @@ def test_batches_without_rows_are_passed_over(model):
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"normalize": ([0], [0])}, "positive std"),
         ([], {}, "yielded none"),
         ([(["a", "b"], torch.zeros(2))], {"shifts": [lambda x: x]}, "yield a tensor"),
-        ([({"ids": torch.zeros(2, 3)}, torch.zeros(2))], {"shifts": [lambda x: x]}, "fit_predictor"),
+        (
+            [({"ids": torch.zeros(2, 3), "mask": torch.zeros(2, 3)}, torch.zeros(2))],
+            {"shifts": [lambda x: x]},
+            "fit_predictor",
+        ),
+        (
+            [(torch.rand(8, 1, 8, 8), torch.zeros(8).long())],
+            {"normalize": ([0.5], [2.0])},
+            "`normalize` given is not the loader's; leave it out",
+        ),
+        (
+            [(torch.randn(8, 1, 8, 8), torch.zeros(8).long())],
+            {"normalize": ([120.0], [60.0])},
+            "`normalize` given is not the loader's; divide its mean and std by 255",
+        ),
+        (
+            [(3 * torch.randn(8, 1, 8, 8), torch.zeros(8).long())],
+            {"normalize": ([0.5], [0.25])},
+            "`normalize` given is not the loader's; give the mean and std of the loader's own Normalize",
+        ),
         (
             [(torch.rand(8, 1, 8, 8), torch.zeros(8).long())],
             {"shifts": [lambda x: x[1:]]},

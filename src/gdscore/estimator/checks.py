@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._checks import choice
 from gdscore._classes import ClassLabels
+from gdscore._format import points
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning
@@ -28,6 +29,7 @@ __all__ = [
     "other_assumption",
     "reference_warnings",
     "target_warnings",
+    "weak_evidence",
 ]
 
 
@@ -124,8 +126,13 @@ def target_warnings(
         )
     if given is None:
         expected, where, whose = fitted.correction.profile.predicted_mix, "on the reference", "the reference's"
+        cure = (
+            'If nothing but the mix has changed: est.estimate(outputs, class_mix="estimated"); if it is known: '
+            f"class_mix={_example_mix(fitted)}"
+        )
     else:
         expected, where, whose = given, "in the mix given", "the one given"
+        cure = "Give the shares of the target's true classes, or leave class_mix out"
     predicted = evidence.histogram.sum(axis=1) / rows
     spread, usual = _effective_classes(predicted), _effective_classes(_sampled(expected, rows))
     if spread < SETTINGS.collapse * usual:
@@ -141,7 +148,8 @@ def target_warnings(
         yield EstimateWarning(
             "class_mix",
             "warning",
-            f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class",
+            f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change "
+            f"class. {cure}",
         )
     if rows < SETTINGS.few_rows:
         yield EstimateWarning(
@@ -175,8 +183,30 @@ def other_assumption(accuracy: float, low: float) -> EstimateWarning:
         "class_mix",
         "warning",
         f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}; the interval "
-        f"{'covers' if low <= accuracy else 'reaches towards'} that too. class_mix='stable' assumes it",
+        f"{'covers' if low <= accuracy else 'reaches towards'} that too. If you know that it has: "
+        'est.estimate(outputs, class_mix="stable")',
     )
+
+
+def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateWarning]:
+    """Warning where shifts that were left out of the fit were missed by far more than this interval allows for."""
+    error, half = fitted.table.left_out_error, (high - low) / 2
+    if error is not None and error > SETTINGS.weak_evidence * half:
+        yield EstimateWarning(
+            "weak_evidence",
+            "info",
+            f"shifts left out of the fit were missed by {points(error)} on average, and this interval allows for "
+            f"{points(half)}, as the target seems little shifted: a few labels show whether that is so "
+            "(gdscore.labeling.choose)",
+        )
+
+
+def _example_mix(fitted: Fitted) -> str:
+    """Shares of the reference's first classes as code, for a person to change."""
+    names: Sequence[Any] = fitted.class_names or range(fitted.n_classes)
+    first = dict(zip(names[:3], fitted.correction.profile.mix.tolist(), strict=False))
+    more = ", …" if fitted.n_classes > 3 else ""
+    return f"{{{', '.join(f'{name!r}: {share:.2f}' for name, share in first.items())}{more}}}"
 
 
 def _sampled(mix: Floats, rows: int) -> Floats:

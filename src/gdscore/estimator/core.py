@@ -25,6 +25,7 @@ from gdscore.estimator.checks import (
     other_assumption,
     reference_warnings,
     target_warnings,
+    weak_evidence,
 )
 from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
@@ -254,8 +255,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._with(fitted)
 
     def _with(self, fitted: Fitted) -> Self:
-        errors = np.abs(fitted.table.predicted - fitted.table.accuracy)
-        known = errors[np.isfinite(errors)]
+        left_out_error = fitted.table.left_out_error
         # In one step, so that other threads and an interrupt see all of a fit or nothing of it.
         self.__dict__.update(
             fitted_=fitted,
@@ -263,7 +263,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             reference_rows_=fitted.reference_rows,
             reference_confidence_=fitted.confidence,
             shifted_sets_=fitted.table,
-            left_out_error_=float(known.mean()) if len(known) else float("nan"),
+            left_out_error_=float("nan") if left_out_error is None else left_out_error,
             n_families_=len(frozenset[str]().union(*map(parts_of, fitted.table.families))),
             n_classes_=fitted.n_classes,
             n_features_=fitted.n_features,
@@ -349,6 +349,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             if stable < low and shifted:
                 low = stable + (1 - shifted) * (low - stable)
                 warnings.append(other_assumption(stable, low))
+        warnings.extend(weak_evidence(fitted, low, high))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         return Estimate(
             accuracy=accuracy,
@@ -367,6 +368,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             warnings=most_severe_first({w.code: w for w in warnings}.values()),
             scores=scores,
             confidence=ConfidenceHistogram(*evidence.confidence.tolist()),
+            left_out_error=fitted.table.left_out_error,
         )
 
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:

@@ -244,6 +244,12 @@ class ShiftedSetTable:
     predicted: Floats
     rows: NDArray[Any]
 
+    @property
+    def left_out_error(self) -> float | None:
+        """Mean absolute error of the estimates without the set's family; None where there are none."""
+        errors = np.abs(self.predicted - self.accuracy)
+        return float(np.nanmean(errors)) if np.isfinite(errors).any() else None
+
 
 @dataclass(frozen=True)
 class Correction:

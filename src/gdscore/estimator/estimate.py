@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from gdscore._format import percent
+from gdscore._format import percent, points
 from gdscore._paths import PathLike
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Floats, expit, log_odds
@@ -158,6 +158,8 @@ class Estimate:
         Numbers of the target that the estimate was made of.
     confidence : ConfidenceHistogram or None
         Confidences of the target's rows, by bins.
+    left_out_error : float or None
+        Mean absolute error of estimates of shifted sets whose family was left out; None without them.
     """
 
     accuracy: float
@@ -176,6 +178,7 @@ class Estimate:
     warnings: list[EstimateWarning] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
     confidence: ConfidenceHistogram | None = None
+    left_out_error: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.accuracy <= self.high <= 1:  # also where one of them is NaN
@@ -255,6 +258,8 @@ class Estimate:
             f"({percent(self.level, short=True)} interval, {_rows(self.n_rows)}); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
+        if self.left_out_error is not None:
+            lines.append(f"shifts left out of the fit were missed by {points(self.left_out_error)} on average")
         return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
 
     def _repr_html_(self) -> str:

@@ -71,6 +71,8 @@ class Settings:
         Effective number of predicted classes, relative to the reference's, below which predictions have collapsed.
     far_mix : float
         Share of rows that would have to change class before there is a warning.
+    weak_evidence : float
+        Error on families left out, relative to half the width of an interval, beyond which there is a warning.
     beyond : float
         Evidence farther from the reference than that of every shifted set, by this factor, is a warning.
     """
@@ -105,6 +107,7 @@ class Settings:
     reaction: float = 1.0
     collapse: float = 0.5
     far_mix: float = 0.15
+    weak_evidence: float = 1.5
     beyond: float = 1.5
 
 

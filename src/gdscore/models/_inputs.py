@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -195,10 +195,30 @@ class ImageForm(TensorForm):
         images = given * std + mean
         low, high = float(images.min()), float(images.max())
         if not (low >= -0.02 and high <= 1.02):
-            raise GdscoreError(_range_message(low, high, number))
+            raise GdscoreError(self._range_message(low, high, number, given))
         levels: Tensor = (images * 255).round().clamp(0, 255).to(torch.uint8)
         back = levels / 255
         return levels if torch.equal((back - mean) / std if self._normalized else back, given) else x
+
+    def _range_message(self, low: float, high: float, number: int, given: Tensor) -> str:
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return f"Expected finite images, but batch {number} holds NaN or Inf: leave out or repair such rows"
+        if self._normalized:
+            least, most = float(given.min()), float(given.max())
+            cure = "give the mean and std of the loader's own Normalize"
+            if float(self._mean.max()) > 1:
+                cure = "divide its mean and std by 255, as they are of images up to 255"
+            elif least >= 0 and most <= 1:
+                cure = "leave it out, as the loader gives images between 0 and 1"
+            return (
+                f"Expected images between 0 and 1 once `normalize` is undone, but they go from {low:.2f} to "
+                f"{high:.2f} (the loader gives {least:.2f} to {most:.2f}): the `normalize` given is not the loader's; "
+                f"{cure}"
+            )
+        cure = "where the loader normalises, pass normalize=(mean, std)"
+        if low >= 0 and 2 < high <= 255:
+            cure = "where they go up to 255, divide them by 255 as in training; " + cure
+        return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
 
     def decode(self, kept: Tensor) -> Tensor:
         """Images in [0, 1] on the device, in float32."""
@@ -219,19 +239,13 @@ class ImageForm(TensorForm):
 
 def _form_cure(x: Any) -> str:
     if not isinstance(x, Tensor):
-        return "yield images and labels as pairs (x, y), or use AccuracyEstimator.fit_predictor with a function"
+        return (
+            "yield images and labels as pairs (x, y) or as a dict of both and nothing else, or use "
+            "AccuracyEstimator.fit_predictor with a function"
+        )
     if x.ndim == 4 and x.dtype == torch.uint8:
         return "convert images of 8 bits as in training, such as x.float() / 255"
     return "for other inputs give `shifts`, callables from inputs to inputs"
-
-
-def _range_message(low: float, high: float, number: int) -> str:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return f"Expected finite images, but batch {number} holds NaN or Inf: leave out or repair such rows"
-    cure = "where the loader normalises, pass normalize=(mean, std)"
-    if low >= 0 and 2 < high <= 255:
-        cure = "where they go up to 255, divide them by 255 as in training; " + cure
-    return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
 
 
 class LabelledInputs:
@@ -240,7 +254,8 @@ class LabelledInputs:
     Parameters
     ----------
     loader : iterable of batches (x, y)
-        Iterated once, and again for each pass where the inputs are too large to keep and the loader allows it.
+        Iterated once, and again for each pass where the inputs are too large to keep and the loader allows it. Batches
+        may be dicts of one tensor beside the labels.
     form : TensorForm
         How inputs are kept.
 
@@ -255,6 +270,7 @@ class LabelledInputs:
     def __init__(self, loader: Iterable[Any], form: TensorForm) -> None:
         check_loader(loader, "val_loader")
         self._loader, self._form = loader, form
+        self._name: str | None = None
         limit = MEMORY_SHARE * _free_memory()
         parts: list[Tensor] = []
         labels, size, self.kept = [], 0, True
@@ -280,6 +296,10 @@ class LabelledInputs:
     def shape(self) -> tuple[int, ...]:
         """Shape of all inputs, (N, …)."""
         return len(self), *self._row_shape
+
+    def for_call(self, x: Tensor) -> Inputs:
+        """Inputs as the loader gives them to the model: by name where its batches are dicts."""
+        return x if self._name is None else {self._name: x}
 
     def batches(self, size: int) -> Iterator[tuple[int, Tensor]]:
         """Position of the first row and inputs on the device, ``size`` rows at a time."""
@@ -315,6 +335,8 @@ class LabelledInputs:
             if batch is end:
                 return
             x, y = split_batch(batch)
+            if isinstance(x, Mapping) and len(x) == 1:
+                ((self._name, x),) = x.items()
             if y is None:
                 raise GdscoreError(
                     f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels"

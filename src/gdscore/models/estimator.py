@@ -56,8 +56,9 @@ def estimator(
     model : nn.Module
         A classifier.
     val_loader : iterable of batches
-        Labelled inputs ``(x, y)`` of the training distribution that the model was not trained on: images of shape
-        (m, C, H, W) or, with ``shifts``, tensors of any shape and type.
+        Labelled inputs ``(x, y)``, or dicts such as ``{"pixel_values": x, "labels": y}``, of the training distribution
+        that the model was not trained on: images of shape (m, C, H, W) or, with ``shifts``, tensors of any shape and
+        type.
     normalize : (mean, std), optional
         What the loader's images were normalised by, one number for each channel: corruptions are made for images in
         [0, 1]. Leave it out where the loader gives those.
@@ -144,11 +145,12 @@ class _Predictor:
         network: Network,
         form: TensorForm,
         memory_format: torch.memory_format | None,
-        labels: Tensor,
+        inputs: LabelledInputs,
         class_names: Sequence[str] | None,
     ) -> None:
         self._network, self._form, self._memory_format = network, form, memory_format
-        self._labels, self._class_names = labels.to(network.device), class_names
+        self._for_call = inputs.for_call
+        self._labels, self._class_names = inputs.labels.to(network.device), class_names
         self._batch = 0
         self._parts: list[tuple[Tensor, Tensor | None]] = []
 
@@ -164,7 +166,7 @@ class _Predictor:
             x = x.to(self._network.dtype or torch.float32)
         if self._memory_format is not None and x.ndim == 4:
             x = x.contiguous(memory_format=self._memory_format)
-        self._parts.append(self._network.run(x, self._batch))
+        self._parts.append(self._network.run(self._for_call(x), self._batch))
         self._batch += 1
 
     def outputs(self) -> Outputs:
@@ -202,7 +204,7 @@ def shift_passes(
         _check_shape(inputs.shape)
     if chosen is None:
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
-    predictor = _Predictor(network, form, _memory_format(model), inputs.labels, class_names)
+    predictor = _Predictor(network, form, _memory_format(model), inputs, class_names)
     return ShiftPasses(inputs, predictor, chosen, batch_size)
 
 
