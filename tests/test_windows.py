@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 
 from gdscore import GdscoreError
 from gdscore._stream import segment_codes
-from gdscore._windows import Group, group_of, parse_every, window_columns, window_starts
+from gdscore._windows import (
+    Group,
+    as_time,
+    group_of,
+    parse_every,
+    utc_starts,
+    window_columns,
+    window_end,
+    window_starts,
+)
 
 moments = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 
@@ -33,13 +43,26 @@ def test_weeks_begin_on_mondays(time, weeks):
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("30min", 1800), ("6h", 21600), ("1d", 86400), (" 2 w ", 1209600)]
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("30min", 1800),
+        ("6h", 21600),
+        ("1d", 86400),
+        (" 2 w ", 1209600),
+        ("week", 604800),
+        ("2 hours", 7200),
+    ],
 )
 def test_lengths(text, seconds):
-    assert parse_every(text).total_seconds() == seconds
+    assert parse_every(text).length.total_seconds() == seconds
+    assert parse_every(str(parse_every(text))) == parse_every(text)
 
 
-@pytest.mark.parametrize("text", ["", "d", "0d", "-1d", "1.5h", "1 month", "1D1h", "9999999d", "nan"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "d", "1m", "0d", "-1d", "1.5h", "1mo2", "1D1h", "9999999d", "nan", "1300mo", "5h Europe/Paris", "6", None, 3],
+)
 def test_lengths_that_are_none(text):
     with pytest.raises(GdscoreError, match="such as"):
         parse_every(text)
@@ -49,7 +72,7 @@ def test_lengths_that_are_none(text):
 def test_rows_are_grouped_as_by_a_dictionary(rows):
     times, first, second = zip(*rows, strict=True)
     by = {"a": np.array(first), "b": np.array(second)}
-    columns = window_columns(np.array(times, dtype="datetime64[us]"), by, timedelta(days=1))
+    columns = window_columns(np.array(times, dtype="datetime64[us]"), by, parse_every("1d"))
     keys, codes = segment_codes(columns, len(rows))
     days = [time.replace(hour=0, minute=0, second=0, microsecond=0) for time in times]
     expected = list(zip(days, first, second, strict=True))
@@ -63,3 +86,74 @@ def test_the_first_window_begins_with_the_calendar():
     times = np.array(["0001-01-01T00:00", "0001-01-02T00:00"], dtype="datetime64[us]")
     starts = window_starts(times, timedelta(days=30))
     assert starts.tolist() == [datetime(1, 1, 1), datetime(1, 1, 1)]
+
+
+# -- the calendar and time zones, against Python's datetime ------------------------------------------------------
+
+ZONES = ["Europe/Paris", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "America/Havana", "Asia/Beirut"]
+recent = st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1))
+
+
+def local_date(time, zone):
+    return time.replace(tzinfo=timezone.utc).astimezone(ZoneInfo(zone)).date()
+
+
+def midnight(day, zone):
+    """Where midnight comes twice, the first; where clocks skip it, the time at which they do."""
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(timezone.utc).replace(tzinfo=None)
+
+
+@given(st.lists(recent, min_size=1, max_size=20), st.sampled_from(ZONES))
+def test_days_weeks_and_months_of_a_zone_begin_at_its_midnight(times, zone):
+    array = np.array(times, dtype="datetime64[us]")
+    firsts = {
+        "day": lambda day: day,
+        "week": lambda day: day - timedelta(days=day.weekday()),
+        "month": lambda day: day.replace(day=1),
+        "quarter": lambda day: date(day.year, 1 + (day.month - 1) // 3 * 3, 1),
+        "year": lambda day: date(day.year, 1, 1),
+    }
+    for unit, first in firsts.items():
+        expected = [midnight(first(local_date(time, zone)), zone) for time in times]
+        assert utc_starts(array, parse_every(f"{unit} {zone}")).tolist() == expected
+        named = window_starts(array, f"{unit} {zone}").tolist()
+        assert [as_time(start).replace(tzinfo=None) for start in named] == expected
+
+
+@given(recent, st.sampled_from([*ZONES, "UTC"]), st.sampled_from(["15min", "hour", "6h", "day", "week", "2mo", "1q"]))
+def test_windows_follow_each_other_without_gaps(time, zone, length):
+    every = parse_every(f"{length} {zone}")
+    (start,) = utc_starts(np.array([time], dtype="datetime64[us]"), every).tolist()
+    end = window_end(start, every)
+    assert start <= time < end
+    nearly = np.array([start, end - timedelta(microseconds=1), end], dtype="datetime64[us]")
+    assert utc_starts(nearly, every).tolist() == [start, start, end]
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-06-01", 24)])
+def test_days_on_which_clocks_change(day, hours):
+    start = midnight(date.fromisoformat(day), "Europe/Paris")
+    assert window_end(start, parse_every("day Europe/Paris")) - start == timedelta(hours=hours)
+    minutes = np.datetime64(start, "us") + np.arange(60 * hours) * np.timedelta64(1, "m")
+    by_hour = window_starts(minutes, "hour Europe/Paris")
+    assert len(dict.fromkeys(by_hour)) == hours  # the hour that comes twice is two windows
+    quarters = [start.hour for start in dict.fromkeys(window_starts(minutes, "6h Europe/Paris"))]
+    assert quarters == [0, 6, 12, 18]
+
+
+def test_zones_that_are_none():
+    with pytest.raises(GdscoreError, match=r"Unknown time zone 'Europe/Pariss': did you mean 'Europe/Paris'"):
+        parse_every("day Europe/Pariss")
+    with pytest.raises(GdscoreError, match="Unknown time zone"):
+        parse_every("day ../../etc/passwd")
+
+
+def test_times_of_any_kind():
+    expected = datetime(2026, 9, 1, tzinfo=timezone.utc)
+    pd = pytest.importorskip("pandas")
+    for given_time in ("2026-09", "2026-09-01", pd.Period("2026-09"), np.datetime64("2026-09"), date(2026, 9, 1)):
+        assert as_time(given_time) == expected
+    assert as_time("2026-W36") == datetime(2026, 8, 31, tzinfo=timezone.utc)
+    assert as_time("2026-09-01", ZoneInfo("Europe/Paris")) == expected - timedelta(hours=2)
+    column = pd.Series(pd.to_datetime(["2026-09-30 23:30"])).dt.tz_localize("UTC")
+    assert window_starts(column, "month Europe/Paris")[0].isoformat() == "2026-10-01T00:00:00+02:00"

@@ -26,6 +26,7 @@ from gdscore.scores import (
 
 if TYPE_CHECKING:
     from gdscore import distributed, estimator, files, functional, io, labeling, models, report, scores, shifts
+    from gdscore._windows import window_starts
     from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, EstimateWarning, direct_estimate
     from gdscore.frames import from_frame, to_frame
@@ -51,6 +52,7 @@ _LAZY = {
     "reliability": "gdscore.calibration",
     "from_sklearn": "gdscore.sklearn",
     "sklearn_head": "gdscore.sklearn",
+    "window_starts": "gdscore._windows",
 }
 _MODULES = ("distributed", "estimator", "files", "functional", "io", "labeling", "models", "report", "scores", "shifts")
 
@@ -93,6 +95,7 @@ __all__ = [
     "shifts",
     "sklearn_head",
     "to_frame",
+    "window_starts",
 ]
 
 

@@ -1,54 +1,320 @@
-"""Windows of time and segments: which of them each row belongs to."""
+"""Windows of time and segments: which of them each row belongs to.
+
+Requirements met here, for the command line, Python, Ray and the monitor alike:
+
+- a length is a number and a unit (``30min``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``) or the unit alone
+  (``month``), and the name of a time zone where it is not UTC (``month Europe/Paris``);
+- days, weeks (from Mondays), months, quarters and years are those of the calendar of the zone: a day has 23 or 25 hours
+  where clocks change, and an hour that comes twice is two windows;
+- times without a zone count as UTC; the start of a window, named by a person, is in the zone of the windows.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.errors import GdscoreError
+from gdscore._format import as_utc
+from gdscore.errors import GdscoreError, nearest, shown
 
-__all__ = ["Group", "group_of", "parse_every", "window_columns", "window_starts"]
+__all__ = [
+    "Every",
+    "Group",
+    "as_time",
+    "as_times",
+    "group_of",
+    "parse_every",
+    "time_in_text",
+    "utc_starts",
+    "window_columns",
+    "window_end",
+    "window_starts",
+]
 
-_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_MONTHS = {"mo": 1, "q": 3, "y": 12}
+_WORDS = {"minute": "min", "hour": "h", "day": "d", "week": "w", "month": "mo", "quarter": "q", "year": "y"}
+_EVERY = re.compile(rf"([1-9]\d{{0,5}})? ?({'|'.join([*_WORDS, *_SECONDS, *_MONTHS])})s?(?: +(\S+))?")
+_MEAN_MONTH = timedelta(days=365.2425 / 12)
+_HOUR, _DAY, _WEEK = timedelta(hours=1), timedelta(days=1), timedelta(weeks=1)
 _MONDAY = np.datetime64("1970-01-05", "us")
 _FIRST = np.datetime64("0001-01-01", "us")
 """Earliest time that Python has."""
 
 
-def parse_every(text: str) -> timedelta:
-    """Length of windows, written as a number and a unit: 30min, 6h, 1d, 1w.
+@dataclass(frozen=True)
+class Every:
+    """Length of windows, and the time zone whose clocks and calendar they follow; its text is what `parse_every` reads.
+
+    Attributes
+    ----------
+    length : timedelta
+        Of months, the mean length.
+    months : int
+        Months of a window, 0 where it is no number of months.
+    zone : str
+        Name of the time zone.
+    """
+
+    length: timedelta
+    months: int = 0
+    zone: str = "UTC"
+
+    def __str__(self) -> str:
+        seconds = int(self.length.total_seconds())
+        count, unit = self.months, "mo"
+        if not count:
+            unit = next(name for name in reversed(_SECONDS) if seconds % _SECONDS[name] == 0)
+            count = seconds // _SECONDS[unit]
+        return f"{count}{unit}" if self.zone == "UTC" else f"{count}{unit} {self.zone}"
+
+    @property
+    def has_own_starts(self) -> bool:
+        """Whether windows begin only where the calendar or the clocks of a zone say so."""
+        return bool(self.months) or self.zone != "UTC"
+
+    @property
+    def tzinfo(self) -> tzinfo:
+        """Zone for `datetime`."""
+        return _zone(self.zone)
+
+
+def parse_every(value: Any) -> Every:
+    """Length of windows, of a text such as 30min, 6h, day, 1w, month or "quarter Europe/Paris", or of a timedelta.
 
     Examples
     --------
-    >>> parse_every("6h"), parse_every("1w")
-    (datetime.timedelta(seconds=21600), datetime.timedelta(days=7))
+    >>> parse_every("6h").length, str(parse_every("month Europe/Paris"))
+    (datetime.timedelta(seconds=21600), '1mo Europe/Paris')
     """
-    match = re.fullmatch(r"([1-9]\d{0,5}) ?(s|min|h|d|w)", text.strip())
-    if match is None:
-        raise GdscoreError(f"Expected the length of windows such as 30min, 6h, 1d or 1w, but got {text!r}")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if isinstance(value, Every):
+        return value
+    if isinstance(value, timedelta) and value >= timedelta(seconds=1) and not value.microseconds:
+        return Every(value)
+    match = _EVERY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or (match[1] is None and match[2] not in _WORDS):
+        raise GdscoreError(
+            "Expected the length of windows such as 30min, 6h, 1d, week or month, or 'month Europe/Paris' with a "
+            f"time zone, but got {shown(value)}"
+        )
+    count, unit, zone = int(match[1] or 1), _WORDS.get(match[2], match[2]), match[3] or "UTC"
+    _zone(zone)
+    if unit in _MONTHS:
+        months = count * _MONTHS[unit]
+        if months > 1200:
+            raise GdscoreError(f"Expected windows such as 1mo or 1y, of at most 100 years, but got {shown(value)}")
+        return Every(months * _MEAN_MONTH, months, zone)
+    length = timedelta(seconds=count * _SECONDS[unit])
+    if zone != "UTC" and length % _DAY and _HOUR % length and (length % _HOUR or _DAY % length):
+        raise GdscoreError(
+            "Expected windows of a time zone such as 15min, 6h or 1d: parts of an hour, hours that divide a day, "
+            f"or days, but got {shown(value)}"
+        )
+    return Every(length, 0, zone)
 
 
-def window_starts(times: NDArray[np.datetime64], every: timedelta) -> NDArray[np.datetime64]:
-    """Start of each time's window, in UTC; weeks begin on Mondays, other windows are counted from 1970.
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return timezone.utc
+    from zoneinfo import ZoneInfo, available_timezones
 
-    The first window begins with the year 1.
+    with suppress(OSError, ValueError, KeyError):  # KeyError: there is none of this name
+        return ZoneInfo(name)
+    known = available_timezones()
+    hint = nearest(name[:60], known) if known else "this system knows none: pip install tzdata"
+    raise GdscoreError(f"Unknown time zone {name[:60]!r}: {hint}")
+
+
+# -- starts and ends of windows -------------------------------------------------------------------------------
+
+
+def window_starts(times: Any, every: Any = "1d") -> NDArray[Any]:
+    """Start of each time's window, to be given as `by`: one estimate for each month, say.
+
+    Weeks begin on Mondays, months are counted from January, other windows from 1970. The first window begins with the
+    year 1.
+
+    Parameters
+    ----------
+    times : array or column
+        Times, dates or text in ISO 8601; those without a time zone count as UTC.
+    every : str or timedelta
+        Length of windows such as ``30min``, ``6h``, ``day``, ``week``, ``1mo``, ``quarter``, or with a time zone
+        ``month Europe/Paris``.
+
+    Returns
+    -------
+    array
+        In UTC; for windows of a time zone, datetimes with the offset of its clocks.
 
     Examples
     --------
-    >>> times = np.array(["2026-01-31T05:20", "2026-02-01T23:59"], dtype="datetime64[us]")
-    >>> window_starts(times, timedelta(days=1)).astype(str).tolist()
-    ['2026-01-31T00:00:00.000000', '2026-02-01T00:00:00.000000']
+    >>> times = ["2026-01-31T05:20", "2026-01-31T23:59"]
+    >>> window_starts(times).astype("datetime64[D]").astype(str).tolist()
+    ['2026-01-31', '2026-01-31']
+    >>> [start.isoformat() for start in window_starts(times, "month Europe/Paris")]
+    ['2026-01-01T00:00:00+01:00', '2026-02-01T00:00:00+01:00']
     """
-    step = np.timedelta64(every, "us")
-    origin = _MONDAY if every % timedelta(weeks=1) == timedelta(0) else np.datetime64(0, "us")
-    starts = origin + (times.astype("datetime64[us]") - origin) // step * step
-    return np.asarray(np.maximum(starts, _FIRST))
+    every = parse_every(every)
+    starts = utc_starts(as_times(times), every)
+    if every.zone == "UTC":
+        return starts
+    used, place = np.unique(starts, return_inverse=True)
+    return np.array([_local(start, every.tzinfo) for start in used.tolist()], dtype=object)[place]
+
+
+def _local(start: datetime, zone: tzinfo) -> datetime:
+    """Time with a fixed offset: of two times of one zone that clocks show alike, Python knows no difference."""
+    local = start.replace(tzinfo=timezone.utc).astimezone(zone)
+    return local.replace(tzinfo=timezone(local.utcoffset() or timedelta(0)))
+
+
+def utc_starts(times: NDArray[np.datetime64], every: Every) -> NDArray[np.datetime64]:
+    """Start of each time's window, both in UTC without a zone."""
+    times = times.astype("datetime64[us]")
+    if every.zone == "UTC":
+        return np.asarray(np.maximum(_floor(times, every), _FIRST))
+    zone = every.tzinfo
+    walls, place = np.unique(_floor(times + _offsets(times, zone), every), return_inverse=True)
+    # Clocks that were put back show a time twice: fold 0 is the first, 1 the second.
+    first, second = (
+        np.array([_instant(wall, zone, fold) for wall in walls.tolist()], dtype="datetime64[us]")[place]
+        for fold in (0, 1)
+    )
+    again = (second - first >= np.timedelta64(every.length)) & (times >= second)
+    return np.asarray(np.where(again, second, first))
+
+
+def _floor(times: NDArray[np.datetime64], every: Every) -> NDArray[np.datetime64]:
+    if every.months:
+        months = times.astype("datetime64[M]").astype(np.int64) + 12 * 1970
+        first = months // every.months * every.months - 12 * 1970
+        return np.asarray(first.astype("datetime64[M]").astype("datetime64[us]"))
+    step = np.timedelta64(every.length, "us")
+    origin = _MONDAY if every.length % _WEEK == timedelta(0) else np.datetime64(0, "us")
+    return np.asarray(origin + (times - origin) // step * step)
+
+
+def _offsets(times: NDArray[np.datetime64], zone: tzinfo) -> NDArray[np.timedelta64]:
+    """How far local clocks are from UTC: looked up by days, and by times on the days on which it changes."""
+
+    def offset(time: datetime) -> timedelta:
+        inside = min(max(time, datetime(1, 1, 3)), datetime(9999, 12, 29)).replace(tzinfo=timezone.utc)
+        return inside.astimezone(zone).utcoffset() or timedelta(0)
+
+    days, place = np.unique(times.astype("datetime64[D]"), return_inverse=True)
+    begin = [offset(datetime(day.year, day.month, day.day)) for day in days.tolist()]
+    end = [offset(datetime(day.year, day.month, day.day, 23, 59, 59)) for day in days.tolist()]
+    offsets = np.array(begin, dtype="timedelta64[us]")[place]
+    changing = np.array([a != b for a, b in zip(begin, end, strict=True)], dtype=bool)[place]
+    single, place = np.unique(times[changing], return_inverse=True)
+    offsets[changing] = np.array([offset(time) for time in single.tolist()], dtype="timedelta64[us]")[place]
+    return offsets
+
+
+def _instant(wall: datetime, zone: tzinfo, fold: int) -> datetime:
+    """Time in UTC at which clocks of a zone show another; where they skip it, the time at which they do."""
+    inside = max(wall, datetime(1, 1, 3))
+    return inside.replace(tzinfo=zone, fold=fold).astimezone(timezone.utc).replace(tzinfo=None)
+
+
+def window_end(start: datetime, every: Every) -> datetime:
+    """End of the window of a start in UTC: the start of the next one.
+
+    Examples
+    --------
+    >>> window_end(datetime(2026, 3, 28, 23), parse_every("day Europe/Paris")) - datetime(2026, 3, 28, 23)
+    datetime.timedelta(seconds=82800)
+    """
+    if not every.has_own_starts:
+        return start + every.length
+    # Sure to be in the next window, but for clocks that are put back in this one.
+    later = start + (32 * _DAY * every.months or every.length)
+    while True:
+        (found,) = utc_starts(np.array([later.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
+        end: datetime = found.replace(tzinfo=start.tzinfo)
+        if end > start:
+            return end
+        later += _HOUR
+
+
+# -- times ----------------------------------------------------------------------------------------------------
+
+_PERIOD = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-W(\d\d))")
+
+
+def time_in_text(text: str) -> datetime | None:
+    """Time that a text is in ISO 8601, or the start of its month, quarter or week: 2026-09, 2026Q3, 2026-W36.
+
+    Examples
+    --------
+    >>> time_in_text("2026-09"), time_in_text("2026Q3"), time_in_text("fr")
+    (datetime.datetime(2026, 9, 1, 0, 0), datetime.datetime(2026, 7, 1, 0, 0), None)
+    """
+    text = text.strip()
+    with suppress(ValueError):
+        if (match := _PERIOD.fullmatch(text)) is not None:
+            year, month, quarter, week = (None if part is None else int(part) for part in match.groups())
+            if week is not None:
+                return datetime.fromisocalendar(year or 0, week, 1)
+            return datetime(year or 0, month or 3 * (quarter or 1) - 2, 1)
+        if re.match(r"\d{4}-\d\d-\d\d", text):  # others, such as 20260131, may be numbers
+            return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return None
+
+
+def as_time(value: Any, zone: tzinfo = timezone.utc) -> datetime:
+    """Time in UTC of a datetime, date, text, NumPy time or the start of a pandas Period; ``zone`` where it has none.
+
+    Examples
+    --------
+    >>> as_time("2026-01-31T02:00+01:00").isoformat(), as_time("2026-02").isoformat()
+    ('2026-01-31T01:00:00+00:00', '2026-02-01T00:00:00+00:00')
+    """
+    given = value
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()  # a number outside the calendar
+    elif isinstance(value, str):
+        with suppress(ValueError):
+            value = time_in_text(value) or datetime.fromisoformat(value.strip())
+    elif hasattr(value, "start_time"):
+        value = value.start_time.to_pydatetime()
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, datetime.min.time())
+    if isinstance(value, datetime) and value == value:  # NaT of pandas is not equal to itself
+        with suppress(OverflowError):  # the first and the last day of the calendar in another zone
+            return as_utc(value if value.tzinfo is not None else value.replace(tzinfo=zone))
+    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(given)}")
+
+
+def as_times(values: Any) -> NDArray[np.datetime64]:
+    """Times of rows in UTC, from an array or a column of a frame; numbers are refused, as their unit is not known.
+
+    Examples
+    --------
+    >>> as_times(np.array(["2026-01-31T05:00", "2026-01-31T05:00+01:00"])).astype(str).tolist()
+    ['2026-01-31T05:00:00.000000', '2026-01-31T04:00:00.000000']
+    """
+    column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if column.dtype.kind == "M":
+        return column.astype("datetime64[us]")
+    if column.dtype.kind not in "OUT":
+        raise GdscoreError(
+            "Expected `time` to be one time, a start and an end, or a time for each row, but got an array of "
+            f"{column.dtype}: are these seconds? np.array(…).astype('datetime64[s]') makes times of them"
+        )
+    # NumPy has no zones: it would warn of those in text and in Python's times.
+    return np.array([as_time(value).replace(tzinfo=None) for value in column.tolist()], dtype="datetime64[us]")
+
+
+# -- windows and segments -------------------------------------------------------------------------------------
 
 
 class Group(NamedTuple):
@@ -58,9 +324,7 @@ class Group(NamedTuple):
     segment: str
 
 
-def window_columns(
-    time: NDArray[np.datetime64] | None, by: Mapping[str, Any], every: timedelta | None
-) -> dict[str, Any]:
+def window_columns(time: NDArray[np.datetime64] | None, by: Mapping[str, Any], every: Every | None) -> dict[str, Any]:
     """Columns that name the window and segment of each row: starts of windows first, where there are times."""
     return dict(by) if time is None or every is None else {"": window_starts(time, every), **by}
 

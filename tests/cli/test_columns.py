@@ -122,6 +122,19 @@ def test_only_the_newest_window_alarms(gd, log, fitted):
     assert [(t["name"], t["n_rows"]) for t in weekly] == [("2026-01-26", 900)]
 
 
+def test_months_of_a_time_zone(gd, log, fitted, folder):
+    rows, days, _ = log
+    args = ("estimate", "csv.gdscore", "log.csv", *COLUMNS, "--time", "ts", "--json", "-")
+    monthly = json.loads(gd(*args, "--every", "month").stdout)["targets"]
+    assert [(t["name"], t["n_rows"]) for t in monthly] == [("2026-01-01", len(rows))]
+    eastern = json.loads(gd(*args, "--every", "month Pacific/Kiritimati", "--html", "r.html").stdout)["targets"]
+    lines = (folder / "log.csv").read_text().splitlines()[1:]
+    hours = np.array([int(line.split("T")[1][:2]) for line in lines])
+    later = int(((days == 31) & (hours >= 10)).sum())  # the islands are 14 hours ahead of UTC
+    expected = {"2026-01-01T00:00:00+14:00": len(rows) - later, "2026-02-01T00:00:00+14:00": later}
+    assert {t["when"]: t["n_rows"] for t in eastern} == {when: n for when, n in expected.items() if n}
+
+
 def test_a_window_that_spans_dated_files_is_one_target(gd, log, fitted, folder):
     header, *lines = (folder / "log.csv").read_text().splitlines()
     (folder / "dated").mkdir()

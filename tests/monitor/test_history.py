@@ -1,3 +1,4 @@
+import itertools
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -54,6 +55,37 @@ def test_rows_are_split_into_windows_and_segments(monitor, fitted):
     ]
     german = fitted.estimate(outputs[np.flatnonzero((np.arange(400) < 240) & (country == "de"))])
     assert added[1]["accuracy"] == pytest.approx(german.accuracy, abs=1e-12)
+
+
+def test_months_of_a_time_zone(monitor, fitted):
+    monitor.register("m", fitted, every="month America/New_York")
+    outputs = make_outputs(400, 1.1, 2, labels=False)
+    times = np.datetime64("2026-03-01T02:00") + np.arange(400) * np.timedelta64(4, "h")
+    added = monitor.add("m", outputs, time=times)
+    bounds = ["2026-02-01T05", "2026-03-01T05", "2026-04-01T04", "2026-05-01T04", "2026-06-01T04"]
+    assert [(w["start"][:13], w["end"][:13]) for w in added] == list(itertools.pairwise(bounds))
+    assert [w["rows"] for w in added] == np.diff(np.searchsorted(times, np.array(bounds, dtype="M8[h]"))).tolist()
+    # A person names the month, or any day in it.
+    for time in ("2026-03", "2026-03-17", "2026-03-01"):
+        monitor.add_labels("m", time, correct=100, rows=150)
+    assert monitor.windows("m").labelled.tolist()[1] == 150
+    monitor.add_estimate("m", estimate(0.9), "2026-01")
+    assert monitor.windows("m").start[0] == datetime(2026, 1, 1, 5, tzinfo=timezone.utc)
+
+
+def test_a_window_that_has_not_ended_is_replaced_by_the_next_estimate(monitor):
+    monitor.register("m", every="month")
+    now = datetime.now(timezone.utc)
+    first = monitor.add_estimate("m", estimate(0.9, rows=300), now)
+    second = monitor.add_estimate("m", estimate(0.8, rows=600), now)  # needs no replace=True
+    assert (first["so_far"], second["so_far"], second["id"], second["new"]) == (True, True, first["id"], False)
+    assert monitor.windows("m")[["rows", "so_far"]].values.tolist() == [[600, True]]
+    with monitor.writing() as session:  # as if the month had ended since
+        session.execute(update(schema.Window).values(end=datetime.now(timezone.utc)))
+        bounds = session.execute(select(schema.Window.start, schema.Window.end)).one()
+    assert not monitor.add_estimate("m", estimate(0.8, rows=600), tuple(bounds))["so_far"]
+    with pytest.raises(GdscoreError, match="replace=True"):
+        monitor.add_estimate("m", estimate(0.7), tuple(bounds))
 
 
 def test_a_stream_gives_the_same_windows_as_its_concatenation(monitor, fitted):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from gdscore import EstimateWarning, GdscoreError
+from gdscore._windows import parse_every
 from gdscore.estimator import Quantity
 from gdscore.labeling import LabelledEstimate, recalibrate
 from gdscore.monitor import Monitor, Rules
@@ -344,7 +345,7 @@ def test_rules_that_are_not_given_stay_also_for_a_new_version(monitor):
     assert monitor.rules("a") == Rules(missing_after=2, recovery=1)
     with monitor.reading() as session:
         changes = rules_changes(session, "a")
-        assert [model.every for model in session.scalars(select(Model))] == [timedelta(hours=6)] * 2
+        assert [model.every for model in session.scalars(select(Model))] == [parse_every("6h")] * 2
     assert [(c["by"], c["version"], c["rules"]) for c in changes] == [
         ("Eve", "2", {"min_accuracy": None, "recovery": 1}),
         ("Bob", "1", {"missing_after": 2}),
@@ -362,6 +363,7 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
             "DROP TABLE rules_changes",
             "ALTER TABLE alarms DROP COLUMN end_reason",
             "ALTER TABLE models DROP COLUMN pruned_before",
+            "UPDATE models SET every = 21600000000",
             "UPDATE schema_version SET version = 1",
             """UPDATE models SET rules = '{"min_accuracy": 0.7, "min_rows": null, "warnings": ["other_model"]}'""",
         ):
@@ -370,6 +372,7 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
     again = Monitor(sqlite_url(tmp_path))
     assert again.rules("m") == Rules(min_accuracy=0.7)
     again.add_estimate("m", estimate(0.5), day(0))
+    assert again.windows("m").end.tolist() == [day(0.25)]
     assert "accuracy" in again.alarms("m").rule.tolist()
     again.close()
 

@@ -90,3 +90,16 @@ def test_segments_of_several_columns():
     day, plain = as_targets({(datetime(2026, 1, 31), "de", 3): e, ("fr", None): e})
     assert (day.name, day.when, day.segment) == ("2026-01-31 de, 3", datetime(2026, 1, 31), "de, 3")
     assert (plain.name, plain.when) == ("fr, None", None)
+
+
+def test_months_in_any_spelling_are_a_series():
+    pd = pytest.importorskip("pandas")
+    e = made_estimate(0.8)
+    months = [datetime(2026, 9, 1), datetime(2026, 10, 1)]
+    for keys in (["2026-10", "2026-09"], [pd.Period("2026-10"), pd.Period("2026-09")], months[::-1]):
+        shown, by_time = in_order(as_targets(dict.fromkeys(keys, e)))
+        assert by_time
+        assert [target.when for target in shown] == months
+        (several, _) = as_targets({("de", keys[1], "phone"): e, ("fr", keys[0], "phone"): e})
+        assert (several.when, several.segment) == (months[0], "de, phone")
+    assert not in_order(as_targets({"2026-09": e, "fr": e}))[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 
 from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
 from gdscore._paths import check_different, check_writable
-from gdscore._windows import parse_every
+from gdscore._windows import Every, parse_every
 from gdscore.cli.console import (
     Address,
     Debug,
@@ -115,7 +114,9 @@ def estimate(
     every: Annotated[
         str | None,
         typer.Option(
-            metavar="LENGTH", help="Length of windows: 30min, 6h, 1d (default), 1w.", rich_help_panel=COLUMNS_PANEL
+            metavar="LENGTH",
+            help="Length of windows: 30min, 6h, 1d (default), week, month; in a time zone 'month Europe/Paris'.",
+            rich_help_panel=COLUMNS_PANEL,
         ),
     ] = None,
     by: Annotated[
@@ -270,7 +271,7 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
     return partial(direct_estimate, method.value, reference=reference.read_labelled())
 
 
-def _window_length(time: str | None, every: str | None, by: Sequence[str] | None, method: Method | None) -> timedelta:
+def _window_length(time: str | None, every: str | None, by: Sequence[str] | None, method: Method | None) -> Every:
     if (time or by) and method is not None:
         raise GdscoreError(
             "Expected --time and --by with a fitted estimator, but got --method: fit one, or leave it out"

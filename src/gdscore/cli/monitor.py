@@ -92,7 +92,8 @@ def register(
     estimator: Annotated[Path | None, typer.Argument(metavar="ESTIMATOR", help="File of `gdscore fit`.")] = None,
     version: Annotated[str, typer.Option(help="Version of the model.")] = "1",
     every: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="Length of a window: 1d, 6h, 15min; 1d by default.")
+        str | None,
+        typer.Option(metavar="LENGTH", help="Length: 6h, 1d (default), week, month, 'month Europe/Paris'."),
     ] = None,
     false_alarms_per_year: FalseAlarms = None,
     min_accuracy: MinAccuracy = None,
@@ -396,7 +397,7 @@ def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
                 (
                     w["model"],
                     w["segment"],
-                    w["start"][:16],
+                    f"{w['start'][:16]} (so far)" if w["so_far"] else w["start"][:16],
                     percent(w["accuracy"]),
                     f"{percent(w['low'])} to {percent(w['high'])}",
                     "" if w["truth"] is None else percent(w["truth"]),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gdscore import __version__
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
 from gdscore._format import percent, time_text
-from gdscore._windows import Group, group_of, window_columns
+from gdscore._windows import Every, Group, group_of, window_columns
 from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError
@@ -82,7 +82,7 @@ def estimate_target(
 
 
 def estimate_groups(
-    estimator: AccuracyEstimator, target: TargetFiles, every: timedelta, quiet: bool, prefix: str
+    estimator: AccuracyEstimator, target: TargetFiles, every: Every, quiet: bool, prefix: str
 ) -> list[tuple[TargetFiles, Estimated]]:
     """Estimate each window and segment of a target from one pass over it: windows in order, the worst segment first."""
     state = estimator.state()
@@ -108,7 +108,7 @@ def estimated_groups(
 def estimate_on_ray(
     estimator: AccuracyEstimator,
     target: TargetFiles,
-    every: timedelta,
+    every: Every,
     quiet: bool,
     prefix: str,
     on_error: OnError | None,

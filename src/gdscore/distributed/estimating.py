@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gdscore import files
 from gdscore._paths import DEFAULT_LIMITS
 from gdscore._stream import Batch
-from gdscore._windows import parse_every, window_columns
+from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
@@ -76,9 +75,10 @@ def estimate(
     by : str or list of str, optional
         Columns that name the segment of each row: one estimate for each segment; several columns make tuples.
     time : str, optional
-        Column of times: one estimate for each window, named by its start in UTC, and for each segment in it.
+        Column of times: one estimate for each window, named by its start, and for each segment in it.
     every : str, optional
-        Length of windows such as ``"6h"``, ``"1d"`` (default) or ``"1w"``.
+        Length of windows such as ``"6h"``, ``"1d"`` (default) or ``"month Europe/Paris"``, as in
+        `gdscore.window_starts`.
     class_mix : optional
         As in `AccuracyEstimator.estimate`.
     columns : gdscore.io.Columns, optional
@@ -144,7 +144,7 @@ def state_of_files(
     paths: Sequence[Path],
     *,
     columns: Columns,
-    every: timedelta,
+    every: Every,
     on_error: str = "raise",
     progress: bool | None = None,
 ) -> tuple[TargetState, dict[str, str]]:
@@ -248,7 +248,7 @@ def _over_blocks(
 
 def check_columns(
     columns: Columns | None, by: Any, time: str | None, every: str | None
-) -> tuple[Columns, timedelta | None]:
+) -> tuple[Columns, Every | None]:
     """Columns of the outputs with those of segments and times, and the length of windows; wrong ones are refused."""
     if columns is not None and not isinstance(columns, Columns):
         raise GdscoreError(f"Expected `columns` to be a gdscore.io.Columns, but got {type(columns).__name__}")
@@ -364,13 +364,13 @@ class Part:
         What the state is for; scores are fitted and without rows.
     columns : Columns
         Which columns hold what.
-    every : timedelta or None
+    every : Every or None
         Length of windows, where there is a column of times.
     """
 
     target: AccuracyEstimator | ScoreStates
     columns: Columns
-    every: timedelta | None = None
+    every: Every | None = None
 
     def state(self, batches: Iterable[Batch]) -> tuple[bytes, Report]:
         """State and report."""

@@ -27,9 +27,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gdscore._checks import choice
+from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Token, as_duration, check_name, utc_now
+from gdscore.monitor.schema import Token, check_name, utc_now
 
 __all__ = [
     "COOKIE",
@@ -92,7 +93,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.keep is not None:
-            as_duration(self.keep)
+            parse_every(self.keep)
 
 
 @dataclass(frozen=True)

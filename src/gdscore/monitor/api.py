@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gdscore._paths import Limits
 from gdscore._stream import Batch
+from gdscore._windows import as_times
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.io import Columns, read_batches
@@ -26,7 +27,7 @@ from gdscore.io.arrow import decoding, pyarrow
 from gdscore.monitor import reading
 from gdscore.monitor.access import Settings, Visitor, require
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import LONGEST_NAME, StorageError, as_times
+from gdscore.monitor.schema import LONGEST_NAME, StorageError
 from gdscore.monitor.storing import check_known
 from gdscore.outputs import Outputs
 

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
 from gdscore._stream import Batch, batches
-from gdscore._windows import window_starts
+from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor import reading, storing
@@ -28,9 +28,6 @@ from gdscore.monitor.schema import (
     EstimatorFile,
     Model,
     Window,
-    as_duration,
-    as_time,
-    as_times,
     check_name,
     open_engine,
     storage_errors,
@@ -121,8 +118,9 @@ class Monitor:
             and the length of windows.
         estimator : AccuracyEstimator, path or bytes, optional
             Fitted estimator, which is kept in the database. `add` needs it, `add_estimate` does not.
-        every : timedelta or str, optional
-            Length of a window: ``1d``, ``6h``, ``15min``; a new model has ``1d``.
+        every : str or timedelta, optional
+            Length of a window: ``1d``, ``6h``, ``15min``, ``week``, ``month``, in a time zone ``month Europe/Paris``; a
+            new model has ``1d``.
         rules : Rules or dict, optional
             When alarms are raised: all rules, or a dict of those to change. The others stay.
         reference_rows : int, optional
@@ -138,7 +136,7 @@ class Monitor:
             self._keep(digest, loaded)
         if reference_rows is not None:
             rows = integer("reference_rows", reference_rows, least=1)
-        length = None if every is None else as_duration(every)
+        length = None if every is None else parse_every(every)
         check_name("person", by)
         with self.writing() as session:
             stored = storing.store_model(
@@ -340,7 +338,7 @@ class Monitor:
 
     def prune(self, older_than: Any, now: Any = None) -> int:
         """Delete windows that ended longer ago than this, and alarms that did; returns how many windows."""
-        limit = (utc_now() if now is None else as_time(now)) - as_duration(older_than)
+        limit = (utc_now() if now is None else as_time(now)) - parse_every(older_than).length
         with self.writing() as session:
             return storing.delete_windows(session, limit)
 
@@ -360,7 +358,7 @@ def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence
 
 
 def _estimate_windows(
-    est: AccuracyEstimator, outputs: Outputs | Iterable[Any], time: Any, by: Any, every: timedelta
+    est: AccuracyEstimator, outputs: Outputs | Iterable[Any], time: Any, by: Any, every: Every
 ) -> dict[Key, Estimate]:
     """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
     states: dict[str | None, TargetState] = {}
@@ -395,7 +393,7 @@ def _timed(parts: Iterable[Batch], time: Any) -> Iterator[Any]:
 
 
 def _starts(
-    time: Any, every: timedelta, rows: int, bounds: dict[datetime, tuple[datetime, datetime]]
+    time: Any, every: Every, rows: int, bounds: dict[datetime, tuple[datetime, datetime]]
 ) -> NDArray[np.datetime64]:
     """Start of each row's window; ``bounds`` takes in the start and end of each window."""
     if not ((is_array(time) or hasattr(time, "to_numpy")) and np.ndim(time) == 1):
@@ -405,9 +403,10 @@ def _starts(
     column = as_times(time)
     if column.shape != (rows,) or np.isnat(column).any():
         raise GdscoreError(f"Expected a time for each of {rows} rows, but some are missing")
-    starts = window_starts(column, every)
-    for found in np.unique(starts):
-        bounds.setdefault(found.item(), window_bounds(found, every))
+    starts = utc_starts(column, every)
+    for start in np.unique(starts).tolist():
+        if start not in bounds:
+            bounds[start] = window_bounds(start.replace(tzinfo=timezone.utc), every)
     return starts
 
 

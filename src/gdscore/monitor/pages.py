@@ -25,11 +25,12 @@ from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
 from gdscore._format import template_environment
+from gdscore._windows import as_time
 from gdscore.estimator import Estimate
 from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
-from gdscore.monitor.schema import Model, Window, as_time, shown_time, utc_now
+from gdscore.monitor.schema import Model, Window, shown_time, utc_now
 
 __all__ = ["render_problem", "router"]
 

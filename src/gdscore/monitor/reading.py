@@ -8,11 +8,12 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Float, Select, case, cast, exists, func, select, type_coerce
 from sqlalchemy.orm import Session, aliased
 
+from gdscore._windows import as_time
 from gdscore.estimator import Quantity
 from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate, PastErrors, past_errors
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import Alarm, Model, RulesChange, Series, Window, as_time
+from gdscore.monitor.schema import Alarm, Model, RulesChange, Series, Window
 
 __all__ = [
     "current_models",
@@ -184,7 +185,7 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
             "last": (last := None if start is None else _last(start, end, *estimate)),
             "open_alarms": alarmed,
             "state": (own := Rules.from_dict(rules)).state(alarmed, last),
-            "every_seconds": every.total_seconds(),
+            "every": str(every),
             "rules": own.to_dict(),
             "estimator_hash": digest,
         }

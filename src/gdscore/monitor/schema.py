@@ -13,11 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -45,8 +44,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from gdscore._format import as_utc, time_text
-from gdscore._windows import parse_every
+from gdscore._format import time_text
+from gdscore._windows import Every, as_time, parse_every, utc_starts, window_end
 from gdscore.errors import GdscoreError, shown
 
 __all__ = [
@@ -63,9 +62,6 @@ __all__ = [
     "StorageError",
     "Token",
     "Window",
-    "as_duration",
-    "as_time",
-    "as_times",
     "check_name",
     "open_engine",
     "shown_time",
@@ -74,8 +70,11 @@ __all__ = [
     "window_bounds",
 ]
 
-VERSION = 2
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: lambda connection: _rules_that_stay(connection)}
+VERSION = 3
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {
+    1: lambda connection: _rules_that_stay(connection),
+    2: lambda connection: _calendar_windows(connection),
+}
 """Steps from a version to the next, by the version they start from."""
 
 LONGEST_NAME = 200
@@ -107,19 +106,19 @@ class Time(TypeDecorator[datetime]):
         return None if value is None else _EPOCH + timedelta(microseconds=int(value))
 
 
-class Duration(TypeDecorator[timedelta]):
-    """A length of time, kept as microseconds."""
+class Length(TypeDecorator[Every]):
+    """Length of windows, kept as text."""
 
-    impl = BigInteger
+    impl = String(80)
     cache_ok = True
 
-    def process_bind_param(self, value: timedelta | None, dialect: Dialect) -> int | None:
+    def process_bind_param(self, value: Every | None, dialect: Dialect) -> str | None:
         """To the database."""
-        return None if value is None else value // _MICROSECOND
+        return None if value is None else str(value)
 
-    def process_result_value(self, value: int | None, dialect: Dialect) -> timedelta | None:
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Every | None:
         """From the database."""
-        return None if value is None else timedelta(microseconds=int(value))
+        return None if value is None else parse_every(value)
 
 
 def utc_now() -> datetime:
@@ -127,86 +126,34 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def as_time(value: Any) -> datetime:
-    """Time in UTC of a datetime, date, ISO 8601 string or NumPy time; one without a zone is taken for UTC.
-
-    Examples
-    --------
-    >>> as_time("2026-01-31T02:00+01:00").isoformat()
-    '2026-01-31T01:00:00+00:00'
-    """
-    given = value
-    if isinstance(value, np.datetime64):
-        value = value.astype("datetime64[us]").item()  # a number outside the calendar
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = datetime.fromisoformat(value.strip().replace("Z", "+00:00"))
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, datetime.min.time())
-    if isinstance(value, datetime) and value == value:  # NaT of pandas is not equal to itself
-        with suppress(OverflowError):  # the first and the last day of the calendar in another zone
-            return as_utc(value)
-    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(given)}")
-
-
-def as_times(values: Any) -> NDArray[np.datetime64]:
-    """Times of rows in UTC, from an array or a column of a frame; numbers are refused, as their unit is not known.
-
-    Examples
-    --------
-    >>> as_times(np.array(["2026-01-31T05:00", "2026-01-31T05:00+01:00"])).astype(str).tolist()
-    ['2026-01-31T05:00:00.000000', '2026-01-31T04:00:00.000000']
-    """
-    column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
-    if column.dtype.kind == "M":
-        return column.astype("datetime64[us]")
-    if column.dtype.kind not in "OUT":
-        raise GdscoreError(
-            "Expected `time` to be one time, a start and an end, or a time for each row, but got an array of "
-            f"{column.dtype}: are these seconds? np.array(…).astype('datetime64[s]') makes times of them"
-        )
-    # NumPy has no zones: it would warn of those in text and in Python's times.
-    return np.array([as_time(value).replace(tzinfo=None) for value in column.tolist()], dtype="datetime64[us]")
-
-
-def as_duration(value: Any) -> timedelta:
-    """Length of time, given as such or as text such as ``1d``, ``6h`` or ``15min``.
-
-    Examples
-    --------
-    >>> as_duration("15min")
-    datetime.timedelta(seconds=900)
-    """
-    if isinstance(value, str):
-        value = parse_every(value)
-    if not isinstance(value, timedelta) or value <= timedelta(0):
-        raise GdscoreError(f"Expected a duration such as 1d, 6h or 15min, but got {shown(value)}")
-    return value
-
-
 def shown_time(time: datetime | None) -> str:
     """Time for people, without the zone, which pages name once."""
     return "" if time is None else time_text(time.replace(tzinfo=None, microsecond=0)).replace("T", " ")
 
 
-def window_bounds(time: Any, every: timedelta) -> tuple[datetime, datetime]:
-    """Start and end of a window: a pair of times, or its start, to which the length of a window is added.
+def window_bounds(time: Any, every: Every) -> tuple[datetime, datetime]:
+    """Start and end of a window: a pair of times, or its start; times without a zone are in that of the windows.
 
-    A window that starts more than a day after now is refused, as it would stay the newest one. A day is allowed, as
-    clocks differ and local times are given without a zone.
+    Of windows that follow the calendar or a time zone, a time inside of one stands for it. A window that starts more
+    than a day after now is refused, as it would stay the newest one. A day is allowed, as clocks differ and local times
+    are given without a zone.
     """
     try:
         if isinstance(time, (tuple, list)) and len(time) == 2:
-            start, end = as_time(time[0]), as_time(time[1])
+            start, end = as_time(time[0], every.tzinfo), as_time(time[1], every.tzinfo)
         else:
-            start = as_time(time)
-            end = start + every
+            start = as_time(time, every.tzinfo)
+            if every.has_own_starts:
+                (found,) = utc_starts(np.array([start.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
+                start = found.replace(tzinfo=timezone.utc)
+            end = window_end(start, every)
     except OverflowError:
         raise GdscoreError(f"Expected a window between the years 1 and 9999, but got {shown(time)}") from None
     if end <= start:
         raise GdscoreError(f"Expected a window that ends after it starts, but got {shown(time)}")
     clock = utc_now()
-    if end - clock > every + timedelta(days=1) and start <= clock + timedelta(days=1):
+    longest = every.length + timedelta(days=3 if every.months else 1)  # months are not of one length
+    if end - clock > longest and start <= clock + timedelta(days=1):
         raise GdscoreError(
             f"Expected a window that ends soon, but it ends at {end:%Y-%m-%d %H:%M:%S} and the clock here is "
             f"at {shown_time(clock)}: it would hide that other windows do not come"
@@ -225,7 +172,7 @@ def window_bounds(time: Any, every: timedelta) -> tuple[datetime, datetime]:
 class Base(DeclarativeBase):
     """Base of all tables."""
 
-    type_annotation_map = {datetime: Time, timedelta: Duration}  # noqa: RUF012
+    type_annotation_map = {datetime: Time, Every: Length}  # noqa: RUF012
 
 
 def _iso(time: datetime | None) -> str | None:
@@ -256,7 +203,7 @@ class Model(Base):
     name: Mapped[str] = mapped_column(String(LONGEST_NAME))
     version: Mapped[str] = mapped_column(String(LONGEST_NAME))
     estimator_hash: Mapped[str | None] = mapped_column(ForeignKey("estimators.hash"))
-    every: Mapped[timedelta]
+    every: Mapped[Every]
     rules: Mapped[dict[str, Any]] = mapped_column(JSON)
     reference_rows: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
@@ -315,6 +262,11 @@ class Window(Base):
     """State of the series' alarms before this window, from which they are computed again."""
     estimate: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
+    @property
+    def so_far(self) -> bool:
+        """Whether the estimate was made before the window had ended, of the rows so far; the next one replaces it."""
+        return self.end is not None and self.created_at < self.end
+
     def to_dict(self, model: Model) -> dict[str, Any]:
         """Plain data, for JSON and frames."""
         return {
@@ -324,6 +276,7 @@ class Window(Base):
             "segment": self.segment,
             "start": _iso(self.start),
             "end": _iso(self.end),
+            "so_far": self.so_far,
             "rows": self.rows,
             "accuracy": self.accuracy,
             "low": self.low,
@@ -524,3 +477,12 @@ def _rules_that_stay(connection: Connection) -> None:
     for number, rules in connection.execute(select(Model.id, Model.rules)).all():
         kept = {name: value for name, value in rules.items() if name not in ("min_rows", "warnings")}
         connection.execute(update(Model).where(Model.id == number).values(rules=kept))
+
+
+def _calendar_windows(connection: Connection) -> None:
+    """Version 3: lengths of windows are text such as ``1mo Europe/Paris``, not microseconds."""
+    if connection.dialect.name == "postgresql":  # SQLite keeps text in any column
+        connection.execute(text("ALTER TABLE models ALTER COLUMN every TYPE VARCHAR(80) USING every::text"))
+    for number, micros in connection.execute(text("SELECT id, every FROM models")).all():
+        length = Every(timedelta(seconds=max(1, round(int(micros) / 1e6))))
+        connection.execute(update(Model).where(Model.id == number).values(every=length))

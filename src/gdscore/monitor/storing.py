@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 
 from gdscore._checks import integer, number
 from gdscore._paths import check_readable
+from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
 from gdscore.labeling import recalibrate
@@ -67,7 +68,7 @@ Key: TypeAlias = tuple[datetime, datetime, str]
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
 LARGEST_ESTIMATOR = 256 << 20
-ONE_DAY = timedelta(days=1)
+ONE_DAY = Every(timedelta(days=1))
 LABEL_FREE = "label_free"
 """Score of a window whose estimate was corrected by labels: the estimate without them."""
 UNKNOWN_REFERENCE = 1000
@@ -123,7 +124,7 @@ def store_model(
     content: bytes | None,
     digest: str | None,
     *,
-    every: timedelta | None,
+    every: Every | None,
     rules: Rules | Mapping[str, Any] | None,
     reference_rows: int | None,
     by: str,
@@ -215,8 +216,10 @@ def _store_window(
     )
     window = session.scalars(there).first()
     if window is not None and window.content_hash == digest:
+        if window.so_far:
+            window.created_at = utc_now()
         return window, "same"
-    if window is not None and not replace:
+    if window is not None and not (replace or window.so_far):
         raise ConflictError(
             f"Expected a new window of {model.name!r}, but the one at {shown_time(start)} is there with other "
             "numbers: give replace=True (--replace) to replace it"
@@ -255,7 +258,7 @@ def _recalibrated(session: Session, model: Model, key: Key, estimate: Estimate) 
     seen = labelled_estimate(
         *(free, *ends, before.level, before.rows, before.reference_accuracy, before.labelled, before.correct)
     )
-    corrected = recalibrate(seen).apply(estimate, age=(start - before.start) / model.every)
+    corrected = recalibrate(seen).apply(estimate, age=(start - before.start) / model.every.length)
     return dataclasses.replace(corrected, scores={**estimate.scores, LABEL_FREE: estimate.accuracy})
 
 
@@ -355,7 +358,7 @@ def _follow_series(session: Session, model: Model, segment: str, since: datetime
         Rules.from_dict(model.rules),
         before,
         f"{model.name} ({segment})" if segment else model.name,
-        windows_per_year=timedelta(days=365.25) / model.every,
+        windows_per_year=timedelta(days=365.25) / model.every.length,
         series=count,
         reference_rows=model.reference_rows,
     )
@@ -467,7 +470,7 @@ def check_missing(session: Session, clock: datetime) -> None:
         .where(Model.id.in_(current_models()))
     ).all()
     for model, end in found:
-        finding = Rules.from_dict(model.rules).check_missing(model.name, end, clock, model.every)
+        finding = Rules.from_dict(model.rules).check_missing(model.name, end, clock, model.every.length)
         if not finding.problem:
             _end_alarms(session, [model.id], clock, "rule changed", Alarm.rule == "missing")
             continue

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from gdscore._checks import number
 from gdscore._format import as_utc, percent, time_text
+from gdscore._windows import time_in_text
 from gdscore.errors import GdscoreError
 from gdscore.estimator import ClassEstimate, Estimate, EstimateWarning
 from gdscore.scores import ScoreTable
@@ -120,19 +121,19 @@ def as_targets(given: Targets) -> list[Target]:
 
 
 def _named(key: Any, estimate: Estimate) -> Target:
-    """Target of a segment, whose name may be a day or a time."""
+    """Target of a segment, whose name may be a day, a time, a pandas Period or a text such as 2026-09."""
     if isinstance(key, tuple):  # of several columns
-        when = next((part for part in key if isinstance(part, date)), None)
-        segment = ", ".join(str(part) for part in key if when is None or part is not when)
-        if when is None:
-            return Target(segment, estimate)
-        of_time = _named(when, estimate)
-        return replace(of_time, name=f"{of_time.name} {segment}", segment=segment)
+        named = [_named(part, estimate) for part in key]
+        of_time = next((target for target in named if target.when is not None), None)
+        segment = ", ".join(target.name for target in named if target is not of_time)
+        return replace(of_time or named[0], name=f"{of_time.name} {segment}" if of_time else segment, segment=segment)
     if isinstance(key, datetime):  # pandas' timestamps too
         return Target(time_text(key), estimate, when=key)
     if isinstance(key, date):
         return Target(key.isoformat(), estimate, when=datetime(key.year, key.month, key.day))
-    return Target(str(key), estimate)
+    if hasattr(key, "start_time"):
+        return Target(str(key), estimate, when=key.start_time.to_pydatetime())
+    return Target(str(key), estimate, when=time_in_text(key) if isinstance(key, str) else None)
 
 
 def in_order(targets: Sequence[Target]) -> tuple[list[Target], bool]:
