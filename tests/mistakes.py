@@ -223,7 +223,7 @@ COMMANDS = [
     Mistake("A misspelt column", "gdscore estimate m.gdscore new.csv --probabilities 'pr_*'", "prob_cat"),
     Mistake("A misspelt option", "gdscore estimate m.gdscore new.csv --min-acuracy 0.8", "--min-accuracy"),
     Mistake("A threshold in percent", "gdscore estimate m.gdscore new.csv --min-accuracy 80", "0.8"),
-    Mistake("Windows in words", "gdscore estimate m.gdscore new.csv --time ts --every day", "1d"),
+    Mistake("Windows in other words", "gdscore estimate m.gdscore new.csv --time ts --every daily", "1d"),
     Mistake("Windows without times", "gdscore estimate m.gdscore new.csv --every 1d", "--time"),
     Mistake(
         "A column of times that is not there",
