@@ -230,7 +230,7 @@ def test_wrong_arguments(cluster, est, tmp_path):
     for arguments, match in (
         ({"on_error": "ignore"}, "on_error"),
         ({"every": "1d"}, "time"),
-        ({"time": "time", "every": "1y"}, "windows"),
+        ({"time": "time", "every": "1m"}, "windows"),
         ({"by": 3}, "by"),
         ({"by": ["country", 3]}, "by"),
         ({"columns": "prob_*"}, "columns"),
