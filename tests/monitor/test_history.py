@@ -145,14 +145,45 @@ def test_a_series_of_many_windows_is_down_sampled_in_the_database(monitor):
     for hour, value in enumerate(values):
         monitor.add_estimate("m", estimate(float(value), rows=10 + hour), START + timedelta(hours=hour))
     with monitor.reading() as session:
-        every = series_points(session, "m", "", points=100)
-        few = series_points(session, "m", "", points=6)
+        every = series_points(session, "m", "", points=100)["points"]
+        few = series_points(session, "m", "", points=6)["points"]
     assert [p["accuracy"] for p in every] == pytest.approx(values.tolist())
     assert len(few) <= 6
     assert sum(p["windows"] for p in few) == 60
     assert sum(p["rows"] for p in few) == sum(range(10, 70))
     assert np.average([p["accuracy"] for p in few], weights=[p["windows"] for p in few]) == pytest.approx(values.mean())
     assert min(p["lowest"] for p in few) == pytest.approx(values.min())
+    assert max(p["highest"] for p in few) == pytest.approx(values.max())
+    assert not any(p["gap"] for p in every + few)
+
+
+def test_a_series_has_its_gaps_its_lines_and_the_labels_of_every_version(monitor):
+    monitor.register("m", rules={"min_accuracy": 0.7, "max_drop": 0.1}, reference_rows=900)
+    for n in (0, 1, 2, 6, 7, 9):
+        monitor.add_estimate("m", estimate(), day(n))
+    monitor.add_labels("m", day(7), correct=80, rows=100)
+    monitor.register("m", version="b", reference_rows=900)
+    for n in (7, 8):
+        monitor.add_estimate("m", estimate(), day(n))
+    monitor.add_labels("m", day(7), correct=90, rows=100)
+    with monitor.reading() as session:
+        found = series_points(session, "m", "")
+        late = series_points(session, "m", "", since=day(7))
+        few = series_points(session, "m", "", points=4)
+        none = series_points(session, "m", "unknown")
+    assert [(p["start"][8:10], p["gap"]) for p in found["points"]] == [
+        *(("01", False), ("02", False), ("03", False)),
+        *(("07", True), ("08", False), ("09", False), ("10", False)),
+    ]
+    assert [(label["version"], label["start"][8:10], label["truth"]) for label in found["labels"]] == [
+        ("1", "08", 0.8),
+        ("b", "08", 0.9),
+    ]
+    assert [(v["version"], v["start"][8:10]) for v in found["versions"]] == [("1", "01"), ("b", "08")]
+    assert [(v["version"], v["start"][8:10]) for v in late["versions"]] == [("b", "08"), ("1", "10")]
+    assert found["lines"] == pytest.approx({"min_accuracy": 0.7, "max_drop": 0.8, "sequential": 0.9 - 0.01 - 0.02})
+    assert [p["gap"] for p in few["points"]] == [False, True, False]
+    assert none == {"points": [], "labels": [], "versions": [], "lines": {}}
 
 
 def test_charts_and_past_estimates_never_open_the_wide_table(local):
@@ -169,7 +200,7 @@ def test_charts_and_past_estimates_never_open_the_wide_table(local):
         plans = [
             connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {q}", v).fetchall() for q, v in [*asked] if "windows" in q
         ]
-    assert len(plans) == 3
+    assert len(plans) == 5
     assert all("COVERING INDEX ix_windows_series" in plan[0][3] for plan in plans)
 
 
@@ -277,8 +308,8 @@ def test_a_chart_shows_one_version_of_each_window(monitor):
         for n in days:
             monitor.add_estimate("m", estimate(accuracy), day(n))
     with monitor.reading() as session:
-        points = series_points(session, "m", "")
-        few = series_points(session, "m", "", points=3)
+        points = series_points(session, "m", "")["points"]
+        few = series_points(session, "m", "", points=3)["points"]
         shown = list_windows(session, "m", "", one_version=True)
         listed = list_windows(session, "m", "")
     assert [p["accuracy"] for p in points] == [0.8] * 6 + [0.9] * 6

@@ -272,12 +272,16 @@ def get_series(
     until: str | None = None,
     points: Annotated[int, Query(ge=2, le=5000)] = 500,
 ) -> dict[str, Any]:
-    """At most ``points`` points of a series, with its alarms."""
+    """At most ``points`` points of a series, its labels, versions, the lines of its rules, and its alarms.
+
+    Where a point stands for several windows it has their mean estimate, the lowest and the highest, and the widest
+    interval; ``gap`` tells that windows are missing before it. ``labels`` are those of every version.
+    """
     with history.reading() as session:
         check_known(session, name)
         found = reading.series_points(session, name, segment, since=since, until=until, points=points)
         alarms = reading.list_alarms(session, name, segment)
-    return {"points": found, "alarms": alarms}
+    return {**found, "alarms": alarms}
 
 
 @router.get("/models/{name}/past-estimates")

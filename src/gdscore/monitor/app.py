@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -132,7 +133,9 @@ def _misunderstood(request: Request, error: Exception) -> Response:
 def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 401 and _is_browser(request) and request.method == "GET":
-        return RedirectResponse("/login", 303)
+        query = f"?{request.url.query}" if request.url.query else ""
+        place = quote(quote(request.url.path) + query, safe="")
+        return RedirectResponse("/login" if place == "%2F" else f"/login?next={place}", 303)
     return _problem(request, str(error.detail), error.status_code, error.headers)
 
 

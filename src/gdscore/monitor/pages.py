@@ -8,6 +8,7 @@ Requirements met here:
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,16 +22,20 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import Environment
 from markupsafe import Markup
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from gdscore._format import template_environment
 from gdscore._windows import as_time
 from gdscore.estimator import Estimate
+from gdscore.labeling import past_errors
 from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader
-from gdscore.monitor.schema import Model, Window, shown_time, utc_now
+from gdscore.monitor.rules import Rules
+from gdscore.monitor.schema import Model, Series, Window, shown_time, utc_now
+from gdscore.monitor.storing import LABEL_FREE
 
 __all__ = ["render_problem", "router"]
 
@@ -39,6 +44,24 @@ Writer = Annotated[Visitor, Depends(require("write"))]
 PAGE = 25
 MODELS = 50
 MOST_ALARMS = 50
+FEW_ALARMS = 5
+"""Alarms of a model that are shown at once, and all open ones."""
+CLASSES = 30
+"""Classes listed on the page of a window, the worst first."""
+RULES = {
+    "false_alarms_per_year": "false alarms a year that the test over all windows may raise",
+    "tolerance": "how far below its level the accuracy may be before that counts as a drop",
+    "min_accuracy": "alarm at every window below this accuracy",
+    "max_drop": "alarm at every window farther below the reference than this",
+    "alarm_on": "what these two are compared with: the estimate, or an end of its interval",
+    "min_rows": "a window with fewer rows is not enough data",
+    "max_width": "a window with a wider interval is not enough data",
+    "warnings": "warnings that raise an alarm of their own",
+    "labels": "whether labels raise alarms",
+    "recalibrate": "whether labels correct the estimates of later windows",
+    "missing_after": "alarm after so many lengths of a window without one",
+    "recovery": "windows in a row without the problem that end an alarm",
+}
 
 
 @router.get("/")
@@ -46,8 +69,11 @@ def overview(history: History, visitor: Reader, after: After = 0) -> str:
     """All models, those with alarms first."""
     with history.reading() as session:
         models = reading.overview(session, limit=MODELS + 1, after=after)
-    rows = [_model_row(m["name"], m["version"], m["open_alarms"], m["state"], *_last(m)) for m in models[:MODELS]]
-    return _render("overview.html", visitor, rows=rows, **_neighbours(after, MODELS, len(models)))
+    scale = _scale(models[:MODELS])
+    rows = [
+        _model_row(m["name"], m["version"], m["open_alarms"], m["state"], *_last(m), scale) for m in models[:MODELS]
+    ]
+    return _render("overview.html", visitor, rows=rows, scale=scale, **_neighbours(after, MODELS, len(models)))
 
 
 @router.get("/models/{name}")
@@ -62,7 +88,8 @@ def model_page(
     """One model: chart, warnings, alarms, how good estimates were, windows."""
     with history.reading() as session:
         segments = reading.segments_of(session, name)
-        if session.scalars(select(Model.id).where(Model.name == name)).first() is None:
+        versions = session.scalars(select(func.count()).where(Model.name == name)).one()
+        if not versions:
             raise HTTPException(404, f"Unknown model {name[:60]!r}")
         last = next((s for s in segments if s["segment"] == segment), None)
         since = None
@@ -75,7 +102,7 @@ def model_page(
         alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
         past = reading.past_errors_of(session, name, segment)
         changes = reading.rules_changes(session, name)
-    rules = str(history.rules(name))
+    rules = history.rules(name).to_dict()
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
         "model.html",
@@ -84,11 +111,13 @@ def model_page(
         segment=segment,
         segments=segments,
         last=last,
-        rules=rules,
+        versions=versions,
+        rules=[(rule, value, RULES.get(rule, "")) for rule, value in rules.items()],
         changes=changes,
         windows=windows[:PAGE],
         **_neighbours(after, PAGE, len(windows)),
         alarms=alarms,
+        shown_alarms=max(FEW_ALARMS, sum(a["ended"] is None for a in alarms)),
         past=past,
         days=days,
         series_address=address + (f"&since={quote(since, safe='')}" if since else ""),
@@ -114,20 +143,73 @@ async def acknowledge(alarm: int, request: Request, history: History, visitor: W
     return RedirectResponse("/alarms?show=all" if fields.get("show") == ["all"] else "/alarms", 303)
 
 
+@router.get("/windows/{window}")
+def window_page(window: int, history: History, visitor: Reader) -> str:
+    """One window: estimate, labels, warnings, assumptions and classes."""
+    from gdscore.report.page import MIX_WORDS
+    from gdscore.report.targets import worst_first
+
+    with history.reading() as session:
+        row, model, facts = _find_window(session, window)
+        shown = row.to_dict(model)
+        labelled = None
+        if row.labelled:
+            numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
+            labelled = reading.labelled_estimate(*numbers, row.labelled, row.correct or 0)
+        listed = reading.list_alarms(session, model.name, row.segment, limit=None)
+        state = session.get(Series, (model.id, row.segment))
+        lines = Rules.from_dict(model.rules).lines(
+            row.reference_accuracy, model.reference_rows, None if state is None else state.state
+        )
+        earlier, later = (
+            session.scalars(
+                select(Window.id)
+                .where(Window.model_id == model.id, Window.segment == row.segment, side)
+                .order_by(order, Window.id)
+                .limit(1)
+            ).first()
+            for side, order in (
+                (Window.start < row.start, Window.start.desc()),
+                (Window.start > row.start, Window.start),
+            )
+        )
+    estimate = Estimate.from_dict(facts)
+    then = shown["start"]
+    return _render(
+        "window.html",
+        visitor,
+        w=shown,
+        e=estimate,
+        labels=labelled,
+        contradicted=labelled is not None and past_errors([labelled]).missed > 0,
+        label_free=shown["scores"].get(LABEL_FREE),
+        floor=_floor(lines),
+        alarms=[a for a in listed if a["began"] <= then and (a["ended"] is None or a["ended"] > then)],
+        classes=worst_first(estimate)[:CLASSES],
+        mix_words=MIX_WORDS,
+        earlier=earlier,
+        later=later,
+    )
+
+
+def _find_window(session: Session, window: int) -> tuple[Window, Model, dict[str, Any]]:
+    found = session.execute(
+        select(Window, Model, Window.estimate)
+        .join(Model, Model.id == Window.model_id)
+        .where(Window.id == min(max(window, 0), 2**62))
+    ).first()
+    if found is None:
+        raise HTTPException(404, f"Expected the number of a window, but there is no window {window}")
+    return found[0], found[1], found[2]
+
+
 @router.get("/windows/{window}/report")
 def window_report(window: int, history: History, visitor: Reader) -> Response:
     """Report of one window, as `gdscore.report` writes it."""
     from gdscore.report import Target, write_report
 
     with history.reading() as session:
-        found = session.execute(
-            select(Window, Model, Window.estimate)
-            .join(Model, Model.id == Window.model_id)
-            .where(Window.id == min(max(window, 0), 2**62))
-        ).first()
-        if found is None:
-            raise HTTPException(404, f"Expected the number of a window, but there is no window {window}")
-        row, model, facts = found
+        row, model, facts = _find_window(session, window)
         title = f"{row.segment or 'all rows'}, {shown_time(row.start)}"
         name, version, when = model.name, model.version, row.start
         truth = None if not row.labelled else (row.correct or 0) / row.labelled
@@ -166,23 +248,28 @@ def render_problem(message: str, status: int) -> str:
 
 
 @router.get("/login")
-def login_page() -> str:
-    """Form for a token."""
-    return _render("login.html", None, failed=False)
+def login_page(next: str = "/") -> str:
+    """Form for a token, and where to go with it."""
+    return _render("login.html", None, failed=False, next=next)
 
 
 @router.post("/login")
 async def login(request: Request, history: History) -> Response:
     """Keep a valid token in a cookie that scripts cannot read and other sites cannot send."""
     fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    token = fields.get("token", [""])[0].strip()
+    token, place = (fields.get(name, [""])[0].strip() for name in ("token", "next"))
     if not token or await run_in_threadpool(find_token, history, token) is None:
-        return HTMLResponse(_render("login.html", None, failed=True), 401)
-    answer = RedirectResponse("/", 303)
+        return HTMLResponse(_render("login.html", None, failed=True, next=place), 401)
+    answer = RedirectResponse(place if _is_page(place) else "/", 303)
     settings: Settings = request.app.state.settings
     secure = settings.behind_tls or request.url.scheme == "https"
     answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
     return answer
+
+
+def _is_page(place: str) -> bool:
+    """Whether an address is one of this service: browsers read two slashes and backslashes as another host."""
+    return place.startswith("/") and not place.startswith("//") and "\\" not in place and place.isprintable()
 
 
 @router.post("/logout")
@@ -197,12 +284,19 @@ def logout() -> Response:
 def _environment() -> Environment:
     environment = template_environment(
         "gdscore.monitor",
+        rule_value=_rule_value,
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         in_path=lambda value: quote(value, safe=""),
         clock=lambda value: "" if value is None else shown_time(as_time(value)),
     )
     environment.globals |= {"sparkline": _sparkline}
     return environment
+
+
+def _rule_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) or "none" if isinstance(value, list) else "not set" if value is None else str(value)
 
 
 def _neighbours(after: int, size: int, found: int) -> dict[str, int | None]:
@@ -219,6 +313,7 @@ class _Last(NamedTuple):
     low: float
     high: float
     reference_accuracy: float
+    floor: float | None
 
 
 def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
@@ -226,8 +321,24 @@ def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
     last = model["last"]
     if last is None:
         return None, (), ""
-    shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"])
+    shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"], _floor(model["lines"]))
     return shown, tuple(model["recent"]), _age(utc_now() - as_time(last["end"]))
+
+
+def _floor(lines: dict[str, float]) -> float | None:
+    """The floor that was asked for, the higher one of two; otherwise that of the test over all windows."""
+    asked = [value for rule, value in lines.items() if rule != "sequential"]
+    return max(asked, default=lines.get("sequential"))
+
+
+def _scale(models: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """Lowest and highest accuracy of the small charts, the same for all models of a page, in steps of 10 %."""
+    shown = [m for m in models if m["last"] is not None]
+    values = [
+        v for m in shown for v in (*m["recent"], m["last"]["reference_accuracy"], _floor(m["lines"])) if v is not None
+    ]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    return max(math.floor(low * 10 - 1e-9) / 10, 0.0), min(math.ceil(high * 10 + 1e-9) / 10, 1.0)
 
 
 @lru_cache(maxsize=4096)
@@ -251,14 +362,19 @@ def _age(passed: timedelta) -> str:
     return f"{seconds // 60:.0f} min"
 
 
-def _sparkline(values: Sequence[float], reference: float) -> dict[str, Any]:
-    """Points of a line in a box of 120 by 32, and the height of the reference."""
-    low, high = min(reference, *values), max(reference, *values)
-    low, high = (low - 0.02, high + 0.02) if high - low < 0.04 else (low, high)
+def _sparkline(
+    values: Sequence[float], reference: float, floor: float | None, scale: tuple[float, float]
+) -> dict[str, Any]:
+    """Points of a line in a box of 120 by 32, and the heights of the reference and of the floor."""
+    low, high = scale
 
     def height(value: float) -> float:
         return round(30 - 28 * (value - low) / (high - low), 1)
 
     step = 116 / max(len(values) - 1, 1)
-    points = " ".join(f"{2 + i * step:.1f},{height(v)}" for i, v in enumerate(values))
-    return {"points": points, "reference": height(reference), "end": (2 + (len(values) - 1) * step, height(values[-1]))}
+    return {
+        "points": " ".join(f"{2 + i * step:.1f},{height(v)}" for i, v in enumerate(values)),
+        "reference": height(reference),
+        "floor": None if floor is None else height(floor),
+        "end": (2 + (len(values) - 1) * step, height(values[-1])),
+    }

@@ -1,11 +1,16 @@
-"""Questions to the history: windows, series of at most so many points, the overview, how good estimates were."""
+"""Questions to the history: windows, series of at most so many points, the overview, how good estimates were.
+
+Charts are made of at most so many points whatever the length of the series: the database puts windows together, and a
+point keeps the lowest and the highest of them, so that no single bad window is averaged away.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Float, Select, case, cast, exists, func, select, type_coerce
+from sqlalchemy import BigInteger, ColumnElement, Float, Select, cast, exists, func, select, type_coerce
 from sqlalchemy.orm import Session, aliased
 
 from gdscore._windows import as_time
@@ -29,6 +34,8 @@ __all__ = [
 
 
 MOST_CHANGES = 100
+SHORTEST_GAP = 0.75
+"""Lengths of a window without one that a chart shows as a gap."""
 MOST_LABELLED = 1000
 """Labelled windows that are compared with their estimates, the newest."""
 
@@ -93,56 +100,72 @@ def list_windows(
 
 def series_points(
     session: Session, model: str, segment: str, *, since: Any = None, until: Any = None, points: int = 500
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     """At most so many points of a series, made in the database: windows of equal spans of time are put together.
 
-    A point has the mean estimate, the lowest estimate, the widest interval, the truth where labels came, the rows and
-    the number of windows. Where two versions of the model have a window of the same start, the newer one counts.
+    Returns
+    -------
+    dict
+        ``points``: mean, lowest and highest estimate, widest interval, rows, number of windows, newest window; ``gap``
+        where windows are missing before it. Where two versions have a window of the same start, the newer one counts.
+        ``labels``: accuracy by labels, of every version. ``versions``: the first window of each. ``lines``: the
+        accuracies that the rules of the newest version compare with.
     """
     where = _chosen(session, model, segment, since, until, one_version=True)
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
+    found: dict[str, Any] = {"points": [], "labels": [], "versions": [], "lines": {}}
     if not count:
-        return []
+        return found
     # Integer division differs between databases, so that spans are counted in floating point.
     span = cast((last - first) // points + 1, Float)
     bucket = Window.start if count <= points else func.floor((micros - first) / span)
-    labelled = case((Window.labelled.is_not(None), Window.labelled), else_=0)
-    query = (
-        select(
-            func.min(Window.start),
-            func.avg(Window.accuracy),
-            func.min(Window.accuracy),
-            func.min(Window.low),
-            func.max(Window.high),
-            func.avg(Window.reference_accuracy),
-            func.sum(Window.rows),
-            func.count(),
-            func.sum(labelled),
-            func.sum(case((Window.labelled.is_not(None), Window.correct), else_=0)),
-            func.max(Window.id),
-        )
-        .where(*where)
-        .group_by(bucket)
-        .order_by(func.min(Window.start))
+    values = {
+        "start": func.min(Window.start),
+        "end": func.max(Window.end),
+        "accuracy": func.avg(Window.accuracy),
+        "lowest": func.min(Window.accuracy),
+        "highest": func.max(Window.accuracy),
+        "low": func.min(Window.low),
+        "high": func.max(Window.high),
+        "reference_accuracy": func.avg(Window.reference_accuracy),
+        "rows": func.sum(Window.rows),
+        "windows": func.count(),
+        "window": func.max(Window.id),
+    }
+    made = session.execute(select(*values.values()).where(*where).group_by(bucket).order_by(func.min(Window.start)))
+    models = session.scalars(select(Model).where(Model.name == model).order_by(Model.id)).all()
+    newest, versions = models[-1], {one.id: one.version for one in models}
+    before = None
+    for row in made:
+        point = dict(zip(values, row, strict=True))
+        point["gap"] = before is not None and (point["start"] - before) / newest.every.length > SHORTEST_GAP
+        before = point["end"]
+        point |= {"start": _text(point["start"]), "end": _text(point["end"]), "rows": int(point["rows"])}
+        found["points"].append(point)
+    labelled: Iterable[Any] = session.execute(
+        select(Window.model_id, func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct))
+        .where(*_chosen(session, model, segment, since, until), Window.labelled > 0)
+        .group_by(Window.model_id, bucket)
+        .order_by(func.min(Window.start), Window.model_id)
     )
-    return [
-        {
-            "start": start.isoformat(),
-            "accuracy": accuracy,
-            "lowest": lowest,
-            "low": low,
-            "high": high,
-            "reference_accuracy": reference,
-            "rows": int(rows),
-            "windows": windows,
-            "truth": float(correct) / float(known) if known else None,
-            "window": window,
-        }
-        for start, accuracy, lowest, low, high, reference, rows, windows, known, correct, window in session.execute(
-            query
-        )
+    found["labels"] = [
+        {"version": versions[number], "start": _text(start), "truth": float(correct) / float(rows), "rows": int(rows)}
+        for number, start, rows, correct in labelled
     ]
+    begun = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
+    found["versions"] = [
+        {"version": versions[number], "start": _text(start)}
+        for number, start in session.execute(begun.order_by(func.min(Window.start)))
+    ]
+    state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
+    reference = found["points"][-1]["reference_accuracy"]
+    found["lines"] = Rules.from_dict(newest.rules).lines(reference, newest.reference_rows, state)
+    return found
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat()
 
 
 def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:
@@ -168,7 +191,7 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
     rows = session.execute(
         select(
             *(Model.name, Model.version, Model.every, Model.rules, Model.estimator_hash, page.c.open_alarms),
-            *(func.coalesce(Series.windows, 0), Series.recent),
+            *(Model.reference_rows, func.coalesce(Series.windows, 0), Series.recent, Series.state),
             *(*columns, Window.reference_accuracy, Window.warnings),
         )
         .join(page, page.c.id == Model.id)
@@ -182,14 +205,15 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
             "version": version,
             "windows": windows,
             "recent": recent or [],
-            "last": (last := None if start is None else _last(start, end, *estimate)),
+            "last": (last := None if shown[0] is None else _last(*shown)),
             "open_alarms": alarmed,
             "state": (own := Rules.from_dict(rules)).state(alarmed, last),
             "every": str(every),
             "rules": own.to_dict(),
+            "lines": {} if last is None else own.lines(last["reference_accuracy"], reference_rows, known),
             "estimator_hash": digest,
         }
-        for name, version, every, rules, digest, alarmed, windows, recent, start, end, *estimate in rows
+        for name, version, every, rules, digest, alarmed, reference_rows, windows, recent, known, *shown in rows
     ]
 
 

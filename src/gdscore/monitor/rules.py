@@ -138,6 +138,18 @@ class Rules:
             return None
         return AlarmRule(self.min_accuracy, self.max_drop, AlarmOn(self.alarm_on), self.min_rows, self.max_width)
 
+    def lines(self, reference: float, reference_rows: int, state: Mapping[str, Any] | None) -> dict[str, float]:
+        """Accuracies that estimates are compared with, by rule; ``state`` is that of the series (`Follower.state`)."""
+        found: dict[str, float] = {}
+        if self.min_accuracy is not None:
+            found["min_accuracy"] = self.min_accuracy
+        if self.max_drop is not None:
+            found["max_drop"] = max(reference - self.max_drop, 0.0)
+        if self.false_alarms_per_year is not None:
+            baseline = SequentialTest.from_dict((state or {}).get("test")).baseline
+            found["sequential"] = float(floor_of(reference, reference_rows, self.tolerance, baseline))
+        return found
+
     def state(self, open_alarms: int, last: Mapping[str, Any] | None) -> str:
         """State of a series by its open alarms and its last window: alarm, no windows, not enough data, or fine."""
         if open_alarms or last is None:
