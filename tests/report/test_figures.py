@@ -128,7 +128,7 @@ def test_per_class_shows_the_worst(estimate):
 
 def test_critical_points_of_a_series_are_hollow(targets):
     (axes,) = report.timeline_figure(targets).axes
-    solid, hollow = (line for line in axes.lines if line.get_linestyle() == "None")
+    solid, hollow = (line for line in axes.lines if line.get_marker() == "o")
     assert (len(solid.get_xdata()), len(hollow.get_xdata())) == (11, 1)
     september = next(t for t in targets if t.name == "month 9")
     np.testing.assert_allclose(hollow.get_ydata(), [september.estimate.accuracy])
@@ -190,3 +190,13 @@ def test_segments_have_panels_the_worst_at_last_first(targets):
     assert len(report.timeline_figure(four).axes) == 4
     many = [dataclasses.replace(t, segment=str(i)) for t in targets[:2] for i in range(40)]
     assert len(report.timeline_figure(many).axes) == 12
+
+
+def test_scatters_are_square_and_truths_are_drawn(estimator, estimate, targets):
+    for figure in (report.shifted_sets_figure(estimator, estimate), report.reliability_figure(estimator)):
+        (axes,) = figure.axes
+        assert axes.get_xlim() == axes.get_ylim()
+        assert axes.get_aspect() == 1
+    known = [dataclasses.replace(t, truth=0.5 + 0.01 * i) if i % 2 else t for i, t in enumerate(targets)]
+    (drawn,) = [line for line in report.timeline_figure(known).axes[0].lines if line.get_marker() == "^"]
+    assert sorted(drawn.get_ydata()) == sorted(t.truth for t in known if t.truth is not None)

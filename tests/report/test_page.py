@@ -7,13 +7,15 @@ import json
 import re
 from datetime import date, datetime, timedelta, timezone
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gdscore
-from gdscore.estimator import Estimate, EstimateWarning
+from gdscore.estimator import Estimate, EstimateWarning, Quantity
 from gdscore.report import Target, page, write_report
+from gdscore.report.figures import DARK, LIGHT
 from tests.report.conftest import COLLAPSE, FEW, made_estimate
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -144,7 +146,8 @@ def test_table_has_the_worst_first_with_its_flags(written):
         [],
     ]
     bars = re.findall(r'class=bar style="[^"]*"><b style="left:([\d.]+)%">', path.read_text(encoding="utf-8"))
-    assert bars == ["93.0"] * 6  # wide and narrow, each with the reference accuracy
+    # Wide and narrow, each with the reference accuracy of 93 % on a scale from 20 % to 100 %.
+    assert bars == ["91.2"] * 6
 
 
 def test_truth_is_shown_beside_the_estimate(written, estimate):
@@ -245,6 +248,7 @@ def test_a_time_series_is_in_order_and_has_its_figure(written, targets):
     found = read(written(targets, min_accuracy=0.7))
     assert [t["name"] for t in found.data["targets"]] == [f"month {m}" for m in range(1, 13)]
     assert ("svg", "aria-label", "Estimated accuracy over time") in found.attributes
+    assert [int(row.split()[1]) for row in rows_of(written(targets))] == list(range(1, 13))
     without = [dataclasses.replace(t, when=None) if i else t for i, t in enumerate(targets[:3])]
     compared = read(written(without))
     assert [t["name"] for t in compared.data["targets"]] == [t.name for t in targets[:3]]
@@ -333,3 +337,39 @@ def test_a_critical_warning_demotes_the_number_and_the_truth_is_drawn(tmp_path):
         "All 2 targets are estimated to be above the threshold of 70%. By their labels 1 of 2 is below it: a." in text
     )
     assert str(doubtful).splitlines()[1].startswith("critical: ")
+
+
+def test_classes_have_intervals_of_all_measures_and_numbers_are_worded(written):
+    c = dataclasses.replace(made_estimate(classes=2).per_class[0], precision=Quantity(0.5, 0.41, 0.62))
+    moved = {"confidence": -0.1336, "distance": 0.25}
+    text = read(written(Target("a", made_estimate(classes=2, per_class=[c], scores=moved)))).text
+    assert "50.0%41–62%" in " ".join(text.split())
+    assert "0.1336 standard deviations of rows lower than on the reference" in text
+    assert "0.25 standard deviations of rows larger than on the reference" in text
+    assert "assumes that the mix of classes is not known" in " ".join(text.split())
+
+
+def contrast(first, second):
+    """Ratio of WCAG 2.1 between two colours such as #b23c17."""
+
+    def luminance(colour):
+        parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_is_that_of_wcag_aa():
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    for colours in (LIGHT, DARK):
+        assert all(contrast(colours[name], colours["paper"]) >= 4.5 for name in ("ink", "quiet", "accent"))
+        assert all(contrast(colours[f"group{i}"], colours["paper"]) >= 3 for i in range(5))
+    css = (Path(__file__).parents[2] / "docs" / "stylesheets" / "extra.css").read_text()
+    links = re.findall(r"--md-typeset-a-color: (#\w{6})", css)
+    assert [contrast(link, paper) >= 4.5 for link, paper in zip(links, ("#ffffff", "#1e2129"), strict=True)] == [
+        True
+    ] * 2
+    assert all(contrast(header, "#ffffff") >= 4.5 for header in re.findall(r"--md-primary-fg-color: (#\w{6})", css))

@@ -214,7 +214,7 @@ def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, 
     predicted, accuracy = np.asarray(seen.predicted), np.asarray(seen.accuracy)
     groups = shift_groups(list(seen.families))
     styles = group_styles(groups)
-    figure, axes = blank()
+    figure, axes = blank(5.0, 5.0)
     marked = as_targets(targets)
     if len(marked) == 1:
         e = marked[0].estimate
@@ -222,9 +222,8 @@ def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, 
     for target in marked:
         axes.axvline(target.estimate.accuracy, color=LIGHT["accent"], linewidth=1.5 if len(marked) == 1 else 0.6)
     known = np.isfinite(predicted)
-    shown = np.concatenate([predicted[known], accuracy])
-    edge = [float(shown.min()), float(shown.max())]
-    axes.plot(edge, edge, color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
+    shown = np.concatenate([predicted[known], accuracy, [e.accuracy for e in (t.estimate for t in marked)]])
+    _square(axes, max(float(shown.min()) - 0.03, 0.0), min(float(shown.max()) + 0.03, 1.0))
     for group, (colour, marker, _) in styles.items():
         of = (np.asarray(groups) == group) & known
         axes.plot(
@@ -255,8 +254,8 @@ def reliability_figure(estimator: AccuracyEstimator) -> Figure:
     of = rows > 0
     correct = np.asarray(seen.correct)[of]
     confidence, share = np.asarray(seen.confidence)[of] / rows[of], correct / rows[of]
-    figure, axes = blank()
-    axes.plot([0, 1], [0, 1], color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
+    figure, axes = blank(5.0, 5.0)
+    _square(axes, 0.0, 1.0)
     ends = [
         binomtest(round(k), round(n)).proportion_ci(estimator.level, method="wilson")
         for k, n in zip(correct, rows[of], strict=True)
@@ -266,8 +265,6 @@ def reliability_figure(estimator: AccuracyEstimator) -> Figure:
     axes.scatter(confidence, share, s=12 + 160 * rows[of] / rows.max(), color=LIGHT["ink"], linewidth=0, zorder=3)
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy on the reference")
-    axes.set_xlim(-0.02, 1.03)
-    axes.set_ylim(-0.02, 1.05)
     percent_axis(axes, "x")
     percent_axis(axes, "y")
     return figure
@@ -346,8 +343,8 @@ def interval_figure(targets: Targets, *, min_accuracy: float | None = None) -> F
 def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = None, width: float = 9.4) -> Figure:
     """Estimates over time with the band of their intervals, the reference accuracy (dashed) and the threshold.
 
-    Points of estimates with a critical warning are hollow. Segments have a small panel each, those that are worst at
-    last first, at most 12.
+    Points of estimates with a critical warning are hollow, triangles are the truth where it is known. Segments have a
+    small panel each, those that are worst at last first, at most 12.
 
     Parameters
     ----------
@@ -390,6 +387,9 @@ def _draw_series(axes: Axes, shown: list[Target], min_accuracy: float | None, ti
     axes.plot(times, middle, color=accent, linewidth=1.6)
     axes.plot(times[~critical], middle[~critical], "o", color=accent, markersize=5, markeredgecolor=paper)
     axes.plot(times[critical], middle[critical], "o", color=paper, markersize=6, markeredgecolor=accent)
+    truth = np.array([np.nan if t.truth is None else t.truth for t in shown])
+    known = np.isfinite(truth)
+    axes.plot(times[known], truth[known], "^", color=LIGHT["ink"], markersize=7, markeredgecolor=paper, zorder=4)
     axes.axhline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
     if min_accuracy is not None:
         axes.axhline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)
@@ -399,6 +399,14 @@ def _draw_series(axes: Axes, shown: list[Target], min_accuracy: float | None, ti
     axes.xaxis.get_offset_text().set(color=LIGHT["quiet"], size=FONT)
     axes.grid(False, axis="x")
     percent_axis(axes, "y")
+
+
+def _square(axes: Axes, low: float, high: float) -> None:
+    """Give both axes one scale, with the diagonal on which they are equal; points at its ends are not cut."""
+    edge = 0.02 * (high - low)
+    axes.set(xlim=(low - edge, high + edge), ylim=(low - edge, high + edge), aspect="equal")
+    axes.yaxis.set_major_locator(axes.xaxis.get_major_locator())
+    axes.plot([low, high], [low, high], color=LIGHT["quiet"], linewidth=1, dashes=(4, 3))
 
 
 def _some(targets: list[Target]) -> list[Target]:

@@ -50,6 +50,7 @@ from gdscore.report.targets import (
     critical_words,
     entries_of,
     in_order,
+    scale_of,
     sentence,
     standing,
 )
@@ -124,6 +125,8 @@ def write_report(
     text = _environment().get_template("report.html").render(
         entries=entries,
         ranked=ranked,
+        rows=entries if by_time else ranked,
+        ends=scale_of(shown, min_accuracy),
         detailed=[e for e in ranked if e.detailed],
         by_time=by_time,
         model_name=model_name,
@@ -133,6 +136,7 @@ def write_report(
         fitted=None if estimator is None else _describe_estimator(estimator),
         figures=_figures(estimator, entries, by_time, min_accuracy),
         sentences={name: _score_sentence(name) for e in entries if e.detailed for name in _scores(e)},
+        moved=MOVED,
         made_by=made_by or {},
         versions={"gdscore": gdscore.__version__, "Python": platform.python_version(), "NumPy": np.__version__},
         missing=listed,
@@ -153,6 +157,13 @@ MIX_WORDS = {
     "estimated": "that only the mix of classes has changed",
     "given": "the mix of classes that was given",
 }
+
+
+MOVED = {
+    "confidence": ("Confidence (log-odds)", "higher", "lower"),
+    "distance": ("Distance of features or inputs to those of the predicted class (logarithm)", "larger", "smaller"),
+}
+"""Numbers of an estimate that are no scores, in standard deviations of the reference's rows: what they are of."""
 
 
 def _look(estimate: Estimate, min_accuracy: float | None) -> str:

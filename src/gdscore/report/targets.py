@@ -28,6 +28,7 @@ __all__ = [
     "critical_words",
     "entries_of",
     "in_order",
+    "scale_of",
     "sentence",
     "standing",
     "worst_first",
@@ -238,6 +239,14 @@ def entries_of(targets: Sequence[Target], by_time: bool) -> list[Entry]:
         Entry(i + 1, t, i in chosen, worst_first(t.estimate)[:most] if i in chosen else [])
         for i, t in enumerate(targets)
     ]
+
+
+def scale_of(targets: Sequence[Target], min_accuracy: float | None) -> tuple[float, float]:
+    """Ends of the scale that bars are drawn on, in whole tenths: all that is drawn fits, and differences show."""
+    drawn = [x for t in targets for x in (t.estimate.low, t.estimate.high, t.estimate.reference_accuracy, t.truth)]
+    known = [x for x in (*drawn, min_accuracy) if x is not None]
+    low, high = math.floor(10 * min(known)) / 10, math.ceil(10 * max(known)) / 10
+    return (low, high) if high > low else (low - 0.1, high) if low else (0.0, 0.1)
 
 
 @dataclass(frozen=True)
