@@ -29,9 +29,11 @@ __all__ = [
     "Group",
     "as_time",
     "as_times",
+    "end_of",
     "group_of",
     "parse_every",
     "time_in_text",
+    "time_of",
     "utc_starts",
     "window_columns",
     "window_end",
@@ -245,6 +247,12 @@ def window_end(start: datetime, every: Every) -> datetime:
         later += _HOUR
 
 
+def end_of(start: datetime, every: Every) -> datetime:
+    """End of a window by its start as people name it: in the zone of the windows, or without one as the start."""
+    end = window_end(as_utc(start), every)
+    return end.replace(tzinfo=None) if start.tzinfo is None else end.astimezone(every.tzinfo)
+
+
 # -- times ----------------------------------------------------------------------------------------------------
 
 _PERIOD = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-W(\d\d))")
@@ -312,6 +320,15 @@ def as_times(values: Any) -> NDArray[np.datetime64]:
         )
     # NumPy has no zones: it would warn of those in text and in Python's times.
     return np.array([as_time(value).replace(tzinfo=None) for value in column.tolist()], dtype="datetime64[us]")
+
+
+def time_of(value: Any) -> datetime | None:
+    """Time that a segment is, as people name it: a day, a time, a pandas Period or a text such as 2026-09."""
+    if isinstance(value, date) and not isinstance(value, datetime):  # pandas' timestamps are datetimes
+        return datetime(value.year, value.month, value.day)
+    if hasattr(value, "start_time"):
+        return value.start_time.to_pydatetime()  # type: ignore[no-any-return]
+    return value if isinstance(value, datetime) else time_in_text(value) if isinstance(value, str) else None
 
 
 # -- windows and segments -------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from gdscore.io.columns import (
 )
 from gdscore.outputs import Outputs
 
-__all__ = ["from_frame", "to_frame"]
+__all__ = ["frame_of", "from_frame", "to_frame"]
 
+_LIBRARIES = ("pandas", "polars", "pyarrow")
 _WHERE = "the data frame"
 
 
@@ -124,10 +126,8 @@ def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
     """
     if not isinstance(outputs, Outputs):
         raise GdscoreError(f"Expected `Outputs`, but got {type(outputs).__name__}")
-    if backend not in ("pandas", "polars", "pyarrow"):
-        raise GdscoreError(f"Unknown `backend` {backend!r}: {nearest(str(backend), ('pandas', 'polars', 'pyarrow'))}")
     names = outputs.class_names
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, Any] = {}
     for name, array in outputs.to_numpy().arrays.items():
         column = OUTPUT_ARRAYS[name].column
         if name in MATRICES:
@@ -136,16 +136,20 @@ def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
             columns |= {f"{column}{star}": flat[:, at] for at, star in enumerate(stars)}
         else:
             columns[column] = np.asarray(names)[array] if name == "labels" and names is not None else array
-    return _made(columns, backend)
+    # Lists instead of arrays of strings, whose type Arrow and polars do not know.
+    return frame_of({name: a.tolist() if a.dtype.kind == "U" else a for name, a in columns.items()}, backend)
 
 
-def _made(columns: dict[str, NDArray[Any]], backend: str) -> Any:
+def frame_of(columns: dict[str, Any], backend: str | None, types: dict[str, Any] | None = None) -> Any:
+    """Data frame of columns; without ``backend`` of the first of pandas, polars and pyarrow that is installed."""
     import narwhals as nw
 
-    # Lists instead of arrays of strings, whose type Arrow and polars do not know.
-    values = {name: array.tolist() if array.dtype.kind == "U" else array for name, array in columns.items()}
+    if backend is None:
+        backend = next((name for name in _LIBRARIES if find_spec(name) is not None), "pandas")
+    if backend not in _LIBRARIES:
+        raise GdscoreError(f"Unknown `backend` {backend!r}: {nearest(str(backend), _LIBRARIES)}")
     try:
-        return nw.from_dict(values, backend=backend).to_native()  # type: ignore[arg-type]
+        return nw.from_dict(columns, types, backend=backend).to_native()  # type: ignore[arg-type]
     except ImportError as error:
         raise GdscoreError(
             f"Expected {backend} to be installed for this data frame, but it is not: pip install {backend}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -133,6 +134,28 @@ def test_months_of_a_time_zone(gd, log, fitted, folder):
     later = int(((days == 31) & (hours >= 10)).sum())  # the islands are 14 hours ahead of UTC
     expected = {"2026-01-01T00:00:00+14:00": len(rows) - later, "2026-02-01T00:00:00+14:00": later}
     assert {t["when"]: t["n_rows"] for t in eastern} == {when: n for when, n in expected.items() if n}
+
+
+def test_csv_has_the_columns_of_the_frame(gd, log, fitted):
+    rows, days, countries = log
+    args = ("estimate", "csv.gdscore", "log.csv", *COLUMNS, "--time", "ts", "--by", "country", "--format", "csv")
+    result = gd(*args)
+    assert result.exit_code == 0, result.output
+    lines = list(csv.DictReader(result.stdout.splitlines()))
+    by = {"": np.datetime64("2026-01-01") + (days - 1).astype("timedelta64[D]"), "country": countries}
+    expected = fitted.estimate(rows, by=by).to_frame(every="day", backend="pyarrow").to_pylist()
+    assert len(lines) == len(expected) == 6
+    for line, one in zip(lines, expected, strict=True):
+        assert line.pop("target") == f"{one['start'].date()} {one['segment']}"
+        assert {name: line[name] for name in ("start", "end")} == {n: one[n].isoformat() for n in ("start", "end")}
+        assert (line["segment"], line["n_rows"], line["warnings"]) == (
+            one["segment"],
+            str(one["n_rows"]),
+            one["warnings"],
+        )
+        for name in ("accuracy", "low", "high", "truth"):
+            assert float(line[name]) == pytest.approx(one[name], abs=1e-6)
+    assert "one of --json - and --format csv" in refused(gd(*args, "--json", "-"))
 
 
 def test_a_window_that_spans_dated_files_is_one_target(gd, log, fitted, folder):

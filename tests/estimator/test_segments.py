@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -160,3 +161,40 @@ def test_many_segments_in_little_memory():
     assert len(found) == count
     assert sum(e.n_rows for e in found.values()) == 900
     assert peak < count * 30_000
+
+
+@pytest.mark.parametrize("backend", ["pandas", "polars", "pyarrow"])
+def test_a_tidy_frame(backend):
+    """One row for each window and segment, in order of time, with the same types whatever is missing."""
+    nw = pytest.importorskip("narwhals")
+    pytest.importorskip(backend)
+    times = np.datetime64("2026-01-20T12:00") + np.arange(900) * np.timedelta64(1, "h")
+    by = {"": gdscore.window_starts(times, "month"), "country": COUNTRIES}
+    found = EST.estimate(TARGET, by=by)
+    frame = nw.from_native(found.to_frame(every="month", backend=backend))
+    assert frame.columns == ["start", "end", "segment", "n_rows", "accuracy", "low", "high", "truth", "warnings"]
+    assert frame["start"].to_list() == [datetime(2026, 1, 1)] * 3 + [datetime(2026, 2, 1)] * 3
+    assert frame["end"].to_list() == [datetime(2026, 2, 1)] * 3 + [datetime(2026, 3, 1)] * 3
+    for row in frame.iter_rows(named=True):
+        country = row["segment"].removeprefix("country=")
+        e = found[row["start"], country]
+        rows = TARGET[(by[""] == np.datetime64(row["start"])) & (country == COUNTRIES)]
+        assert (row["n_rows"], row["accuracy"], row["low"], row["high"]) == (e.n_rows, e.accuracy, e.low, e.high)
+        assert row["truth"] == pytest.approx(rows.accuracy)
+        assert row["warnings"] == " ".join(w.code for w in e.warnings)
+    plain = nw.from_native(EST.estimate(TARGET.only({"logits", "features"}), by=COUNTRIES).to_frame(backend=backend))
+    assert plain.schema == frame.schema
+    assert plain["segment"].to_list() == list(EST.estimate(TARGET, by=COUNTRIES))
+    assert plain["truth"].null_count() == plain["start"].null_count() == 3 or backend == "pandas"
+
+
+def test_a_tidy_frame_of_periods_and_time_zones():
+    pd = pytest.importorskip("pandas")
+    times = pd.Series(pd.date_range("2026-03-20", periods=900, freq="h"))
+    months = EST.estimate(TARGET, by=times.dt.to_period("M")).to_frame(backend="pandas")
+    assert months["end"].tolist() == [pd.Timestamp("2026-04-01"), pd.Timestamp("2026-05-01")]
+    zoned = EST.estimate(TARGET, by=gdscore.window_starts(times, "month Europe/Paris")).to_frame("month Europe/Paris")
+    assert zoned["start"].tolist() == [pd.Timestamp("2026-02-28T23:00Z"), pd.Timestamp("2026-03-31T22:00Z")]
+    assert zoned["end"].tolist() == [pd.Timestamp("2026-03-31T22:00Z"), pd.Timestamp("2026-04-30T22:00Z")]
+    with pytest.raises(gdscore.GdscoreError, match="did you mean 'polars'"):
+        EST.estimate(TARGET, by=COUNTRIES).to_frame(backend="polar")

@@ -49,6 +49,7 @@ from gdscore.cli.results import (
     estimate_on_ray,
     estimate_target,
     exit_code,
+    print_csv,
     show_estimates,
     try_groups,
     write_html,
@@ -61,6 +62,13 @@ if TYPE_CHECKING:
     from gdscore.outputs import Outputs
 
 __all__ = ["estimate"]
+
+
+class Format(str, Enum):
+    """How estimates are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
 
 
 class Method(str, Enum):
@@ -89,6 +97,9 @@ def estimate(
     html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
     model_name: Annotated[str | None, typer.Option(metavar="TEXT", help="Name of the model, for the report.")] = None,
     json: JsonPath = None,
+    format: Annotated[
+        Format, typer.Option(help="Print a table for people, or a CSV file of windows and segments.")
+    ] = Format.TABLE,
     method: Annotated[
         Method | None, typer.Option(help="Estimate by one score and --reference instead of a fitted estimator.")
     ] = None,
@@ -181,6 +192,8 @@ def estimate(
     check_writable(json, inputs=inputs)
     check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
     check_different(json, html, "--html and --json")
+    if json == "-" and format is Format.CSV:
+        raise GdscoreError("Expected one of --json - and --format csv, but got both: name a file for the JSON")
     if engine is Engine.RAY and method is not None:
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else load_estimator(name)
@@ -213,7 +226,9 @@ def estimate(
         written += [] if failed else [json]
     if webhook is not None and exit_code(checks):
         checks += _attempt(lambda: post_json(webhook, facts), debug)
-    if json != "-" and not quiet:
+    if format is Format.CSV:
+        print_csv(outcomes, length if time else None)
+    if json != "-" and not quiet and format is Format.TABLE:
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
         for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")

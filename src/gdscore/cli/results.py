@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gdscore import __version__
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
 from gdscore._format import percent, time_text
-from gdscore._windows import Every, Group, group_of, window_columns
+from gdscore._windows import Every, Group, end_of, group_of, window_columns
 from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError
@@ -32,6 +34,7 @@ __all__ = [
     "exit_code",
     "group_target",
     "in_order",
+    "print_csv",
     "show_estimates",
     "try_groups",
     "write_html",
@@ -157,6 +160,25 @@ def group_target(target: TargetFiles, group: Group, prefix: str) -> TargetFiles:
 def in_order(estimated: Sequence[tuple[TargetFiles, Estimated]]) -> list[tuple[TargetFiles, Estimated]]:
     """Windows in order, and in each the worst segment first."""
     return sorted(estimated, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
+
+
+def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> None:
+    """Print the columns of `Estimates.to_frame` behind the name of the target; targets that failed have no line."""
+    from gdscore.estimator.estimate import columns_of_rows
+
+    known = [(o.target, o.value) for o in outcomes if o.value is not None]
+    rows = [
+        (t.when, None if t.when is None or every is None else end_of(t.when, every), t.segment, v.estimate, v.truth)
+        for t, v in known
+    ]
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    # One by one, as the columns of several are in order of time.
+    for number, ((target, _), row) in enumerate(zip(known, rows, strict=True)):
+        columns = columns_of_rows([row])
+        if not number:
+            lines.writerow(["target", *columns])
+        values = [value.isoformat() if isinstance(value, datetime) else value for (value,) in columns.values()]
+        lines.writerow([target.name, *values])
 
 
 def exit_code(checks: Sequence[Check]) -> ExitCode:

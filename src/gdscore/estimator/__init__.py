@@ -3,7 +3,14 @@
 from gdscore.estimator.core import AccuracyEstimator
 from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.direct import direct_estimate
-from gdscore.estimator.estimate import ClassEstimate, ConfidenceHistogram, Estimate, EstimateWarning, Quantity
+from gdscore.estimator.estimate import (
+    ClassEstimate,
+    ConfidenceHistogram,
+    Estimate,
+    Estimates,
+    EstimateWarning,
+    Quantity,
+)
 from gdscore.estimator.fitted import NotFittedError
 from gdscore.estimator.state import TargetState
 
@@ -13,6 +20,7 @@ __all__ = [
     "ConfidenceHistogram",
     "Estimate",
     "EstimateWarning",
+    "Estimates",
     "NotFittedError",
     "Quantity",
     "ShiftedSetTable",

@@ -33,6 +33,7 @@ from gdscore.estimator.estimate import (
     ClassCounts,
     ConfidenceHistogram,
     Estimate,
+    Estimates,
     most_severe_first,
     sampling_error,
 )
@@ -276,12 +277,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     @overload
     def estimate(self, outputs: Outputs | Iterable[Outputs], by: None = None, *, class_mix: Any = None) -> Estimate: ...
     @overload
-    def estimate(
-        self, outputs: Outputs | Iterable[Outputs], by: Any, *, class_mix: Any = None
-    ) -> dict[Any, Estimate]: ...
+    def estimate(self, outputs: Outputs | Iterable[Outputs], by: Any, *, class_mix: Any = None) -> Estimates: ...
     @overload
     def estimate(self, outputs: TargetState | Batch | Iterable[Batch], *, class_mix: Any = None) -> Any: ...
-    def estimate(self, outputs: Any, by: Any = None, *, class_mix: Any = None) -> Estimate | dict[Any, Estimate]:
+    def estimate(self, outputs: Any, by: Any = None, *, class_mix: Any = None) -> Estimate | Estimates:
         """Estimate the accuracy on the population that unlabelled rows come from, in one pass over them.
 
         Parameters
@@ -290,14 +289,15 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             Outputs of the target; or the batches of `gdscore.io.read_batches`, which have segments; or a state of
             `state` that has seen them.
         by : array, column or data frame of columns, optional
-            Segment of each row, such as a country or a day: one estimate for each, worst first. Several columns, in a
-            data frame or a dict, make tuples. Missing values are the segment None. For a stream of outputs, an iterable
-            with the segments of each part.
+            Segment of each row, such as a country or a day: one estimate for each, worst first, in a dict with
+            ``to_frame()``. Several columns, in a data frame or a dict, make tuples. Missing values are the segment
+            None. For a stream of outputs, an iterable with the segments of each part.
         class_mix : str or shares of the classes, optional
             What is known of this target's mix of classes; by default what the estimator was made with.
         """
         fitted = self._fitted()
         assumed = self._assumption(fitted, class_mix)
+        names: tuple[str, ...] = ()
         if isinstance(outputs, TargetState):
             if by is not None:
                 raise GdscoreError("Expected a state without `by`, as it has its segments, but got both")
@@ -307,12 +307,14 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             state = TargetState(fitted)
             for batch in batches(outputs, by):
                 state.update(batch)
+                names = tuple(batch.by)
         found = {name: self._estimate(fitted, own, *assumed) for name, own in state.by_segment()}
         if not found:
             raise NoRowsError("Expected a target with rows, but the state has seen none")
         if state.segments is None:
             return found[None]
-        return dict(sorted(found.items(), key=lambda item: item[1].accuracy))
+        truth = {name: seen.accuracy for name, seen in state.truth().items()}
+        return Estimates(dict(sorted(found.items(), key=lambda item: item[1].accuracy)), truth, names)
 
     def state(self, data: bytes | None = None) -> TargetState:
         """State of a target, empty or of the bytes of one: `update` it with outputs, `merge` it, `estimate` it."""

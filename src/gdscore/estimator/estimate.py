@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import html
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from gdscore._format import percent, points
+from gdscore._format import as_utc, percent, points
 from gdscore._paths import PathLike
+from gdscore._windows import end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Floats, expit, log_odds
 from gdscore.estimator.settings import SETTINGS
+from gdscore.frames import frame_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,8 +32,11 @@ __all__ = [
     "ConfidenceHistogram",
     "Estimate",
     "EstimateWarning",
+    "Estimates",
     "Quantity",
+    "Row",
     "Severity",
+    "columns_of_rows",
     "most_severe_first",
     "quantile_of",
     "sampling_error",
@@ -276,6 +282,94 @@ class Estimate:
             f'<div style="{bar}left:{self.reference_accuracy:.1%};border-left:2px dashed currentColor"></div></div>'
             f"{f'<ul>{items}</ul>' if items else ''}</div>"
         )
+
+
+class Estimates(dict[Any, Estimate]):
+    """Estimates by segment or window, worst first: a dict that can become a table.
+
+    Attributes
+    ----------
+    truth : dict
+        Accuracy by the labels of each segment; None where it has none.
+    names : tuple of str
+        Names of the columns that segments are made of, where they are known.
+
+    Examples
+    --------
+    >>> e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=900, reference_accuracy=0.9)
+    >>> found = Estimates({("2026-01", "fr"): e}, {("2026-01", "fr"): 0.8}, ("", "country"))
+    >>> found.to_frame(every="month", backend="pyarrow").to_pylist()[0]["end"].isoformat()
+    '2026-02-01T00:00:00'
+    """
+
+    def __init__(
+        self, found: Mapping[Any, Estimate], truth: Mapping[Any, float | None], names: Sequence[str] = ()
+    ) -> None:
+        super().__init__(found)
+        self.truth, self.names = dict(truth), tuple(names)
+
+    def to_frame(self, every: Any = None, backend: str | None = None) -> Any:
+        """Table with a row for each segment: windows in order of time, otherwise the worst first.
+
+        Columns: ``start`` and ``end`` of the window (empty without times), ``segment``, ``n_rows``, ``accuracy``,
+        ``low``, ``high``, ``truth`` (empty where it is not known) and ``warnings``, their codes.
+
+        Parameters
+        ----------
+        every : str or timedelta, optional
+            Length of windows such as ``month``, for their ends.
+        backend : {"pandas", "polars", "pyarrow"}, optional
+            Library of the data frame; the first of these that is installed by default.
+        """
+        return table_of([(*self._place(key, every), e, self.truth.get(key)) for key, e in self.items()], backend)
+
+    def _place(self, key: Any, every: Any) -> tuple[datetime | None, datetime | None, str]:
+        parts = key if isinstance(key, tuple) else (key,)
+        times = [time_of(part) for part in parts]
+        at = next((i for i, time in enumerate(times) if time is not None), len(parts))
+        start = times[at] if at < len(parts) else None
+        end = None if start is None or every is None else end_of(start, parse_every(every))
+        if every is None and start is not None and hasattr(parts[at], "end_time"):  # a pandas Period
+            end = (parts[at] + 1).start_time.to_pydatetime()
+        names = self.names if len(self.names) == len(parts) else [""] * len(parts)
+        rest = [f"{n}={p}" if n else str(p) for i, (n, p) in enumerate(zip(names, parts, strict=True)) if i != at]
+        return start, end, ", ".join(rest)
+
+
+Row: TypeAlias = tuple[datetime | None, datetime | None, str, Estimate, float | None]
+"""Start and end of a window, segment, estimate and truth."""
+
+
+def columns_of_rows(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    """Columns of the table of estimates, those of windows in order of time."""
+    order = sorted(rows, key=lambda row: as_utc(row[0] or datetime.min))
+    starts, ends, segments, estimates, truths = zip(*order, strict=True)
+    # Offsets of clocks change with the season: one column has one zone.
+    zoned = any(time is not None and time.tzinfo is not None for time in starts)
+    times = [[as_utc(t) if zoned and t is not None else t for t in column] for column in (starts, ends)]
+    numbers = {name: [getattr(e, name) for e in estimates] for name in ("n_rows", "accuracy", "low", "high")}
+    codes = [" ".join(w.code for w in e.warnings) for e in estimates]
+    return {
+        "start": times[0],
+        "end": times[1],
+        "segment": list(segments),
+        **numbers,
+        "truth": list(truths),
+        "warnings": codes,
+    }
+
+
+def table_of(rows: Sequence[Row], backend: str | None) -> Any:
+    """Data frame of estimates, whose columns have the same types whatever is missing."""
+    import narwhals as nw
+
+    columns = columns_of_rows(rows)
+    zone = "UTC" if any(t is not None and t.tzinfo is not None for t in columns["start"]) else None
+    time, real = nw.Datetime("us", zone), nw.Float64()
+    types: dict[str, Any] = dict.fromkeys(("start", "end"), time)
+    types |= {**dict.fromkeys(("accuracy", "low", "high", "truth"), real), "n_rows": nw.Int64()}
+    types |= dict.fromkeys(("segment", "warnings"), nw.String())
+    return frame_of(columns, backend, {name: types[name] for name in columns})
 
 
 def _rows(n: int) -> str:

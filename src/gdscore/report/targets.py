@@ -6,14 +6,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from markupsafe import Markup
 
 from gdscore._checks import number
 from gdscore._format import as_utc, percent, time_text
-from gdscore._windows import time_in_text
+from gdscore._windows import time_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator import ClassEstimate, Estimate, EstimateWarning
 from gdscore.scores import ScoreTable
@@ -128,13 +128,7 @@ def _named(key: Any, estimate: Estimate) -> Target:
         of_time = next((target for target in named if target.when is not None), None)
         segment = ", ".join(target.name for target in named if target is not of_time)
         return replace(of_time or named[0], name=f"{of_time.name} {segment}" if of_time else segment, segment=segment)
-    if isinstance(key, datetime):  # pandas' timestamps too
-        return Target(time_text(key), estimate, when=key)
-    if isinstance(key, date):
-        return Target(key.isoformat(), estimate, when=datetime(key.year, key.month, key.day))
-    if hasattr(key, "start_time"):
-        return Target(str(key), estimate, when=key.start_time.to_pydatetime())
-    return Target(str(key), estimate, when=time_in_text(key) if isinstance(key, str) else None)
+    return Target(time_text(key) if isinstance(key, datetime) else str(key), estimate, when=time_of(key))
 
 
 def in_order(targets: Sequence[Target]) -> tuple[list[Target], bool]:
