@@ -12,7 +12,7 @@ from gdscore import EstimateWarning, GdscoreError
 from gdscore._windows import parse_every
 from gdscore.estimator import Quantity
 from gdscore.labeling import LabelledEstimate, recalibrate
-from gdscore.monitor import Monitor, Rules
+from gdscore.monitor import Monitor, Rules, storing
 from gdscore.monitor.reading import overview, rules_changes
 from gdscore.monitor.rules import Follower
 from gdscore.monitor.schema import Model, Series, Window
@@ -164,6 +164,33 @@ def test_the_order_of_arrival_makes_no_difference(monitor, seed):
         assert states[0].recent == states[1].recent == [round(v, 5) for v in values]
         assert states[0].windows == states[1].windows == len(values)
         assert session.get(Window, states[1].last_window).start == session.get(Window, states[0].last_window).start
+
+
+def test_a_history_filled_in_any_order_takes_time_in_proportion(monitor, monkeypatch):
+    monkeypatch.setattr(storing, "PATIENCE", 4)
+    rng = np.random.default_rng(1)
+    values = np.clip(0.9 + 0.02 * rng.normal(size=40), 0, 0.99)
+    values[20:28] -= 0.2
+    for name in ("m", "shuffled"):
+        monitor.register(name, rules=Rules(min_accuracy=0.75))
+    taken = []
+    original = Follower.take
+    monkeypatch.setattr(Follower, "take", lambda self, *args: taken.append(1) or original(self, *args))
+    for n, value in enumerate(values.tolist()):
+        monitor.add_estimate("m", estimate(value), day(n))
+        monitor.add_labels("m", day(n), correct=int(900 * value), rows=900)
+    taken.clear()
+    for n in rng.permutation(40).tolist():
+        monitor.add_estimate("shuffled", estimate(float(values[n])), day(n))
+    for n in rng.permutation(40).tolist():
+        monitor.add_labels("shuffled", day(n), correct=int(900 * values[n]), rows=900)
+    assert len(taken) < (4 + 1) * 80  # at once it would be some 1,200
+    assert len(facts(monitor)) > 1
+    assert [[f.replace("shuffled", "m") for f in one] for one in facts(monitor, "shuffled")] == facts(monitor)
+    with monitor.reading() as session:
+        first, second = session.execute(select(Series.state, Series.recent, Series.windows, Series.late)).all()
+    assert first == second
+    assert (first.windows, first.late) == (40, 0)
 
 
 @given(st.lists(st.sampled_from([0.95, 0.9, 0.84, 0.7, 0.3]), min_size=1, max_size=25), st.integers(1, 3))
@@ -363,6 +390,8 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
             "DROP TABLE rules_changes",
             "ALTER TABLE alarms DROP COLUMN end_reason",
             "ALTER TABLE models DROP COLUMN pruned_before",
+            "ALTER TABLE series DROP COLUMN stale_since",
+            "ALTER TABLE series DROP COLUMN late",
             "UPDATE models SET every = 21600000000",
             "UPDATE schema_version SET version = 1",
             """UPDATE models SET rules = '{"min_accuracy": 0.7, "min_rows": null, "warnings": ["other_model"]}'""",

@@ -226,6 +226,8 @@ def add(
             except GdscoreError as error:
                 failed = True
                 complain(f"{target.name} was not added: {error}")
+        history.settle()
+        history.deliver()
     _show_windows(added, json)
     for line in told:
         complain(line)

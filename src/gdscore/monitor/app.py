@@ -92,6 +92,7 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
     def look() -> None:
         while not ended.is_set():
             try:
+                monitor.settle()
                 monitor.check_missing()
                 if settings.keep is not None:
                     monitor.prune(settings.keep)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time as time_module
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ from gdscore.monitor.schema import (
     Alarm,
     EstimatorFile,
     Model,
+    Series,
+    StorageError,
     Window,
     check_name,
     open_engine,
@@ -48,6 +52,10 @@ MOST_WINDOWS = 100_000
 MOST_ESTIMATORS = 16
 WAIT_S = 60.0
 """Seconds that `Monitor.deliver` waits for its targets."""
+AT_ONCE = 500
+"""Windows that are stored in one transaction; between two of them others have their turn."""
+PAUSE_S = 0.05
+TURN_S = 30.0
 
 
 class Monitor:
@@ -76,9 +84,12 @@ class Monitor:
 
     def __init__(self, url: str = "sqlite:///gdscore-history.db", *, notify: Sequence[Notifier] = ()) -> None:
         self.engine = open_engine(url)
+        self._writer = self.engine.execution_options(writes=True)
         self.delivery = Delivery(self._pending_notices, self._mark_told, tuple(notify))
         self.notify_on_add = True
         self._estimators: dict[str, AccuracyEstimator] = {}
+        # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
+        self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
 
     def close(self) -> None:
         """Close the connections."""
@@ -87,8 +98,14 @@ class Monitor:
     @contextmanager
     def writing(self) -> Iterator[Session]:
         """Transaction that changes the history: all of it or nothing."""
-        with storage_errors(), Session(self.engine.execution_options(writes=True)) as session, session.begin():
-            yield session
+        if self._turn is not None and not self._turn.acquire(timeout=TURN_S):
+            raise StorageError("Expected a turn to write to the database, but others write for too long")
+        try:
+            with storage_errors(), Session(self._writer) as session, session.begin():
+                yield session
+        finally:
+            if self._turn is not None:
+                self._turn.release()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -198,7 +215,8 @@ class Monitor:
         """Estimate the accuracy of one or more windows, and keep the estimates.
 
         Adding the same window again changes nothing. Windows may come in any order: where one comes late or is
-        replaced, the alarms from its time on are computed again.
+        replaced, the alarms from its time on are computed again; where more than 32 windows follow it, not at once but
+        by the next call of `alarms` or `check`, and by the service within a minute.
 
         Parameters
         ----------
@@ -246,10 +264,18 @@ class Monitor:
         return self._store(found, {(*window_bounds(time, found.every), segment): estimate}, replace)[0]
 
     def _store(self, model: Model, estimates: Mapping[Key, Estimate], replace: bool) -> list[dict[str, Any]]:
-        with self.writing() as session:
-            # Writers of one model wait for each other here, so that its alarms see windows one after the other.
-            locked = session.scalars(select(Model).where(Model.id == model.id).with_for_update()).one()
-            added = storing.store_windows(session, locked, estimates, replace)
+        made = storing.prepare_windows(estimates)
+        added: list[dict[str, Any]] = []
+        if len(made) > AT_ONCE:
+            with self.reading() as session:
+                storing.known_windows(session, model, made, replace)
+        for first in range(0, len(made), AT_ONCE):
+            if first:
+                time_module.sleep(PAUSE_S)
+            with self.writing() as session:
+                # Writers of one model wait for each other here, so that its alarms see windows one after the other.
+                locked = session.scalars(select(Model).where(Model.id == model.id).with_for_update()).one()
+                added += storing.store_windows(session, locked, made[first : first + AT_ONCE], replace)
         if self.notify_on_add:
             self.deliver()
         return added
@@ -290,8 +316,20 @@ class Monitor:
 
     def check(self, now: Any = None) -> None:
         """Look for models whose windows have stopped coming, and deliver notices that could not be delivered."""
+        self.settle()
         self.check_missing(now)
         self.deliver()
+
+    def settle(self) -> None:
+        """Compute alarms of windows that came late, where many windows follow them and this has waited."""
+        with self.reading() as session:
+            stale = session.execute(
+                select(Series.model_id, Series.segment).where(Series.stale_since.is_not(None))
+            ).all()
+        for number, segment in stale:
+            with self.writing() as session:
+                model = session.scalars(select(Model).where(Model.id == number).with_for_update()).one()
+                storing.settle_series(session, model, segment)
 
     def check_missing(self, now: Any = None) -> None:
         """Look for models whose windows have stopped coming."""
@@ -331,6 +369,7 @@ class Monitor:
 
     def alarms(self, model: str | None = None, *, open_only: bool = False) -> pd.DataFrame:
         """Alarms as a pandas DataFrame, newest first."""
+        self.settle()
         with self.reading() as session:
             storing.check_known(session, model)
             listed = reading.list_alarms(session, model, open_only=open_only, limit=None)

@@ -258,7 +258,7 @@ class Window(Base):
     content_hash: Mapped[str] = mapped_column(String(64))
     warnings: Mapped[list[dict[str, str]]] = mapped_column(JSON)
     scores: Mapped[dict[str, float]] = mapped_column(JSON)
-    before: Mapped[dict[str, Any] | None] = mapped_column(JSON, deferred=True)
+    before: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
     """State of the series' alarms before this window, from which they are computed again."""
     estimate: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
@@ -301,6 +301,10 @@ class Series(Base):
     windows: Mapped[int] = mapped_column(BigInteger)
     last_window: Mapped[int] = mapped_column(BigInteger)
     recent: Mapped[list[float]] = mapped_column(JSON)
+    stale_since: Mapped[datetime | None]
+    """Start of the first window that came late, or changed, and has not been followed yet."""
+    late: Mapped[int] = mapped_column(BigInteger, default=0)
+    """How many such windows there are."""
     state: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
 
@@ -480,7 +484,9 @@ def _rules_that_stay(connection: Connection) -> None:
 
 
 def _calendar_windows(connection: Connection) -> None:
-    """Version 3: lengths of windows are text such as ``1mo Europe/Paris``, not microseconds."""
+    """Version 3: lengths of windows are text such as ``1mo Europe/Paris``, not microseconds; series that wait."""
+    connection.execute(text("ALTER TABLE series ADD COLUMN stale_since BIGINT"))
+    connection.execute(text("ALTER TABLE series ADD COLUMN late BIGINT NOT NULL DEFAULT 0"))
     if connection.dialect.name == "postgresql":  # SQLite keeps text in any column
         connection.execute(text("ALTER TABLE models ALTER COLUMN every TYPE VARCHAR(80) USING every::text"))
     for number, micros in connection.execute(text("SELECT id, every FROM models")).all():

@@ -3,7 +3,8 @@
 Alarms are a function of a series of windows: one alarm a problem, with a beginning and an end.
 
 - The order in which windows arrive makes no difference: every window keeps the state of its series before it, and a
-  window that comes late or is replaced has all windows from its place on followed again.
+  window that comes late or is replaced has all windows from its place on followed again. Where these are many, the
+  series waits (`Series.stale_since`) until `settle_series`, the next newest window, or more late ones.
 - An alarm that is still there afterwards stays the same alarm, with who acknowledged it.
 - An alarm that is not is deleted where nobody knows of it, and is otherwise withdrawn: it ends, and its end is told.
 """
@@ -13,13 +14,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import delete, func, or_, select, text, update
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, exists, func, null, or_, select, text, tuple_, update
+from sqlalchemy.orm import Session, undefer
 
 from gdscore._checks import integer, number
 from gdscore._paths import check_readable
@@ -46,6 +47,7 @@ __all__ = [
     "ConflictError",
     "EstimatorLike",
     "Key",
+    "Made",
     "NotFoundError",
     "acknowledge_alarm",
     "check_known",
@@ -54,9 +56,12 @@ __all__ = [
     "count_correct",
     "delete_windows",
     "find_model",
+    "known_windows",
     "mark_told",
     "pending_notices",
+    "prepare_windows",
     "read_estimator",
+    "settle_series",
     "store_labels",
     "store_model",
     "store_rules",
@@ -67,6 +72,9 @@ Key: TypeAlias = tuple[datetime, datetime, str]
 """Start and end of a window, and its segment; the empty segment holds all rows."""
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
+PATIENCE = 32
+"""Windows that are followed again for each one that came late, at most and on average."""
+KEYS_AT_ONCE = 500
 LARGEST_ESTIMATOR = 256 << 20
 ONE_DAY = Every(timedelta(days=1))
 LABEL_FREE = "label_free"
@@ -183,19 +191,37 @@ def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
     return estimator, AccuracyEstimator.load(estimator)
 
 
-def store_windows(
-    session: Session, model: Model, estimates: Mapping[Key, Estimate], replace: bool
-) -> list[dict[str, Any]]:
+class Made(NamedTuple):
+    """An estimate of a window as it will be stored."""
+
+    key: Key
+    estimate: Estimate
+    facts: dict[str, Any]
+    digest: str
+    """Of the estimate without labels, so that adding a window again stays no change where labels have come since."""
+
+
+def prepare_windows(estimates: Mapping[Key, Estimate]) -> list[Made]:
+    """Estimates as they will be stored, in the order of time, so that a transaction has less to do."""
+    made = []
+    for key, estimate in sorted(estimates.items(), key=lambda item: item[0]):
+        facts = estimate.to_dict()
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        made.append(Made(key, estimate, facts, digest))
+    return made
+
+
+def store_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> list[dict[str, Any]]:
     """Keep estimates of windows, and compute the alarms from the first changed window of each series on."""
     rules = Rules.from_dict(model.rules)
-    stored = [(*_store_window(session, model, rules, key, made, replace), key) for key, made in estimates.items()]
-    session.flush()
-    changed: dict[str, datetime] = {}
-    for _, fate, (start, _, segment) in stored:
-        if fate not in ("same", "too old"):
-            changed[segment] = min(start, changed.get(segment, start))
-    for segment, since in changed.items():
-        _follow_series(session, model, segment, since)
+    there = known_windows(session, model, made, replace)
+    stored = [(*_store_window(session, model, rules, one, there.get(one.key)), one.key) for one in made]
+    changed: dict[str, list[Window]] = {}
+    for window, fate, (_, _, segment) in stored:
+        if fate in ("new", "replaced"):
+            changed.setdefault(segment, []).append(window)
+    if changed:
+        _follow_changed(session, model, changed)
     return [
         window.to_dict(model) | {"new": fate == "new"} | ({"too_old": True} if fate == "too old" else {})
         for window, fate, _ in stored
@@ -205,35 +231,40 @@ def store_windows(
 Fate: TypeAlias = Literal["new", "same", "replaced", "too old"]
 
 
+def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
+    """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
+    found: dict[Key, Window] = {}
+    for first in range(0, len(made), KEYS_AT_ONCE):
+        keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
+        named = tuple_(Window.start, Window.end, Window.segment)
+        for window in session.scalars(select(Window).where(Window.model_id == model.id, named.in_(keys))):
+            found[window.start, window.end, window.segment] = window
+    for one in made if found and not replace else ():
+        same = found.get(one.key)
+        if same is not None and same.content_hash != one.digest and not same.so_far:
+            raise ConflictError(
+                f"Expected a new window of {model.name!r}, but the one at {shown_time(same.start)} is there with other "
+                "numbers: give replace=True (--replace) to replace it"
+            )
+    return found
+
+
 def _store_window(
-    session: Session, model: Model, rules: Rules, key: Key, estimate: Estimate, replace: bool
+    session: Session, model: Model, rules: Rules, made: Made, window: Window | None
 ) -> tuple[Window, Fate]:
-    start, end, segment = key
-    # Of the estimate without labels, so that adding a window again stays no change where labels have come since.
-    digest = hashlib.sha256(json.dumps(estimate.to_dict(), sort_keys=True).encode()).hexdigest()
-    there = select(Window).where(
-        Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
-    )
-    window = session.scalars(there).first()
+    (start, end, segment), estimate, facts, digest = made
     if window is not None and window.content_hash == digest:
         if window.so_far:
             window.created_at = utc_now()
         return window, "same"
-    if window is not None and not (replace or window.so_far):
-        raise ConflictError(
-            f"Expected a new window of {model.name!r}, but the one at {shown_time(start)} is there with other "
-            "numbers: give replace=True (--replace) to replace it"
-        )
     if rules.recalibrate:
-        estimate = _recalibrated(session, model, key, estimate)
+        estimate = _recalibrated(session, model, made.key, estimate)
+        facts = estimate.to_dict()
     fate: Fate = "new" if window is None else "replaced"
     if window is None:
         window = Window(model_id=model.id, segment=segment, start=start, end=end)
         if model.pruned_before is not None and end < model.pruned_before:
             fate = "too old"
-        else:
-            session.add(window)
-    facts = estimate.to_dict()
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
     window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
@@ -301,9 +332,8 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
         )
     same = (window.labelled, window.correct) == (rows, correct)
     window.labelled, window.correct, window.labels_at = rows, correct, utc_now()
-    session.flush()
     if not same:
-        _follow_series(session, model, segment, start)
+        _follow_changed(session, model, {segment: [window]})
 
 
 def delete_windows(session: Session, limit: datetime) -> int:
@@ -336,47 +366,152 @@ def acknowledge_alarm(session: Session, alarm: int, by: str) -> dict[str, Any]:
     return dict(alarm_row.to_dict(model))
 
 
+def _follow_changed(session: Session, model: Model, changed: Mapping[str, list[Window]]) -> None:
+    """Follow series of which some windows are new, not added to the session yet, or have changed."""
+    with session.no_autoflush:
+        known, count, missing = _series_of(session, model, list(changed))
+        count += len(changed) - len(known)
+        newest: list[tuple[Series, Window]] = []
+        late: list[tuple[Series, datetime | None, list[Window]]] = []
+        for segment, windows in changed.items():
+            series, last = known.get(segment) or (_new_series(session, model, segment), None)
+            windows.sort(key=lambda window: (window.start, window.end))
+            new = [window for window in windows if window.id is None]
+            session.add_all(new)
+            series.windows += len(new)
+            has_last = last is None or last < (windows[-1].start, windows[-1].end)
+            all_last = last is None or last[0] < windows[0].start
+            if all_last and len(new) == len(windows) and series.stale_since is None:
+                _follow_newest(session, model, series, windows, count)
+                newest.append((series, windows[-1]))
+            else:
+                late.append((series, None if has_last or last is None else last[0], windows))
+    session.flush()
+    for series, window in newest:
+        series.last_window = window.id
+    if newest and missing:
+        last_start = max(window.start for _, window in newest)
+        _end_alarms(session, [model.id], last_start, "a window came", Alarm.rule == "missing")
+    for series, last_one, windows in late:
+        _follow_late(session, model, series, windows, last_one)
+
+
+def _series_of(
+    session: Session, model: Model, segments: list[str]
+) -> tuple[dict[str, tuple[Series, tuple[datetime, datetime]]], int, bool]:
+    """Series of segments with the bounds of their newest windows, how many the model has, and whether any is missed."""
+    count = select(func.count()).where(Series.model_id == model.id).scalar_subquery()
+    missing = exists().where(Alarm.model_id == model.id, Alarm.ended.is_(None), Alarm.rule == "missing")
+    found: dict[str, tuple[Series, tuple[datetime, datetime]]] = {}
+    total, missed = 0, False
+    for first in range(0, len(segments), KEYS_AT_ONCE):
+        mine = (Series.model_id == Model.id) & Series.segment.in_(segments[first : first + KEYS_AT_ONCE])
+        query = (
+            select(Series, Window.start, Window.end, count, missing)
+            .select_from(Model)
+            .outerjoin(Series, mine)
+            .outerjoin(Window, Window.id == Series.last_window)
+            .where(Model.id == model.id)
+            .options(undefer(Series.state))
+        )
+        for series, start, end, total, missed in session.execute(query):  # noqa: B007
+            if series is not None:
+                found[series.segment] = series, (start, end)
+    return found, total, missed
+
+
+def _new_series(session: Session, model: Model, segment: str) -> Series:
+    series = Series(model_id=model.id, segment=segment, windows=0, last_window=0, recent=[], state={}, late=0)
+    session.add(series)
+    return series
+
+
+def _follow_newest(session: Session, model: Model, series: Series, windows: Sequence[Window], count: int) -> None:
+    """Follow windows that come after all others of their series."""
+    before = series.state
+    follower = _follower(model, series.segment, before, count)
+    for window in windows:
+        window.before = follower.state
+        _take(follower, window)
+    if follower.begun or before.get("open"):
+        _store_alarms(session, model, series.segment, windows[0].start, set(before.get("open", ())), follower)
+    series.recent = [*series.recent, *(round(window.accuracy, 5) for window in windows)][-RECENT:]
+    series.state = follower.state
+
+
+def _follow_late(
+    session: Session, model: Model, series: Series, windows: Sequence[Window], last: datetime | None
+) -> None:
+    """Follow a series from the first of some changed windows on, or, where that takes long, note that it has to be.
+
+    ``last`` is the start of the newest window, None where that is one of the changed ones. Following waits until as
+    many windows have come late as pay for it, so that a history filled in any order takes time proportional to it.
+    """
+    since = min(windows[0].start, series.stale_since or windows[0].start)
+    series.late += len(windows)
+    if last is not None and min((last - since) / model.every.length, series.windows) > PATIENCE * series.late:
+        series.stale_since = since
+    else:
+        _follow_series(session, model, series.segment, since)
+
+
+def settle_series(session: Session, model: Model, segment: str) -> None:
+    """Follow a series whose late windows have waited."""
+    series = session.get(Series, (model.id, segment))
+    if series is not None and series.stale_since is not None:
+        _follow_series(session, model, segment, series.stale_since)
+
+
+def _follower(model: Model, segment: str, state: dict[str, Any], count: int) -> Follower:
+    return Follower(
+        Rules.from_dict(model.rules),
+        state,
+        f"{model.name} ({segment})" if segment else model.name,
+        windows_per_year=timedelta(days=365.25) / model.every.length,
+        series=count,
+        reference_rows=model.reference_rows,
+    )
+
+
+def _take(follower: Follower, window: Any) -> None:
+    """Take in a window, or a row of its columns."""
+    warnings = [EstimateWarning(**found) for found in window.warnings]
+    numbers = window.accuracy, window.low, window.high, window.level, window.rows, window.reference_accuracy
+    labelled = None if window.labelled is None else labelled_estimate(*numbers, window.labelled, window.correct)
+    follower.take(Estimate(*numbers, warnings=warnings), window.start, labelled)
+
+
 def _follow_series(session: Session, model: Model, segment: str, since: datetime) -> None:
     """Follow the windows that start at this time or later, as one of them is new or has changed."""
-    series = session.get(Series, (model.id, segment))
-    if series is None:
-        series = Series(model_id=model.id, segment=segment, windows=0, last_window=0, recent=[], state={})
-        session.add(series)
+    series = session.get_one(Series, (model.id, segment))
+    since = min(since, series.stale_since or since)
     mine = (Window.model_id == model.id, Window.segment == segment)
     followed = session.execute(
         select(
-            *(Window.id, Window.start, Window.before, Window.rows, Window.accuracy, Window.low, Window.high),
+            *(Window.id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high),
             *(Window.level, Window.reference_accuracy, Window.warnings, Window.labelled, Window.correct),
         )
         .where(*mine, Window.start >= since)
         .order_by(Window.start, Window.end)
     ).all()
     # A new window has no state of its own; the one after it knows how things were before both.
-    before = next((w.before for w in followed if w.before is not None), series.state)
+    known = select(Window.before).where(*mine, Window.start >= since, Window.before.is_not(null()))
+    before = session.scalars(known.order_by(Window.start, Window.end).limit(1)).first()
+    before = series.state if before is None else before
     count = session.scalars(select(func.count()).where(Series.model_id == model.id)).one()
-    follower = Follower(
-        Rules.from_dict(model.rules),
-        before,
-        f"{model.name} ({segment})" if segment else model.name,
-        windows_per_year=timedelta(days=365.25) / model.every.length,
-        series=count,
-        reference_rows=model.reference_rows,
-    )
+    follower = _follower(model, segment, before, count)
     states = []
     for w in followed:
         states.append({"id": w.id, "before": follower.state})
-        warnings = [EstimateWarning(**found) for found in w.warnings]
-        numbers = w.accuracy, w.low, w.high, w.level, w.rows, w.reference_accuracy
-        labelled = None if w.labelled is None else labelled_estimate(*numbers, w.labelled, w.correct)
-        follower.take(Estimate(*numbers, warnings=warnings), w.start, labelled)
+        _take(follower, w)
     session.execute(update(Window), states)
     _store_alarms(session, model, segment, since, set(before.get("open", ())), follower)
     if series.last_window != followed[-1].id:
         _end_alarms(session, [model.id], followed[-1].start, "a window came", Alarm.rule == "missing")
     newest = select(Window.accuracy).where(*mine).order_by(Window.start.desc(), Window.end.desc()).limit(RECENT)
     series.recent = [round(accuracy, 5) for accuracy in session.scalars(newest)][::-1]
-    series.windows += sum(w.before is None for w in followed)
     series.last_window, series.state = followed[-1].id, follower.state
+    series.stale_since, series.late = None, 0
 
 
 def _store_alarms(
