@@ -14,7 +14,7 @@ ORACLE = "true"
 RELATED = {
     "GdScore has R² 0.971 and ρ 0.994 on CIFAR-10 with ResNet-18, and is ahead of other scores": (CHOSEN_ON,),
     "So it is with other networks and data under corruptions": (
-        *("cifar10-resnet50", "cifar10-wrn50_2", "cifar100-resnet18", "tiny-resnet18"),
+        *("cifar10-resnet50", "cifar10-wrn50_2", "cifar100-resnet18", "cifar100-resnet50", "tiny-resnet18"),
     ),
     "Under natural shift, with networks pretrained on ImageNet": ("pacs128-lite0", "pacs128-lite1"),
     "The same with networks trained from scratch": ("pacs-resnet18", "digits-small"),
