@@ -23,9 +23,10 @@ from cells import trained
 from datasets import PACKED
 from gdscore import models, shifts
 from processes import run_jobs
-from relation import read, relation_of
+from relation import read
 from row_files import Rows, commit, joined
 from sources import CIFAR, Source
+from tables_page import forms_table
 from train import load_model
 
 FILE = Path(__file__).resolve().parent / "results" / "image_forms.csv"
@@ -104,17 +105,8 @@ def run(options):
 
 
 def summary(options):
-    """R² and |ρ| of each column over the corrupted sets, for each network and form of the images."""
-    rows = [row for row in read(options.output) if row["family"] != "unshifted"]
-    shown = [*CHOICES, "confscore"]
-    print(f"| trained on, seed | images | accuracy | above τ | small features | {' | '.join(shown)} |")
-    print(f"|---|---|---|---|---|{'---|' * len(shown)}")
-    for key in sorted({(row["trained on"], row["seed"], row["images"]) for row in rows}):
-        own = [row for row in rows if (row["trained on"], row["seed"], row["images"]) == key]
-        mean = [f"{np.mean([row[name] for row in own]):.3f}" for name in ("accuracy", "over tau", "small features")]
-        found = [relation_of(own, name) for name in shown]
-        cells = [f"{r['r2']:.3f} / {abs(r['rho']):.3f}" for r in found]
-        print(f"| {key[0]}, {key[1]:g} | {key[2]} | {' | '.join([*mean, *cells])} |")
+    """R² of the scores over the corrupted sets, for each network on each form of the images."""
+    print(forms_table(read(options.output), [*CHOICES, "confscore", "over tau"]))
 
 
 def main():

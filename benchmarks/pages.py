@@ -25,8 +25,9 @@ from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
 from labels_page import blocks as labeling_blocks
 from monitor_summary import blocks as monitor_blocks
+from relation import read
 from tables import RESULTS, ROOT, all_tables
-from tables_page import filled, markdown
+from tables_page import filled, forms_table, markdown
 
 __all__ = ["PAGES", "main", "stale"]
 
@@ -49,7 +50,8 @@ GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
 
 def results_blocks():
     """Tables of docs/results.md."""
-    return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1]
+    forms = forms_table(read(RESULTS / "image_forms.csv"), ["gdscore", "gdscore p=1.5", "gdscore whole", "confscore"])
+    return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1] | {"forms": forms}
 
 
 def complete_blocks():

@@ -70,6 +70,18 @@ def fill(page, tables):
     page.write_text(filled(page.read_text(), tables))
 
 
+def forms_table(rows, scores):
+    """R² of scores for each network of ``image_forms.py`` on each form of the images, and the rows above τ."""
+    rows = [row for row in rows if row["family"] != "unshifted"]
+    lines = []
+    for key in sorted({(row["trained on"], row["seed"], row["images"]) for row in rows}):
+        own = [row for row in rows if (row["trained on"], row["seed"], row["images"]) == key]
+        above = np.mean([row["over tau"] for row in own if row["accuracy"] < 0.25])
+        cells = [f"{relation_of(own, name)['r2']:.3f}" for name in scores]
+        lines.append([f"{key[0]}, {key[1]:g}", key[2], *cells, f"{100 * above:.0f} %"])
+    return markdown(("trained on, seed", "images", *scores, "rows above τ where accuracy is below 25 %"), lines)
+
+
 def protocols_table(rows):
     """GdScore on each benchmark, by what score is set against what accuracy."""
     cell = {
