@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,78 @@ def test_labels_that_were_filled_in_are_never_written_over(folder, gd):
     assert Path("todo.csv").read_bytes() == before
     assert gd(*choose, "--labels", "todo.csv").exit_code == 0
     assert sum(map(bool, gdscore.labeling.read_csv("todo.csv")[1])) == 20
+
+
+@pytest.fixture
+def table(folder):
+    """The target as a CSV file with names, regions and texts."""
+    lines = [
+        [f"r{i}", "north" if i % 2 else "south", f"=text {i},\n“two lines”", *map(repr, row.tolist())]
+        for i, row in enumerate(np.asarray(folder.probabilities))
+    ]
+    with Path("new.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["name", "region", "text", *(f"p_{name}" for name in NAMES)], *lines])
+    return folder
+
+
+def printed(result):
+    """Command that a person is told to run next."""
+    assert result.exit_code == 0, result.output
+    text = result.stdout.replace("\n", " ")
+    return shlex.split(text[text.rindex("gdscore label ") :])[2:]
+
+
+OPTIONS = ("--probabilities", "p_*", "--id", "name", "--class-names", ",".join(NAMES))
+
+
+def test_next_commands_run_as_printed(table, gd):
+    made = gd("choose", "m.gdscore", "new.csv", *OPTIONS, "--by", "region", "--show", "text", "-o", "my todo.csv")
+    fill("my todo.csv", table, 45)
+    found = gd(*printed(made))
+    assert found.exit_code == 0, found.output
+    assert "45" in found.stdout
+    status = gd("status", "m.gdscore", "new.csv", "my todo.csv", "--half-width", 0.03, *OPTIONS)
+    more = printed(status)
+    assert more[-4:] == ["--by", "region", "--show", "text"]
+    assert gd(*more).exit_code == 0
+    rows, labels = gdscore.labeling.read_csv("MORE.csv")
+    assert (len(rows) > 50, sum(map(bool, labels))) == (True, 45)
+
+
+def test_other_columns_are_shown(table, gd):
+    assert gd("choose", "m.gdscore", "new.csv", *OPTIONS, "--show", "text,region", "-o", "todo.csv").exit_code == 0
+    lines = list(csv.DictReader(io.StringIO(Path("todo.csv").read_bytes().decode("utf-8-sig"), newline="")))
+    for line in lines:
+        row = int(line["row"])
+        assert line["text"] == f"'=text {row},\n“two lines”"  # no spreadsheet takes it for a formula
+        assert line["region"] == ("north" if row % 2 else "south")
+    fill("todo.csv", table)
+    assert gd("estimate", "m.gdscore", "new.csv", "todo.csv", *OPTIONS).exit_code == 0
+    absent = gd("choose", "m.gdscore", "new.csv", *OPTIONS, "--show", "txt", "-o", "x.csv")
+    assert (absent.exit_code, "txt" in absent.stderr) == (2, True), absent.output
+    with pytest.raises(gdscore.GdscoreError, match="'Label' is one"):
+        gdscore.labeling.read_csv("todo.csv")[0].to_csv("x.csv", show={"Label": lines})
+
+
+def test_a_forgotten_id_is_named(table, gd):
+    gd("choose", "m.gdscore", "new.csv", *OPTIONS, "-o", "todo.csv")
+    fill("todo.csv", table)
+    without = [option for option in OPTIONS if option not in ("--id", "name")]
+    forgotten = gd("estimate", "m.gdscore", "new.csv", "todo.csv", *without)
+    assert (forgotten.exit_code, "--id COLUMN" in forgotten.stderr) == (2, True), forgotten.output
+    gd("choose", "m.gdscore", "new.csv", *without, "-o", "other.csv")
+    fill("other.csv", table)
+    added = gd("estimate", "m.gdscore", "new.csv", "other.csv", *OPTIONS)
+    assert (added.exit_code, "leave out the column of ids" in added.stderr) == (2, True), added.output
+
+
+def test_report_of_labels(table, gd):
+    gd("choose", "m.gdscore", "new.csv", *OPTIONS, "--by", "region", "-o", "todo.csv")
+    fill("todo.csv", table)
+    found = gd("estimate", "m.gdscore", "new.csv", "todo.csv", *OPTIONS, "--html", "r.html", "--json", "out.json")
+    assert found.exit_code == 0, found.output
+    assert "Written: r.html" in found.stdout
+    text = Path("r.html").read_text()
+    assert "Accuracy estimated from 50 labels" in text
+    assert all(name in text for name in ("all rows", "north", "south"))
+    assert "<h2>Details" not in text

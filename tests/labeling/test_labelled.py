@@ -129,6 +129,19 @@ def test_labels_all_equal(est):
     assert {"all_wrong", "label_free_missed"} <= {w.code for w in wrong.warnings}
 
 
+def test_the_estimate_without_labels_is_compared_with_the_interval_of_the_labels(est, target, rows):
+    free, predicted = est.estimate(target.only({"logits"})), np.asarray(target.predictions)[rows.rows]
+    seen = set()
+    for wrong in range(0, len(rows), 4):
+        labels = np.where(np.arange(len(rows)) * 7 % len(rows) < wrong, (predicted + 1) % 4, predicted)
+        e = estimate(est, target, rows, labels)
+        codes = [w.code for w in e.warnings if w.code.startswith("label_free")]
+        apart, outside = free.high < e.low or free.low > e.high, not e.low <= free.accuracy <= e.high
+        assert codes == (["label_free_missed"] if apart else ["label_free_outside"] if outside else [])
+        seen.update(codes or [""])
+    assert seen == {"", "label_free_missed", "label_free_outside"}
+
+
 def test_forecast(est, target, rows, labels):
     found = estimate(est, target, rows, labels)
     more = found.more_labels_for(0.05)
@@ -188,7 +201,9 @@ def test_a_misspelt_class_gets_the_nearest(est, named_target):
 def test_rows_of_another_target_are_refused(est, target, rows, labels, named_target):
     other = outputs(900, 2.0, seed=77)
     changed = gdscore.Outputs(logits=np.asarray(target.logits)[::-1].copy())
-    for wrong in (other, changed, target[:899], named_target):
+    with pytest.raises(gdscore.GdscoreError, match="leave out the column of ids"):
+        gdscore.labeling.estimate(est, named_target, rows, labels)
+    for wrong in (other, changed, target[:899]):
         with pytest.raises(gdscore.GdscoreError, match="another one"):
             estimate(est, wrong, rows, labels)
     with pytest.raises(gdscore.GdscoreError, match="LabelRows"):

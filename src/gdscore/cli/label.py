@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_writable
+from gdscore._paths import check_different, check_writable
 from gdscore.cli.console import Debug, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
     TargetFiles,
@@ -78,6 +78,10 @@ def choose(
     labels: Annotated[
         Path | None, typer.Option(metavar="TABLE", help="Earlier table of the same target: its labels are kept.")
     ] = None,
+    show_columns: Annotated[
+        str | None,
+        typer.Option("--show", metavar="COLUMNS", help="Columns of the file for the person who labels: text,image."),
+    ] = None,
     id_column: IdColumn = None,
     *,
     columns: Columns,
@@ -110,7 +114,11 @@ def choose(
         by=None if by is None else segments,
         seed=seed,
     )
-    drawn.to_csv(output, None if earlier is None else _kept(drawn, *earlier))
+    options = [] if by is None else ["--by", by]
+    options += [] if show_columns is None else ["--show", show_columns]
+    drawn = replace(drawn, options=shlex.join(options))
+    shown = {} if show_columns is None else _shown(rows_of, show_columns.split(","), drawn)
+    drawn.to_csv(output, None if earlier is None else _kept(drawn, *earlier), shown)
     if not quiet:
         named = column_arguments(rows_of.columns)
         show(
@@ -128,6 +136,7 @@ def estimate(
     id_column: IdColumn = None,
     *,
     columns: Columns,
+    html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
     json: JsonPath = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -141,6 +150,8 @@ def estimate(
 
     rows_of = _target(target, columns, id_column, None)
     check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
+    check_writable(html, inputs=[*rows_of.paths, Path(estimator), table], suffixes=(".html", ".htm"))
+    check_different(json, html, "--html and --json")
     drawn, given = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
     found = labeling.estimate(fitted, opener, drawn, given)
@@ -151,6 +162,11 @@ def estimate(
         if sequence is not None:
             facts |= {"sequence": {"low": sequence.low.tolist(), "high": sequence.high.tolist()}}
         write_json(json, facts)
+    if html is not None:
+        from gdscore.report import Target, write_report
+
+        shown = [Target("all rows", found), *(Target(str(name), e) for name, e in by_segment.items())]
+        write_report(html, None, shown if by_segment else Target(rows_of.name, found))
     if json == "-" or quiet:
         return
     lines = [("all rows", found), *by_segment.items()]
@@ -162,6 +178,8 @@ def estimate(
     for warning in found.warnings:
         noted = warning.severity == "info"
         show(f"{'note' if noted else 'warning'}: {warning.message}", style="dim" if noted else "yellow")
+    if html is not None:
+        show(f"Written: {html}")
 
 
 @_columns
@@ -206,6 +224,7 @@ def status(
             f"The table has {found.to_label} rows left: gdscore label choose {shlex.join([estimator, target])} "
             f"--budget {min(budget, drawn.n_rows)} --seed {drawn.seed} --design {drawn.design} "
             + shlex.join(["--labels", str(table), "-o", "MORE.csv", *column_arguments(rows_of.columns)])
+            + (f" {drawn.options}" if drawn.options else "")
         )
 
 
@@ -232,6 +251,20 @@ def _opener(target: TargetFiles, quiet: bool) -> Callable[[], Iterator[Outputs]]
         return (batch.only(batch.has - {"labels"}) for batch in target.stream(quiet))
 
     return opened
+
+
+def _shown(target: TargetFiles, names: list[str], drawn: LabelRows) -> dict[str, list[Any]]:
+    """Values of further columns of the drawn rows, in the order of these."""
+    from gdscore.io import read_batches
+
+    found: dict[str, dict[int, Any]] = {name: {} for name in names}
+    start, wanted = 0, set(drawn.rows.tolist())
+    for batch in read_batches(target.paths, columns=replace(target.columns, by=names), progress=False):
+        inside = [row for row in range(start, start + len(batch.outputs)) if row in wanted]
+        for name in names:
+            found[name] |= {row: batch.by[name][row - start] for row in inside}
+        start += len(batch.outputs)
+    return {name: [values[row] for row in drawn.rows.tolist()] for name, values in found.items()}
 
 
 def _check_unlabelled(output: Path, kept: Path | None) -> None:

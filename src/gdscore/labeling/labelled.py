@@ -238,7 +238,7 @@ def estimate(
     check_count(own, rows.n_rows)
     if not np.allclose(own[rows.rows], rows.predicted_correct, atol=1e-6):
         raise GdscoreError("Expected the `right` that rows were drawn with, but it differs: give it to `choose` too")
-    others = [warning for warning in made.warnings if warning.code != "label_free_missed"]
+    others = [warning for warning in made.warnings if not warning.code.startswith("label_free_")]
     return replace(made, label_free=Quantity(float(own.mean())), warnings=others)
 
 
@@ -365,8 +365,15 @@ def _predictions(
                 if found[slot] >= 0:
                     raise GdscoreError(f"Expected ids that name one row each, but {ids[i]!r} names two")
                 found[slot] = predictions[i]
+    if (place is not None) != mark.with_ids:
+        forgotten = "these outputs have none: name their column as before (--id COLUMN, id=)"
+        added = "these are: leave out the column of ids (--id, id=)"
+        raise GdscoreError(
+            "Expected the target that rows were drawn from: its rows were "
+            + (f"named by ids, and {forgotten}" if place is not None else f"not named by ids, and {added}")
+        )
     same = mark.rows == rows.n_rows and mark.text == rows.fingerprint
-    if not same or (place is not None) != mark.with_ids or (found < 0).any():
+    if not same or (found < 0).any():
         raise GdscoreError(
             f"Expected the {rows.n_rows:,} rows of the target that were drawn from, but these are {mark.rows:,} rows "
             "of another one (other ids, or other logits or their order where there are no ids): give the same outputs"
@@ -400,13 +407,18 @@ def _warnings(
                 "as wrong, the high end as right. Labelling them narrows it",
             )
         )
-    if free is not None and (free.high < ends[0] or free.low > ends[1]):
+    if free is not None and not ends[0] <= free.accuracy <= ends[1]:
+        apart = free.high < ends[0] or free.low > ends[1]
         found.append(
             EstimateWarning(
-                "label_free_missed",
-                "warning",
-                f"without labels the estimate was {free.accuracy:.1%} ({free.low:.1%} to {free.high:.1%}), which the "
-                "labels contradict: do not rely on it for data like this",
+                "label_free_missed" if apart else "label_free_outside",
+                "warning" if apart else "info",
+                f"without labels the estimate was {free.accuracy:.1%} ({free.low:.1%} to {free.high:.1%}), "
+                + (
+                    "which the labels contradict: do not rely on it for data like this"
+                    if apart
+                    else "outside the interval of the labels, which its own interval meets: use the labelled estimate"
+                ),
             )
         )
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ __all__ = ["COULD_NOT_TELL", "NOT_LABELLED", "LabelRows", "as_classes", "read_cs
 
 STRATA = 10
 _REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
+_NUMBERS = ("stratum", "rank", "predicted_correct", "probability")
+_OWN = {*_REQUIRED, *_NUMBERS, "id", "segment", "segment_rows", "options"}
 _FORMULA = ("=", "+", "-", "@", "'")
 _LARGEST_FILE = 64 * 2**20
 
@@ -54,6 +56,8 @@ class LabelRows:
         Mean over all rows of the target.
     fingerprint : str
         Hash of the target, by which rows of another one are refused.
+    options : str
+        Options of the command that drew them, for the command that draws more.
     """
 
     rows: NDArray[np.int64]
@@ -67,6 +71,7 @@ class LabelRows:
     mean_predicted_correct: float
     fingerprint: str
     segment_rows: dict[Any, int] = field(default_factory=dict)
+    options: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -84,7 +89,9 @@ class LabelRows:
     def __repr__(self) -> str:
         return f"LabelRows({len(self)} of {self.n_rows:,} rows, design={self.design!r}, seed={self.seed})"
 
-    def to_csv(self, path: PathLike, labels: Iterable[Any] | None = None) -> None:
+    def to_csv(
+        self, path: PathLike, labels: Iterable[Any] | None = None, show: Mapping[str, Sequence[Any]] | None = None
+    ) -> None:
         """Write a table that opens in a spreadsheet; the column ``label`` is to be filled in.
 
         Parameters
@@ -93,7 +100,14 @@ class LabelRows:
             A file to write, all or nothing.
         labels : sequence, optional
             Labels that are known already, one for each row; empty or None where there is none.
+        show : mapping of str to sequence, optional
+            Further columns for the person who labels, such as texts or names of images: a value for each row.
         """
+        show = show or {}
+        if reserved := [name for name in show if name.strip().lower() in _OWN]:
+            raise GdscoreError(
+                f"Expected to show columns of other names than the table's own, but {reserved[0]!r} is one: rename it"
+            )
         known = [""] * len(self) if labels is None else ["" if label is None else str(label) for label in labels]
         if len(known) != len(self):
             raise GdscoreError(f"Expected a label for each of {len(self)} rows, but got {len(known)}")
@@ -103,14 +117,16 @@ class LabelRows:
         writer = csv.writer(text, lineterminator="\r\n")
         more = [] if self.ids is None else ["id"]
         more += [] if self.segments is None else ["segment", "segment_rows"]
-        head = ["order", "row", *more, "label", "stratum", "rank", "predicted_correct", "probability", "sample"]
-        writer.writerow(head)
+        last = ["options"] if self.options else []
+        writer.writerow(["order", "row", *more, *show, "label", *_NUMBERS, "sample", *last])
         for i in range(len(self)):
             named: list[Any] = [] if self.ids is None else [_guarded(str(self.ids[i]))]
             if self.segments is not None:
                 named += [_guarded(segment_to_text(self.segments[i])), self.segment_rows[self.segments[i]]]
             numbers = [self.stratum[i], self.ranks[i], repr(float(self.predicted_correct[i])), repr(self.probability)]
-            writer.writerow([i + 1, self.rows[i], *named, _guarded(known[i]), *numbers, sample])
+            named += [_guarded("" if column[i] is None else str(column[i])) for column in show.values()]
+            kept = [_guarded(self.options)] if self.options else []
+            writer.writerow([i + 1, self.rows[i], *named, _guarded(known[i]), *numbers, sample, *kept])
         with atomic(path, "wb") as file:
             # The mark tells spreadsheets that the file is UTF-8.
             file.write(b"\xef\xbb\xbf" + text.getvalue().encode())
@@ -163,6 +179,7 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
         segment_rows={}
         if segments is None
         else {s: _integer(o["segment_rows"], "segment_rows", where) for s, o in zip(segments, ordered, strict=True)},
+        options=_unguarded(lines[0].get("options", "")),
     )
     if len(set(rows.rows.tolist())) != budget or rows.rows.max() >= total or rows.ranks.max() >= total:
         raise GdscoreError(f"Expected {budget} different rows below {total} in {where!r}, but the columns were changed")
