@@ -233,6 +233,46 @@ def test_nothing_is_changed_whatever_happens(model, digits, est, where, monkeypa
     model.zero_grad()
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_on_cuda_nothing_is_changed_and_agreement_beats_confidence(digits, est, monkeypatch, recorded, autocast):
+    train, reference, (x, y) = digits
+    model = trained(*train).cuda()
+    replayed = []
+    if recorded:
+        replay = torch.cuda.CUDAGraph.replay
+        monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda g: replayed.append(1) or replay(g))
+    else:
+        monkeypatch.setattr(Adaptation, "_record", lambda self: None)
+    before, states = copy.deepcopy(everything_of(model)), (*random_states(), torch.cuda.get_rng_state().tolist())
+    options = {"est": est, "val_loader": [reference], "calibration": (), "progress": False, "autocast": autocast}
+    c = models.check(model, [train], [x], steps=200, **options)
+    truth = float((model(x.cuda()).argmax(1).cpu() == y).double().mean())
+    assert bool(replayed) == recorded
+    assert c.network is not None
+    assert next(c.network.parameters()).is_cuda
+    assert abs(c.agreement.agreement - truth) < 0.12
+    assert float((c.probabilities.argmax(1) == y.numpy()).mean()) > truth + 0.05
+    after = everything_of(model)
+    assert all(torch.equal(before[0][key], after[0][key]) for key in before[0])
+    assert before[1:] == after[1:]
+    assert (*random_states(), torch.cuda.get_rng_state().tolist()) == states
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_out_of_memory_on_cuda_names_a_batch_size(digits, est, monkeypatch):
+    train, reference, (x, _) = digits
+    model = trained(*train, steps=5).cuda()
+
+    def greedy(self):
+        torch.empty(2**60, dtype=torch.uint8, device="cuda")
+
+    monkeypatch.setattr(Adaptation, "_work", greedy)
+    with pytest.raises(GdscoreError, match="batch_size=8"):
+        models.check(model, [train], [x[:40]], est=est, val_loader=[reference], **QUICK)
+
+
 def test_calibration_and_network_are_used_again(model, digits, est):
     train, reference, (x, _) = digits
     options = {"est": est, "val_loader": [reference], **QUICK}
