@@ -5,7 +5,7 @@ one class mix, from soft to saturated outputs and with predictions that collapse
 what COT and COTT of the set take together, from the outputs on; the plan is shared, so it is about one solution.
 """
 
-import sys
+import argparse
 import time
 import warnings
 
@@ -93,5 +93,8 @@ def calibration():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", gdscore.GdscoreWarning)
-    for part in sys.argv[1:] or ("sizes", "calibration"):
-        {"sizes": sizes, "calibration": calibration}[part]()
+    parts = {"sizes": sizes, "calibration": calibration}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=parts, default=list(parts), metavar="PART", help=" or ".join(parts))
+    for part in parser.parse_args().parts:
+        parts[part]()
