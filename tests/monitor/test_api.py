@@ -2,20 +2,27 @@ import contextlib
 import io
 import json
 import logging
+import os
+import re
 import select
+import shutil
 import socket
+import subprocess
 import tempfile
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from starlette.testclient import TestClient
 
 from gdscore import AccuracyEstimator, GdscoreError, Outputs
 from gdscore.io import write_outputs
-from gdscore.monitor import Rules, access
+from gdscore.monitor import Rules, access, api
 from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
 from gdscore.monitor.app import create_app, render_metrics
+from tests.monitor import examples
 from tests.monitor.conftest import estimate, fill_disk, make_outputs, serve
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
@@ -306,7 +313,7 @@ def test_a_score_or_text_that_a_database_cannot_hold_is_refused(client):
             "/api/v1/models/m/estimates", content=f"{text}, {more}}}", headers={"content-type": "application/json"}
         )
         assert answer.status_code == 422, more
-        assert set(answer.json()) == {"error"}
+        assert set(answer.json()) == {"error", "example"}
     assert client.get("/api/v1/models/m/windows").json()["windows"] == []
 
 
@@ -375,7 +382,7 @@ def test_people_get_pages_and_programs_get_json(client):
     page = client.get("/models/none", headers={"accept": "text/html"})
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (404, "text/html")
     assert client.get("/models/none").json() == {"error": "Unknown model 'none'"}
-    assert set(client.post("/api/v1/models", content=b"{").json()) == {"error"}
+    assert set(client.post("/api/v1/models", content=b"{").json()) == {"error", "example"}
 
 
 def test_a_database_that_fails_is_503_and_tells_the_log_why(local, caplog):
@@ -739,3 +746,143 @@ def test_the_page_of_alarms_leads_to_the_older_ones(client, monitor):
     second = client.get("/alarms?after=50", headers={"accept": "text/html"}).text
     assert second.count("alarm-item") == 10
     assert ">newer<" in second
+
+
+# -- the description of the API -----------------------------------------------------------------------------
+
+
+def shape(value):
+    """Names and kinds, without values: of a list those of its first item, of text and numbers the type."""
+    if isinstance(value, dict):
+        return {key: shape(found) for key, found in value.items()}
+    if isinstance(value, list):
+        return [shape(found) for found in value[:1]]
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def test_every_example_is_answered_as_the_description_shows(local):
+    with TestClient(create_app(local), **HERE) as client:
+        for name, example in api.examples().items():
+            answer = examples.send(client, name, example["method"], example["path"], example.get("request"))
+            assert answer.is_success, (name, answer.text)
+            got = answer.json() if answer.content else None
+            assert shape(got) == shape(example["response"]), (
+                f"{name}: python -m tests.monitor.examples writes them anew"
+            )
+        described = client.get("/openapi.json").json()
+        page = client.get("/docs").text
+    methods = [found for path in described["paths"].values() for found in path.values()]
+    assert {found["operationId"] for found in methods} == set(api.examples())
+    for found in methods:
+        example = api.examples()[found["operationId"]]
+        content = found.get("requestBody", {}).get("content", {})
+        assert content.get("application/json", {}).get("example") == example.get("request")
+        answers = [a for status, a in found["responses"].items() if status.startswith("2")]
+        assert [a.get("content", {}).get("application/json", {}).get("example") for a in answers] == [
+            example["response"]
+        ]
+    assert page.count("<h3>Example</h3>") == len(api.examples())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("POST", "models/m/labels", {"time": "2026-01-01", "correct": 3}, "the field `rows`, but it is missing"),
+        ("POST", "models/m/labels", {"time": "2026-01-01", "rows": "x"}, "in `rows`: .*integer.*, but got 'x'"),
+        ("POST", "models/m/labels", {"time": "2026-01-01", "rows": 1, "right": 2}, "no field `right`, but got 2"),
+        ("POST", "models/m/labels", [1], "in the body: .*, but got .1."),
+        ("POST", "models/m/labels", None, "a body, but there is none"),
+        ("POST", "models/m/windows?time=2026-01-01", {"logit": [[1]]}, "logits.*, but got .'logit'."),
+        ("POST", "models/m/windows?time=2026-01-01", {"logits": [["a"]]}, "`logits` to be a list .*, but got ..'a'"),
+        ("POST", "models/m/windows?time=2026-01-01", {"logits": [[1, 2]], "ids": [1.5]}, "`ids` to be .* got .1.5."),
+        ("POST", "models/m/windows?time=2026-01-01", {"logits": [[1, 2]], "by": [1]}, "`by` to have .*, but got .1."),
+        ("POST", "models/m/row-labels", {"id": ["a"]}, "`label` to be a list .*, but got None"),
+        ("PATCH", "models/m/rules", {"min_acuracy": 0.7}, "min_acuracy.*did you mean 'min_accuracy'"),
+        ("PATCH", "models/m/rules", {"keep_rows": "x"}, "'x'"),
+        ("POST", "models", {"name": 3}, "`name`: .*, but got 3"),
+    ],
+)
+def test_errors_of_bodies_name_the_field_and_give_an_example(local, fitted, method, path, body, message):
+    local.register("m", fitted)
+    with TestClient(create_app(local), **HERE) as client:
+        answer = client.request(method, f"/api/v1/{path}", **({} if body is None else {"json": body}))
+        assert answer.status_code == 422
+        assert re.search(message, answer.json()["error"]), answer.json()["error"]
+        route = {"labels": "add_labels", "windows": "add_windows", "row-labels": "add_row_labels"}
+        last = path.partition("?")[0].rpartition("/")[2]
+        name = route.get(last, "change_rules" if method == "PATCH" else "register_model")
+        assert answer.json()["example"] == api.examples()[name]["request"]
+        assert "example" not in client.get("/api/v1/models?limit=x").json()
+
+
+def test_the_curl_lines_of_the_documentation_run(local, fitted, tmp_path):
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    page = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text()
+    (script,) = re.findall(r"```sh\n(api=.*?)```", page, re.S)
+    estimator = examples.binary_estimator()
+    estimator.save(tmp_path / "m.gdscore")
+    rng = np.random.default_rng(1)
+    share = rng.beta(6, 1, 400)
+    frame = pd.DataFrame({"prob_0": share, "prob_1": 1 - share, "country": ["fr", "de"] * 200})
+    frame.assign(id=[f"a{n}" for n in range(400)]).to_parquet(tmp_path / "2026-01-31.parquet")
+    ids = np.array([f"b{n}" for n in range(400)])
+    write_outputs(tmp_path / "2026-02-01.npz", Outputs(probabilities=np.stack([share, 1 - share], 1), ids=ids))
+    (tmp_path / "labels.csv").write_text("id,label\n" + "".join(f"b{n},{n % 2}\n" for n in range(300)))
+    token = create_token(local, "job", "write")
+    with serve(create_app(local, Settings(require_token=True))) as port:
+        script = script.replace("127.0.0.1:8600", f"127.0.0.1:{port}").replace("curl ", "curl -sS --fail-with-body ")
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            env={**os.environ, "TOKEN": token, "NO_PROXY": "127.0.0.1"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = local.windows("churn", segment="").set_index("start")
+    assert [f"{start:%m-%d}" for start in listed.index] == ["01-31", "02-01", "02-02"]
+    assert listed.labelled.tolist()[:2] == [400, 300]
+    assert local.rules("churn") == Rules(min_accuracy=0.7, missing_after=2, keep_rows="90d")
+
+
+# -- log and metrics ----------------------------------------------------------------------------------------
+
+
+def test_the_log_of_accesses_has_a_json_object_a_line(local, caplog):
+    token = create_token(local, "Ada")
+    with caplog.at_level(logging.INFO, "gdscore.monitor.access"):
+        with TestClient(create_app(local, Settings(access_log=True)), **AWAY) as client:
+            client.get("/api/v1/models?limit=3", headers=bearer(token))
+            client.post("/api/v1/models", json={"name": "m\n"}, headers=bearer(token))
+            client.get(f"/login?next={token}")
+        with TestClient(create_app(local), **AWAY) as client:
+            client.get("/api/v1/models", headers=bearer(token))
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gdscore.monitor.access"]
+    assert [(line["who"], line["method"], line["path"], line["status"]) for line in lines] == [
+        ("Ada", "GET", "/api/v1/models", 200),
+        (None, "POST", "/api/v1/models", 403),
+        (None, "GET", "/login", 200),
+    ]
+    assert all(line["client"] == "203.0.113.9" and line["ms"] >= 0 and line["sent"] > 0 for line in lines)
+    assert not any(token in record.getMessage() for record in caplog.records)
+
+
+def test_metrics_of_labels(client, monitor):
+    monitor.register("m")
+    monitor.register("none")
+    for day in range(1, 5):
+        monitor.add_estimate("m", estimate(0.9), f"2026-01-0{day}")
+    monitor.add_estimate("none", estimate(0.9), "2026-01-01")
+    monitor.add_labels("m", "2026-01-03", correct=400, rows=800)
+    for day in (1, 2):
+        monitor.add_labels("m", f"2026-01-0{day}", correct=720, rows=800)
+    text = client.get("/metrics").text
+    for line in (
+        'gdscore_labelled_accuracy{model="m",segment=""} 0.5',
+        'gdscore_labelled_rows{model="m",segment=""} 800.0',
+        'gdscore_past_estimates_coverage{model="m",segment=""} 0.66',
+        'gdscore_past_estimates_windows{model="m",segment=""} 3.0',
+    ):
+        assert line in text
+    assert 'gdscore_labelled_accuracy{model="none"' not in text

@@ -388,6 +388,8 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
     with made.engine.begin() as connection:
         for statement in (
             "DROP TABLE rules_changes",
+            "DROP TABLE kept_rows",
+            "ALTER TABLE series DROP COLUMN labels",
             "ALTER TABLE alarms DROP COLUMN end_reason",
             "ALTER TABLE models DROP COLUMN pruned_before",
             "ALTER TABLE series DROP COLUMN stale_since",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_writable
+from gdscore._paths import check_readable, check_writable
 from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, show, show_table
 from gdscore.cli.files import column_options, find_targets, write_json
 from gdscore.errors import GdscoreError
@@ -20,6 +20,7 @@ from gdscore.io import Columns
 
 if TYPE_CHECKING:
     from gdscore.monitor import Email, Monitor
+    from gdscore.monitor.access import Settings
 
 __all__ = ["Mail", "Run", "Webhook", "email", "monitor", "notifiers"]
 
@@ -81,6 +82,11 @@ Recalibrate: TypeAlias = Annotated[
     bool | None, typer.Option("--recalibrate/--no-recalibrate", help="Labels correct later estimates.")
 ]
 
+KeepRows: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="LENGTH", help="Keep id, prediction and P(right) of rows so long, for labels by id: 90d."),
+]
+
 
 def _given(**rules: Any) -> dict[str, Any]:
     return {name: value for name, value in rules.items() if value is not None}
@@ -104,6 +110,7 @@ def register(
     recalibrate: Recalibrate = None,
     missing_after: MissingAfter = None,
     recovery: Recovery = None,
+    keep_rows: KeepRows = None,
     database: Database = DEFAULT,
     debug: Debug = False,
 ) -> None:
@@ -118,6 +125,7 @@ def register(
         recalibrate=recalibrate,
         missing_after=missing_after,
         recovery=recovery,
+        keep_rows=keep_rows,
     )
     found = _open(database).register(model, estimator, version=version, every=every, rules=given, by=_person())
     show(f"Registered: {model} version {version}")
@@ -136,6 +144,7 @@ def rules(
     recalibrate: Recalibrate = None,
     missing_after: MissingAfter = None,
     recovery: Recovery = None,
+    keep_rows: KeepRows = None,
     remove: Annotated[
         list[str] | None,
         typer.Option(metavar="RULE", help="Remove a rule, such as min_accuracy; repeat it for several."),
@@ -157,6 +166,7 @@ def rules(
         recalibrate=recalibrate,
         missing_after=missing_after,
         recovery=recovery,
+        keep_rows=keep_rows,
     )
     found = history.set_rules(model, given, by=_person()) if given else history.rules(model)
     show(f"Rules: {found}")
@@ -242,15 +252,37 @@ def add(
 @monitor.command()
 def labels(
     model: Name,
-    at: Annotated[str, typer.Argument(metavar="TIME", help="Start of the window.")],
-    correct: Annotated[int, typer.Argument(help="Rows that were predicted right.")],
-    rows: Annotated[int, typer.Argument(help="Rows whose labels are known.")],
+    at: Annotated[str | None, typer.Argument(metavar="TIME", help="Start of the window.")] = None,
+    correct: Annotated[int | None, typer.Argument(help="Rows that were predicted right.")] = None,
+    rows: Annotated[int | None, typer.Argument(help="Rows whose labels are known.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Columns id and label, of rows that are kept (--keep-rows).")
+    ] = None,
     segment: Annotated[str, typer.Option(metavar="NAME", help="Segment of the window.")] = "",
     database: Database = DEFAULT,
     debug: Debug = False,
 ) -> None:
-    """Add the labels of a window that came later, as counts."""
-    _open(database).add_labels(model, at, correct=correct, rows=rows, segment=segment)
+    """Add labels that came later: of a window as counts, or of rows by id."""
+    if file is None:
+        if at is None or correct is None or rows is None:
+            raise GdscoreError("Expected TIME, CORRECT and ROWS, or --file with labels by id, but some are missing")
+        _open(database).add_labels(model, at, correct=correct, rows=rows, segment=segment)
+        return
+    if correct is not None or segment:
+        raise GdscoreError("Expected --file without counts and segments: the rows tell where they belong")
+    from gdscore.monitor.rows import read_row_labels
+
+    ids, found = read_row_labels(check_readable(file))
+    counted = _open(database).add_row_labels(model, ids, found, time=at)
+    show(", ".join(f"{counted[key]:,} {key}" for key in ("added", "replaced", "same", "unknown")))
+    show_table(
+        ("version", "start", "segment", "labels", "rows", "accuracy"),
+        [
+            (w["version"], w["start"][:16], w["segment"], w["labelled"], w["rows"], percent(w["accuracy"]))
+            for w in counted["windows"]
+        ],
+        left=(0, 1, 2),
+    )
 
 
 @monitor.command()
@@ -335,6 +367,9 @@ def serve(
         bool, typer.Option(help="A proxy in front speaks TLS: the cookie is sent over TLS only.")
     ] = False,
     keep: Annotated[str | None, typer.Option(metavar="LENGTH", help="Delete windows older than this: 400d.")] = None,
+    access_log: Annotated[
+        bool, typer.Option(help="Write each request to standard error, one JSON object a line.")
+    ] = False,
     webhook: Webhook = None,
     run: Run = None,
     mail: Mail = None,
@@ -342,7 +377,10 @@ def serve(
     debug: Debug = False,
 ) -> None:
     """Serve the pages, the JSON API and the metrics for Prometheus."""
-    _serve(_open(database, webhook, run, mail), host, port, require_token, behind_tls, keep)
+    from gdscore.monitor.access import Settings
+
+    settings = Settings(require_token=require_token, behind_tls=behind_tls, keep=keep, access_log=access_log)
+    _serve(_open(database, webhook, run, mail), host, port, settings)
 
 
 @monitor.command()
@@ -361,18 +399,23 @@ def demo(
         show(f"Filling {file} …")
         fill_demo(history)
     if not only_fill:
-        _serve(history, "127.0.0.1", port, False, False, None)
+        _serve(history, "127.0.0.1", port)
 
 
-def _serve(history: Monitor, host: str, port: int, require_token: bool, behind_tls: bool, keep: str | None) -> None:
+def _serve(history: Monitor, host: str, port: int, settings: Settings | None = None) -> None:
+    import logging
     import socket
 
     import uvicorn
 
-    from gdscore.monitor.access import Settings
     from gdscore.monitor.app import create_app
 
-    app = create_app(history, Settings(require_token=require_token, behind_tls=behind_tls, keep=keep))
+    app = create_app(history, settings)
+    if settings is not None and settings.access_log:
+        lines = logging.getLogger("gdscore.monitor.access")
+        lines.addHandler(logging.StreamHandler())
+        lines.setLevel(logging.INFO)
+        lines.propagate = False
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)

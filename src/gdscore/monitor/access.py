@@ -7,15 +7,18 @@ Requirements met here:
 - pages of other sites cannot change anything: a foreign ``Origin`` is refused, and there are no CORS headers;
 - a token is random, is shown once, and is kept as its SHA-256, with a role;
 - a body is refused by its announced length before it is read, or at the byte that is one too many;
-- connections are limited in number, and one that sends no request is closed.
+- connections are limited in number, and one that sends no request is closed;
+- the log of accesses has one JSON object a line, with who asked and never a token, a query or a body.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,6 +50,7 @@ __all__ = [
 
 Role = Literal["read", "write"]
 
+_access = logging.getLogger("gdscore.monitor.access")
 COOKIE = "gdscore_token"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.ASCII)
@@ -82,6 +86,8 @@ class Settings:
         How long windows are kept, such as ``400d``; for ever by default.
     check_seconds : float
         Pause between two looks for missing windows and undelivered notices.
+    access_log : bool
+        Whether each request is logged, as one JSON object a line, by the logger ``gdscore.monitor.access``.
     """
 
     require_token: bool = False
@@ -90,6 +96,7 @@ class Settings:
     behind_tls: bool = False
     keep: str | None = None
     check_seconds: float = 60.0
+    access_log: bool = False
 
     def __post_init__(self) -> None:
         if self.keep is not None:
@@ -147,6 +154,7 @@ def require(role: Role) -> Callable[[Request], Visitor]:
             raise HTTPException(401, "Expected a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
         if role == "write" and visitor.role != "write":
             raise HTTPException(403, "Expected a token with the role write, but it has the role read")
+        request.state.visitor = visitor.name
         return visitor
 
     return check
@@ -178,12 +186,48 @@ class Guard:
         self.settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on, or refuse it; and log it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-            return
+        elif not self.settings.access_log:
+            await self._guarded(scope, receive, send)
+        else:
+            await self._logged(scope, receive, send)
+
+    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status, received, sent = time.perf_counter(), 500, 0, 0
+
+        async def read() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        async def write(message: Message) -> None:
+            nonlocal status, sent
+            status = message.get("status", status)
+            sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._guarded(scope, read, write)
+        finally:
+            line = {
+                "time": utc_now().isoformat(timespec="milliseconds"),
+                "client": (scope.get("client") or ("",))[0],
+                "who": scope.get("state", {}).get("visitor"),
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "ms": round(1000 * (time.perf_counter() - began), 1),
+                "received": received,
+                "sent": sent,
+            }
+            _access.info("%s", json.dumps(line, ensure_ascii=True))
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        large = request.url.path.endswith(("/windows", "/estimator"))
+        large = request.url.path.endswith(("/windows", "/estimator", "/row-labels"))
         limit = self.settings.max_body if large else _SMALL_BODY
         problem = _refusal(request, limit)
         if problem is not None:

@@ -1,37 +1,47 @@
-"""JSON API, version 1, and the outputs in the bodies of requests: files that `gdscore.io` reads, or JSON."""
+"""JSON API, version 1, and the outputs in the bodies of requests: files that `gdscore.io` reads, or JSON.
+
+Every route has an example in ``examples.json``: a request and its answer, both of which the description of the API
+shows. They are what a service answered (``python -m tests.monitor.examples`` writes them), and a test sends each again.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, fields
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.openapi.utils import get_openapi
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 from starlette.concurrency import run_in_threadpool
+from starlette.routing import BaseRoute
 
+import gdscore
 from gdscore._paths import Limits
 from gdscore._stream import Batch
 from gdscore._windows import as_times
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.io import Columns, read_batches
 from gdscore.io.arrow import decoding, pyarrow
 from gdscore.monitor import reading
 from gdscore.monitor.access import Settings, Visitor, require
 from gdscore.monitor.history import Monitor
+from gdscore.monitor.rows import read_row_labels
 from gdscore.monitor.schema import LONGEST_NAME, StorageError
 from gdscore.monitor.storing import check_known
 from gdscore.outputs import Outputs
 
-__all__ = ["router"]
+__all__ = ["describe", "examples", "router"]
 
 router = APIRouter(prefix="/api/v1")
 Reader = Annotated[Visitor, Depends(require("read"))]
@@ -40,6 +50,14 @@ MOST_ITEMS = 1000
 MOST_COLUMNS = 10
 LARGEST_FOOTER = 4 << 20
 MOST_ROW_GROUPS = 2_000
+_SUFFIXES = {
+    "application/vnd.apache.parquet": ".parquet",
+    "application/vnd.apache.arrow.file": ".arrow",
+    "application/x-npz": ".npz",
+    "text/csv": ".csv",
+    "application/json": ".json",
+}
+LABEL_KINDS = ("text/csv", "application/json")
 LIMITS = Limits(memory=256 << 20, row=1 << 20)
 
 
@@ -61,6 +79,36 @@ def _storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_storable)]
+
+
+@cache
+def examples() -> dict[str, dict[str, Any]]:
+    """Example of each route by its name: ``path``, ``request`` and ``response``, in an order in which they work."""
+    found: dict[str, dict[str, Any]] = json.loads(files("gdscore.monitor").joinpath("examples.json").read_bytes())
+    return found
+
+
+def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Description of the API in OpenAPI, with the examples; FastAPI would leave out what is null in them."""
+    described = get_openapi(title="gdscore monitor", version=gdscore.__version__, routes=routes)
+    for methods in described["paths"].values():
+        for found in methods.values():
+            name = found["operationId"] = found["operationId"].partition("_api_v1")[0]
+            example = examples()[name]
+            if "request" in example:
+                found["requestBody"]["content"].setdefault("application/json", {})["example"] = example["request"]
+            answer = next(answer for status, answer in found["responses"].items() if status.startswith("2"))
+            if example["response"] is not None:
+                answer["content"]["application/json"]["example"] = example["response"]
+            found["responses"]["422"] = {"description": "What was expected, what came, and an example to copy"}
+    return described
+
+
+def _files(kinds: Iterable[str]) -> dict[str, Any]:
+    """Body of a route that takes files of these kinds."""
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    content = {kind: {} if kind == "application/json" else binary for kind in kinds}
+    return {"requestBody": {"content": content, "required": True}}
 
 
 class _Strict(BaseModel):
@@ -160,7 +208,7 @@ def change_rules(name: str, changes: dict[str, Any], history: History, visitor: 
     return {"rules": history.set_rules(name, changes, by=visitor.name).to_dict()}
 
 
-@router.put("/models/{name}/estimator", status_code=204)
+@router.put("/models/{name}/estimator", status_code=204, openapi_extra=_files(["application/octet-stream"]))
 async def put_estimator(
     name: str, request: Request, history: History, visitor: Writer, version: str | None = None
 ) -> None:
@@ -172,7 +220,7 @@ async def put_estimator(
     await run_in_threadpool(history.set_estimator, name, content, version=version)
 
 
-@router.post("/models/{name}/windows", status_code=201)
+@router.post("/models/{name}/windows", status_code=201, openapi_extra=_files(_SUFFIXES))
 async def add_windows(
     name: str,
     request: Request,
@@ -188,14 +236,16 @@ async def add_windows(
     logits: str | None = None,
     features: str | None = None,
     label: str | None = None,
+    id: str | None = None,
 ) -> list[dict[str, Any]]:
     """Post the outputs of one or more windows as Parquet, Arrow, CSV, npz or JSON.
 
     ``time`` (and ``end``) is the window; or ``time_column`` holds the time of each row. ``by`` names columns of
-    segments. ``probabilities``, ``logits``, ``features`` and ``label`` name columns as `gdscore.io.Columns` does.
+    segments. ``probabilities``, ``logits``, ``features``, ``label`` and ``id`` name columns as `gdscore.io.Columns`
+    does. JSON has ``probabilities`` or ``logits``, and may have ``features``, ``labels``, ``ids``, ``time`` and ``by``.
     """
     settings: Settings = request.app.state.settings
-    names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label}
+    names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label, "id": id}
     given: dict[str, Any] = {key: value for key, value in names.items() if value is not None}
     columns = Columns(**given, time=time_column, by=by or None)
 
@@ -242,6 +292,33 @@ def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> 
         version=new.version,
     )
     history.delivery.start()
+
+
+@router.post("/models/{name}/row-labels", openapi_extra=_files(LABEL_KINDS))
+async def add_row_labels(
+    name: str,
+    request: Request,
+    history: History,
+    visitor: Writer,
+    time: str | None = None,
+    end: str | None = None,
+    version: str | None = None,
+) -> dict[str, Any]:
+    """Post labels of rows by id, as CSV with the columns id and label or as JSON; some now and others later.
+
+    The rows are those that the rule ``keep_rows`` has kept. The newest label of a row counts. ``time`` (and ``end``)
+    name the window, which is needed where an id is in several.
+    """
+
+    def add(path: Path) -> dict[str, Any]:
+        ids, labels = read_row_labels(path)
+        when = None if time is None else _bounds(time, end)
+        return history.add_row_labels(name, ids, labels, time=when, version=version)
+
+    async with _body_file(request, LABEL_KINDS) as path:
+        counted = await run_in_threadpool(add, path)
+    history.delivery.start()
+    return counted
 
 
 @router.get("/models/{name}/windows")
@@ -319,29 +396,21 @@ def acknowledge(alarm: int, history: History, visitor: Writer) -> dict[str, Any]
 
 # -- bodies ---------------------------------------------------------------------------------------------------
 
-_SUFFIXES = {
-    "application/vnd.apache.parquet": ".parquet",
-    "application/vnd.apache.arrow.file": ".arrow",
-    "application/x-npz": ".npz",
-    "text/csv": ".csv",
-    "application/json": ".json",
-}
 _MATRICES = ("logits", "probabilities", "features")
 
 
 @asynccontextmanager
-async def _body_file(request: Request) -> AsyncIterator[Path]:
+async def _body_file(request: Request, kinds: Iterable[str] = _SUFFIXES) -> AsyncIterator[Path]:
     """Body of a request in a temporary file; its kind follows from the content type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    suffix = _SUFFIXES.get(kind)
-    if suffix is None:
-        raise HTTPException(415, f"Expected a content type of {', '.join(_SUFFIXES)}, but got {kind[:60]!r}")
+    if kind not in kinds:
+        raise HTTPException(415, f"Expected a content type of {', '.join(kinds)}, but got {kind[:60]!r}")
     try:
         folder = tempfile.TemporaryDirectory(prefix="gdscore-")
     except OSError as error:
         raise _cannot_keep(error) from error
     with folder:
-        path = Path(folder.name) / f"body{suffix}"
+        path = Path(folder.name) / f"body{_SUFFIXES[kind]}"
         try:
             with path.open("wb") as file:
                 async for chunk in request.stream():
@@ -400,20 +469,46 @@ def _check_footer(path: Path) -> None:
 def _times(found: Any) -> NDArray[np.datetime64]:
     """Times of rows; numbers are refused, as they may be seconds or milliseconds."""
     if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
-        raise GdscoreError("Expected `time` to be a list with a time for each row, such as '2026-01-31T05:00:00Z'")
+        raise GdscoreError(
+            "Expected `time` to be a list with a time for each row, such as '2026-01-31T05:00:00Z', but got "
+            f"{shown(found)}"
+        )
     return as_times(np.array(found, dtype=object))
+
+
+def _matrix(name: str, found: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise GdscoreError(
+            f"Expected `{name}` to be a list with a list of numbers for each row, but got {shown(found)}: "
+            f"{str(error)[:100]}"
+        ) from None
+
+
+def _ids(found: Any) -> NDArray[Any]:
+    if not isinstance(found, list) or not all(type(value) in (str, int) for value in found):
+        raise GdscoreError(
+            f"Expected `ids` to be a list with text or a whole number for each row, but got {shown(found)}"
+        )
+    return np.array([str(value) for value in found])
 
 
 def _labels(found: Any) -> NDArray[np.int64]:
     if not isinstance(found, list) or not all(type(value) is int for value in found):
-        raise GdscoreError("Expected `labels` to be a list with the number of the class of each row, such as [0, 2, 1]")
+        raise GdscoreError(
+            "Expected `labels` to be a list with the number of the class of each row, such as [0, 2, 1], but got "
+            f"{shown(found)}"
+        )
     return np.asarray(found, dtype=np.int64)
 
 
 def _segments(name: str, found: Any) -> list[str]:
     """Segments of rows as a list: an array of text would take for each row as much memory as the longest needs."""
     if not isinstance(found, list) or not all(isinstance(value, (str, int, float, NoneType)) for value in found):
-        raise GdscoreError(f"Expected `by` to have a list with the segment of each row, but not for {name[:40]!r}")
+        raise GdscoreError(
+            f"Expected `by` to have a list with the segment of each row for {name[:40]!r}, but got {shown(found)}"
+        )
     longest = max((value for value in found if isinstance(value, str)), key=len, default="")
     if len(longest) > LONGEST_NAME:
         raise GdscoreError(
@@ -424,24 +519,26 @@ def _segments(name: str, found: Any) -> list[str]:
 
 
 def _json_batches(path: Path) -> Iterator[Batch]:
-    """One batch of ``{"logits": [[…]], "features": [[…]], "labels": […], "time": […], "by": {"country": […]}}``."""
+    """One batch of ``{"logits": [[…]], "labels": […], "ids": […], "time": […], "by": {"country": […]}}``."""
     if path.stat().st_size > LIMITS.json:
         raise GdscoreError(f"Expected JSON of at most {LIMITS.json:,} bytes: post Parquet instead")
     try:
         found: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise GdscoreError(f"Expected the body to be JSON, but it is not: {str(error)[:100]}") from None
-    known = {*_MATRICES, "labels", "time", "by"}
+    known = {*_MATRICES, "labels", "ids", "time", "by"}
     if not isinstance(found, dict) or set(found) - known:
-        raise GdscoreError(f"Expected a JSON object with {', '.join(sorted(known))}")
-    try:
-        arrays = {name: np.asarray(found[name], dtype=np.float64) for name in _MATRICES if name in found}
-        labels = _labels(found["labels"]) if "labels" in found else None
-        time = _times(found["time"]) if "time" in found else None
-        by = {str(name): _segments(str(name), values) for name, values in dict(found.get("by", {})).items()}
-    except (TypeError, ValueError, OverflowError) as error:
-        raise GdscoreError(f"Expected arrays of numbers, but got something else: {str(error)[:100]}") from None
+        came = shown(sorted(set(found) - known)) if isinstance(found, dict) else shown(found)
+        raise GdscoreError(f"Expected a JSON object with {', '.join(sorted(known))}, but got {came}")
+    arrays = {name: _matrix(name, found[name]) for name in _MATRICES if name in found}
+    labels = _labels(found["labels"]) if "labels" in found else None
+    ids = _ids(found["ids"]) if "ids" in found else None
+    time = _times(found["time"]) if "time" in found else None
+    columns = found.get("by", {})
+    if not isinstance(columns, dict):
+        raise GdscoreError(f"Expected `by` to have a list of segments for each name, but got {shown(columns)}")
+    by = {str(name): _segments(str(name), values) for name, values in columns.items()}
     if len(by) > MOST_COLUMNS:
         raise GdscoreError(f"Expected at most {MOST_COLUMNS} columns in `by`, but got {len(by)}")
-    outputs: dict[str, Any] = {**arrays, "labels": labels}
+    outputs: dict[str, Any] = {**arrays, "labels": labels, "ids": ids}
     yield Batch(Outputs(**outputs), time, by)

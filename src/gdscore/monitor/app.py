@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Request
@@ -19,7 +20,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 import gdscore
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, shown
 from gdscore.monitor import api, pages, reading
 from gdscore.monitor.access import Guard, Settings, require
 from gdscore.monitor.history import Monitor
@@ -35,6 +36,12 @@ _FROM_WINDOW = {
     "high": "Upper end of its interval.",
     "rows": "Rows of the newest window.",
     "reference_accuracy": "Accuracy on the reference.",
+}
+_FROM_LABELS = {
+    "accuracy": ("labelled_accuracy", "Accuracy by labels of the newest window that has some."),
+    "rows": ("labelled_rows", "Rows with labels of that window."),
+    "coverage": ("past_estimates_coverage", "Share of past intervals that labels do not contradict."),
+    "windows": ("past_estimates_windows", "Windows that this share is of, at most 30, the newest."),
 }
 
 
@@ -94,6 +101,7 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
             try:
                 monitor.settle()
                 monitor.check_missing()
+                monitor.prune_rows()
                 if settings.keep is not None:
                     monitor.prune(settings.keep)
             except GdscoreError as error:  # the next look may succeed
@@ -127,8 +135,20 @@ def _explain(request: Request, error: Exception) -> Response:
 def _misunderstood(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "body"
-    return _problem(request, f"Expected another value in {where[:100]}: {first['msg']}", 422)
+    place = ".".join(str(part) for part in first["loc"][1:])[:100]
+    where = f"`{place}`" + ("" if first["loc"][0] == "body" else f" ({first['loc'][0]})")
+    if first["type"] == "missing" and place:
+        message = f"Expected the field {where}, but it is missing"
+    elif first["type"] == "missing":
+        message = "Expected a body, but there is none"
+    elif first["type"] == "json_invalid":
+        message = f"Expected the body to be JSON, but it is not: {first['ctx']['error']}"
+    elif first["type"] == "extra_forbidden":
+        message = f"Expected no field {where}, but got {shown(first['input'])}"
+    else:
+        where = where if place else "the body"
+        message = f"Expected another value in {where}: {first['msg']}, but got {shown(first['input'])}"
+    return _problem(request, message, 422)
 
 
 def _refuse(request: Request, error: Exception) -> Response:
@@ -147,7 +167,11 @@ def _is_browser(request: Request) -> bool:
 def _problem(request: Request, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
     if _is_browser(request):
         return HTMLResponse(pages.render_problem(message, status), status, headers)
-    return JSONResponse({"error": message}, status, headers)
+    problem: dict[str, Any] = {"error": message}
+    example = api.examples().get(getattr(request.scope.get("route"), "name", ""), {})
+    if status == 422 and "request" in example:
+        problem["example"] = example["request"]
+    return JSONResponse(problem, status, headers)
 
 
 def render_metrics(monitor: Monitor) -> bytes:
@@ -164,7 +188,8 @@ class _Collector:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self.monitor.reading() as session:
             newest = session.execute(
-                select(Model.name, Window.segment, Window.end, *(getattr(Window, column) for column in _FROM_WINDOW))
+                select(Model.name, Window.segment, Window.end, Series.labels)
+                .add_columns(*(getattr(Window, column) for column in _FROM_WINDOW))
                 .join(Series, Series.model_id == Model.id)
                 .join(Window, Window.id == Series.last_window)
                 .where(Model.id.in_(reading.current_models()))
@@ -180,6 +205,12 @@ class _Collector:
             gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
             for window in newest:
                 gauge.add_metric([window.name, window.segment], getattr(window, column))
+            yield gauge
+        for key, (column, description) in _FROM_LABELS.items():
+            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
+            for window in newest:
+                if window.labels is not None:
+                    gauge.add_metric([window.name, window.segment], window.labels[key])
             yield gauge
         clock = utc_now()
         age = GaugeMetricFamily(

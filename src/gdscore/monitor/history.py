@@ -22,12 +22,13 @@ from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor import reading, storing
+from gdscore.monitor import reading, rows, storing
 from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import (
     Alarm,
     EstimatorFile,
+    KeptRow,
     Model,
     Series,
     StorageError,
@@ -244,7 +245,8 @@ class Monitor:
         if by is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
         estimator = self._estimator(found.estimator_hash)
-        return self._store(found, _estimate_windows(estimator, outputs, time, by, found.every), replace)
+        kept = rows.Collector(estimator) if Rules.from_dict(found.rules).keep_rows is not None else None
+        return self._store(found, _estimate_windows(estimator, outputs, time, by, found.every, kept), replace, kept)
 
     def add_estimate(
         self,
@@ -263,7 +265,9 @@ class Monitor:
         found = self._model(model, version)
         return self._store(found, {(*window_bounds(time, found.every), segment): estimate}, replace)[0]
 
-    def _store(self, model: Model, estimates: Mapping[Key, Estimate], replace: bool) -> list[dict[str, Any]]:
+    def _store(
+        self, model: Model, estimates: Mapping[Key, Estimate], replace: bool, kept: rows.Collector | None = None
+    ) -> list[dict[str, Any]]:
         made = storing.prepare_windows(estimates)
         added: list[dict[str, Any]] = []
         if len(made) > AT_ONCE:
@@ -275,7 +279,10 @@ class Monitor:
             with self.writing() as session:
                 # Writers of one model wait for each other here, so that its alarms see windows one after the other.
                 locked = session.scalars(select(Model).where(Model.id == model.id).with_for_update()).one()
-                added += storing.store_windows(session, locked, made[first : first + AT_ONCE], replace)
+                stored = storing.store_windows(session, locked, made[first : first + AT_ONCE], replace)
+                if kept is not None:
+                    rows.store_rows(session, locked, stored, kept)
+                added += stored
         if self.notify_on_add:
             self.deliver()
         return added
@@ -311,6 +318,40 @@ class Monitor:
             storing.store_labels(session, locked, (*window_bounds(time, found.every), segment), *counts)
         if self.notify_on_add:
             self.deliver()
+
+    def add_row_labels(
+        self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None
+    ) -> dict[str, Any]:
+        """Keep labels of rows by their ids, where the rule `keep_rows` has kept the rows; they may come in parts.
+
+        Parameters
+        ----------
+        model, version : str
+            Which model; all its versions by default.
+        ids, labels : sequence
+            Id and true class of each row, by the name or the position of the class. A later label replaces an earlier.
+        time : datetime, str or pair, optional
+            The window, as in `add`; needed where ids occur in several windows.
+
+        Returns
+        -------
+        dict
+            How many labels were ``added``, ``replaced``, the ``same`` and of ``unknown`` ids; and the ``windows``, with
+            their accuracy by labels, and what P(right) let expect of the labelled rows and of all.
+        """
+        given, truths = [str(value) for value in ids], list(labels)
+        if not given or len(given) != len(truths):
+            raise GdscoreError(f"Expected as many labels as ids, but got {len(truths)} for {len(given)}")
+        found = self._model(model, version)
+        with self.writing() as session:
+            query = select(Model).where(Model.name == found.name).order_by(Model.id).with_for_update()
+            locked = [m for m in session.scalars(query) if version is None or m.version == version]
+            known = {m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked}
+            window = None if time is None else window_bounds(time, found.every)
+            counted = rows.join_labels(session, known, given, truths, window)
+        if self.notify_on_add:
+            self.deliver()
+        return counted
 
     # -- alarms ---------------------------------------------------------------------------------------------
 
@@ -381,6 +422,14 @@ class Monitor:
         with self.writing() as session:
             return storing.delete_windows(session, limit)
 
+    def prune_rows(self, now: Any = None) -> None:
+        """Delete the rows that were kept for labels for as long as the rule `keep_rows` of their model says."""
+        with self.reading() as session:
+            if session.scalars(select(KeptRow.window_id).limit(1)).first() is None:
+                return  # and no writer waits
+        with self.writing() as session:
+            rows.delete_rows(session, utc_now() if now is None else as_time(now))
+
 
 def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence[str]) -> pd.DataFrame:
     try:
@@ -397,17 +446,25 @@ def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence
 
 
 def _estimate_windows(
-    est: AccuracyEstimator, outputs: Outputs | Iterable[Any], time: Any, by: Any, every: Every
+    est: AccuracyEstimator,
+    outputs: Outputs | Iterable[Any],
+    time: Any,
+    by: Any,
+    every: Every,
+    kept: rows.Collector | None,
 ) -> dict[Key, Estimate]:
     """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
     states: dict[str | None, TargetState] = {}
     bounds: dict[datetime, tuple[datetime, datetime]] = {}
     for batch in _timed(batches(outputs, by if isinstance(outputs, Outputs) else None), time):
         starts = _starts(batch.time, every, len(batch.outputs), bounds)
-        for column in (None, *batch.by):
+        segments = {column: _names(column, values) for column, values in batch.by.items()}
+        if kept is not None:
+            kept.take(batch.outputs, starts, segments.values())
+        for column in (None, *segments):
             columns: dict[str, Any] = {"": starts}
             if column is not None:
-                columns["segment"] = _names(column, batch.by[column])
+                columns["segment"] = segments[column]
             state = states.setdefault(column, est.state()).update(batch.outputs, columns)
             if len(state.segments or ()) > MOST_WINDOWS:
                 raise GdscoreError(

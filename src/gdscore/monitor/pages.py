@@ -8,7 +8,9 @@ Requirements met here:
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,8 +23,8 @@ from urllib.parse import parse_qs, quote
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import Environment
-from markupsafe import Markup
-from sqlalchemy import func, select
+from markupsafe import Markup, escape
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
@@ -32,9 +34,9 @@ from gdscore.estimator import Estimate
 from gdscore.labeling import past_errors
 from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
-from gdscore.monitor.api import After, History, Reader
+from gdscore.monitor.api import After, History, Reader, describe, examples
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import Model, Series, Window, shown_time, utc_now
+from gdscore.monitor.schema import KeptRow, Model, Series, Window, shown_time, utc_now
 from gdscore.monitor.storing import LABEL_FREE
 
 __all__ = ["render_problem", "router"]
@@ -61,6 +63,7 @@ RULES = {
     "recalibrate": "whether labels correct the estimates of later windows",
     "missing_after": "alarm after so many lengths of a window without one",
     "recovery": "windows in a row without the problem that end an alarm",
+    "keep_rows": "how long id, prediction and P(right) of each row are kept, so that labels can be given by id",
 }
 
 
@@ -156,6 +159,8 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
         if row.labelled:
             numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
             labelled = reading.labelled_estimate(*numbers, row.labelled, row.correct or 0)
+        known = func.avg(case((KeptRow.label.is_not(None), KeptRow.right)))
+        expected = session.execute(select(known, func.avg(KeptRow.right)).where(KeptRow.window_id == row.id)).one()
         listed = reading.list_alarms(session, model.name, row.segment, limit=None)
         state = session.get(Series, (model.id, row.segment))
         lines = Rules.from_dict(model.rules).lines(
@@ -183,6 +188,7 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
         labels=labelled,
         contradicted=labelled is not None and past_errors([labelled]).missed > 0,
         label_free=shown["scores"].get(LABEL_FREE),
+        expected=expected,
         floor=_floor(lines),
         alarms=[a for a in listed if a["began"] <= then and (a["ended"] is None or a["ended"] > then)],
         classes=worst_first(estimate)[:CLASSES],
@@ -226,9 +232,9 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
 @router.get("/docs")
 def documentation(request: Request, visitor: Reader) -> str:
     """Routes of the JSON API, written from the description of it."""
-    described: dict[str, Any] = request.app.openapi()
+    described = describe(request.app.routes)
     routes = [
-        {"method": method.upper(), "path": path, **found}
+        {"method": method.upper(), "path": path, "example": examples()[found["operationId"]], **found}
         for path, methods in described["paths"].items()
         for method, found in methods.items()
     ]
@@ -238,7 +244,7 @@ def documentation(request: Request, visitor: Reader) -> str:
 @router.get("/openapi.json")
 def openapi(request: Request, visitor: Reader) -> Response:
     """Description of the JSON API for programs."""
-    return JSONResponse(request.app.openapi())
+    return JSONResponse(describe(request.app.routes))
 
 
 def render_problem(message: str, status: int) -> str:
@@ -285,12 +291,21 @@ def _environment() -> Environment:
     environment = template_environment(
         "gdscore.monitor",
         rule_value=_rule_value,
+        type_name=_type_name,
+        code=lambda text: Markup(re.sub(r"``?(.+?)``?", r"<code>\1</code>", str(escape(text)))),
+        example=lambda value: json.dumps(value, ensure_ascii=False, indent=1 if len(str(value)) > 400 else None),
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         in_path=lambda value: quote(value, safe=""),
         clock=lambda value: "" if value is None else shown_time(as_time(value)),
     )
     environment.globals |= {"sparkline": _sparkline}
     return environment
+
+
+def _type_name(schema: dict[str, Any]) -> str:
+    """Type of a parameter or a field in words."""
+    kinds = [found.get("type", "object") for found in schema.get("anyOf", [schema])]
+    return " or ".join(kind for kind in kinds if kind != "null")
 
 
 def _rule_value(value: Any) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "labelled_estimate",
     "list_alarms",
     "list_windows",
+    "newest_labels",
     "overview",
     "past_errors_of",
     "rules_changes",
@@ -38,6 +39,8 @@ SHORTEST_GAP = 0.75
 """Lengths of a window without one that a chart shows as a gap."""
 MOST_LABELLED = 1000
 """Labelled windows that are compared with their estimates, the newest."""
+NEWEST_LABELLED = 30
+"""The same for Prometheus."""
 
 
 def current_models() -> Select[Any]:
@@ -242,15 +245,29 @@ def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
 
 def past_errors_of(session: Session, model: str, segment: str = "") -> PastErrors | None:
     """How far the estimates of the newest labelled windows were off; None without labels."""
+    found = _labelled(session, _chosen(session, model, segment), MOST_LABELLED)
+    return past_errors(found) if found else None
+
+
+def newest_labels(session: Session, model: int, segment: str) -> dict[str, float] | None:
+    """Accuracy and rows of the newest window with labels; and of so many of them how many, and the share that holds."""
+    found = _labelled(session, [Window.model_id == model, Window.segment == segment], NEWEST_LABELLED)
+    if not found:
+        return None
+    past = past_errors(found)
+    held = 1 - past.missed / past.windows
+    return {"accuracy": found[0].accuracy, "rows": found[0].labels, "windows": past.windows, "coverage": held}
+
+
+def _labelled(session: Session, where: list[ColumnElement[bool]], limit: int) -> list[LabelledEstimate]:
     query = (
         select(Window.accuracy, Window.low, Window.high, Window.level, Window.rows, Window.reference_accuracy)
         .add_columns(Window.labelled, Window.correct)
-        .where(*_chosen(session, model, segment), Window.labelled.is_not(None))
+        .where(*where, Window.labelled.is_not(None))
         .order_by(Window.start.desc())
-        .limit(MOST_LABELLED)
+        .limit(limit)
     )
-    found = [labelled_estimate(*row) for row in session.execute(query)]
-    return past_errors(found) if found else None
+    return [labelled_estimate(*row) for row in session.execute(query)]
 
 
 def labelled_estimate(

@@ -11,6 +11,7 @@ from typing import Any
 from gdscore._alarms import MAX_WIDTH, MIN_ROWS, AlarmOn, AlarmRule, Status, not_enough_data
 from gdscore._checks import integer, number
 from gdscore._format import percent
+from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.estimator import Estimate
 from gdscore.labeling import LabelledEstimate, past_errors
@@ -70,6 +71,9 @@ class Rules:
         Alarm where the newest window ended longer ago than this many lengths of a window.
     recovery : int
         Windows in a row without the problem that end an alarm.
+    keep_rows : str, optional
+        How long id, prediction and P(right) of each row are kept after its window, such as ``90d``, so that labels can
+        be given by id; not at all by default.
 
     Examples
     --------
@@ -89,6 +93,7 @@ class Rules:
     recalibrate: bool = False
     missing_after: float | None = None
     recovery: int = 3
+    keep_rows: str | None = None
 
     def __post_init__(self) -> None:
         if self.false_alarms_per_year is not None:
@@ -99,6 +104,8 @@ class Rules:
         if self.missing_after is not None:
             number("missing_after", self.missing_after, above=0, most=MOST_LENGTHS)
         integer("recovery", self.recovery, least=1)
+        if self.keep_rows is not None:
+            parse_every(self.keep_rows)
         for name in ("labels", "recalibrate"):
             if not isinstance(getattr(self, name), bool):
                 raise GdscoreError(f"Expected `{name}` to be true or false, but got {shown(getattr(self, name))}")

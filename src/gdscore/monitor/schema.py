@@ -55,6 +55,7 @@ __all__ = [
     "Alarm",
     "Base",
     "EstimatorFile",
+    "KeptRow",
     "Model",
     "RulesChange",
     "Schema",
@@ -70,10 +71,11 @@ __all__ = [
     "window_bounds",
 ]
 
-VERSION = 3
+VERSION = 4
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     1: lambda connection: _rules_that_stay(connection),
     2: lambda connection: _calendar_windows(connection),
+    3: lambda connection: _labels_of_rows(connection),
 }
 """Steps from a version to the next, by the version they start from."""
 
@@ -292,6 +294,22 @@ class Window(Base):
         }
 
 
+class KeptRow(Base):
+    """A row of a window, where the rules of its model ask for rows: what labels that come later are joined with.
+
+    ``right`` is P(right), and ``segments`` has one name a line. The key comes first: SQLite keeps rows in its order.
+    """
+
+    __tablename__ = "kept_rows"
+    __table_args__ = (Index("ix_kept_rows_id", "row_id", "window_id"), {"sqlite_with_rowid": False})
+    window_id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    row_id: Mapped[str] = mapped_column(String(LONGEST_NAME), primary_key=True)
+    prediction: Mapped[int]
+    right: Mapped[float]
+    label: Mapped[int | None]
+    segments: Mapped[str] = mapped_column(Text)
+
+
 class Series(Base):
     """Summary of all windows of a model and segment: enough for the overview and for the next window."""
 
@@ -305,6 +323,8 @@ class Series(Base):
     """Start of the first window that came late, or changed, and has not been followed yet."""
     late: Mapped[int] = mapped_column(BigInteger, default=0)
     """How many such windows there are."""
+    labels: Mapped[dict[str, float] | None] = mapped_column(JSON)
+    """Of the newest windows with labels: accuracy and rows of the newest, number of windows, share that holds."""
     state: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
 
@@ -492,3 +512,9 @@ def _calendar_windows(connection: Connection) -> None:
     for number, micros in connection.execute(text("SELECT id, every FROM models")).all():
         length = Every(timedelta(seconds=max(1, round(int(micros) / 1e6))))
         connection.execute(update(Model).where(Model.id == number).values(every=length))
+
+
+def _labels_of_rows(connection: Connection) -> None:
+    """Version 4: rows that are kept for labels by id, and a summary of the newest labels of each series."""
+    Base.metadata.create_all(connection, tables=[Base.metadata.tables[KeptRow.__tablename__]])
+    connection.execute(text("ALTER TABLE series ADD COLUMN labels JSON"))

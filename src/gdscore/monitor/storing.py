@@ -28,7 +28,7 @@ from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
 from gdscore.labeling import recalibrate
-from gdscore.monitor.reading import current_models, labelled_estimate
+from gdscore.monitor.reading import current_models, labelled_estimate, newest_labels
 from gdscore.monitor.rules import Follower, Problem, Rules
 from gdscore.monitor.schema import (
     Alarm,
@@ -334,6 +334,7 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
     window.labelled, window.correct, window.labels_at = rows, correct, utc_now()
     if not same:
         _follow_changed(session, model, {segment: [window]})
+        session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 
 
 def delete_windows(session: Session, limit: datetime) -> int:

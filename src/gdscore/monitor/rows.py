@@ -1,0 +1,296 @@
+"""Rows of windows, where the rule `keep_rows` asks for them, and labels that are joined with them by id.
+
+Requirements met here:
+
+- of each row its id, its predicted class and P(right) are kept, and the label once it comes; no features, no inputs;
+- labels may come late, in parts and again: the newest one of a row counts, and the alarms from its window on are
+  computed again;
+- rows of windows that ended longer ago than the rule says are deleted, whether or not labels came.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from gdscore._arrays import to_numpy
+from gdscore._classes import class_positions
+from gdscore._windows import parse_every
+from gdscore.errors import GdscoreError, RowError, shown
+from gdscore.estimator import AccuracyEstimator
+from gdscore.monitor.rules import Rules
+from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window, shown_time
+from gdscore.monitor.storing import NotFoundError, store_labels
+from gdscore.outputs import Outputs
+
+__all__ = ["Collector", "delete_rows", "join_labels", "read_row_labels", "recount", "store_rows"]
+
+MOST_LABELS = 1_000_000
+"""Labels of one request."""
+SHOWN_IDS = 10
+_CHUNK = 5000
+"""Ids of one question to the database."""
+
+
+class _Part(NamedTuple):
+    ids: list[str]
+    predictions: NDArray[Any]
+    right: NDArray[Any]
+    segments: list[str]
+
+
+class Collector:
+    """Takes in the rows of windows while their estimates are made."""
+
+    def __init__(self, estimator: AccuracyEstimator) -> None:
+        self.estimator = estimator
+        self.parts: dict[datetime, list[_Part]] = defaultdict(list)
+
+    def take(self, outputs: Outputs, starts: NDArray[np.datetime64], segments: Iterable[Sequence[str]]) -> None:
+        """Take in a batch; ``starts`` are the starts of the rows' windows, ``segments`` those of each column."""
+        if "ids" not in outputs.has:
+            raise GdscoreError(
+                "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none: give "
+                "`ids` (a column `id`), or remove the rule"
+            )
+        ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
+        wrong = next((i for i in ids if not 0 < len(i) <= LONGEST_NAME or not i.isprintable()), None)
+        if wrong is not None:
+            raise GdscoreError(f"Expected ids of 1 to {LONGEST_NAME} printable characters, but got {shown(wrong)}")
+        named = ["\n".join(dict.fromkeys(names)) for names in zip(*segments, strict=True)] or [""] * len(ids)
+        predictions = to_numpy(outputs.predictions)
+        for start in np.unique(starts):
+            (rows,) = np.nonzero(starts == start)
+            mine = outputs if len(rows) == len(ids) else outputs[rows]
+            self.parts[start.item().replace(tzinfo=timezone.utc)].append(
+                _Part(
+                    [ids[row] for row in rows],
+                    predictions[rows],
+                    self.estimator.predict_correct(mine),
+                    [named[row] for row in rows],
+                )
+            )
+
+
+def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]], collected: Collector) -> None:
+    """Keep the rows of windows that were stored; labels that rows of the same id have stay theirs."""
+    for window in added:
+        parts = collected.parts.get(datetime.fromisoformat(window["start"]))
+        if window["segment"] or window["id"] is None or parts is None:
+            continue
+        mine = KeptRow.window_id == window["id"]
+        known = {row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))}
+        rows = {
+            row_id: {"prediction": int(prediction), "right": round(float(right), 4), "segments": segments}
+            for part in parts
+            for row_id, prediction, right, segments in zip(*part, strict=True)
+        }
+        if len(rows) < (total := sum(len(part.ids) for part in parts)):
+            twice = Counter(i for part in parts for i in part.ids).most_common(1)[0][0]
+            raise GdscoreError(
+                f"Expected different ids in the window of {window['start'][:16]}, but {shown(twice)} occurs more than "
+                f"once ({total - len(rows)} rows too many)"
+            )
+        session.execute(delete(KeptRow).where(mine))
+        kept = [{"window_id": window["id"], "row_id": i, "label": known.get(i), **row} for i, row in rows.items()]
+        session.execute(insert(KeptRow), kept)
+        if any(label is not None for label in known.values()):
+            recount(session, model, session.get_one(Window, window["id"]))
+
+
+def delete_rows(session: Session, clock: datetime) -> None:
+    """Delete the rows of windows that ended longer ago than their model keeps rows, and of deleted windows."""
+    kept: list[int] = []
+    for model in session.scalars(select(Model)):
+        length = Rules.from_dict(model.rules).keep_rows
+        if length is not None:
+            kept.append(model.id)
+            old = Window.model_id == model.id, Window.end < clock - parse_every(length).length
+            session.execute(delete(KeptRow).where(KeptRow.window_id.in_(select(Window.id).where(*old))))
+    there = select(Window.id).where(Window.model_id.in_(kept))
+    session.execute(delete(KeptRow).where(KeptRow.window_id.not_in(there)))
+
+
+# -- labels ---------------------------------------------------------------------------------------------------
+
+
+def read_row_labels(path: Path) -> tuple[list[str], list[Any]]:
+    """Ids and labels of a file: CSV with the columns ``id`` and ``label``, or JSON ``{"id": […], "label": […]}``."""
+    if path.suffix == ".json":
+        try:
+            found = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise GdscoreError(f"Expected the body to be JSON, but it is not: {str(error)[:100]}") from None
+        columns = [found.get(name) for name in ("id", "label")] if isinstance(found, dict) else [None, None]
+        for name, values in zip(("id", "label"), columns, strict=True):
+            if not isinstance(values, list) or not all(type(v) in (str, int, bool) for v in values):
+                raise GdscoreError(
+                    f"Expected `{name}` to be a list of text or numbers, but got {shown(values)}; for example "
+                    '{"id": ["a1", "a2"], "label": ["cat", "dog"]}'
+                )
+        ids, labels = columns[0] or [], columns[1] or []
+    else:
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                rows = list(csv.reader(file, strict=True))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise GdscoreError(f"Expected a CSV file in UTF-8, but it is not: {str(error)[:100]}") from None
+        header = rows[0] if rows else []
+        if not {"id", "label"} <= set(header):
+            raise GdscoreError(f"Expected a first line with the columns id and label, but got {shown(header)}")
+        wrong = next((k for k, row in enumerate(rows) if row and len(row) != len(header)), None)
+        if wrong is not None:
+            raise GdscoreError(f"Expected {len(header)} values in line {wrong + 1}, but got {shown(rows[wrong])}")
+        ids, labels = ([row[header.index(name)] for row in rows[1:] if row] for name in ("id", "label"))
+    if not 0 < len(ids) == len(labels) <= MOST_LABELS:
+        raise GdscoreError(
+            f"Expected 1 to {MOST_LABELS:,} ids and as many labels, but got {len(ids):,} and {len(labels):,}"
+        )
+    return [str(value) for value in ids], labels
+
+
+def join_labels(
+    session: Session,
+    models: Mapping[int, tuple[Model, AccuracyEstimator | None]],
+    ids: Sequence[str],
+    labels: Sequence[Any],
+    window: tuple[datetime, datetime] | None,
+) -> dict[str, Any]:
+    """Give kept rows their labels, and count again the windows that they are in.
+
+    Parameters
+    ----------
+    models : dict
+        Versions that are looked at, by number, with their estimators, which know the names of the classes.
+    ids, labels : sequence
+        Of the same length. Of an id that occurs more than once, the last label counts.
+    window : pair of datetime, optional
+        Start and end of the window that the rows are in; needed where an id is in several.
+    """
+    given = dict(zip(ids, labels, strict=True))
+    where = [
+        Window.model_id.in_(models),
+        *([] if window is None else [Window.start == window[0], Window.end == window[1]]),
+    ]
+    found: list[Row[Any]] = []
+    wanted = list(given)
+    for first in range(0, len(wanted), _CHUNK):
+        found += session.execute(
+            select(KeptRow.row_id, KeptRow.window_id, KeptRow.label, Window.model_id, Window.start)
+            .join(Window, Window.id == KeptRow.window_id)
+            .where(*where, KeptRow.row_id.in_(wanted[first : first + _CHUNK]))
+        )
+    seen: dict[str, datetime] = {}
+    for row in found:  # versions may have the same rows, but windows of different times may not
+        if seen.setdefault(row.row_id, row.start) != row.start:
+            raise GdscoreError(
+                f"Expected ids of one window, but {shown(row.row_id)} is in those of {shown_time(seen[row.row_id])} "
+                f"and {shown_time(row.start)}: give the time of the window"
+            )
+    _check_kept(session, models, found)
+    positions = {number: _positions(given, estimator) for number, (_, estimator) in models.items()}
+    values = [
+        {"window": row.window_id, "id": row.row_id, "value": positions[row.model_id][row.row_id], "before": row.label}
+        for row in found
+    ]
+    changed = [value for value in values if value["value"] != value["before"]]
+    if changed:
+        table = KeptRow.__table__
+        session.connection().execute(
+            update(table)  # type: ignore[arg-type]
+            .where(table.c.window_id == bindparam("window"), table.c.row_id == bindparam("id"))
+            .values(label=bindparam("value")),
+            [{key: value[key] for key in ("window", "id", "value")} for value in changed],
+        )
+    replaced = sum(value["before"] is not None for value in changed)
+    unknown = [i for i in wanted if i not in seen]
+    touched = sorted({(row.start, row.window_id, row.model_id) for row in found})
+    return {
+        "added": len(changed) - replaced,
+        "replaced": replaced,
+        "same": len(values) - len(changed),
+        "unknown": len(unknown),
+        "unknown_ids": unknown[:SHOWN_IDS],
+        "windows": [
+            counted
+            for _, number, model in touched
+            for counted in recount(session, models[model][0], session.get_one(Window, number))
+        ],
+    }
+
+
+def _check_kept(session: Session, models: Mapping[int, tuple[Model, Any]], found: Sequence[Any]) -> None:
+    """Tell where no row can be found as none is kept."""
+    if found:
+        return
+    newest, _ = models[max(models)]
+    if Rules.from_dict(newest.rules).keep_rows is None:
+        raise NotFoundError(
+            f"Expected rows of {newest.name!r} that are kept, but there are none: set its rule `keep_rows`, such as "
+            '{"keep_rows": "90d"}, before the windows are added'
+        )
+
+
+def _positions(given: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:
+    """Class of each id's label."""
+    if estimator is None:
+        return {}
+    labels = list(given.values())
+    kinds = {type(label) for label in labels}
+    column = np.array(labels if len(kinds) == 1 else [str(label) for label in labels])
+    try:
+        found = class_positions(column, estimator.class_names_, estimator.n_classes_)
+    except RowError as error:
+        ids = list(given)
+        raise GdscoreError(f"{error} (id {shown(ids[error.row])})") from None
+    outside = (found < 0) | (found >= estimator.n_classes_)
+    if outside.any():
+        row = int(outside.argmax())
+        raise GdscoreError(
+            f"Expected labels from 0 to {estimator.n_classes_ - 1}, but got {shown(labels[row])} for the id "
+            f"{shown(list(given)[row])}"
+        )
+    return dict(zip(given, found.tolist(), strict=True))
+
+
+def recount(session: Session, model: Model, window: Window) -> list[dict[str, Any]]:
+    """Store what the labels of a window's rows say of it and of its segments, and return it."""
+    rows = session.execute(
+        select(KeptRow.prediction, KeptRow.label, KeptRow.right, KeptRow.segments).where(KeptRow.window_id == window.id)
+    ).all()
+    by_segment: dict[str, list[Any]] = {"": list(rows)}
+    for row in rows:
+        for segment in filter(None, row.segments.split("\n")):
+            by_segment.setdefault(segment, []).append(row)
+    counted = []
+    for segment, mine in by_segment.items():
+        known = [row for row in mine if row.label is not None]
+        if not known:
+            continue
+        correct = sum(row.label == row.prediction for row in known)
+        store_labels(session, model, (window.start, window.end, segment), correct, len(known))
+        counted.append(
+            {
+                "version": model.version,
+                "start": window.start.isoformat(),
+                "end": window.end.isoformat(),
+                "segment": segment,
+                "rows": len(mine),
+                "labelled": len(known),
+                "correct": correct,
+                "accuracy": correct / len(known),
+                "expected": sum(row.right for row in known) / len(known),
+                "expected_of_all": sum(row.right for row in mine) / len(mine),
+            }
+        )
+    return counted
