@@ -128,6 +128,7 @@ EDITS = {
     "class_names": [[], ["a"], [1, 2, 3, 4, 5], "abcde"],
     "line": [{}, {"slope": 1.0, "intercept": 0.0, "error": 0.1}, {"slope": None, "intercept": 0.0, "error": 0.1}],
     "fingerprint": [None, {}, {"offset": 1.0}, {"offset": 1.0, "spread": -1}],
+    "columns": [None, [{"name": "a", "values": None}], [{"name": "a"}], ["a"]],
 }
 
 

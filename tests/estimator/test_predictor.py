@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -12,6 +14,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 
 import gdscore
+from gdscore.report import write_report
 
 from .data import numbers, rows
 
@@ -278,3 +281,37 @@ def test_an_error_of_the_predictor_comes_through():
 
     with pytest.raises(ZeroDivisionError):
         fit(broken)
+
+
+def test_columns_of_inputs_that_moved_stand_beside_the_estimate(tmp_path):
+    """In one pass, in parts, as bytes and after saving: the same; no number depends on them."""
+    rng = np.random.default_rng(0)
+
+    def made(rows, moved):
+        x = rng.normal(size=(rows, 3)) + np.array([moved, 0, 0])
+        return x, (x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0).astype(int)
+
+    clf = LogisticRegression().fit(*made(600, 0.0))
+    est = gdscore.AccuracyEstimator().fit_predictor(clf, *made(800, 0.0), progress=False)
+    x, _ = made(1000, 0.7)
+    out = gdscore.from_sklearn(clf, x)
+    plain, e = est.estimate(out), est.estimate(out, inputs=x)
+    assert plain.drift == []
+    assert [d.name for d in e.drift] == ["0"]
+    assert dataclasses.replace(e, drift=[]) == plain
+    assert gdscore.Estimate.from_dict(e.to_dict()) == e
+    parts = [est.state().update(out[part], inputs=x[part]).to_bytes() for part in (slice(0, 300), slice(300, 1000))]
+    assert est.estimate(est.state(parts[0]).merge(est.state(parts[1]))) == e
+    est.save(tmp_path / "m.gdscore")
+    assert gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore").estimate(out, inputs=x) == e
+    side = np.arange(1000) % 2
+    halves = est.estimate(out, by=side, inputs=x)
+    assert halves[1] == est.estimate(out[side == 1], inputs=x[side == 1])
+    write_report(tmp_path / "r.html", est, e)
+    assert "Inputs that moved most" in (tmp_path / "r.html").read_text()
+    with pytest.raises(gdscore.GdscoreError, match="same 1000 rows, but got 5"):
+        est.estimate(out, inputs=x[:5])
+    with pytest.raises(gdscore.GdscoreError, match=r"est.state\(\).update\(part, inputs=…\)"):
+        est.estimate([out], inputs=x)
+    with pytest.raises(gdscore.GdscoreError, match="fit_predictor has fitted on a table"):
+        gdscore.AccuracyEstimator().fit(gdscore.from_sklearn(clf, *made(600, 0.0))).estimate(out, inputs=x)

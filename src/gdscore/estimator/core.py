@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.base import BaseEstimator
 from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer, number, share
 from gdscore._paths import PathLike, atomic
-from gdscore._stream import Batch, batches, labelled_reference, progress_bar
+from gdscore._stream import Batch, batches, columns_of, labelled_reference, progress_bar
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import fitted as learned
@@ -41,6 +42,7 @@ from gdscore.estimator.evidence import Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState, TargetState
+from gdscore.frames import TableProfile
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.sets import (
@@ -204,7 +206,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         passes = ShiftPasses(Rows(inputs), Predictions(function, classes), chosen, batch_size)
         reference = labelled_reference(passes.reference())
         with progress_bar(len(chosen) * len(passes.inputs), progress) as advance:
-            return self._fit(reference, passes.shifted_sets(advance), progress=False)
+            self._fit(reference, passes.shifted_sets(advance), progress=False)
+        return self._with(replace(self.fitted_, table_profile=TableProfile.of(inputs)))
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
         self._check_params(int(reference.n_classes or 0), reference.class_names)
@@ -275,12 +278,18 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     # -- estimating -----------------------------------------------------------------------------------------
 
     @overload
-    def estimate(self, outputs: Outputs | Iterable[Outputs], by: None = None, *, class_mix: Any = None) -> Estimate: ...
+    def estimate(
+        self, outputs: Outputs | Iterable[Outputs], by: None = None, *, class_mix: Any = None, inputs: Any = None
+    ) -> Estimate: ...
     @overload
-    def estimate(self, outputs: Outputs | Iterable[Outputs], by: Any, *, class_mix: Any = None) -> Estimates: ...
+    def estimate(
+        self, outputs: Outputs | Iterable[Outputs], by: Any, *, class_mix: Any = None, inputs: Any = None
+    ) -> Estimates: ...
     @overload
     def estimate(self, outputs: TargetState | Batch | Iterable[Batch], *, class_mix: Any = None) -> Any: ...
-    def estimate(self, outputs: Any, by: Any = None, *, class_mix: Any = None) -> Estimate | Estimates:
+    def estimate(
+        self, outputs: Any, by: Any = None, *, class_mix: Any = None, inputs: Any = None
+    ) -> Estimate | Estimates:
         """Estimate the accuracy on the population that unlabelled rows come from, in one pass over them.
 
         Parameters
@@ -294,6 +303,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             None. For a stream of outputs, an iterable with the segments of each part.
         class_mix : str or shares of the classes, optional
             What is known of this target's mix of classes; by default what the estimator was made with.
+        inputs : data frame or matrix, optional
+            Inputs of the same rows, where `fit_predictor` was given a table: ``Estimate.drift`` then names the columns
+            that moved most. Of a stream, give the parts to `state` instead.
         """
         fitted = self._fitted()
         assumed = self._assumption(fitted, class_mix)
@@ -303,6 +315,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 raise GdscoreError("Expected a state without `by`, as it has its segments, but got both")
             outputs.check_made_by(fitted)
             state = outputs
+        elif inputs is not None:
+            if not isinstance(outputs, Outputs):
+                raise GdscoreError(
+                    "Expected `inputs` with `Outputs` of the same rows, but got a stream: est.state().update(part, "
+                    "inputs=…) takes both part by part"
+                )
+            state, names = TargetState(fitted).update(outputs, by, inputs), tuple(columns_of(by))
         else:
             state = TargetState(fitted)
             for batch in batches(outputs, by):
@@ -371,6 +390,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             scores=scores,
             confidence=ConfidenceHistogram(*evidence.confidence.tolist()),
             left_out_error=fitted.table.left_out_error,
+            drift=[] if fitted.table_profile is None else fitted.table_profile.moved(state.columns),
         )
 
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:

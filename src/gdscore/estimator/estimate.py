@@ -20,7 +20,7 @@ from gdscore._windows import end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Floats, expit, log_odds
 from gdscore.estimator.settings import SETTINGS
-from gdscore.frames import frame_of
+from gdscore.frames import ColumnDrift, frame_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,6 +166,9 @@ class Estimate:
         Confidences of the target's rows, by bins.
     left_out_error : float or None
         Mean absolute error of estimates of shifted sets whose family was left out; None without them.
+    drift : list of ColumnDrift
+        Columns of the inputs that are farthest from the reference's, where inputs were given: an explanation, which no
+        number above depends on.
     """
 
     accuracy: float
@@ -185,6 +188,7 @@ class Estimate:
     scores: dict[str, float] = field(default_factory=dict)
     confidence: ConfidenceHistogram | None = None
     left_out_error: float | None = None
+    drift: list[ColumnDrift] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.accuracy <= self.high <= 1:  # also where one of them is NaN
@@ -216,6 +220,7 @@ class Estimate:
             ]
             made["per_class"] = [ClassEstimate(**one) for one in classes]
             made["warnings"] = [EstimateWarning(**warning) for warning in facts.get("warnings", ())]
+            made["drift"] = [ColumnDrift(**one) for one in facts.get("drift", ())]
             if facts.get("confidence") is not None:
                 made["confidence"] = ConfidenceHistogram(**facts["confidence"])
             return cls(**made)

@@ -28,6 +28,7 @@ from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, LARGEST, Profile
 from gdscore.files import RecordSchema
+from gdscore.frames import BINS, TableProfile
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
@@ -141,6 +142,8 @@ class Fitted:
         rows for all of it; None where they lose none.
     confidence : ConfidenceHistogram
         Confidences of the reference.
+    table_profile : TableProfile or None
+        Columns of the reference's inputs, where they are a table.
     """
 
     method: str
@@ -156,6 +159,7 @@ class Fitted:
     class_names: tuple[str, ...] | None
     fingerprint: Fingerprint | None
     confidence: ConfidenceHistogram
+    table_profile: TableProfile | None = None
 
     @property
     def n_classes(self) -> int:
@@ -167,6 +171,8 @@ class Fitted:
         """Digest of all that the state of a target depends on; equal for equal fits, whatever ``level`` is."""
         profile, mark = self.correction.profile, self.fingerprint
         learned: dict[str, Any] = {"method": self.method, "shift": self.correction.shift}
+        if self.table_profile is not None:
+            learned["columns"] = self.table_profile.edges
         for part, owner in (("profile", profile), ("fingerprint", mark)):
             values = {} if owner is None else {f.name: getattr(owner, f.name) for f in fields(owner)}
             learned |= {f"{part}.{name}": value for name, value in values.items() if value is not None}
@@ -180,7 +186,7 @@ _SHARE = Number(least=0, most=1)
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=8,
+    version=9,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf("unknown", "stable", "estimated", [Number(least=0)]),
@@ -207,6 +213,7 @@ SCHEMA = RecordSchema(
         "class_names": OneOf(None, [str]),
         "line": OneOf(None, {"slope": float, "intercept": float, "error": Number(least=0)}),
         "fingerprint": OneOf(None, {"offset": float, "spread": Number(least=0)}),
+        "columns": [{"name": str, "values": OneOf(None, [str])}],
     },
     arrays={
         "mix": ArraySpec("f", _K, least=0, most=1),
@@ -233,6 +240,8 @@ SCHEMA = RecordSchema(
         "direction": ArraySpec("f", _K, optional=True),
         "weights": ArraySpec("f", _D, optional=True),
         "score": ArraySpec("i", ("bytes",), least=0, most=255, optional=True),
+        "column_edges": ArraySpec("f", ("columns", 11), least=-1e300, most=1e300, optional=True),
+        "column_counts": ArraySpec("i", ("columns", BINS), least=0, optional=True),
     },
     least_sizes={"classes": 2, "sets": 0},
 )
@@ -273,7 +282,7 @@ def _cells_fit(groups: Any, cells: int, classes: int) -> bool:
 def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     """Bytes of the file of an estimator: what was learned, and its parameters."""
     correction, table, mark, line = fitted.correction, fitted.table, fitted.fingerprint, fitted.line
-    profile, mix = correction.profile, params["class_mix"]
+    profile, mix, seen = correction.profile, params["class_mix"], fitted.table_profile
     header = {
         "level": float(params["level"]),
         "class_mix": mix if isinstance(mix, str) else [float(v) for v in mix],
@@ -292,6 +301,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
         "line": None if line is None else asdict(line),
         "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
+        "columns": [] if seen is None else [_column(n, v) for n, v in zip(seen.names, seen.values, strict=True)],
     }
     arrays: dict[str, Any] = {name: getattr(profile, name) for name in _PROFILE_ARRAYS}
     arrays |= {"shift": correction.shift, "slope": correction.slope}
@@ -302,9 +312,22 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
         arrays["centres"] = profile.centres
     if mark is not None:
         arrays |= {"direction": mark.direction, "weights": mark.weights}
+    if seen is not None:
+        arrays |= {"column_edges": seen.edges, "column_counts": seen.counts}
     if fitted.score is not None:
         arrays["score"] = np.frombuffer(files.arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
     return files.record_to_bytes(SCHEMA, header, arrays)
+
+
+def _column(name: str, values: list[str] | None) -> dict[str, Any]:
+    return {"name": name, "values": values}
+
+
+def _table_profile(columns: list[dict[str, Any]], arrays: dict[str, Any]) -> TableProfile | None:
+    if not columns:
+        return None
+    names, values = tuple(c["name"] for c in columns), [c["values"] for c in columns]
+    return TableProfile(names, arrays["column_edges"], values, arrays["column_counts"])
 
 
 def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
@@ -333,6 +356,9 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         (mark is None or len(arrays.get("weights", ())) == header["n_features"], "a fingerprint of its features"),
         (header["located"] != "features" or header["n_features"] == sizes.get("places"), "centres of features"),
         (isinstance(mix, str) or (len(mix) == classes and max(mix) > 0), "a share of each class"),
+        (len(header["columns"]) == sizes.get("columns", 0), "bins of each column"),
+        (("column_edges" in arrays) == ("column_counts" in arrays), "bins of columns with their rows"),
+        (bool(np.all(np.diff(arrays.get("column_edges", np.zeros((1, 1)))) >= 0)), "bins in rising order"),
     ):
         if not fits:
             raise GdscoreError(f"Expected {what} in {where}, but it has others: the file is damaged")
@@ -368,6 +394,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         class_names=None if header["class_names"] is None else tuple(header["class_names"]),
         fingerprint=None if mark is None else Fingerprint(arrays["direction"], arrays["weights"], **mark),
         confidence=ConfidenceHistogram(*arrays["confidence"].tolist()),
+        table_profile=_table_profile(header["columns"], arrays),
     )
     params = {"level": header["level"], "method": header["method"], "seed": header["seed"]}
     return {**params, "class_mix": mix if isinstance(mix, str) else np.array(mix)}, fitted

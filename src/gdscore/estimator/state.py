@@ -39,6 +39,7 @@ from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of
 from gdscore.estimator.fitted import Fitted
+from gdscore.frames import BINS
 from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
@@ -50,12 +51,13 @@ __all__ = ["SegmentState", "TargetState", "Truth", "check_outputs"]
 
 Integers = NDArray[np.int64]
 
-_LINE = b"gdscore target state, version 3\n"
+_LINE = b"gdscore target state, version 4\n"
 _DIGEST, _LENGTH = 32, 8
 _HEADER: dict[str, Any] = {
     "estimator": str,
     "classes": Number(least=2, most=2**31, integer=True),
     "evidence": Number(least=1, most=64, integer=True),
+    "columns": Number(least=0, most=2**20, integer=True),
     "segmented": OneOf(False, True, None),
     "cells": Number(least=0, most=2**40, integer=True),
     "item": OneOf(4, 8),
@@ -92,11 +94,14 @@ class SegmentState:
         Whether all outputs seem to come from the model that the estimator was fitted for.
     score : Score or None
         The score that has seen the rows, where the estimator's method is one.
+    columns : integer array of shape (P, 13)
+        Rows by the bins of each column of their inputs, where these were given.
     """
 
     evidence: Evidence
     same_model: bool
     score: Score | None
+    columns: Integers
 
     @property
     def rows(self) -> int:
@@ -110,6 +115,7 @@ class _Cells:
 
     classes: int
     evidence: int
+    columns: int
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -126,6 +132,7 @@ class _Cells:
             "others": bins * self.classes,
             "confident_rows": CONFIDENCE_BINS,
             "confidence": CONFIDENCE_BINS,
+            "columns": self.columns * BINS,
         }
 
     @cached_property
@@ -214,7 +221,8 @@ class TargetState:
 
     def __init__(self, fitted: Fitted) -> None:
         profile = fitted.correction.profile
-        self._start(fitted, "", _layout(len(profile.mix), len(profile.mean)))
+        columns = 0 if fitted.table_profile is None else len(fitted.table_profile.names)
+        self._start(fitted, "", _layout(len(profile.mix), len(profile.mean), columns))
 
     def _start(self, fitted: Fitted | None, digest: str, cells: _Cells) -> None:
         self._fitted, self._digest, self._cells = fitted, digest, cells
@@ -244,7 +252,7 @@ class TargetState:
         segments = f", {len(self._numbers):,} segments" if self._segmented else ""
         return f"TargetState({self.n_rows:,} rows{segments})"
 
-    def update(self, outputs: Outputs | Batch, by: Any = None) -> Self:
+    def update(self, outputs: Outputs | Batch, by: Any = None, inputs: Any = None) -> Self:
         """Take in more rows; where they are refused, none of them counts.
 
         Parameters
@@ -254,6 +262,8 @@ class TargetState:
             where there are any, are counted for `truth` and never enter an estimate.
         by : array, column or data frame of columns, optional
             Segment of each row: a value, or a tuple of values where there are several columns.
+        inputs : data frame or matrix, optional
+            Inputs of the same rows, for ``Estimate.drift``.
         """
         batch = outputs if isinstance(outputs, Batch) else Batch(outputs)
         if by is not None and batch.by:
@@ -275,6 +285,8 @@ class TargetState:
             at, values = cells.of_rows(evidence, others, right, own.reshape(-1), len(used))
             found.append((at if len(keys) == 1 else cells.moved(at, used), values))
             start = span.stop
+        if inputs is not None:
+            found.append(self._column_cells(fitted, inputs, codes))
         if fitted.fingerprint is not None:
             other = np.flatnonzero(fitted.fingerprint.differs(part, codes, len(keys)))
             found.append((other * cells.width + cells.starts["other_model"], np.ones(len(other), dtype=np.int64)))
@@ -285,6 +297,19 @@ class TargetState:
                 score.update(part if len(keys) == 1 else part[np.flatnonzero(codes == number)])
         self._add(keys, bool(columns), found)
         return self
+
+    def _column_cells(self, fitted: Fitted, inputs: Any, codes: Integers) -> tuple[Integers, Integers]:
+        """Filled cells of the columns of inputs."""
+        if fitted.table_profile is None:
+            raise GdscoreError(
+                "Expected `inputs` with an estimator that fit_predictor has fitted on a table, but this one knows none"
+            )
+        bins = fitted.table_profile.bins(inputs)
+        if len(bins) != len(codes):
+            raise GdscoreError(f"Expected `inputs` of the same {len(codes)} rows, but got {len(bins)}")
+        place = self._cells.starts["columns"] + np.arange(bins.shape[1]) * BINS
+        at, values = np.unique((codes * self._cells.width)[:, None] + place + bins, return_counts=True)
+        return at, values.astype(np.int64)
 
     def merge(self, other: TargetState) -> Self:
         """Take in the rows of another state of the same estimator, which stays as it is."""
@@ -326,7 +351,8 @@ class TargetState:
             found.odds = np.asarray(sums["odds"] * GRID, dtype=np.float64)
             found.others = np.asarray(sums["others"].reshape(found.others.shape) * GRID, dtype=np.float64)
             found.confidence = np.stack([sums["confident_rows"], sums["confidence"] * GRID])
-            yield key, SegmentState(found, not sums["other_model"][0], self._scores.get(key))
+            columns = sums["columns"].reshape(cells.columns, BINS)
+            yield key, SegmentState(found, not sums["other_model"][0], self._scores.get(key), columns)
 
     def check_made_by(self, fitted: Fitted) -> None:
         """Refuse the state of another estimator, or of one that was fitted again since."""
@@ -392,6 +418,7 @@ class TargetState:
             "estimator": self.digest,
             "classes": cells.classes,
             "evidence": cells.evidence,
+            "columns": cells.columns,
             "segmented": self._segmented,
             "cells": len(at),
             "item": item,
@@ -441,7 +468,7 @@ class TargetState:
             listed = json.loads(bytes(body[ends[1] : ends[2]]))
             _require(isinstance(listed, list), "a list of segments")
             keys = [segment_from_json(item) for item in listed]
-        cells, at = _layout(header["classes"], header["evidence"]), np.cumsum(steps)
+        cells, at = _layout(header["classes"], header["evidence"], header["columns"]), np.cumsum(steps)
         self._start(None, header["estimator"], cells)
         self._segmented = segmented
         self._numbers = {key: number for number, key in enumerate(keys)}
