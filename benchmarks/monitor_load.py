@@ -3,19 +3,31 @@
 Times are those of the application without the network: requests through an ASGI transport in one process. Requests to
 the histories take turns, so that whatever else the machine does falls on all of them. An empty history has
 one registered model and no window, as there is no model page without a model.
-Usage: python benchmarks/monitor_load.py [--models 200] [--windows 1000] [--requests 50]
+
+With ``posts``: windows that a running service takes a second, and posts that take long, each for the code of another
+checkout first and for this one right after it.
+Usage: python benchmarks/monitor_load.py pages [--models 200] [--windows 1000] [--requests 50]
+       python benchmarks/monitor_load.py posts [--before CHECKOUT] [--postgres URL] [--seconds 5]
 """
 
 import argparse
 import asyncio
 import csv
+import http.client
+import io
 import itertools
+import json
 import multiprocessing
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+import uuid
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -29,7 +41,7 @@ from gdscore.monitor.schema import Model, Series, Window
 
 HOUR = 3_600_000_000
 FIRST = 1_767_225_600_000_000
-RESULTS = Path(__file__).parent / "results" / "monitor_load.csv"
+RESULTS = Path(__file__).parent / "results"
 PATHS = {
     "overview": "/",
     "model page": "/models/model%200",
@@ -120,14 +132,201 @@ def memory(url, models, requests):
     return asyncio.run(request_all(Monitor(url), models, requests))
 
 
+# -- posts to a running service -------------------------------------------------------------------------------
+
+MAKE_ESTIMATOR = """
+import sys, numpy as np, gdscore
+rng = np.random.default_rng(0)
+y = rng.integers(0, 3, 600)
+p = np.exp(2 * np.eye(3)[y] + rng.normal(size=(600, 3)))
+gdscore.AccuracyEstimator().fit(gdscore.Outputs(probabilities=p / p.sum(1, keepdims=True), labels=y)).save(sys.argv[1])
+"""
+MIDNIGHT = datetime(2020, 1, 1)
+
+
+def parquet_body(rows, **columns):
+    """Rows of three classes with more columns, as a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    p = np.random.default_rng(0).dirichlet([4, 1, 1], rows)
+    file = io.BytesIO()
+    pq.write_table(pa.table({**{f"prob_{k}": p[:, k] for k in range(3)}, **columns}), file)
+    return file.getvalue()
+
+
+class Service:
+    """``gdscore monitor serve`` of a checkout, with a history of its own."""
+
+    def __init__(self, checkout, folder, database=None):
+        self.environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+        url = database or f"sqlite:///{folder}/history.db"
+        command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--database", url]
+        self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().rpartition(":")[2])
+        subprocess.run([sys.executable, "-c", MAKE_ESTIMATOR, f"{folder}/m"], env=self.environment, check=True)
+        self.estimator = Path(folder, "m").read_bytes()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Client:
+    """A connection that is kept."""
+
+    def __init__(self, service):
+        self.service, self.connection = service, http.client.HTTPConnection("127.0.0.1", service.port, timeout=900)
+
+    def send(self, method, path, body, kind):
+        """Seconds until the answer; one that is no success is an error."""
+        start = time.perf_counter()
+        self.connection.request(method, f"/api/v1{path}", body, {"Content-Type": kind})
+        answer = self.connection.getresponse()
+        text = answer.read()
+        assert answer.status < 300, text[:300]
+        return time.perf_counter() - start
+
+    def register(self, name, every="1h"):
+        self.send("POST", "/models", json.dumps({"name": name, "every": every}), "application/json")
+        self.send("PUT", f"/models/{name}/estimator", self.service.estimator, "application/octet-stream")
+
+    def window(self, name, hour, body):
+        at = (MIDNIGHT + timedelta(hours=int(hour))).isoformat()
+        return self.send(
+            "POST", f"/models/{name}/windows?probabilities=prob_*&time={at}", body, "application/vnd.apache.parquet"
+        )
+
+    def windows(self, name, body, by="segment"):
+        query = "time_column=time" if by is None else f"time=2020-01-01&by={by}"
+        return self.send(
+            "POST", f"/models/{name}/windows?probabilities=prob_*&{query}", body, "application/vnd.apache.parquet"
+        )
+
+
+def posts_per_second(service, clients, models, seconds):
+    """Windows of 200 rows that clients post in a time, each client its own hours of one of the models."""
+    first = Client(service)
+    for k in range(models):
+        first.register(f"m{models}-{k}")
+    body, stop = parquet_body(200), time.perf_counter() + seconds
+
+    def post(number):
+        client, sent = Client(service), 0
+        while time.perf_counter() < stop:
+            client.window(f"m{models}-{number % models}", clients * sent + number, body)
+            sent += 1
+        return sent
+
+    with ThreadPoolExecutor(clients) as pool:
+        return sum(pool.map(post, range(clients))) / seconds
+
+
+def segments_seconds(service, segments):
+    client = Client(service)
+    client.register("segments", "1d")
+    names = [f"s{k}" for k in range(segments)] * 2
+    return client.windows("segments", parquet_body(len(names), segment=names))
+
+
+def backfill_seconds(service, windows, shuffled):
+    client, name, body = Client(service), f"backfill-{shuffled}-{windows}", parquet_body(50)
+    client.register(name)
+    hours = np.random.default_rng(0).permutation(windows) if shuffled else range(windows)
+    return sum(client.window(name, hour, body) for hour in hours)
+
+
+def longest_wait(service, windows):
+    """Longest answer to posts of one model while another model gets a body of many windows."""
+    large, small, body = Client(service), Client(service), parquet_body(50)
+    large.register("large", "1min")
+    small.register("small")
+    minutes = np.datetime64("2020-01-01", "us") + np.repeat(np.arange(windows), 2) * np.timedelta64(60, "s")
+    many = parquet_body(2 * windows, time=minutes)
+    with ThreadPoolExecutor(1) as pool:
+        posting, waits = pool.submit(large.windows, "large", many, None), []
+        while not posting.done():
+            waits.append(small.window("small", len(waits), body))
+        posting.result()
+    return max(waits)
+
+
+def measure_posts(args):
+    """Table of posts: each measure for the code before, where it is given, and then for this one."""
+    measures = {
+        "posts/s, 1 client": lambda s: posts_per_second(s, 1, 1, args.seconds),
+        "posts/s, 16 clients, 16 models": lambda s: posts_per_second(s, 16, 16, args.seconds),
+        "posts/s, 16 clients, 1 model": lambda s: posts_per_second(s, 16, 1, args.seconds),
+    }
+    slow = {
+        f"s, a post of {args.segments} segments": lambda s: segments_seconds(s, args.segments),
+        f"s, {args.backfill} windows in order": lambda s: backfill_seconds(s, args.backfill, False),
+        f"s, {args.backfill} windows in random order": lambda s: backfill_seconds(s, args.backfill, True),
+        f"s, {2 * args.backfill} windows in random order": lambda s: backfill_seconds(s, 2 * args.backfill, True),
+        f"s, longest wait beside a post of {args.many} windows": lambda s: longest_wait(s, args.many),
+    }
+    checkouts = {"before": args.before} if args.before else {}
+    checkouts["now"] = Path(__file__).resolve().parents[1]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for database in ("SQLite", *(["PostgreSQL"] if args.postgres else [])):
+            for name, measure in (measures | slow if database == "SQLite" else measures).items():
+                if args.only not in name:
+                    continue
+                found = {}
+                for code, checkout in checkouts.items():
+                    own = Path(folder, f"{len(rows)}-{code}")
+                    own.mkdir()
+                    service = Service(checkout, own, new_database(args.postgres) if database == "PostgreSQL" else None)
+                    try:
+                        found[code] = round(measure(service), 2)
+                    finally:
+                        service.stop()
+                rows.append([database, name, found.get("before", ""), found["now"]])
+                print(*rows[-1], sep="\t", flush=True)
+    with args.output.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["database", "measure", "before", "now"])
+        writer.writerows(rows)
+
+
+def new_database(server):
+    """Address of a new database on a PostgreSQL server."""
+    import psycopg
+
+    name = f"load_{uuid.uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    base, _, options = server.partition("?")
+    return f"{base.rpartition('/')[0]}/{name}" + (f"?{options}" if options else "")
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--models", type=int, default=200)
-    parser.add_argument("--windows", type=int, default=1000)
-    parser.add_argument("--requests", type=int, default=50)
-    parser.add_argument("--memory-requests", type=int, default=10_000)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    commands = parser.add_subparsers(required=True)
+    pages = commands.add_parser("pages")
+    pages.add_argument("--models", type=int, default=200)
+    pages.add_argument("--windows", type=int, default=1000)
+    pages.add_argument("--requests", type=int, default=50)
+    pages.add_argument("--memory-requests", type=int, default=10_000)
+    pages.add_argument("--output", type=Path, default=RESULTS / "monitor_load.csv")
+    pages.set_defaults(run=measure_pages)
+    posts = commands.add_parser("posts")
+    posts.add_argument("--before", type=Path)
+    posts.add_argument("--postgres")
+    posts.add_argument("--only", default="", help="Measures whose name has this in it.")
+    posts.add_argument("--seconds", type=float, default=5)
+    posts.add_argument("--segments", type=int, default=10_000)
+    posts.add_argument("--backfill", type=int, default=1000)
+    posts.add_argument("--many", type=int, default=20_000)
+    posts.add_argument("--output", type=Path, default=RESULTS / "monitor_posts.csv")
+    posts.set_defaults(run=measure_posts)
     args = parser.parse_args()
+    args.run(args)
+
+
+def measure_pages(args):
+    """Table of pages and memory."""
     sizes = {"empty": (1, 0), "full": (args.models, args.windows), "one long series": (1, 100_000)}
     estimate = example_estimate()
     assert isinstance(estimate, Estimate)

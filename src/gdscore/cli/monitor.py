@@ -405,11 +405,14 @@ def demo(
 def _serve(history: Monitor, host: str, port: int, settings: Settings | None = None) -> None:
     import logging
     import socket
+    import sys
 
     import uvicorn
 
     from gdscore.monitor.app import create_app
 
+    # A thread that waits for the database has its turn sooner beside others that compute.
+    sys.setswitchinterval(5e-4)
     app = create_app(history, settings)
     if settings is not None and settings.access_log:
         lines = logging.getLogger("gdscore.monitor.access")

@@ -19,13 +19,14 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 from sqlalchemy import delete, select
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -145,11 +146,12 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def require(role: Role) -> Callable[[Request], Visitor]:
+def require(role: Role) -> Callable[[Request], Awaitable[Visitor]]:
     """Dependency of a route: the visitor, where the role is enough."""
 
-    def check(request: Request) -> Visitor:
-        visitor = _visitor(request)
+    async def check(request: Request) -> Visitor:
+        # Only a token has to be looked for in the database, away from the event loop.
+        visitor = await run_in_threadpool(_visitor, request) if _token(request)[0] else _visitor(request)
         if visitor is None:
             raise HTTPException(401, "Expected a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
         if role == "write" and visitor.role != "write":
@@ -160,12 +162,17 @@ def require(role: Role) -> Callable[[Request], Visitor]:
     return check
 
 
+def _token(request: Request) -> tuple[str, bool]:
+    """Token of a request, empty where it has none, and whether it may come by a cookie."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    by_cookie = scheme.lower() != "bearer"
+    return request.cookies.get(COOKIE, "") if by_cookie else token.strip(), by_cookie
+
+
 def _visitor(request: Request) -> Visitor | None:
     monitor: Monitor = request.app.state.monitor
     settings: Settings = request.app.state.settings
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    by_cookie = scheme.lower() != "bearer"
-    token = request.cookies.get(COOKIE, "") if by_cookie else token.strip()
+    token, by_cookie = _token(request)
     if token:
         found = find_token(monitor, token)
         return None if found is None else Visitor(*found, by_cookie)

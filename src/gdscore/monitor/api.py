@@ -61,7 +61,7 @@ LABEL_KINDS = ("text/csv", "application/json")
 LIMITS = Limits(memory=256 << 20, row=1 << 20)
 
 
-def _monitor(request: Request) -> Monitor:
+async def _monitor(request: Request) -> Monitor:  # async, as it needs no thread
     monitor: Monitor = request.app.state.monitor
     return monitor
 
@@ -406,18 +406,20 @@ async def _body_file(request: Request, kinds: Iterable[str] = _SUFFIXES) -> Asyn
     if kind not in kinds:
         raise HTTPException(415, f"Expected a content type of {', '.join(kinds)}, but got {kind[:60]!r}")
     try:
-        folder = tempfile.TemporaryDirectory(prefix="gdscore-")
+        handle, name = tempfile.mkstemp(_SUFFIXES[kind], "gdscore-")
     except OSError as error:
         raise _cannot_keep(error) from error
-    with folder:
-        path = Path(folder.name) / f"body{_SUFFIXES[kind]}"
+    path = Path(name)
+    try:
         try:
-            with path.open("wb") as file:
+            with open(handle, "wb") as file:  # noqa: PTH123
                 async for chunk in request.stream():
                     file.write(chunk)
         except OSError as error:
             raise _cannot_keep(error) from error
         yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _cannot_keep(error: OSError) -> StorageError:
@@ -444,7 +446,8 @@ def _read_body(path: Path, columns: Columns, max_rows: int) -> Iterator[Batch]:
                 raise GdscoreError(f"Expected at most {max_rows:,} rows in a body, but there are more")
             yield batch
     except GdscoreError as error:
-        raise GdscoreError(str(error).replace(str(path), path.name)) from None
+        named = f"body{path.suffix}"
+        raise GdscoreError(str(error).replace(str(path), named).replace(path.name, named)) from None
 
 
 def _check_footer(path: Path) -> None:

@@ -277,8 +277,7 @@ class Monitor:
             if first:
                 time_module.sleep(PAUSE_S)
             with self.writing() as session:
-                # Writers of one model wait for each other here, so that its alarms see windows one after the other.
-                locked = session.scalars(select(Model).where(Model.id == model.id).with_for_update()).one()
+                locked = storing.lock_model(session, model.id)
                 stored = storing.store_windows(session, locked, made[first : first + AT_ONCE], replace)
                 if kept is not None:
                     rows.store_rows(session, locked, stored, kept)
@@ -314,7 +313,7 @@ class Monitor:
         check_name("segment", segment, empty=True)
         found = self._model(model, version)
         with self.writing() as session:
-            locked = session.scalars(select(Model).where(Model.id == found.id).with_for_update()).one()
+            locked = storing.lock_model(session, found.id)
             storing.store_labels(session, locked, (*window_bounds(time, found.every), segment), *counts)
         if self.notify_on_add:
             self.deliver()
@@ -369,7 +368,7 @@ class Monitor:
             ).all()
         for number, segment in stale:
             with self.writing() as session:
-                model = session.scalars(select(Model).where(Model.id == number).with_for_update()).one()
+                model = storing.lock_model(session, number)
                 storing.settle_series(session, model, segment)
 
     def check_missing(self, now: Any = None) -> None:

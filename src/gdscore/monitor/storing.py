@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import delete, exists, func, null, or_, select, text, tuple_, update
+from sqlalchemy import bindparam, delete, exists, func, null, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session, undefer
 
 from gdscore._checks import integer, number
@@ -57,6 +57,7 @@ __all__ = [
     "delete_windows",
     "find_model",
     "known_windows",
+    "lock_model",
     "mark_told",
     "pending_notices",
     "prepare_windows",
@@ -103,10 +104,8 @@ def check_model_name(name: str, version: str) -> None:
 
 def find_model(session: Session, name: str, version: str | None = None) -> Model:
     """A model, of the newest version where none is given."""
-    query = select(Model).where(Model.name == str(name)).order_by(Model.id.desc())
-    if version is not None:
-        query = query.where(Model.version == version)
-    found = session.scalars(query).first()
+    given = {"name": str(name)} if version is None else {"name": str(name), "version": version}
+    found = session.scalars(_NEWEST if version is None else _OF_VERSION, given).first()
     if found is None and version is not None:
         versions = session.scalars(select(Model.version).where(Model.name == str(name)).limit(1000)).all()
         if versions:
@@ -117,6 +116,18 @@ def find_model(session: Session, name: str, version: str | None = None) -> Model
         hint = nearest(str(name)[:60], known) if known else "no model is registered: register it first"
         raise NotFoundError(f"Unknown model {str(name)[:60]!r}: {hint}")
     return found
+
+
+_NAMED = select(Model).where(Model.name == bindparam("name")).order_by(Model.id.desc()).limit(1)
+# Statements of every post are made once: to make them takes as long as to run them.
+_NEWEST = _NAMED
+_OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
+_LOCKED = select(Model).where(Model.id == bindparam("number")).with_for_update()
+
+
+def lock_model(session: Session, number: int) -> Model:
+    """A model whose writers wait for each other from here on, so that its alarms see windows one after the other."""
+    return session.scalars(_LOCKED, {"number": number}).one()
 
 
 def check_known(session: Session, name: str | None) -> None:
@@ -231,13 +242,18 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
 Fate: TypeAlias = Literal["new", "same", "replaced", "too old"]
 
 
+_THERE = select(Window).where(
+    Window.model_id == bindparam("model"),
+    tuple_(Window.start, Window.end, Window.segment).in_(bindparam("keys", expanding=True)),
+)
+
+
 def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
     """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
     found: dict[Key, Window] = {}
     for first in range(0, len(made), KEYS_AT_ONCE):
         keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
-        named = tuple_(Window.start, Window.end, Window.segment)
-        for window in session.scalars(select(Window).where(Window.model_id == model.id, named.in_(keys))):
+        for window in session.scalars(_THERE, {"model": model.id, "keys": keys}):
             found[window.start, window.end, window.segment] = window
     for one in made if found and not replace else ():
         same = found.get(one.key)
@@ -397,25 +413,29 @@ def _follow_changed(session: Session, model: Model, changed: Mapping[str, list[W
         _follow_late(session, model, series, windows, last_one)
 
 
+_SERIES = (
+    select(
+        *(Series, Window.start, Window.end),
+        select(func.count()).where(Series.model_id == bindparam("model")).scalar_subquery(),
+        exists().where(Alarm.model_id == bindparam("model"), Alarm.ended.is_(None), Alarm.rule == "missing"),
+    )
+    .select_from(Model)
+    .outerjoin(Series, (Series.model_id == Model.id) & Series.segment.in_(bindparam("segments", expanding=True)))
+    .outerjoin(Window, Window.id == Series.last_window)
+    .where(Model.id == bindparam("model"))
+    .options(undefer(Series.state))
+)
+
+
 def _series_of(
     session: Session, model: Model, segments: list[str]
 ) -> tuple[dict[str, tuple[Series, tuple[datetime, datetime]]], int, bool]:
     """Series of segments with the bounds of their newest windows, how many the model has, and whether any is missed."""
-    count = select(func.count()).where(Series.model_id == model.id).scalar_subquery()
-    missing = exists().where(Alarm.model_id == model.id, Alarm.ended.is_(None), Alarm.rule == "missing")
     found: dict[str, tuple[Series, tuple[datetime, datetime]]] = {}
     total, missed = 0, False
     for first in range(0, len(segments), KEYS_AT_ONCE):
-        mine = (Series.model_id == Model.id) & Series.segment.in_(segments[first : first + KEYS_AT_ONCE])
-        query = (
-            select(Series, Window.start, Window.end, count, missing)
-            .select_from(Model)
-            .outerjoin(Series, mine)
-            .outerjoin(Window, Window.id == Series.last_window)
-            .where(Model.id == model.id)
-            .options(undefer(Series.state))
-        )
-        for series, start, end, total, missed in session.execute(query):  # noqa: B007
+        chosen = {"model": model.id, "segments": segments[first : first + KEYS_AT_ONCE]}
+        for series, start, end, total, missed in session.execute(_SERIES, chosen):  # noqa: B007
             if series is not None:
                 found[series.segment] = series, (start, end)
     return found, total, missed
