@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_WIDTH",
     "MIN_ROWS",
+    "ROUNDING",
     "AlarmOn",
     "AlarmRule",
     "Check",

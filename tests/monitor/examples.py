@@ -43,6 +43,7 @@ REQUESTS = {
     "get_past_estimates": ("GET", f"{CHURN}/past-estimates", None),
     "list_alarms": ("GET", f"{API}/alarms?model=churn&limit=1", None),
     "acknowledge": ("POST", f"{API}/alarms/1/acknowledge", None),
+    "learn_again": ("POST", f"{CHURN}/learn", {"since": "2026-02-01"}),
 }
 
 

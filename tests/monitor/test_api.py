@@ -620,6 +620,17 @@ def test_rules_have_a_route_with_a_history(client):
     assert client.patch("/api/v1/models/none/rules", json={}).status_code == 404
 
 
+def test_a_route_lets_the_tests_learn_again(client):
+    client.post("/api/v1/models", json={"name": "m", "reference_rows": 1000})
+    client.post("/api/v1/models/m/estimates", json=NEW)
+    found = client.post("/api/v1/models/m/learn", json={"since": "2026-01-01"})
+    assert found.json() == {"learn_from": "2026-01-01T00:00:00+00:00"}
+    changes = client.get("/api/v1/models/m/rules").json()["changes"]
+    assert [(c["by"], c["rules"]) for c in changes] == [("localhost", found.json())]
+    assert client.post("/api/v1/models/m/learn", json={"since": "soon"}).status_code == 422
+    assert client.post("/api/v1/models/none/learn", json={}).status_code == 404
+
+
 def test_labels_by_the_service_raise_an_alarm(client):
     client.post("/api/v1/models", json={"name": "m", "rules": {"min_accuracy": 0.7}})
     assert client.post("/api/v1/models/m/estimates", json=NEW).status_code == 201

@@ -42,6 +42,16 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     assert {a["rule"] for a in json.loads((tmp_path / "alarms.json").read_text())} >= {"accuracy"}
 
 
+def test_a_command_lets_the_tests_learn_again(run):
+    run("register", "a", "--reference-rows", "300")
+    assert (
+        run("learn", "a", "--since", "2026-01-05").output.strip()
+        == "Learning from the windows since 2026-01-05 00:00 (UTC)"
+    )
+    assert "learn_from 2026-01-05" in run("rules", "a").output
+    assert run("learn", "b").exit_code != 0
+
+
 def test_rules_stay_are_printed_and_have_a_command(run):
     assert "min_accuracy 0.7" in run("register", "a", "--min-accuracy", "0.7").output
     again = run("register", "a", "--missing-after", "2")

@@ -236,6 +236,7 @@ def test_alarms_are_acknowledged(page, address):
         page.get_by_role("button", name="Acknowledge").first.click()
         page.wait_for_load_state()
     assert page.get_by_text("acknowledged by Ada <i>Lovelace</i>").count() == 1
+    assert page.get_by_text("when raised").count() >= 1
 
 
 def test_page_and_report_of_a_window(page):

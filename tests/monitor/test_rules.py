@@ -12,12 +12,14 @@ from gdscore import EstimateWarning, GdscoreError
 from gdscore._windows import parse_every
 from gdscore.estimator import Quantity
 from gdscore.labeling import LabelledEstimate, recalibrate
-from gdscore.monitor import Monitor, Rules, storing
-from gdscore.monitor.reading import overview, rules_changes
+from gdscore.monitor import Monitor, Rules, reading, storing
+from gdscore.monitor.reading import labelled_estimate, overview, rules_changes
 from gdscore.monitor.rules import Follower
 from gdscore.monitor.schema import Model, Series, Window
-from gdscore.monitor.sequential import LAMBDAS, SequentialTest, floor_of, standardised_drop, threshold
+from gdscore.monitor.sequential import LAMBDAS, WARM_UP, Quiet, Seen, SequentialTest, reference_floor
 from tests.monitor.conftest import day, estimate, sqlite_url
+
+DAILY = parse_every("1d")
 
 # -- the test itself ----------------------------------------------------------------------------------------
 
@@ -31,60 +33,103 @@ def test_the_statistic_is_the_sum_over_all_beginnings(drops):
     )
     test = SequentialTest()
     for value in z:
-        test.update_at(float(value), day(0))
-    assert float(test.log_statistic) == pytest.approx(np.log(expected), abs=1e-8)
-
-
-def test_many_series_at_once_are_as_one_by_one():
-    z = np.random.default_rng(0).normal(size=(30, 4))
-    together = SequentialTest()
-    for row in z:
-        together.update(row)
-    for k in range(4):
-        alone = SequentialTest()
-        for value in z[:, k]:
-            alone.update(value)
-        assert float(alone.log_statistic) == pytest.approx(together.log_statistic[k])
-
-
-def test_false_alarms_of_normal_drops_stay_below_the_rate():
-    rate, years = 0.2, 2000
-    limit = np.log(threshold(rate, 365))
-    rng = np.random.default_rng(1)
-    test, alarmed = SequentialTest(), np.zeros(years, dtype=bool)
-    for _ in range(365):
-        test.update(rng.normal(size=years))
-        alarmed |= test.log_statistic >= limit
-    assert alarmed.mean() <= rate
+        test.add([lam * value - lam**2 / 2 for lam in LAMBDAS], day(0))
+    assert test.log_statistic == pytest.approx(np.log(expected), abs=1e-8)
 
 
 def test_state_survives_the_database():
-    test = SequentialTest().update_at(1.5, day(7)).update_at(2.0, day(8))
-    again = SequentialTest.from_dict(json.loads(json.dumps(test.to_dict())))
-    assert float(again.update_at(0.5, day(9)).log_statistic) == float(test.update_at(0.5, day(9)).log_statistic)
-    assert again.beginning == day(7)
+    rng = np.random.default_rng(0)
+    options = {"reference": 0.9, "reference_rows": 1000, "tolerance": 0.01, "limit": 8.0}
+    test = SequentialTest()
+    for n in range(2 * WARM_UP):
+        window = Seen(0.9 + 0.01 * rng.normal(), 400, n % 7)
+        again = SequentialTest.from_dict(json.loads(json.dumps(test.to_dict())))
+        assert again.take(window, day(n), **options) == test.take(window, day(n), **options)
+        assert again == test
+    assert test.quiet is not None
 
 
-def test_a_drop_beyond_the_tolerance_is_positive():
-    assert standardised_drop(0.89, 1000, 0.9, 0.89) == pytest.approx(0, abs=1e-9)
-    assert standardised_drop(0.7, 10, 1.0, 0.99) > 0
-    assert np.isfinite(standardised_drop(0.7, 10, 0.0, 0.01))
+# -- what is learned of quiet windows -----------------------------------------------------------------------
 
 
-def test_the_floor_rises_with_what_is_known():
-    assert floor_of(0.9, 1e12, 0.01) == pytest.approx(0.89)
-    assert floor_of(0.9, 400, 0.01) == pytest.approx(0.89 - 2 * 0.015)
-    assert floor_of(0.9, 400, 0.01, baseline=0.895) == pytest.approx(0.885)
-    assert floor_of(0.9, 400, 0.01, baseline=0.95) == pytest.approx(0.89)  # better than the reference is no level
-    assert floor_of(0.9, 400, 0.01, baseline=0.6) == pytest.approx(0.89 - 2 * 0.015)  # nor is a bad start
+def quiet_windows(seed, spread=0.008, rho=0.0, weekend=0.0, outliers=0, count=WARM_UP):
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=count)
+    for n in range(1, count):
+        noise[n] = rho * noise[n - 1] + np.sqrt(1 - rho**2) * noise[n]
+    values = 0.9 + spread * noise - weekend * (np.arange(count) % 7 >= 5)
+    values[rng.choice(count, outliers, replace=False)] -= 0.2
+    return [Seen(float(value), 400, n % 7) for n, value in enumerate(values)]
+
+
+def learned(name, **options):
+    return np.array([getattr(Quiet.learn(quiet_windows(seed, **options)), name) for seed in range(60)])
+
+
+def test_level_and_spread_are_learned_with_a_margin():
+    assert np.median(learned("level")) == pytest.approx(0.9, abs=0.0005)
+    for spread in (0.004, 0.02):
+        assert np.median(learned("spread", spread=spread)) == pytest.approx(1.2 * spread, rel=0.1)
+        assert learned("level", spread=spread).std() == pytest.approx(spread / np.sqrt(WARM_UP), rel=0.3)
+
+
+def test_autocorrelation_is_learned_with_a_margin():
+    medians = [np.median(learned("rho", rho=rho)) for rho in (0.0, 0.5, 0.9)]
+    assert medians[0] < 0.15
+    assert 0.5 < medians[1] < 0.85
+    assert medians[2] > 0.9
+    apart = learned("level", rho=0.9) - 0.9  # its error says how far a level of few independent windows is off
+    assert np.mean(np.abs(apart) < 2.5 * learned("error", rho=0.9)) >= 0.95
+
+
+def test_weekday_pattern_is_learned_where_there_is_one():
+    weekend = learned("weekdays", weekend=0.05)
+    assert np.median(weekend, axis=0) == pytest.approx([0.05 * 2 / 7] * 5 + [-0.05 * 5 / 7] * 2, abs=0.005)
+    assert np.abs(learned("weekdays")).mean() < 0.001
+    windows = [Seen(w.accuracy, w.rows, None) for w in quiet_windows(0, weekend=0.05)]
+    assert Quiet.learn(windows).weekdays == (0.0,) * 7
+
+
+def test_single_windows_that_are_far_off_teach_little():
+    assert np.median(learned("spread", outliers=2)) < 2 * np.median(learned("spread"))
+    assert np.median(learned("level", outliers=2)) == pytest.approx(0.9, abs=0.003)
+
+
+def test_the_floor_falls_with_the_size_of_the_reference():
+    assert reference_floor(0.9, 1e12, 0.01) == pytest.approx(0.87)
+    assert reference_floor(0.9, 100, 0.01) == pytest.approx(0.89 - 2 * np.sqrt(0.03**2 + 0.01**2))
+    assert reference_floor(1.0, 100, 0.01) < 0.97
+
+
+def test_what_is_learned_is_frozen_and_a_slow_drift_is_found():
+    rng = np.random.default_rng(0)
+    values = 0.9 + 0.008 * rng.normal(size=128) - np.r_[np.zeros(28), 0.0005 * np.arange(100)]
+    follower = follow(values)
+    assert follower.tests.estimates.quiet == Quiet.learn(
+        [Seen(float(v), 900, w) for v, w in zip(values, WEEK, strict=False)]
+    )
+    assert len(follower.begun) == 1
+
+
+def test_windows_below_the_reference_are_not_learned_as_quiet():
+    follower = follow([0.83] * 40)
+    assert follower.tests.estimates.quiet is None
+    assert len(follower.begun) == 1
+
+
+WEEK = [day(n).weekday() for n in range(WARM_UP)]
+
+
+def follow(values, rules=None, rows=900, reference=0.9):
+    """The rules on daily windows, without a database."""
+    follower = Follower(rules or Rules(), {}, "m", every=DAILY, series=1, reference_rows=1000)
+    for n, value in enumerate(values):
+        follower.take(estimate(float(value), rows=rows, reference=reference), day(n))
+    return follower
 
 
 def followed(values, rules=None, rows=900, reference=0.9):
-    """What the rules find in daily windows, without a database."""
-    follower = Follower(rules or Rules(), {}, "m", windows_per_year=365.25, series=1, reference_rows=1000)
-    for n, value in enumerate(values):
-        follower.take(estimate(float(value), rows=rows, reference=reference), day(n))
-    return follower.begun
+    return follow(values, rules, rows, reference).begun
 
 
 def test_a_small_drop_is_found_after_a_fine_month():
@@ -95,7 +140,7 @@ def test_no_alarm_for_noise_around_the_reference():
     assert followed(0.9 + 0.01 * np.random.default_rng(0).normal(size=2000)) == []
 
 
-@pytest.mark.parametrize(("drop", "most_alarms"), [(0.05, 1.2), (0.2, 1.0)])
+@pytest.mark.parametrize(("drop", "most_alarms"), [(0.08, 1.2), (0.2, 1.0)])
 def test_noise_neither_keeps_an_alarm_open_nor_splits_it(drop, most_alarms):
     """Windows of 130 rows, sixty days of a drop and sixty after it, twenty times."""
     counts, days = [], []
@@ -118,7 +163,7 @@ def test_a_bad_start_is_found(local):
 
 
 def feed(monitor, values, rules=None, **options):
-    monitor.register("m", rules=rules)
+    monitor.register("m", rules=rules, reference_rows=1000)
     for n, value in enumerate(values):
         monitor.add_estimate("m", estimate(value, **options), day(n))
     return monitor.alarms("m")
@@ -147,8 +192,8 @@ def facts(monitor, name="m"):
 def test_the_order_of_arrival_makes_no_difference(monitor, seed):
     rng = np.random.default_rng(seed)
     values = [0.9] * 8 + [0.8, 0.78, 0.8, 0.79] + [0.9] * 6 + [0.7] * 3 + [0.9] * rng.integers(0, 5)
-    monitor.register("m", rules=Rules(min_accuracy=0.75))
-    monitor.register("shuffled", rules=Rules(min_accuracy=0.75))
+    for name in ("m", "shuffled"):
+        monitor.register(name, rules=Rules(min_accuracy=0.75), reference_rows=1000)
     for n, value in enumerate(values):
         monitor.add_estimate("m", estimate(value), day(n))
     for n in rng.permutation(len(values)).tolist():
@@ -197,7 +242,7 @@ def test_a_history_filled_in_any_order_takes_time_in_proportion(monitor, monkeyp
 @settings(max_examples=60, deadline=None)
 def test_following_goes_on_from_any_state(values, recovery):
     rules = Rules(min_accuracy=0.8, recovery=recovery)
-    options = {"windows_per_year": 365.0, "series": 1, "reference_rows": 1000}
+    options = {"every": DAILY, "series": 1, "reference_rows": 1000}
     all_at_once = Follower(rules, {}, "m", **options)
     parts, begun = Follower(rules, {}, "m", **options), []
     for n, value in enumerate(values):
@@ -205,8 +250,10 @@ def test_following_goes_on_from_any_state(values, recovery):
         parts = Follower(rules, json.loads(json.dumps(parts.state)), "m", **options)
         parts.take(estimate(value), day(n))
         begun += parts.begun
-        for rule, at in parts.ended.items():
-            next(p for p in reversed(begun) if p.rule == rule).ended = at
+        for rule, carried in parts.carried.items():
+            known = next(p for p in reversed(begun) if p.rule == rule)
+            known.ended, known.reason = carried.ended, carried.reason
+            known.latest = known.latest if carried.latest is None else carried.latest
     assert begun == all_at_once.begun
     assert parts.state == all_at_once.state
     for rule in ("accuracy", "sequential"):  # problems of one rule follow each other
@@ -268,7 +315,7 @@ def test_a_late_window_after_retention_goes_on_from_what_is_known(local):
     assert local.alarms(open_only=True).began.tolist() == [day(30)]
     with local.reading() as session:
         assert session.get(Series, (1, "")).windows == 5
-        assert session.get(Series, (1, "")).state["test"]["first"] == [30, pytest.approx(27)]
+        assert session.get(Series, (1, "")).state["test"]["quiet"]["level"] == pytest.approx(0.9)
 
 
 def test_a_rule_that_is_taken_away_ends_its_alarm(local):
@@ -291,6 +338,86 @@ def test_a_model_that_never_had_a_window_is_missed(local):
     local.register("m", rules=Rules(missing_after=2))
     local.check(now=later)
     assert local.alarms().ended.isna().tolist() == [True]
+
+
+# -- how alarms end -----------------------------------------------------------------------------------------
+
+
+def test_an_alarm_tells_the_values_then_and_now_and_how_long(local):
+    feed(local, [0.9, 0.7, 0.6], rules=PER_WINDOW)
+    alarm = local.alarms().iloc[0]
+    assert (alarm.level, alarm.value, alarm.latest) == (0.8, 0.7, 0.6)
+    assert alarm.text.startswith("80.0% before, 70.0% when raised, 60.0% now; open for ")
+    for n in (3, 4, 5):
+        local.add_estimate("m", estimate(0.9), day(n))
+    local.acknowledge(int(alarm.id), "Ada")
+    text = local.alarms().text[0]
+    assert text == (
+        "80.0% before, 70.0% when raised, 90.0% at its end; lasted 2 days, ended: recovered; acknowledged by Ada"
+    )
+
+
+def reasons(monitor):
+    with monitor.reading() as session:
+        return {alarm["rule"]: alarm["end_reason"] for alarm in reading.list_alarms(session, "m")}
+
+
+def test_why_an_alarm_ended(local):
+    bad = [0.9] * 8 + [0.6] * 4
+    feed(local, bad, rules=Rules(min_accuracy=0.8, recovery=2))
+    assert reasons(local) == {"accuracy": None, "sequential": None}
+    local.set_rules("m", {"min_accuracy": 0.5})  # another floor: the windows are what they were
+    for n in (12, 13):
+        local.add_estimate("m", estimate(0.6), day(n))
+    assert reasons(local) == {"accuracy": "rule changed", "sequential": None}
+    local.set_rules("m", {"false_alarms_per_year": None})
+    local.add_estimate("m", estimate(0.6), day(14))
+    assert reasons(local)["sequential"] == "rule changed"
+    local.set_rules("m", {"min_accuracy": 0.7})
+    local.add_estimate("m", estimate(0.6), day(15))
+    local.register("m", version="2")
+    assert local.alarms("m").end_reason.tolist()[0] == "new version"
+
+
+def test_no_alarm_ends_before_it_began(local):
+    """A window may start up to a day after now, which is when a new version ends its alarms."""
+    local.register("m", rules=Rules(None, min_accuracy=0.8, missing_after=1))
+    soon = datetime.now(timezone.utc) + timedelta(hours=12)
+    local.add_estimate("m", estimate(0.5), soon)
+    local.check(now=soon + timedelta(days=3))
+    local.add_estimate("m", estimate(0.5), soon - timedelta(hours=36))  # late: ends nothing
+    local.register("m", version="2")
+    alarms = local.alarms("m")
+    assert sorted(alarms.rule) == ["accuracy", "missing"]
+    assert (alarms.ended >= alarms.began).all()
+
+
+# -- learning again -----------------------------------------------------------------------------------------
+
+
+def line(monitor):
+    with monitor.reading() as session:
+        return reading.learned(session, "m")
+
+
+def test_tests_learn_again_where_somebody_asks_for_it(monitor):
+    rng = np.random.default_rng(0)
+    feed(monitor, [*(0.9 + 0.008 * rng.normal(size=WARM_UP)), *[0.85] * 4])
+    assert line(monitor).startswith("Learned of its quiet windows: level 89.9 %, spread 0.8 points")
+    assert reasons(monitor) == {"sequential": None}
+    assert monitor.learn_again("m", by="Ada") == day(WARM_UP + 4)
+    assert reasons(monitor) == {"sequential": "learned again"}
+    assert line(monitor) == "Learned so far: 0 of 28 quiet windows."
+    monitor.add_estimate("m", estimate(0.865), day(WARM_UP + 4))
+    monitor.add_estimate("m", estimate(0.9), day(3), replace=True)  # late windows change nothing of that
+    assert reasons(monitor) == {"sequential": "learned again"}
+    assert line(monitor) == "Learned so far: 1 of 28 quiet windows."
+    monitor.learn_again("m", since=day(WARM_UP))
+    assert line(monitor) == "Learned so far: 5 of 28 quiet windows."
+    with monitor.reading() as session:
+        assert [c["by"] for c in rules_changes(session, "m")] == ["unknown", "Ada"]
+    monitor.register("m", version="2")
+    assert line(monitor) == "Learned so far: 0 of 28 quiet windows."
 
 
 # -- rules of one window ------------------------------------------------------------------------------------
@@ -382,6 +509,12 @@ def test_rules_that_are_not_given_stay_also_for_a_new_version(monitor):
         monitor.set_rules("a", {"min_acuracy": 0.7})
 
 
+LEARNED = [
+    *(f"ALTER TABLE alarms DROP COLUMN {column}" for column in ("level", "value", "latest")),
+    "ALTER TABLE models DROP COLUMN learn_from",
+]
+
+
 def test_a_history_of_version_1_keeps_its_rules(tmp_path):
     made = Monitor(sqlite_url(tmp_path))
     made.register("m", rules=Rules(min_accuracy=0.7))
@@ -395,6 +528,7 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
             "ALTER TABLE series DROP COLUMN stale_since",
             "ALTER TABLE series DROP COLUMN late",
             "UPDATE models SET every = 21600000000",
+            *LEARNED,
             "UPDATE schema_version SET version = 1",
             """UPDATE models SET rules = '{"min_accuracy": 0.7, "min_rows": null, "warnings": ["other_model"]}'""",
         ):
@@ -405,6 +539,26 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
     again.add_estimate("m", estimate(0.5), day(0))
     assert again.windows("m").end.tolist() == [day(0.25)]
     assert "accuracy" in again.alarms("m").rule.tolist()
+    again.close()
+
+
+def test_a_history_of_version_4_keeps_its_alarms_and_learns_anew(tmp_path):
+    made = Monitor(sqlite_url(tmp_path))
+    feed(made, [0.9] * 3 + [0.6] * 2, rules=PER_WINDOW)
+    old = json.dumps({"test": {"first": [3, 2.7]}, "open": ["accuracy"], "fine": {}})
+    with made.engine.begin() as connection:
+        for statement in (*LEARNED, "UPDATE schema_version SET version = 4"):
+            connection.execute(text(statement))
+        for table, column in (("series", "state"), ("windows", "before")):
+            connection.execute(text(f"UPDATE {table} SET {column} = :old").bindparams(old=old))
+    made.close()
+    again = Monitor(sqlite_url(tmp_path))
+    again.add_estimate("m", estimate(0.65), day(5))
+    alarm = again.alarms("m").iloc[0]
+    assert (alarm.latest, alarm.end_reason) == (0.65, None)
+    for n in (6, 7, 8):
+        again.add_estimate("m", estimate(0.9), day(n))
+    assert reasons(again) == {"accuracy": "recovered"}
     again.close()
 
 
@@ -467,14 +621,36 @@ def test_labels_below_the_floor_raise_an_alarm_and_recovered_ones_end_it(monitor
     assert "with labels" in alarm.message
 
 
-def test_labels_find_a_drop_that_no_single_window_shows(monitor):
-    monitor.register("m", reference_rows=100_000)
-    for n in range(40):
-        monitor.add_estimate("m", estimate(0.9), day(n))
-        monitor.add_labels("m", day(n), accuracy=0.9 if n < 10 else 0.85, rows=200)
-    alarms = monitor.alarms("m").set_index("rule")
-    assert alarms.loc["labels:sequential"].began >= day(9)
-    assert "sequential" not in alarms.index
+def follow_labels(estimates, correct, rules=None, rows=400):
+    """The rules on daily windows with labels, without a database."""
+    follower = Follower(rules or Rules(), {}, "m", every=DAILY, series=1, reference_rows=1000)
+    for n, (value, right) in enumerate(zip(estimates, correct, strict=True)):
+        made = estimate(float(value), rows=rows)
+        numbers = made.accuracy, made.low, made.high, made.level, made.n_rows, made.reference_accuracy
+        follower.take(made, day(n), labelled_estimate(*numbers, rows, int(right)))
+    return {problem.rule: problem for problem in follower.begun}
+
+
+def test_labels_find_a_drop_that_no_single_window_shows():
+    truth = np.repeat([0.9, 0.85], [WARM_UP, 40])
+    found = follow_labels([0.9] * 68, np.random.default_rng(0).binomial(400, truth))
+    assert day(WARM_UP - 7) <= found["labels:sequential"].began <= day(WARM_UP + 7)
+    assert "sequential" not in found
+
+
+def test_seventy_labelled_windows_the_last_thirty_far_below_the_floor():
+    """Labels show 62 % in the last 30 windows, 54 of the 70 intervals hold, and the floor is 70 %."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat([0.9, 0.62], [40, 30])
+    missed = np.isin(np.arange(70), 40 + rng.choice(30, 16, replace=False))
+    found = follow_labels(np.where(missed, 0.9, truth), rng.binomial(400, truth), Rules(min_accuracy=0.7))
+    assert {"labels:accuracy", "labels:sequential", "labels:coverage"} <= set(found)
+    assert found["labels:accuracy"].began == found["labels:sequential"].began == day(40)
+    assert found["labels:accuracy"].raised == day(40)
+    assert found["labels:sequential"].raised <= day(41)
+    assert found["labels:coverage"].raised <= day(55)
+    assert "is below 70%" in found["labels:accuracy"].message
+    assert "can no longer be trusted" in found["labels:coverage"].message
 
 
 def test_labels_that_contradict_the_intervals_raise_an_alarm_of_their_own(monitor):

@@ -101,6 +101,9 @@ def register(
         str | None,
         typer.Option(metavar="LENGTH", help="Length: 6h, 1d (default), week, month, 'month Europe/Paris'."),
     ] = None,
+    reference_rows: Annotated[
+        int | None, typer.Option(help="Rows of the reference where no estimator tells; 100 by default.")
+    ] = None,
     false_alarms_per_year: FalseAlarms = None,
     min_accuracy: MinAccuracy = None,
     max_drop: MaxDrop = None,
@@ -127,7 +130,9 @@ def register(
         recovery=recovery,
         keep_rows=keep_rows,
     )
-    found = _open(database).register(model, estimator, version=version, every=every, rules=given, by=_person())
+    found = _open(database).register(
+        model, estimator, version=version, every=every, rules=given, reference_rows=reference_rows, by=_person()
+    )
     show(f"Registered: {model} version {version}")
     show(f"Rules: {found}")
 
@@ -174,6 +179,20 @@ def rules(
         for change in rules_changes(session, model):
             values = ", ".join(f"{name} {value}" for name, value in change["rules"].items())
             show(f"{change['at'][:16]} {change['by']} (version {change['version']}): {values}")
+
+
+@monitor.command()
+def learn(
+    model: Name,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Start of the first window to learn from; else the next one.")
+    ] = None,
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Let the tests learn again what the windows of a model are like while nothing is wrong."""
+    found = _open(database).learn_again(model, since=since, by=_person())
+    show(f"Learning from the windows since {found:%Y-%m-%d %H:%M} (UTC)")
 
 
 def _person() -> str:
@@ -333,7 +352,10 @@ def alarms(
     if json != "-":
         show_table(
             ("model", "segment", "began", "ended", "what"),
-            [(a["model"], a["segment"], a["began"][:16], (a["ended"] or "open")[:16], a["message"]) for a in found],
+            [
+                (a["model"], a["segment"], a["began"][:16], (a["ended"] or "open")[:16], f"{a['message']}; {a['text']}")
+                for a in found
+            ],
             left=(0, 1, 4),
         )
     if any(a["ended"] is None for a in found):

@@ -196,16 +196,29 @@ def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str
 
 @router.get("/models/{name}/rules")
 def get_rules(name: str, history: History, visitor: Reader) -> dict[str, Any]:
-    """Rules of a model, and their changes: when, by whom, and the new values."""
+    """Rules of a model, their changes (when, by whom, the new values), and what its test has learned."""
     rules = history.rules(name)
     with history.reading() as session:
-        return {"rules": rules.to_dict(), "changes": reading.rules_changes(session, name)}
+        changes, learned = reading.rules_changes(session, name), reading.learned(session, name)
+    return {"rules": rules.to_dict(), "changes": changes, "learned": learned}
 
 
 @router.patch("/models/{name}/rules")
 def change_rules(name: str, changes: dict[str, Any], history: History, visitor: Writer) -> dict[str, Any]:
     """Change some rules of the newest version of a model; null removes one."""
     return {"rules": history.set_rules(name, changes, by=visitor.name).to_dict()}
+
+
+class LearnAgain(_Strict):
+    """Start of the first window to learn from; the next one that comes where it is not given."""
+
+    since: str | None = None
+
+
+@router.post("/models/{name}/learn")
+def learn_again(name: str, new: LearnAgain, history: History, visitor: Writer) -> dict[str, Any]:
+    """Let the tests learn again what the windows of a model are like while nothing is wrong."""
+    return {"learn_from": history.learn_again(name, since=new.since, by=visitor.name).isoformat()}
 
 
 @router.put("/models/{name}/estimator", status_code=204, openapi_extra=_files(["application/octet-stream"]))

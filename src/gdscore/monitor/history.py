@@ -142,7 +142,7 @@ class Monitor:
         rules : Rules or dict, optional
             When alarms are raised: all rules, or a dict of those to change. The others stay.
         reference_rows : int, optional
-            Rows of the reference, which tell how well its accuracy is known; by default the estimator's, or 1,000.
+            Rows of the reference, which tell how well its accuracy is known; by default the estimator's, or 100.
         by : str
             Who changes the rules, for their history.
         """
@@ -173,6 +173,28 @@ class Monitor:
     def rules(self, name: str) -> Rules:
         """Rules of the newest version of a model."""
         return Rules.from_dict(self._model(name, None).rules)
+
+    def learn_again(self, name: str, *, since: Any = None, by: str = "unknown") -> datetime:
+        """Let the tests of the newest version learn again what its windows are like while nothing is wrong.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model.
+        since : datetime, date or str, optional
+            Start of the first window to learn from; by default the next one that comes.
+        by : str
+            Who asks for it, for the history of changes.
+
+        Returns
+        -------
+        datetime
+            Time from which windows are learned from. An open alarm of a test that learns ends there.
+        """
+        check_name("person", by)
+        with self.writing() as session:
+            model = storing.lock_model(session, storing.find_model(session, name).id)
+            return storing.learn_again(session, model, None if since is None else as_time(since), by)
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""

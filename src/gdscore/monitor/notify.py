@@ -48,7 +48,7 @@ class Notifier(Protocol):
 def notice(alarm: dict[str, Any], kind: str) -> dict[str, Any]:
     """Body of a notice: the alarm, whether it begins or ends, and one line for people."""
     ended = "withdrawn" if alarm["withdrawn"] else "ended"
-    text = alarm["message"] if kind == "begin" else f"{ended}: {alarm['message']}"
+    text = alarm["message"] if kind == "begin" else f"{ended}: {alarm['message']} ({alarm['text']})"
     return {"event": f"alarm.{kind}", "text": text, "alarm": alarm}
 
 

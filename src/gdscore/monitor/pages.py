@@ -36,7 +36,7 @@ from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader, describe, examples
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import KeptRow, Model, Series, Window, shown_time, utc_now
+from gdscore.monitor.schema import KeptRow, Model, Series, Window, shown_length, shown_time, utc_now
 from gdscore.monitor.storing import LABEL_FREE
 
 __all__ = ["render_problem", "router"]
@@ -105,6 +105,7 @@ def model_page(
         alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
         past = reading.past_errors_of(session, name, segment)
         changes = reading.rules_changes(session, name)
+        learned = reading.learned(session, name, segment)
     rules = history.rules(name).to_dict()
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
@@ -117,6 +118,7 @@ def model_page(
         versions=versions,
         rules=[(rule, value, RULES.get(rule, "")) for rule, value in rules.items()],
         changes=changes,
+        learned=learned,
         windows=windows[:PAGE],
         **_neighbours(after, PAGE, len(windows)),
         alarms=alarms,
@@ -337,7 +339,7 @@ def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
     if last is None:
         return None, (), ""
     shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"], _floor(model["lines"]))
-    return shown, tuple(model["recent"]), _age(utc_now() - as_time(last["end"]))
+    return shown, tuple(model["recent"]), shown_length(utc_now() - as_time(last["end"]))
 
 
 def _floor(lines: dict[str, float]) -> float | None:
@@ -360,21 +362,6 @@ def _scale(models: Sequence[dict[str, Any]]) -> tuple[float, float]:
 def _model_row(*shown: Any) -> Markup:
     """Row of the overview, rendered again only where something that it shows has changed."""
     return Markup(_environment().get_template("macros.html").module.model_row(*shown))  # type: ignore[attr-defined]
-
-
-def _age(passed: timedelta) -> str:
-    """Length of time in words.
-
-    Examples
-    --------
-    >>> _age(timedelta(seconds=90)), _age(timedelta(days=3))
-    ('1 min', '3 days')
-    """
-    seconds = max(passed.total_seconds(), 0.0)
-    for unit, length in (("days", 86400.0), ("h", 3600.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds // 60:.0f} min"
 
 
 def _sparkline(

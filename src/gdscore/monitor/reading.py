@@ -19,10 +19,12 @@ from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate, PastErrors, past_errors
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, Model, RulesChange, Series, Window
+from gdscore.monitor.sequential import WARM_UP, SequentialTest
 
 __all__ = [
     "current_models",
     "labelled_estimate",
+    "learned",
     "list_alarms",
     "list_windows",
     "newest_labels",
@@ -301,6 +303,21 @@ def list_alarms(
         query = query.where(Alarm.ended.is_(None))
     query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after).limit(limit)
     return [alarm.to_dict(found) for alarm, found in session.execute(query)]
+
+
+def learned(session: Session, model: str, segment: str = "") -> str:
+    """What the test over all windows has learned of the newest version of a model, in one line."""
+    state = session.scalars(
+        select(Series.state).where(Series.model_id == _newest(model), Series.segment == segment)
+    ).first()
+    test = SequentialTest.from_dict((state or {}).get("test"))
+    if test.quiet is None:
+        return f"Learned so far: {len(test.seen)} of {WARM_UP} quiet windows."
+    return f"Learned of its quiet windows: {test.quiet}."
+
+
+def _newest(model: str) -> Any:
+    return select(func.max(Model.id)).where(Model.name == model).scalar_subquery()
 
 
 def rules_changes(session: Session, model: str) -> list[dict[str, Any]]:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from gdscore._alarms import MAX_WIDTH, MIN_ROWS, AlarmOn, AlarmRule, Status, not_enough_data
+from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, Status, not_enough_data
 from gdscore._checks import integer, number
 from gdscore._format import percent
-from gdscore._windows import parse_every
+from gdscore._windows import Every, parse_every
 from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.estimator import Estimate
 from gdscore.labeling import LabelledEstimate, past_errors
 from gdscore.monitor.schema import shown_time
-from gdscore.monitor.sequential import SequentialTest, floor_of, standardised_drop, threshold
+from gdscore.monitor.sequential import Seen, SequentialTest, threshold
 
 __all__ = ["Finding", "Follower", "Problem", "Rules", "Tests"]
 
 MOST_LENGTHS = 1e6
 MOST_MISSED = 30
+ONE_DAY = timedelta(days=1)
+NEVER = datetime.max.replace(tzinfo=timezone.utc)
+EACH_WINDOW = ("accuracy", "labels:accuracy")
+LEARNING = ("sequential", "labels:sequential")
+"""Rules whose tests learn what a series is like while nothing is wrong."""
 LONGEST_CODE = 32
 """Of a warning: with "warning:" before it, it fits into the column of rules."""
 
@@ -32,12 +37,17 @@ def _is_code(code: object) -> bool:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found in one window: a problem with its beginning, or none; None where the window decides nothing."""
+    """What a rule found in one window: a problem with its beginning, or none; None where the window decides nothing.
+
+    ``value`` is what the rule looks at in this window, and ``level`` what it is without the problem.
+    """
 
     rule: str
     problem: bool | None
     message: str = ""
     began: datetime | None = None
+    level: float | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,9 +163,17 @@ class Rules:
         if self.max_drop is not None:
             found["max_drop"] = max(reference - self.max_drop, 0.0)
         if self.false_alarms_per_year is not None:
-            baseline = SequentialTest.from_dict((state or {}).get("test")).baseline
-            found["sequential"] = float(floor_of(reference, reference_rows, self.tolerance, baseline))
+            test = SequentialTest.from_dict((state or {}).get("test"))
+            found["sequential"] = test.level_and_floor(reference, reference_rows, self.tolerance)[1]
         return found
+
+    def has(self, rule: str) -> bool:
+        """Whether these rules can raise an alarm of this kind."""
+        if rule.startswith("warning:"):
+            return bool({rule.removeprefix("warning:"), "critical"} & set(self.warnings))
+        if rule.startswith("labels:") and not self.labels:
+            return False
+        return (self._per_window() if rule in EACH_WINDOW else self.false_alarms_per_year) is not None
 
     def state(self, open_alarms: int, last: Mapping[str, Any] | None) -> str:
         """State of a series by its open alarms and its last window: alarm, no windows, not enough data, or fine."""
@@ -193,36 +211,44 @@ class Rules:
         tests: Tests,
     ) -> list[Finding]:
         found: list[Finding] = []
+        accuracy, reference = estimate.accuracy, estimate.reference_accuracy
         if self.false_alarms_per_year is not None:
-            reference = estimate.reference_accuracy
-            floor = float(floor_of(reference, tests.reference_rows, self.tolerance, test.baseline))
-            z = float(standardised_drop(estimate.accuracy, estimate.n_rows, reference, floor))
-            test.update_at(z, start)
-            test.learn_baseline(estimate.accuracy)
-            message = (
-                f"{name}: the {'' if over_windows.startswith('labels') else 'estimated '}accuracy has fallen to "
-                f"{percent(estimate.accuracy)} ({percent(estimate.low)} to {percent(estimate.high)}) in the window of "
-                f"{shown_time(start)}; on the reference it is {percent(reference)}"
+            drop = test.take(
+                Seen(accuracy, estimate.n_rows, tests.weekday(start)),
+                start,
+                reference=reference,
+                reference_rows=tests.reference_rows,
+                tolerance=self.tolerance,
+                limit=tests.limit(self.false_alarms_per_year),
+                learn=not any(w.severity == "critical" for w in estimate.warnings),
             )
-            dropped = test.has_problem(estimate.accuracy, z, floor, tests.limit(self.false_alarms_per_year))
-            found.append(Finding(over_windows, dropped, message, test.beginning))
+            message = ""
+            if drop.problem:
+                message = (
+                    f"{name}: the {'' if over_windows.startswith('labels') else 'estimated '}accuracy has fallen from "
+                    f"{percent(drop.level)} to "
+                    f"{percent(accuracy)} ({percent(estimate.low)} to {percent(estimate.high)}) in the window of "
+                    f"{shown_time(start)}; on the reference it is {percent(reference)}"
+                )
+            found.append(Finding(over_windows, drop.problem, message, test.beginning, drop.level, accuracy))
         if (rule := self._per_window()) is not None:
             check = rule.check(name, estimate)
             problem = None if check.status is Status.NOT_ENOUGH_DATA else check.status is Status.ALARM
-            found.append(Finding(each_window, problem, check.reason, start))
+            found.append(Finding(each_window, problem, check.reason, start, rule.floor(estimate), accuracy))
         return found
 
     def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Finding:
         missed = past_errors([labelled]).missed > 0
-        tests.coverage.update_misses(missed, labelled.level, start)
+        tests.coverage.take_miss(missed, labelled.level, start)
         tests.missed = [*tests.missed, missed][-MOST_MISSED:]
         rate = self.false_alarms_per_year or 0.1
-        problem = missed and float(tests.coverage.log_statistic) >= tests.limit(rate)
+        problem = missed and tests.coverage.log_statistic >= tests.limit(rate)
         message = (
             f"{name}: the estimate without labels can no longer be trusted for this model: labels contradict "
             f"{sum(tests.missed)} of its last {len(tests.missed)} intervals"
         )
-        return Finding("labels:coverage", problem, message, tests.coverage.beginning)
+        held = 1 - sum(tests.missed) / len(tests.missed)
+        return Finding("labels:coverage", problem, message, tests.coverage.beginning, labelled.level, held)
 
     def check_missing(self, name: str, newest_end: datetime, now: datetime, every: timedelta) -> Finding:
         """Whether windows have stopped coming."""
@@ -245,15 +271,15 @@ class Tests:
 
     Attributes
     ----------
-    windows_per_year, series, reference_rows : float, int, int
-        Windows of a series in a year; series of the model; rows of its reference.
+    every, series, reference_rows : Every, int, int
+        Length of windows; series of the model; rows of its reference.
     estimates, labels, coverage : SequentialTest
         Over the estimates, over the accuracies that labels show, and over the intervals that labels contradict.
     missed : list of bool
         Of the newest labelled windows: whether their labels contradict the interval.
     """
 
-    windows_per_year: float
+    every: Every
     series: int
     reference_rows: int
     estimates: SequentialTest = field(default_factory=SequentialTest)
@@ -263,7 +289,11 @@ class Tests:
 
     def limit(self, false_alarms_per_year: float) -> float:
         """Logarithm of the statistic that raises an alarm."""
-        return math.log(threshold(false_alarms_per_year, self.windows_per_year, self.series))
+        return math.log(threshold(false_alarms_per_year, 365.25 * ONE_DAY / self.every.length, self.series))
+
+    def weekday(self, start: datetime) -> int | None:
+        """Weekday of a window of one day in its time zone, Monday is 0; None where windows are of another length."""
+        return start.astimezone(self.every.tzinfo).weekday() if self.every.length == ONE_DAY else None
 
     def restart(self, rule: str) -> None:
         """Begin a test anew, as its alarm has ended."""
@@ -274,13 +304,21 @@ class Tests:
 
 @dataclass
 class Problem:
-    """What an alarm is about; the start of the window that raised it tells it from others of its rule."""
+    """What an alarm is about; the start of the window that raised it tells it from others of its rule.
+
+    ``level``, ``value`` and ``latest`` are the accuracy without the problem, in the window that raised the alarm, and
+    in the newest window of the alarm.
+    """
 
     rule: str
     raised: datetime
     began: datetime
     message: str
+    level: float | None = None
+    value: float | None = None
+    latest: float | None = None
     ended: datetime | None = None
+    reason: str | None = None
 
 
 class Follower:
@@ -294,15 +332,17 @@ class Follower:
         What `state` was after the window before, or empty.
     title : str
         Name of the series in messages.
-    windows_per_year, series, reference_rows
+    every, series, reference_rows
         As in `Tests`.
+    learn_from : datetime, optional
+        Windows from this time on are learned from again.
 
     Attributes
     ----------
     begun : list of Problem
         Alarms raised by windows that were taken in.
-    ended : dict
-        Ends of alarms that were open in the given state, by rule.
+    carried : dict of str to Problem
+        Alarms that were open in the given state, by rule, with what became of them.
     """
 
     def __init__(
@@ -311,13 +351,15 @@ class Follower:
         state: dict[str, Any],
         title: str,
         *,
-        windows_per_year: float,
+        every: Every,
         series: int,
         reference_rows: int,
+        learn_from: datetime | None = None,
     ) -> None:
         self.rules, self.title = rules, title
+        self.learn_from, self.learned_from = learn_from, state.get("learned_from")
         self.tests = Tests(
-            windows_per_year,
+            every,
             series,
             reference_rows,
             SequentialTest.from_dict(state.get("test")),
@@ -325,18 +367,21 @@ class Follower:
             SequentialTest.from_dict(state.get("coverage")),
             list(state.get("missed", ())),
         )
-        self.open: dict[str, Problem | None] = dict.fromkeys(state.get("open", ()))
+        self.carried = {rule: Problem(rule, NEVER, NEVER, "", level) for rule, level in state.get("open", {}).items()}
+        self.open = dict(self.carried)
         self.fine: dict[str, tuple[int, datetime]] = {
             rule: (n, datetime.fromisoformat(at)) for rule, (n, at) in state.get("fine", {}).items()
         }
         self.begun: list[Problem] = []
-        self.ended: dict[str, datetime] = {}
 
     @property
     def state(self) -> dict[str, Any]:
         """Plain data from which the next window goes on."""
         fine = {rule: [n, at.isoformat()] for rule, (n, at) in self.fine.items()}
-        known: dict[str, Any] = {"test": self.tests.estimates.to_dict(), "open": list(self.open), "fine": fine}
+        levels = {rule: problem.level for rule, problem in self.open.items()}
+        known: dict[str, Any] = {"test": self.tests.estimates.to_dict(), "open": levels, "fine": fine}
+        if self.learned_from is not None:
+            known["learned_from"] = self.learned_from
         if self.tests.missed:  # series without labels have no more than this
             tests = {"labels": self.tests.labels.to_dict(), "coverage": self.tests.coverage.to_dict()}
             known |= {**tests, "missed": self.tests.missed}
@@ -344,6 +389,8 @@ class Follower:
 
     def take(self, estimate: Estimate, start: datetime, labelled: LabelledEstimate | None = None) -> None:
         """Take in the next window, with its labels where they have come."""
+        if self.learn_from is not None and start >= self.learn_from:
+            self._learn_again(self.learn_from)
         found = {f.rule: f for f in self.rules.check(self.title, estimate, labelled, start, self.tests)}
         critical = any(w.severity == "critical" for w in estimate.warnings)
         for rule in [*found, *(rule for rule in self.open if rule not in found)]:
@@ -352,25 +399,48 @@ class Follower:
                 self.fine.pop(rule, None)
                 if rule not in self.open:
                     began = start if finding.began is None else finding.began
-                    self.open[rule] = Problem(rule, start, began, finding.message)
-                    self.begun.append(self.open[rule])  # type: ignore[arg-type]
-            elif rule in self.open and not self._undecided(rule, finding, critical, labelled is not None):
+                    self.open[rule] = Problem(rule, start, began, finding.message, finding.level, finding.value)
+                    self.begun.append(self.open[rule])
+            if rule in self.open and finding is not None:
+                self.open[rule].latest = finding.value
+            if rule in self.open and not self.rules.has(rule):
+                self._end(rule, start, "rule changed")
+            elif rule in self.open and not (
+                (finding is not None and finding.problem) or self._undecided(rule, finding, critical, labelled)
+            ):
                 count, first = self.fine.get(rule, (0, start))
                 self.fine[rule] = (count + 1, first)
                 if count + 1 >= self.rules.recovery:
-                    self._end(rule, first)
+                    self._end(rule, first, "rule changed" if self._still_there(rule) else "recovered")
 
-    def _undecided(self, rule: str, finding: Finding | None, critical: bool, has_labels: bool) -> bool:
-        """Whether a window without the problem says nothing about it; an alarm of a rule that was taken away ends."""
-        if rule.startswith("labels:"):
-            return self.rules.labels and (not has_labels or (finding is not None and finding.problem is None))
-        return critical or (finding is not None and finding.problem is None)
+    def finish(self) -> None:
+        """After the newest window: what is to be learned again from later windows on is forgotten at once."""
+        if self.learn_from is not None:
+            self._learn_again(self.learn_from)
 
-    def _end(self, rule: str, at: datetime) -> None:
+    def _undecided(self, rule: str, finding: Finding | None, critical: bool, labelled: LabelledEstimate | None) -> bool:
+        """Whether a window without the problem says nothing about it."""
+        if finding is not None and finding.problem is None:
+            return True
+        return labelled is None if rule.startswith("labels:") else critical
+
+    def _still_there(self, rule: str) -> bool:
+        """Whether the newest window would have raised the alarm too, had its rule not been changed."""
+        level, latest = self.open[rule].level, self.open[rule].latest
+        return rule in EACH_WINDOW and level is not None and latest is not None and latest < level - ROUNDING
+
+    def _learn_again(self, since: datetime) -> None:
+        """Forget what was learned of windows before this time, once."""
+        if self.learned_from == since.isoformat():
+            return
+        self.learned_from = since.isoformat()
+        for rule in LEARNING:
+            if rule in self.open:
+                self._end(rule, since, "learned again")
+        self.tests.estimates, self.tests.labels = SequentialTest(), SequentialTest()
+
+    def _end(self, rule: str, at: datetime, reason: str) -> None:
         problem = self.open.pop(rule)
-        del self.fine[rule]
-        if problem is None:
-            self.ended[rule] = at
-        else:
-            problem.ended = at
+        self.fine.pop(rule, None)
+        problem.ended, problem.reason = at, reason
         self.tests.restart(rule)

@@ -44,7 +44,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from gdscore._format import time_text
+from gdscore._format import percent, time_text
 from gdscore._windows import Every, as_time, parse_every, utc_starts, window_end
 from gdscore.errors import GdscoreError, shown
 
@@ -65,17 +65,19 @@ __all__ = [
     "Window",
     "check_name",
     "open_engine",
+    "shown_length",
     "shown_time",
     "storage_errors",
     "utc_now",
     "window_bounds",
 ]
 
-VERSION = 4
+VERSION = 5
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     1: lambda connection: _rules_that_stay(connection),
     2: lambda connection: _calendar_windows(connection),
     3: lambda connection: _labels_of_rows(connection),
+    4: lambda connection: _learned_windows(connection),
 }
 """Steps from a version to the next, by the version they start from."""
 
@@ -126,6 +128,21 @@ class Length(TypeDecorator[Every]):
 def utc_now() -> datetime:
     """The time now, in UTC."""
     return datetime.now(timezone.utc)
+
+
+def shown_length(passed: timedelta) -> str:
+    """Length of time in words.
+
+    Examples
+    --------
+    >>> shown_length(timedelta(seconds=90)), shown_length(timedelta(days=3))
+    ('1 min', '3 days')
+    """
+    seconds = max(passed.total_seconds(), 0.0)
+    for unit, length in (("days", 86400.0), ("h", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds // 60:.0f} min"
 
 
 def shown_time(time: datetime | None) -> str:
@@ -211,6 +228,8 @@ class Model(Base):
     created_at: Mapped[datetime]
     pruned_before: Mapped[datetime | None]
     """Windows that ended before this time were deleted by retention, and are not added again."""
+    learn_from: Mapped[datetime | None]
+    """Windows from this time on are learned from again, as somebody asked for it."""
 
 
 class RulesChange(Base):
@@ -332,7 +351,9 @@ class Alarm(Base):
     """A problem, from its beginning to its end.
 
     ``raised`` is the start of the window that raised the alarm, ``began`` the start of the first window that had the
-    problem. ``pending`` names the notices that have not been delivered.
+    problem. ``level``, ``value`` and ``latest`` are the accuracy without the problem, in the window that raised the
+    alarm, and in its newest window (for ``labels:coverage``, shares of intervals that held). ``pending`` names the
+    notices that have not been delivered.
     """
 
     __tablename__ = "alarms"
@@ -349,11 +370,28 @@ class Alarm(Base):
     began: Mapped[datetime]
     ended: Mapped[datetime | None]
     end_reason: Mapped[str | None] = mapped_column(String(40))
+    level: Mapped[float | None]
+    value: Mapped[float | None]
+    latest: Mapped[float | None]
     withdrawn: Mapped[bool] = mapped_column(default=False)
     opened_at: Mapped[datetime]
     acknowledged_by: Mapped[str | None] = mapped_column(String(LONGEST_NAME))
     acknowledged_at: Mapped[datetime | None]
     pending: Mapped[str] = mapped_column(String(10), index=True)
+
+    @property
+    def text(self) -> str:
+        """The values then and now, how long it lasts, and why it ended."""
+        now = "at its end" if self.ended else "now"
+        named = (("before", self.level), ("when raised", self.value), (now, self.latest))
+        values = ", ".join(f"{percent(value)} {name}" for name, value in named if value is not None)
+        if self.ended is None:
+            state = f"open for {shown_length(utc_now() - self.began)}" if self.began else ""
+        else:
+            lasted = shown_length(self.ended - self.began)
+            state = f"lasted {lasted}, ended: {'withdrawn' if self.withdrawn else self.end_reason or 'unknown'}"
+        seen = f"acknowledged by {self.acknowledged_by}" if self.acknowledged_by else ""
+        return "; ".join(part for part in (values, state, seen) if part)
 
     def to_dict(self, model: Model) -> dict[str, Any]:
         """Plain data, for JSON, notices and frames."""
@@ -368,6 +406,10 @@ class Alarm(Base):
             "opened_at": _iso(self.opened_at),
             "ended": _iso(self.ended),
             "end_reason": self.end_reason,
+            "level": self.level,
+            "value": self.value,
+            "latest": self.latest,
+            "text": self.text,
             "withdrawn": self.withdrawn,
             "acknowledged_by": self.acknowledged_by,
             "acknowledged_at": _iso(self.acknowledged_at),
@@ -518,3 +560,19 @@ def _labels_of_rows(connection: Connection) -> None:
     """Version 4: rows that are kept for labels by id, and a summary of the newest labels of each series."""
     Base.metadata.create_all(connection, tables=[Base.metadata.tables[KeptRow.__tablename__]])
     connection.execute(text("ALTER TABLE series ADD COLUMN labels JSON"))
+
+
+def _learned_windows(connection: Connection) -> None:
+    """Version 5: what tests learn of quiet windows, and the values of an alarm. All tests learn anew."""
+    for column in ("level", "value", "latest"):
+        connection.execute(text(f"ALTER TABLE alarms ADD COLUMN {column} DOUBLE PRECISION"))
+    connection.execute(text("ALTER TABLE models ADD COLUMN learn_from BIGINT"))
+    for name, column in ((Series.__tablename__, "state"), (Window.__tablename__, "before")):
+        table = Base.metadata.tables[name]
+        keys = list(table.primary_key.columns)
+        for *number, state in connection.execute(select(*keys, table.c[column])).all():
+            if not state:
+                continue
+            kept = {"open": dict.fromkeys(state.get("open", ())), "fine": state.get("fine", {})}
+            here = [part == value for part, value in zip(keys, number, strict=True)]
+            connection.execute(table.update().where(*here).values({column: kept}))

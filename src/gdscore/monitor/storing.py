@@ -57,6 +57,7 @@ __all__ = [
     "delete_windows",
     "find_model",
     "known_windows",
+    "learn_again",
     "lock_model",
     "mark_told",
     "pending_notices",
@@ -80,8 +81,8 @@ LARGEST_ESTIMATOR = 256 << 20
 ONE_DAY = Every(timedelta(days=1))
 LABEL_FREE = "label_free"
 """Score of a window whose estimate was corrected by labels: the estimate without them."""
-UNKNOWN_REFERENCE = 1000
-"""Rows of a reference that is not known."""
+UNKNOWN_REFERENCE = 100
+"""Rows of a reference whose size nobody has told: few, so that the alarms promise no more than is known."""
 
 EstimatorLike: TypeAlias = AccuracyEstimator | str | Path | bytes
 
@@ -187,6 +188,23 @@ def store_rules(session: Session, model: Model, rules: Rules | Mapping[str, Any]
     model.rules = after.to_dict()
     if changes:
         session.add(RulesChange(model_id=model.id, changed_at=utc_now(), changed_by=by, rules=changes))
+
+
+def learn_again(session: Session, model: Model, since: datetime | None, by: str) -> datetime:
+    """Let the tests of a model learn its quiet windows again, from a time on or from the next window on."""
+    newest = select(func.max(Window.end)).where(Window.model_id == model.id)
+    model.learn_from = since or session.scalars(newest).one() or utc_now()
+    session.add(
+        RulesChange(
+            model_id=model.id,
+            changed_at=utc_now(),
+            changed_by=by,
+            rules={"learn_from": model.learn_from.isoformat()},
+        )
+    )
+    for segment in session.scalars(select(Series.segment).where(Series.model_id == model.id)).all():
+        _follow_series(session, model, segment, model.learn_from)
+    return model.learn_from
 
 
 def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
@@ -449,13 +467,13 @@ def _new_series(session: Session, model: Model, segment: str) -> Series:
 
 def _follow_newest(session: Session, model: Model, series: Series, windows: Sequence[Window], count: int) -> None:
     """Follow windows that come after all others of their series."""
-    before = series.state
-    follower = _follower(model, series.segment, before, count)
+    follower = _follower(model, series.segment, series.state, count)
     for window in windows:
         window.before = follower.state
         _take(follower, window)
-    if follower.begun or before.get("open"):
-        _store_alarms(session, model, series.segment, windows[0].start, set(before.get("open", ())), follower)
+    follower.finish()
+    if follower.begun or follower.carried:
+        _store_alarms(session, model, series.segment, windows[0].start, follower)
     series.recent = [*series.recent, *(round(window.accuracy, 5) for window in windows)][-RECENT:]
     series.state = follower.state
 
@@ -488,9 +506,10 @@ def _follower(model: Model, segment: str, state: dict[str, Any], count: int) -> 
         Rules.from_dict(model.rules),
         state,
         f"{model.name} ({segment})" if segment else model.name,
-        windows_per_year=timedelta(days=365.25) / model.every.length,
+        every=model.every,
         series=count,
         reference_rows=model.reference_rows,
+        learn_from=model.learn_from,
     )
 
 
@@ -525,19 +544,20 @@ def _follow_series(session: Session, model: Model, segment: str, since: datetime
     for w in followed:
         states.append({"id": w.id, "before": follower.state})
         _take(follower, w)
+    follower.finish()
+    _store_alarms(session, model, segment, since, follower)
+    series.state, series.stale_since, series.late = follower.state, None, 0
+    if not followed:
+        return
     session.execute(update(Window), states)
-    _store_alarms(session, model, segment, since, set(before.get("open", ())), follower)
     if series.last_window != followed[-1].id:
         _end_alarms(session, [model.id], followed[-1].start, "a window came", Alarm.rule == "missing")
     newest = select(Window.accuracy).where(*mine).order_by(Window.start.desc(), Window.end.desc()).limit(RECENT)
     series.recent = [round(accuracy, 5) for accuracy in session.scalars(newest)][::-1]
-    series.last_window, series.state = followed[-1].id, follower.state
-    series.stale_since, series.late = None, 0
+    series.last_window = followed[-1].id
 
 
-def _store_alarms(
-    session: Session, model: Model, segment: str, since: datetime, carried: set[str], follower: Follower
-) -> None:
+def _store_alarms(session: Session, model: Model, segment: str, since: datetime, follower: Follower) -> None:
     """Make the alarms of a series those that its follower found from a time on."""
     superseded = session.scalars(
         select(func.min(Model.created_at)).where(Model.name == model.name, Model.id > model.id)
@@ -548,10 +568,10 @@ def _store_alarms(
         .order_by(Alarm.raised.desc())
     ).all()
     later = [alarm for alarm in stored if alarm.raised >= since]
-    for rule in carried:  # the newest of those raised before is the one that was open
+    for rule, problem in follower.carried.items():  # the newest of those raised before is the one that was open
         open_before = (a for a in stored if a.rule == rule and a.raised < since and not a.withdrawn)
         if (alarm := next(open_before, None)) is not None:  # retention may have deleted it
-            _set_end(alarm, follower.ended.get(rule, superseded), _reason(follower.ended.get(rule)))
+            _set_state(alarm, problem, superseded)
     for problem, alarm in _pairs(follower.begun, later):
         if alarm is None:
             alarm = Alarm(model_id=model.id, segment=segment, rule=problem.rule, opened_at=utc_now())
@@ -560,8 +580,8 @@ def _store_alarms(
         else:
             later.remove(alarm)
         alarm.raised, alarm.began, alarm.message = problem.raised, problem.began, problem.message
-        _set_end(alarm, superseded if problem.ended is None else problem.ended, _reason(problem.ended))
-        alarm.withdrawn = False
+        alarm.level, alarm.value, alarm.withdrawn = problem.level, problem.value, False
+        _set_state(alarm, problem, superseded)
     for alarm in later:
         if "begin" in alarm.pending and alarm.acknowledged_at is None:
             session.delete(alarm)
@@ -570,8 +590,10 @@ def _store_alarms(
             alarm.withdrawn = True
 
 
-def _reason(recovered: datetime | None) -> str:
-    return "new version" if recovered is None else "recovered"
+def _set_state(alarm: Alarm, problem: Problem, superseded: datetime | None) -> None:
+    """What became of an alarm; those of an older version ended when the newer one was registered."""
+    alarm.latest = alarm.latest if problem.latest is None else problem.latest
+    _set_end(alarm, superseded if problem.ended is None else problem.ended, problem.reason or "new version")
 
 
 def _pairs(problems: Iterable[Problem], alarms: list[Alarm]) -> list[tuple[Problem, Alarm | None]]:
