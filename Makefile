@@ -117,7 +117,11 @@ pages: $(VENV)/.dev
 examples: $(VENV)/.dev
 	PYTHONWARNINGS=ignore $(BIN)/jupyter execute --inplace examples/*.ipynb
 
-monitor: $(VENV)/.dev
+$(VENV)/.monitor: $(VENV)/.user
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[monitor]"
+	touch $@
+
+monitor: $(VENV)/.monitor
 	mkdir -p out
 	$(BIN)/gdscore monitor demo --file out/monitor-demo.db
 

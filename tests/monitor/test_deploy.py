@@ -5,16 +5,19 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from sqlalchemy import make_url
 
 import gdscore
 from gdscore.monitor import Monitor, Rules, log_to_mlflow
 from gdscore.monitor.app import render_metrics
+from gdscore.monitor.schema import with_password
 from tests.monitor.conftest import estimate, sqlite_url
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -139,22 +142,59 @@ def test_compose_is_kept_small_and_safe():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
     monitor = compose["services"]["monitor"]
     assert monitor["mem_limit"]
-    # A password may hold @ and /, which have a meaning in an address.
+    # A password may hold @ and /, which have a meaning in an address; all come from files.
     assert "PASSWORD" not in monitor["environment"]["GDSCORE_MONITOR"]
-    assert "POSTGRES_PASSWORD" in monitor["environment"]["PGPASSWORD"]
+    for name in ("database", "monitor", "grafana"):
+        own = compose["services"][name]
+        (given,) = (value for key, value in own["environment"].items() if "PASSWORD" in key)
+        (secret,) = own["secrets"]
+        assert given == f"/run/secrets/{secret}"
+        assert compose["secrets"][secret]["file"].startswith("./secrets/")
+        assert all(key.endswith("_FILE") for key in own["environment"] if "PASSWORD" in key)
     assert any(volume.startswith("grafana:") for volume in compose["services"]["grafana"]["volumes"])
     lines = (DEPLOY / "Dockerfile").read_text()
     for needed in ("WORKDIR", "HEALTHCHECK", "--require-token", "USER monitor"):
         assert needed in lines
 
 
+def test_a_password_of_any_characters_comes_from_a_file(tmp_path, monkeypatch):
+    secret = "a@b/c:d %41#?"
+    (tmp_path / "password").write_text(secret + "\n")
+    monkeypatch.setenv("GDSCORE_DATABASE_PASSWORD_FILE", str(tmp_path / "password"))
+    url = with_password(make_url("postgresql://gdscore@database/gdscore"))
+    assert (url.password, url.username, url.host) == (secret, "gdscore", "database")
+    assert with_password(make_url("postgresql://me:own@database/x")).password == "own"
+    monkeypatch.setenv("GDSCORE_DATABASE_PASSWORD_FILE", str(tmp_path / "none"))
+    with pytest.raises(gdscore.GdscoreError, match="GDSCORE_DATABASE_PASSWORD_FILE"):
+        with_password(make_url("postgresql://gdscore@database/gdscore"))
+
+
+DEVELOPMENT = ("pandas", "pyarrow", "torch", "ray", "mlflow", "httpx", "polars", "pytest", "hypothesis", "yaml")
+LIGHT = f"""
+import sys
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {DEVELOPMENT!r}:
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Absent())
+from gdscore.monitor import Monitor
+from gdscore.monitor.app import create_app
+from gdscore.cli import main
+sys.argv = ["gdscore", "monitor", "demo", "--only-fill", "--file", sys.argv[1]]
+create_app(Monitor("sqlite:///" + sys.argv[-1] + "2"))
+main()
+"""
+
+
 def test_the_demo_has_its_alarms(tmp_path):
-    """Slow and sudden shifts raise alarms, another class mix does not."""
+    """Slow and sudden shifts raise alarms, another class mix does not; no development package is needed."""
     pytest.importorskip("sklearn")
     from gdscore.monitor.demo import fill_demo
 
+    command = [sys.executable, "-c", LIGHT, str(tmp_path / "history.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     monitor = Monitor(sqlite_url(tmp_path))
-    fill_demo(monitor)
     alarms = monitor.alarms()
     assert set(alarms.model) == {"digits-slow", "digits-sudden"}
     sudden = alarms[(alarms.model == "digits-sudden") & (alarms.segment == "")]

@@ -14,11 +14,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sqlalchemy import (
     JSON,
+    URL,
     BigInteger,
     Connection,
     Dialect,
@@ -70,6 +72,7 @@ __all__ = [
     "storage_errors",
     "utc_now",
     "window_bounds",
+    "with_password",
 ]
 
 VERSION = 5
@@ -457,7 +460,10 @@ def open_engine(url: str) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
     elif parts.get_backend_name() == "postgresql":
         engine = create_engine(
-            parts.set(drivername="postgresql+psycopg"), pool_pre_ping=True, max_overflow=20, pool_timeout=5
+            with_password(parts).set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            max_overflow=20,
+            pool_timeout=5,
         )
     else:
         raise GdscoreError(
@@ -472,6 +478,19 @@ def open_engine(url: str) -> Engine:
         engine.dispose()
         raise
     return engine
+
+
+def with_password(url: URL) -> URL:
+    """Address with the password of the file that GDSCORE_DATABASE_PASSWORD_FILE names, where it has none."""
+    name = os.environ.get("GDSCORE_DATABASE_PASSWORD_FILE")
+    if not name or url.password is not None:
+        return url
+    try:
+        return url.set(password=Path(name).read_text(encoding="utf-8").rstrip("\n"))
+    except OSError as error:
+        raise GdscoreError(
+            f"Expected GDSCORE_DATABASE_PASSWORD_FILE to name a file that can be read, but: {error.strerror}"
+        ) from None
 
 
 @contextmanager
