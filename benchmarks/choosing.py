@@ -41,7 +41,7 @@ ALTERNATIVES = {
     "calibration_edge": (0.001, 0.02),
     "mixes": (0, 400),
     "concentration": (0.2, 1.0),
-    "penalty": (0.1, 0.3, 3.0, 10.0),
+    "penalty": (0.3, 1.0, 5.0, 20.0),
     "floor": (0.02, 0.05),
     "class_width": (1.0, 1.5, 3.0),
     "outputs_only": (1.0, 2.0),

@@ -311,13 +311,31 @@ def test_steps_of_boosting_add_up_to_its_decision(make, data):
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("make", [RandomForestClassifier, ExtraTreesClassifier])
-def test_probabilities_of_trees_average_to_those_of_a_forest(make, data):
+def test_inputs_of_a_forest_are_positions_among_its_thresholds(make, data):
     X, y = DATA[data]
     clf = make(n_estimators=20, random_state=0).fit(X, y)
-    inputs, probabilities = from_sklearn(clf, X).inputs, clf.predict_proba(X)
-    columns = 1 if len(clf.classes_) == 2 else len(clf.classes_)
-    mean = inputs.reshape(len(X), -1, columns).mean(axis=1)
-    np.testing.assert_allclose(mean, probabilities[:, -columns:], atol=1e-6)
+    inputs = from_sklearn(clf, X).inputs
+    splits = [(k, t) for tree in clf.estimators_ for k, t in zip(tree.tree_.feature, tree.tree_.threshold, strict=True)]
+    used = sorted({k for k, _ in splits if k >= 0})
+    expected = [
+        [np.mean([np.float32(row[k]) > t for column, t in splits if column == k]) for k in used] for row in X[:5]
+    ]
+    np.testing.assert_allclose(inputs[:5], expected, atol=1e-12)
+    np.testing.assert_array_equal(from_sklearn(clf, sparse.csr_matrix(X)).inputs, inputs)
+
+
+def test_missing_inputs_of_a_forest_are_in_the_middle_and_columns_bounded():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 300))
+    y = (X[:, :290].sum(axis=1) > 0).astype(int)
+    clf = RandomForestClassifier(60, random_state=0).fit(X, y)
+    holes = X[:3].copy()
+    holes[1] = np.nan
+    inputs = from_sklearn(clf, holes).inputs
+    assert inputs.shape == (3, 256)
+    assert (inputs[1] == 0.5).all()
+    constant = RandomForestClassifier(3, random_state=0).fit(np.zeros((20, 2)), np.arange(20) % 2)
+    assert "inputs" not in from_sklearn(constant, np.zeros((4, 2))).has
 
 
 class Booster:

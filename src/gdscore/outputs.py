@@ -49,8 +49,8 @@ class Outputs:
     features : array of shape (m, D), optional
         What enters the last linear layer.
     inputs : array of shape (m, V), optional
-        What entered the model, as numbers: encoded columns of a table, or contributions of its trees. Evidence for an
-        estimator where a model has no features; no score reads it.
+        What entered the model, as numbers: encoded columns of a table, or what `from_sklearn` gives of trees. Evidence
+        for an estimator where a model has no features; no score reads it.
     labels : integer array of shape (m,), optional
         True classes, 0 … K−1 in the order of the columns; also whole floating-point numbers, or strings that are
         among ``class_names``. Numbers are refused where classes are named by other numbers than their positions, as

@@ -3,7 +3,7 @@
 Requirements met here:
 
 - logits, features and last layer where the model has a softmax on top of a linear layer, probabilities otherwise;
-- contributions of the trees as `inputs` where the model is made of trees, which stay confident under shifted inputs;
+- evidence as `inputs` where the model is made of trees, which stay confident under shifted inputs;
 - which of these holds depends on the model alone and not on the rows, so that all batches agree;
 - the link is tried on numbers: a linear classifier that normalises one-versus-rest scores has no softmax;
 - models that are not single-label classifiers get an error that says so;
@@ -41,14 +41,15 @@ def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
     ========================================================  ================================================
     linear with softmax or sigmoid: logistic regression, LDA  logits, features = what enters the classifier
     ``MLPClassifier``                                         logits, features = last hidden layer
-    boosted trees and forests                                 probabilities, inputs = contributions of the trees
+    boosted trees                                             probabilities, inputs = contributions of the trees
+    forests                                                   probabilities, inputs = positions among thresholds
     others with ``predict_proba``                             probabilities, float64
     ========================================================  ================================================
 
     Pipelines are followed to their last step and searches to ``best_estimator_``. A single decision value z of a
-    binary model becomes the logits (0, z). Sparse rows of a linear classifier give no features. Contributions are
-    the steps of the decision function for boosting (scikit-learn, LightGBM, XGBoost), and the probabilities of single
-    trees for forests: at most 256 numbers a row, which only the estimator reads.
+    binary model becomes the logits (0, z). Sparse rows of a linear classifier give no features. Contributions are the
+    steps of the decision function of boosting (scikit-learn, LightGBM, XGBoost); positions are, for each column, the
+    share of the forest's thresholds below its value: at most 256 numbers a row, which only the estimator reads.
 
     Parameters
     ----------
@@ -269,7 +270,7 @@ def _network_outputs(clf: Any, X: Any, W: Array, b: Array) -> dict[str, Any]:
 
 
 def _contributions(clf: Any) -> Callable[[Any], Array] | None:
-    """Function from rows to what parts of a model of trees add to its outputs; None for other models."""
+    """Function from rows to what boosting's trees add to its outputs, or where inputs lie for a forest; else None."""
     from sklearn.ensemble import (
         ExtraTreesClassifier,
         GradientBoostingClassifier,
@@ -293,13 +294,7 @@ def _contributions(clf: Any) -> Callable[[Any], Array] | None:
 
         return boosted
     if isinstance(clf, (RandomForestClassifier, ExtraTreesClassifier)):
-
-        def forest(X: Any) -> Array:
-            rows = X.astype(np.float32) if hasattr(X, "tocsr") else np.asarray(X, dtype=np.float32)
-            some = (clf.estimators_[k - 1] for k in chosen(len(clf.estimators_)))
-            return np.concatenate([tree.predict_proba(rows)[:, -columns:] for tree in some], axis=1)
-
-        return forest
+        return _positions_among_thresholds([clf.estimators_[k - 1].tree_ for k in chosen(len(clf.estimators_))])
     if library in ("lightgbm", "xgboost"):
 
         def ranges(X: Any) -> Array:
@@ -315,6 +310,29 @@ def _contributions(clf: Any) -> Callable[[Any], Array] | None:
 
         return ranges
     return None
+
+
+def _positions_among_thresholds(trees: list[Any]) -> Callable[[Any], Array] | None:
+    """Function from rows to the share of a column's thresholds that each value is above; None without thresholds.
+
+    What a forest's trees answer says little more than its confidence, but where its inputs lie does. Columns are those
+    that are split most often.
+    """
+    column, threshold = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("feature", "threshold"))
+    # In the trees' order leaves have a negative column.
+    splits = np.bincount(column[column >= 0])
+    used = np.sort(np.argsort(-splits, kind="stable")[: min(_MOST_CONTRIBUTIONS, np.count_nonzero(splits))])
+    if not len(used):
+        return None
+    thresholds = [np.sort(threshold[column == k]) for k in used]
+
+    def positions(X: Any) -> Array:
+        rows = X.tocsr()[:, used].toarray() if hasattr(X, "tocsr") else np.asarray(X)[:, used]
+        some = rows.astype(np.float32)
+        found = [np.searchsorted(t, values) / len(t) for t, values in zip(thresholds, some.T, strict=True)]
+        return np.where(np.isnan(some), 0.5, np.stack(found, axis=1))
+
+    return positions
 
 
 def _compare_predictions(clf: Any, X: Any, probabilities: Array) -> None:

@@ -372,3 +372,13 @@ def test_a_known_class_mix_is_never_exceeded(returned):
         np.testing.assert_allclose(known.share[~few], known.right[~few])
         if few.all():
             np.testing.assert_allclose(known.share, mix)
+
+
+def test_intervals_hold_the_sampling_error_of_a_small_reference():
+    held = []
+    for seed in range(40):
+        est = gdscore.AccuracyEstimator().fit(outputs(60, 2.0, seed=seed))
+        target = outputs(2000, 2.0, seed=900 + seed)
+        e = est.estimate(unlabelled(target))
+        held.append(e.low <= target.accuracy <= e.high)
+    assert np.mean(held) > 0.85

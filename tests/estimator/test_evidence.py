@@ -89,6 +89,19 @@ def test_one_group_tells_nothing():
     assert e.fits["estimated"] == 0
 
 
+@pytest.mark.parametrize("levels", [2, 3])
+def test_no_more_cells_than_classes_tell_nothing(levels):
+    """A binary model that predicts one class only: two levels of confidence are matched by some mix of two classes."""
+    second = np.repeat([0.05, 0.2, 0.4][:levels], 200)
+    labels = np.concatenate([np.arange(200) < 200 * p for p in np.unique(second)]).astype(int)
+    reference = gdscore.Outputs(probabilities=np.stack([1 - second, second], axis=1), labels=labels)
+    est = gdscore.AccuracyEstimator().fit(reference)
+    profile = est.fitted_.correction.profile
+    assert (profile.groups.max() + 1, np.count_nonzero(profile.cells.sum(axis=1))) == (levels, levels)
+    e = est.estimate(gdscore.Outputs(probabilities=reference.probabilities[150:350]))
+    assert (e.fits["estimated"] > 0) == (levels > 2)
+
+
 def with_inputs(out):
     return gdscore.Outputs(logits=out.logits, inputs=out.features, labels=out.labels)
 

@@ -103,12 +103,12 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
 
 
 def target_warnings(
-    fitted: Fitted, state: SegmentState, moved: Floats, given: Floats | None
+    fitted: Fitted, state: SegmentState, moved: Floats, explained: float, class_mix: str, given: Floats | None
 ) -> Iterator[EstimateWarning]:
     """Warnings about one target: its size, its predictions, how far it is from all shifted sets.
 
-    ``moved`` is Δ of its evidence. ``given`` is the class mix where the user gave one: the predictions are then
-    compared with that mix instead of the reference's.
+    ``moved`` is Δ of its evidence, and ``explained`` the share of its movement that a class mix explains. ``given`` is
+    the class mix where the user gave one: the predictions are then compared with that mix instead of the reference's.
     """
     rows, evidence = state.rows, state.evidence
     if not state.same_model:
@@ -145,11 +145,22 @@ def target_warnings(
     distance = 0.5 * float(np.abs(predicted - expected).sum())
     noise = 0.8 * float(np.sqrt(expected * (1 - expected) / rows).sum())
     if distance > SETTINGS.far_mix + noise:
+        known = explained > SETTINGS.explained
         yield EstimateWarning(
             "class_mix",
+            "info" if known else "warning",
+            f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class, "
+            f"and {'another' if known else 'no'} class mix explains this. {cure}",
+        )
+    profile, far = fitted.correction.profile, float(np.abs(moved).max())
+    if class_mix == "unknown" and profile.exposed > SETTINGS.exposed and far > fitted.correction.chance(rows):
+        recall = profile.recall[profile.counts > 0]
+        yield EstimateWarning(
+            "unequal_classes",
             "warning",
-            f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change "
-            f"class. {cure}",
+            f"on the reference the model finds {recall.min():.0%} of the rows of one class and {recall.max():.0%} of "
+            "another, so that accuracy depends on the class mix; rows have moved, and outputs may not show their mix. "
+            f"If it is known: class_mix={_example_mix(fitted)}",
         )
     if rows < SETTINGS.few_rows:
         yield EstimateWarning(
@@ -167,8 +178,7 @@ def target_warnings(
             "shifted set teaches what that means for accuracy, so that the interval is wider: use fit_predictor, or "
             "give shifted_sets to fit",
         )
-    far = SETTINGS.beyond * fitted.farthest + SETTINGS.noise / np.sqrt(rows)
-    if fitted.farthest > 0 and float(np.abs(moved).max()) > far:
+    if 0 < fitted.farthest < far - SETTINGS.noise / np.sqrt(rows):
         yield EstimateWarning(
             "beyond",
             "warning",

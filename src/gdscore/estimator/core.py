@@ -348,7 +348,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         moved = correction.moved(mean)
         assumed = correction.assumptions(evidence, given)
         counts, best = assumed[class_mix]
-        warnings = [*reference_warnings(fitted), *target_warnings(fitted, state, moved, given)]
+        explained = float(best.share(1.0))
+        warnings = [
+            *reference_warnings(fitted),
+            *target_warnings(fitted, state, moved, explained, class_mix, given),
+        ]
         used = _used(fitted, state, counts)
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
@@ -359,13 +363,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             half = math.hypot(
                 correction.expected_error(accuracy, mean, rows, level, known_mix=class_mix != "unknown"),
                 sampling_error(accuracy, rows, level),
+                sampling_error(fitted.reference_accuracy, fitted.reference_rows, level),
             )
         low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         if fitted.line is None and class_mix == "unknown":
             # The ends do not jump when a row more is seen: they go a part of the way to what else may be true.
             only_mix, stable = assumed["estimated"][0].accuracy, assumed["stable"][0].accuracy
-            fits = float(best.share(1.0))
-            low, high = low + fits * min(only_mix - low, 0.0), high + fits * max(only_mix - high, 0.0)
+            low, high = low + explained * min(only_mix - low, 0.0), high + explained * max(only_mix - high, 0.0)
             shifted = float(np.clip(2 * correction.looks_shifted(counts.predicted, mean, rows) - 1, 0, 1))
             if stable < low and shifted:
                 low = stable + (1 - shifted) * (low - stable)

@@ -333,9 +333,9 @@ class Correction:
         error, known_mix_error = (
             _relative_error(e, stacked.accuracy, base, members) ** power for e in (unknown, known)
         )
-        left_out, known_left_out = (
-            float(np.nanmean(np.abs(e - stacked.accuracy)[stacked.own])) for e in (unknown, known)
-        )
+        # In other class mixes, where there are some: errors are larger there, and a target's mix may be any.
+        mixed = stacked.own if stacked.own.all() else ~stacked.own
+        left_out, known_left_out = (float(np.nanmean(np.abs(e - stacked.accuracy)[mixed])) for e in (unknown, known))
         errors = {"error": error, "known_mix_error": known_mix_error}
         return replace(fitted, **errors, left_out=left_out, known_left_out=known_left_out), table
 
@@ -457,11 +457,14 @@ class Correction:
         shift, slope = (np.asarray(moved @ c)[..., None] for c in (self.shift, self.slope))
         return np.asarray(expit(calibrated + shift + (calibrated - self.centre) * slope))
 
+    def chance(self, rows: int) -> float:
+        """How far mean evidence of so many rows is from the reference's by chance at most, in standard deviations."""
+        return SETTINGS.noise * math.sqrt(1 / rows + 1 / self.profile.counts.sum())
+
     def expected_error(self, accuracy: float, mean: Floats, rows: int, level: float, *, known_mix: bool) -> float:
         """Half-width of an interval of the level, without the sampling error of the rows."""
         error, left_out = (self.known_mix_error, self.known_left_out) if known_mix else (self.error, self.left_out)
-        chance = SETTINGS.noise * math.sqrt(1 / rows + 1 / self.profile.counts.sum())
-        moved = np.maximum(np.abs(self.moved(mean)) - chance, 0)
+        moved = np.maximum(np.abs(self.moved(mean)) - self.chance(rows), 0)
         if left_out is None:
             # Confidence that has moved is in the estimate; what distances mean for it is not known.
             further = SETTINGS.untaught * min(float(moved[1:].max(initial=0.0)), 4.0)

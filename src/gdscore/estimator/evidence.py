@@ -234,6 +234,19 @@ class Profile:
         """Difference of evidence in standard deviations of the reference's rows; 0 where these do not vary."""
         return np.where(self.scale > 0, difference / np.where(self.scale > 0, self.scale, 1.0), 0.0)
 
+    @property
+    def recall(self) -> Floats:
+        """Share of the reference's rows of each class that are predicted right; 0 for a class without rows."""
+        classes = len(self.mix)
+        right = self.cells.reshape(classes, -1, classes).sum(axis=1).diagonal()
+        return np.asarray(right / np.maximum(self.counts, 1))
+
+    @property
+    def exposed(self) -> float:
+        """Standard deviation of the reference's accuracy over the random class mixes of `Settings`."""
+        there = self.counts > 0
+        return float(np.sqrt(self.recall[there].var() / (there.sum() * SETTINGS.concentration + 1)))
+
     def grouped(self, histogram: Floats) -> Floats:
         """Sums by cell of numbers by predicted class and bin."""
         starts = np.flatnonzero(np.diff(self.groups, prepend=-1))
@@ -272,8 +285,10 @@ class Profile:
         apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
         left = np.maximum(apart - chance, 0)
         moved = np.clip(self.standardised(mean - mix @ self.label_means), -FARTHEST, FARTHEST)
-        # One group is matched by some mix whatever the target is: nothing tells then whether only the mix has moved.
-        left = left + (np.square(moved).sum(axis=-1) if self.groups[-1] else np.inf)
+        # No more cells than classes are matched by some mix whatever the target is: nothing tells then whether only
+        # the mix has moved.
+        told = np.count_nonzero(self.cells.any(axis=1)) > len(self.mix)
+        left = left + (np.square(moved).sum(axis=-1) if told else np.inf)
         own = np.repeat(np.arange(len(self.mix)), size // len(self.mix))
         of_cell = mix[..., own] * likely[np.arange(size), own] / expected
         right = (cells * of_cell).reshape(*cells.shape[:-1], len(self.mix), -1).sum(axis=-1)

@@ -30,7 +30,8 @@ class Settings:
         Expected error where the estimate has not moved, in shares and up to the factor √q.
     moved_fully, untaught : float
         From this movement of the evidence on, in standard deviations, an interval holds 1.65 times the mean error on
-        families left out; without shifted sets it holds so much of an error for each standard deviation, up to four.
+        families left out in other class mixes; without shifted sets so much of an error for each standard deviation, up
+        to four.
     class_width : float
         Width of the intervals of classes relative to the accuracy's, before the sampling error of the class.
     outputs_only : float
@@ -69,12 +70,14 @@ class Settings:
         evidence moves by less than this for all of it, in standard deviations of rows.
     collapse : float
         Effective number of predicted classes, relative to the reference's, below which predictions have collapsed.
-    far_mix : float
-        Share of rows that would have to change class before there is a warning.
+    far_mix, explained : float
+        Share of rows that would have to change class before there is a warning, and share of a target's movement that a
+        class mix must explain for it to be of no concern.
+    exposed : float
+        Standard deviation of the reference's accuracy over random class mixes above which a target that has moved
+        gets a warning.
     weak_evidence : float
         Error on families left out, relative to half the width of an interval, beyond which there is a warning.
-    beyond : float
-        Evidence farther from the reference than that of every shifted set, by this factor, is a warning.
     """
 
     constant: float = 1e-3
@@ -83,7 +86,7 @@ class Settings:
     mixes: int = 2000
     most_mixes: int = 256
     concentration: float = 0.5
-    penalty: float = 1.0
+    penalty: float = 2.0
     floor: float = 0.03
     moved_fully: float = 0.25
     untaught: float = 0.1
@@ -107,8 +110,9 @@ class Settings:
     reaction: float = 1.0
     collapse: float = 0.5
     far_mix: float = 0.15
+    explained: float = 0.5
+    exposed: float = 0.1
     weak_evidence: float = 1.5
-    beyond: float = 1.5
 
 
 SETTINGS = Settings()

@@ -165,7 +165,15 @@ def combine(
     )
 
 
-_OF_OUTPUTS_ALONE = ("collapse", "class_mix", "beyond", "outputs_only", "one_family", "easy_reference")
+_OF_OUTPUTS_ALONE = (
+    "collapse",
+    "class_mix",
+    "unequal_classes",
+    "beyond",
+    "outputs_only",
+    "one_family",
+    "easy_reference",
+)
 """Warnings that are about an estimate from outputs alone."""
 
 
