@@ -2,12 +2,13 @@ import json
 import socket
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 pytest.importorskip("gdscore.cli.files")
 
-from gdscore import GdscoreError
+from gdscore import GdscoreError, Outputs
 from gdscore.cli.monitor import email, monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
@@ -65,6 +66,24 @@ def test_rules_stay_are_printed_and_have_a_command(run):
     assert "labels no" in shown[0]
     assert len(shown) == 4
     assert run("rules", "b").exit_code != 0
+
+
+def test_labels_by_id_come_from_a_file(run, fitted, tmp_path):
+    fitted.save(tmp_path / "m.gdscore")
+    made = make_outputs(300, 1.0, 1)
+    rows = Outputs(logits=made.logits, features=made.features, ids=np.array([f"r{n}" for n in range(300)]))
+    write_outputs(tmp_path / "2026-01-01.npz", rows)
+    assert "keep_rows 90d" in run("register", "m", tmp_path / "m.gdscore", "--keep-rows", "90d").output
+    assert run("add", "m", tmp_path / "2026-01-01.npz").exit_code == 0
+    lines = [f"r{n},{label}" for n, label in enumerate(made.labels.tolist()[:200])]
+    (tmp_path / "labels.csv").write_text("\n".join(["id,label", *lines, "other,1"]))
+    done = run("labels", "m", "--file", tmp_path / "labels.csv")
+    assert done.exit_code == 0, done.output
+    assert "200 added, 0 replaced, 0 same, 1 unknown" in done.output
+    (window,) = json.loads(run("windows", "m", "--json", "-").output)
+    assert (window["labelled"], window["truth"]) == (200, made[:200].accuracy)
+    for wrong in (("2026-01-01", 3), ("2026-01-01", 290, 300, "--file", tmp_path / "labels.csv"), ()):
+        assert isinstance(run("labels", "m", *wrong).exception, GdscoreError)
 
 
 def test_nothing_needs_pandas(run, fitted, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The service is killed in the middle of posts, or ended while a notice is being delivered."""
 
+import json
 import os
 import signal
 import socket
@@ -77,7 +78,10 @@ def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
     environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path)}
     with dripping() as hook:
         command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--webhook", hook]
-        server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        log = (tmp_path / "log").open("w")
+        server = subprocess.Popen(
+            [*command, "--access-log"], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
         try:
             port = server.stdout.readline().rpartition(":")[2].strip()
             for _ in range(100):
@@ -95,3 +99,6 @@ def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
             server.kill()
             server.wait()
             server.stdout.close()
+            log.close()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
+    assert [(line["method"], line["path"], line["status"]) for line in lines] == [("GET", "/healthz", 200)]

@@ -297,7 +297,14 @@ def labels(
     show_table(
         ("version", "start", "segment", "labels", "rows", "accuracy"),
         [
-            (w["version"], w["start"][:16], w["segment"], w["labelled"], w["rows"], percent(w["accuracy"]))
+            (
+                w["version"],
+                w["start"][:16],
+                w["segment"],
+                f"{w['labelled']:,}",
+                f"{w['rows']:,}",
+                percent(w["accuracy"]),
+            )
             for w in counted["windows"]
         ],
         left=(0, 1, 2),

@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import timedelta, timezone
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -91,8 +91,8 @@ def model_page(
     """One model: chart, warnings, alarms, how good estimates were, windows."""
     with history.reading() as session:
         segments = reading.segments_of(session, name)
-        versions = session.scalars(select(func.count()).where(Model.name == name)).one()
-        if not versions:
+        models = session.scalars(select(Model).where(Model.name == name).order_by(Model.id)).all()
+        if not models:
             raise HTTPException(404, f"Unknown model {name[:60]!r}")
         last = next((s for s in segments if s["segment"] == segment), None)
         since = None
@@ -115,7 +115,8 @@ def model_page(
         segment=segment,
         segments=segments,
         last=last,
-        versions=versions,
+        versions=len(models),
+        every=models[-1].every,
         rules=[(rule, value, RULES.get(rule, "")) for rule, value in rules.items()],
         changes=changes,
         learned=learned,
@@ -156,7 +157,7 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
 
     with history.reading() as session:
         row, model, facts = _find_window(session, window)
-        shown = row.to_dict(model)
+        shown, every = row.to_dict(model), model.every
         labelled = None
         if row.labelled:
             numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
@@ -186,6 +187,7 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
         "window.html",
         visitor,
         w=shown,
+        every=every,
         e=estimate,
         labels=labelled,
         contradicted=labelled is not None and past_errors([labelled]).missed > 0,
@@ -298,7 +300,7 @@ def _environment() -> Environment:
         example=lambda value: json.dumps(value, ensure_ascii=False, indent=1 if len(str(value)) > 400 else None),
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         in_path=lambda value: quote(value, safe=""),
-        clock=lambda value: "" if value is None else shown_time(as_time(value)),
+        clock=lambda value, zone=timezone.utc: "" if value is None else shown_time(as_time(value).astimezone(zone)),
     )
     environment.globals |= {"sparkline": _sparkline}
     return environment
