@@ -347,13 +347,13 @@ def test_an_alarm_tells_the_values_then_and_now_and_how_long(local):
     feed(local, [0.9, 0.7, 0.6], rules=PER_WINDOW)
     alarm = local.alarms().iloc[0]
     assert (alarm.level, alarm.value, alarm.latest) == (0.8, 0.7, 0.6)
-    assert alarm.text.startswith("80.0% before, 70.0% when raised, 60.0% now; open for ")
+    assert alarm.text.startswith("80.0% asked for, 70.0% when raised, 60.0% now; open for ")
     for n in (3, 4, 5):
         local.add_estimate("m", estimate(0.9), day(n))
     local.acknowledge(int(alarm.id), "Ada")
     text = local.alarms().text[0]
     assert text == (
-        "80.0% before, 70.0% when raised, 90.0% at its end; lasted 2 days, ended: recovered; acknowledged by Ada"
+        "80.0% asked for, 70.0% when raised, 90.0% at its end; lasted 2 days, ended: recovered; acknowledged by Ada"
     )
 
 
@@ -542,17 +542,17 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
     again.close()
 
 
-def test_a_history_of_version_4_keeps_its_alarms_and_learns_anew(tmp_path):
-    made = Monitor(sqlite_url(tmp_path))
+def test_a_history_of_version_4_keeps_its_alarms_and_learns_anew(url):
+    made = Monitor(url)
     feed(made, [0.9] * 3 + [0.6] * 2, rules=PER_WINDOW)
     old = json.dumps({"test": {"first": [3, 2.7]}, "open": ["accuracy"], "fine": {}})
     with made.engine.begin() as connection:
         for statement in (*LEARNED, "UPDATE schema_version SET version = 4"):
             connection.execute(text(statement))
         for table, column in (("series", "state"), ("windows", "before")):
-            connection.execute(text(f"UPDATE {table} SET {column} = :old").bindparams(old=old))
+            connection.execute(text(f"UPDATE {table} SET {column} = '{old}'"))
     made.close()
-    again = Monitor(sqlite_url(tmp_path))
+    again = Monitor(url)
     again.add_estimate("m", estimate(0.65), day(5))
     alarm = again.alarms("m").iloc[0]
     assert (alarm.latest, alarm.end_reason) == (0.65, None)

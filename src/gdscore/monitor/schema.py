@@ -354,7 +354,7 @@ class Alarm(Base):
     """A problem, from its beginning to its end.
 
     ``raised`` is the start of the window that raised the alarm, ``began`` the start of the first window that had the
-    problem. ``level``, ``value`` and ``latest`` are the accuracy without the problem, in the window that raised the
+    problem. ``level``, ``value`` and ``latest`` are the accuracy before or asked for, in the window that raised the
     alarm, and in its newest window (for ``labels:coverage``, shares of intervals that held). ``pending`` names the
     notices that have not been delivered.
     """
@@ -386,7 +386,9 @@ class Alarm(Base):
     def text(self) -> str:
         """The values then and now, how long it lasts, and why it ended."""
         now = "at its end" if self.ended else "now"
-        named = (("before", self.level), ("when raised", self.value), (now, self.latest))
+        asked = "of intervals should hold" if self.rule == "labels:coverage" else "asked for"
+        before = "before" if "sequential" in (self.rule or "") else asked
+        named = ((before, self.level), ("when raised", self.value), (now, self.latest))
         values = ", ".join(f"{percent(value)} {name}" for name, value in named if value is not None)
         if self.ended is None:
             state = f"open for {shown_length(utc_now() - self.began)}" if self.began else ""
