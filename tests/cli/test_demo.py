@@ -43,10 +43,16 @@ def test_files_to_go_on_with(shown, gd, monkeypatch):
     folder, text = shown
     monkeypatch.chdir(folder)
     before = {row["name"]: row for row in rows(folder)}
-    commands = [line.split()[1:] for line in map(str.strip, text.splitlines()) if line.startswith("gdscore ")]
-    assert [words[0] for words in commands] == ["estimate", "label", "fit"]
+    commands = [
+        line.partition("#")[0].split()[1:] for line in map(str.strip, text.splitlines()) if line.startswith("gdscore ")
+    ]
+    assert [words[0] for words in commands] == ["estimate", "label", "label"]
     for words in commands:
         assert gd(*words).exit_code in (0, 3, 4), words
+    (todo, empty), (filled, labels) = map(gdscore.labeling.read_csv, ("todo.csv", commands[-1][-1]))
+    assert todo.rows.tolist() == filled.rows.tolist()
+    assert not any(empty)
+    assert all(labels)
     for name, row in before.items():
         found = json.loads(gd("estimate", "m.gdscore", f"{name}.npz", "--json", "-").stdout)["targets"][0]
         assert found["accuracy"] == pytest.approx(row["accuracy"], abs=1e-6)

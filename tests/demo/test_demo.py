@@ -43,12 +43,12 @@ def test_shifts_keep_images_images(digits):
         assert (name in ("other-writers", "other-mix")) == np.array_equal(shifted, images)
 
 
-def test_the_mix_of_one_target_is_another_and_labels_hold(digits, sets):
+def test_the_mix_of_one_target_is_another_and_labels_hold(digits, sets, tmp_path):
     est = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=sets)
     trial = digits.trial("other-mix", est)
     labels = np.bincount(trial.outputs.labels, minlength=10)
     assert labels[:5].max() < labels[5:].min() / 2
     assert trial.known_mix.class_mix == "given"
-    found = with_labels(trial, est)
+    found = with_labels(trial, est, tmp_path / "labels.csv")
     assert found.labels == 50
     assert found.low <= trial.truth <= found.high

@@ -57,7 +57,7 @@ def demo(
         trials = [digits.trial(name, est) for name in TARGETS]
         _write_files(output, digits, sets, est, trials)
         worst = sorted(trials, key=lambda trial: -abs(trial.estimate.accuracy - trial.truth))[:2]
-        labelled = [(trial, with_labels(trial, est)) for trial in worst]
+        labelled = [(trial, with_labels(trial, est, output / f"{trial.name}-labels.csv")) for trial in worst]
     if quiet:
         return
     show(
@@ -68,12 +68,13 @@ def demo(
     _show_estimates(trials)
     _show_known_mix(next(trial for trial in trials if trial.name == "other-mix"))
     _show_labels(labelled)
+    name = labelled[-1][0].name
     show(
         f"\nReport:   {output / 'report.html'}\n"
         f"Go on:    cd {output}\n"
-        "          gdscore estimate m.gdscore less-light.npz --min-accuracy 0.9\n"
-        "          gdscore label choose m.gdscore less-light.npz --budget 50 -o todo.csv\n"
-        "          gdscore fit reference.npz --shifted-sets shifted -o mine.gdscore\n"
+        f"          gdscore estimate m.gdscore {name}.npz --min-accuracy 0.9\n"
+        f"          gdscore label choose m.gdscore {name}.npz --budget 50 -o todo.csv\n"
+        f"          gdscore label estimate m.gdscore {name}.npz {name}-labels.csv    # todo.csv, filled in\n"
         f"Took {time.perf_counter() - begin:.0f} s."
     )
 

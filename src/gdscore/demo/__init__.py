@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,13 +143,15 @@ class Digits:
         return Trial(name, outputs, est.estimate(unlabelled), est.estimate(unlabelled, class_mix=mix), direct)
 
 
-def with_labels(trial: Trial, est: AccuracyEstimator) -> LabelledEstimate:
-    """Estimate of a target with labels of `BUDGET` of its rows."""
+def with_labels(trial: Trial, est: AccuracyEstimator, table: Path) -> LabelledEstimate:
+    """Estimate of a target with labels of `BUDGET` of its rows, which are written as a table for `gdscore label`."""
     from gdscore import labeling
 
     unlabelled = trial.outputs.only({"logits", "features"})
     rows = labeling.choose(est, unlabelled, budget=BUDGET)
-    return labeling.estimate(est, unlabelled, rows, trial.outputs.labels[rows.rows])
+    labels = trial.outputs.labels[rows.rows]
+    rows.to_csv(table, labels)
+    return labeling.estimate(est, unlabelled, rows, labels)
 
 
 def _flat(images: Any) -> Any:

@@ -269,7 +269,7 @@ class Estimate:
             f"({percent(self.level, short=True)} interval, {_rows(self.n_rows)}); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
         ]
-        if self.left_out_error is not None:
+        if self.left_out_error is not None and all(w.code != "weak_evidence" for w in self.warnings):
             lines.append(f"shifts left out of the fit were missed by {points(self.left_out_error)} on average")
         return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
 
