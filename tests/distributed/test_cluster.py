@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -48,3 +51,22 @@ def test_a_cluster_that_wants_a_token_is_told_as_that(monkeypatch):
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(gdscore.GdscoreError, match="RAY_AUTH_MODE=token"):
         _cluster.connect("auto")
+
+
+@pytest.mark.parametrize("ended_by", ["signal", "handler of Ray"])
+def test_a_signal_while_ray_starts_is_the_programs(ended_by):
+    def handler(*_):
+        raise SystemExit(143)
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(SystemExit, match="143"), _cluster.program_sigterm():
+            if ended_by == "signal":
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.01)
+            else:
+                signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)

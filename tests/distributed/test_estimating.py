@@ -302,3 +302,11 @@ def test_parts_with_other_arrays_and_without_rows():
         merged(ScoreStates, *states)
     with pytest.raises(gdscore.GdscoreError, match="none"):
         numbers_of([state_of(scores, [])])
+
+
+def test_files_of_which_some_have_labels_are_refused(cluster, est, tmp_path):
+    for number, labelled in enumerate((True, False)):
+        out = made(200, keep=("logits", "features", *(["labels"] if labelled else [])), seed=number)
+        write_outputs(tmp_path / f"{number}.parquet", out)
+    with pytest.raises(gdscore.GdscoreError, match=r"all files to hold the same.*`labels`"):
+        distributed.estimate(est, tmp_path)

@@ -12,7 +12,7 @@ from gdscore import GdscoreError, Outputs
 from gdscore.cli.monitor import email, monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
-from gdscore.monitor.access import find_token
+from gdscore.monitor.access import LimitedProtocol, find_token
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
 
@@ -27,7 +27,7 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     (tmp_path / "logs").mkdir()
     for day, noise in ((1, 1.0), (2, 1.0), (3, 3.0)):
         write_outputs(tmp_path / "logs" / f"2026-01-0{day}.parquet", make_outputs(300, noise, day, labels=False))
-    assert run("register", "m", tmp_path / "m.gdscore", "--max-drop", "0.3").exit_code == 0
+    assert run("register", "m", tmp_path / "m.gdscore", "--max-drop", "0.3", "--max-width", "0.6").exit_code == 0
     added = run("add", "m", tmp_path / "logs", "--json", tmp_path / "added.json")
     assert added.exit_code == 3, added.output
     assert [w["start"][:10] for w in json.loads((tmp_path / "added.json").read_text())] == [
@@ -198,3 +198,17 @@ def test_a_port_that_is_taken_is_told(run):
         done = run("serve", "--port", taken.getsockname()[1])
     assert isinstance(done.exception, GdscoreError)
     assert "Serving" not in done.output
+
+
+def test_connections_are_limited_and_answers_are_not_held_back(run, monkeypatch):
+    import uvicorn
+
+    served = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: served.append((server.config, sockets)))
+    before = sys.getswitchinterval()
+    assert run("serve", "--port", 0).exit_code == 0
+    sys.setswitchinterval(before)
+    ((config, (listener,)),) = served
+    assert config.http is LimitedProtocol
+    assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    listener.close()

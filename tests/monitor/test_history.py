@@ -9,7 +9,7 @@ from sqlalchemy import event, select, text, update
 
 from gdscore import Estimate, GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
-from gdscore.monitor.reading import list_windows, past_errors_of, series_points
+from gdscore.monitor.reading import list_windows, overview, past_errors_of, series_points
 from gdscore.monitor.schema import Schema
 from tests.monitor.conftest import START, day, estimate, fill_disk, make_outputs, sqlite_url
 
@@ -299,6 +299,34 @@ def test_times_with_a_zone_are_those_of_utc(local, fitted):
     night = pd.date_range("2025-10-26", periods=25, freq="h", tz="Europe/Berlin")
     added = local.add("m", make_outputs(25, 1.0, 0), night)
     assert [w["start"] for w in added] == [f"{t:%Y-%m-%dT%H}:00:00+00:00" for t in night.tz_convert("UTC")]
+
+
+def test_a_version_that_is_registered_again_gets_the_windows(monitor):
+    rules = Rules(None, min_accuracy=0.8)
+    for version in ("1", "2"):
+        monitor.register("m", version=version, rules=rules)
+        monitor.add_estimate("m", estimate(0.7), day(int(version)))
+    monitor.register("m", rules={"missing_after": 3})  # changes the rules of version 2
+    assert (monitor.version("m"), monitor.rules("m").missing_after) == ("2", 3)
+    monitor.register("m", version="1")
+    assert monitor.version("m") == "1"
+    assert monitor.alarms(open_only=True).empty
+    monitor.add_estimate("m", estimate(0.6), day(3))
+    assert monitor.windows("m").version.tolist() == ["1", "2", "1"]
+    assert monitor.alarms(open_only=True).version.tolist() == ["1"]
+    with monitor.reading() as session:
+        assert [m["version"] for m in overview(session)] == ["1"]
+
+
+def test_names_that_look_the_same_are_the_same(monitor):
+    one, two = "caf\u00e9", "cafe\u0301"
+    monitor.register(two)
+    monitor.register(one, rules={"min_accuracy": 0.7})
+    monitor.add_estimate(two, estimate(0.9), day(0), segment=two)
+    assert not monitor.add_estimate(one, estimate(0.9), day(0), segment=one)["new"]
+    monitor.add_labels(two, day(0), correct=9, rows=10, segment=two)
+    assert monitor.windows(two)[["model", "segment", "truth"]].values.tolist() == [[one, one, 0.9]]
+    assert monitor.rules(two).min_accuracy == 0.7
 
 
 def test_a_chart_shows_one_version_of_each_window(monitor):

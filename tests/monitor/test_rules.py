@@ -525,6 +525,7 @@ def test_a_history_of_version_1_keeps_its_rules(tmp_path):
             "ALTER TABLE series DROP COLUMN labels",
             "ALTER TABLE alarms DROP COLUMN end_reason",
             "ALTER TABLE models DROP COLUMN pruned_before",
+            "ALTER TABLE models DROP COLUMN current_since",
             "ALTER TABLE series DROP COLUMN stale_since",
             "ALTER TABLE series DROP COLUMN late",
             "UPDATE models SET every = 21600000000",
@@ -547,7 +548,11 @@ def test_a_history_of_version_4_keeps_its_alarms_and_learns_anew(url):
     feed(made, [0.9] * 3 + [0.6] * 2, rules=PER_WINDOW)
     old = json.dumps({"test": {"first": [3, 2.7]}, "open": ["accuracy"], "fine": {}})
     with made.engine.begin() as connection:
-        for statement in (*LEARNED, "UPDATE schema_version SET version = 4"):
+        for statement in (
+            *LEARNED,
+            "ALTER TABLE models DROP COLUMN current_since",
+            "UPDATE schema_version SET version = 4",
+        ):
             connection.execute(text(statement))
         for table, column in (("series", "state"), ("windows", "before")):
             connection.execute(text(f"UPDATE {table} SET {column} = '{old}'"))

@@ -96,7 +96,9 @@ def _given(**rules: Any) -> dict[str, Any]:
 def register(
     model: Name,
     estimator: Annotated[Path | None, typer.Argument(metavar="ESTIMATOR", help="File of `gdscore fit`.")] = None,
-    version: Annotated[str, typer.Option(help="Version of the model.")] = "1",
+    version: Annotated[
+        str | None, typer.Option(help="Version that windows go to from now on; by default the one they go to, or 1.")
+    ] = None,
     every: Annotated[
         str | None,
         typer.Option(metavar="LENGTH", help="Length: 6h, 1d (default), week, month, 'month Europe/Paris'."),
@@ -130,10 +132,11 @@ def register(
         recovery=recovery,
         keep_rows=keep_rows,
     )
-    found = _open(database).register(
+    history = _open(database)
+    found = history.register(
         model, estimator, version=version, every=every, rules=given, reference_rows=reference_rows, by=_person()
     )
-    show(f"Registered: {model} version {version}")
+    show(f"Registered: {model} version {history.version(model)}")
     show(f"Rules: {found}")
 
 
@@ -438,6 +441,7 @@ def _serve(history: Monitor, host: str, port: int, settings: Settings | None = N
 
     import uvicorn
 
+    from gdscore.monitor.access import LimitedProtocol
     from gdscore.monitor.app import create_app
 
     # A thread that waits for the database has its turn sooner beside others that compute.
@@ -459,7 +463,12 @@ def _serve(history: Monitor, host: str, port: int, settings: Settings | None = N
     show(f"Serving at http://{shown}:{listener.getsockname()[1]}")
     # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
     config = uvicorn.Config(
-        app, log_level="warning", proxy_headers=False, server_header=False, timeout_graceful_shutdown=3
+        app,
+        http=LimitedProtocol,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=3,
     )
     uvicorn.Server(config).run(sockets=[listener])
 

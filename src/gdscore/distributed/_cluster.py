@@ -50,35 +50,61 @@ def connect(address: str | None) -> Any:
     Without an address it is the one that is connected already, that of the environment's ``RAY_ADDRESS``, or else a new
     one on all processors of this machine, which ends with the process.
     """
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise GdscoreError(
-            "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]' pyarrow"
-        ) from error
-    if not ray.is_initialized():
-        _check_reachable(address or os.environ.get("RAY_ADDRESS", "local"))
-        before = signal.getsignal(signal.SIGTERM)
+    with program_sigterm():
         try:
-            ray.init(
-                address=address or os.environ.get("RAY_ADDRESS", "local"),
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                include_dashboard=None if address or "RAY_ADDRESS" in os.environ else False,
-            )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            where = "here" if address is None else f"at {address!r}"
-            if "InvalidAuthToken" in f"{error} {error.__cause__}":
-                raise GdscoreError(
-                    f"Expected a Ray cluster {where}, but it lets in only who has its token: set RAY_AUTH_MODE=token, "
-                    "and have the token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
-                ) from error
-            raise GdscoreError(_unreachable(where, " ".join(str(error).split()))) from error
-        # Ray takes the signal for itself, and with it the exit code of programs that have a handler.
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+            import ray
+            import ray.data
+        except ImportError as error:
+            raise GdscoreError(
+                "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]' pyarrow"
+            ) from error
+        if not ray.is_initialized():
+            _start(ray, address)
     return ray
+
+
+def _start(ray: Any, address: str | None) -> None:
+    _check_reachable(address or os.environ.get("RAY_ADDRESS", "local"))
+    try:
+        ray.init(
+            address=address or os.environ.get("RAY_ADDRESS", "local"),
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            include_dashboard=None if address or "RAY_ADDRESS" in os.environ else False,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        where = "here" if address is None else f"at {address!r}"
+        if "InvalidAuthToken" in f"{error} {error.__cause__}":
+            raise GdscoreError(
+                f"Expected a Ray cluster {where}, but it lets in only who has its token: set RAY_AUTH_MODE=token, "
+                "and have the token in ~/.ray/auth_token or RAY_AUTH_TOKEN"
+            ) from error
+        raise GdscoreError(_unreachable(where, " ".join(str(error).split()))) from error
+
+
+@contextlib.contextmanager
+def program_sigterm() -> Iterator[None]:
+    """Keep the program's handler of SIGTERM while Ray is imported and started, for its exit code.
+
+    The import swallows an exception of a handler, and Ray takes the signal for itself: one that came is handled at the
+    end.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = []
+    signal.signal(signal.SIGTERM, lambda *_: came.append(True))
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code != signal.SIGTERM:  # that of Ray's handler
+            raise
+        came.append(True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if came:
+        before(signal.SIGTERM, None)
 
 
 def _unreachable(where: str, reason: str) -> str:

@@ -25,7 +25,8 @@ from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
-from gdscore.io.read import known_rows, read_batches
+from gdscore.io.read import known_rows, read_batches, require_same
+from gdscore.io.table import layout
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, fit_together
 from gdscore.scores.registry import (
@@ -189,6 +190,7 @@ def _over_files(
     states: dict[int, Any] = {}
     failed: dict[str, str] = {}
     classes: tuple[str, tuple[str, ...]] | None = None
+    held: tuple[Mapping[str, str], Path] | None = None
     running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
     with closing(running), _cluster.rows_bar(paths, partial(known_rows, columns=part.columns), progress) as advance:
         for number, name, state, report in running:
@@ -202,6 +204,9 @@ def _over_files(
             if report.class_names is not None:
                 classes = classes or (name, report.class_names)
                 _require_same_classes(*classes, name, report.class_names)
+            if report.arrays is not None:
+                held = held or (report.arrays, paths[number])
+                require_same(*held, report.arrays, paths[number])
     if not states:
         raise GdscoreError(
             f"Expected files that can be read, but none of {len(paths)} can: {next(iter(failed.values()))}"
@@ -281,11 +286,12 @@ def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
 
 
 class Report(NamedTuple):
-    """What the caller learns of a part: its rows, what is wrong with it (nothing: empty), and its classes."""
+    """What the caller learns of a part: its rows, what is wrong with it (nothing: empty), its classes and arrays."""
 
     rows: int = 0
     wrong: str = ""
     class_names: tuple[str, ...] | None = None
+    arrays: Mapping[str, str] | None = None
 
 
 class ScoreStates:
@@ -374,12 +380,13 @@ class Part:
 
     def state(self, batches: Iterable[Batch]) -> tuple[bytes, Report]:
         """State and report."""
-        rows, class_names = 0, None
+        rows, class_names, arrays = 0, None, None
 
         def seen() -> Iterator[Batch]:
-            nonlocal rows, class_names
+            nonlocal rows, class_names, arrays
             for batch in batches:
                 rows, class_names = rows + len(batch.outputs), batch.outputs.class_names
+                arrays = layout(batch.outputs.arrays, exact=False)
                 yield batch
 
         if isinstance(self.target, ScoreStates):
@@ -388,7 +395,7 @@ class Part:
             state = self.target.state()
             for batch in seen():
                 state.update(batch.outputs, window_columns(batch.time, batch.by, self.every) or None)
-        return state.to_bytes(), Report(rows, "", class_names)
+        return state.to_bytes(), Report(rows, "", class_names, arrays)
 
 
 def file_state(part: Part, path: str) -> tuple[bytes, Report]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from gdscore.io.npz import open_npz
 from gdscore.io.table import Table, layout
 from gdscore.outputs import Outputs
 
-__all__ = ["SUFFIXES", "find_files", "known_rows", "read_batches", "read_outputs"]
+__all__ = ["SUFFIXES", "find_files", "known_rows", "read_batches", "read_outputs", "require_same"]
 
 _DEFAULT_COLUMNS = Columns()
 _OPENERS: dict[str, Callable[[Path, Limits], AbstractContextManager[Table]]] = {
@@ -194,7 +194,7 @@ def _plan(paths: list[Path], columns: Columns, limits: Limits) -> _Plan:
             exact[path] = rows
         if rows != 0:
             first = first or (chosen, path)
-            _require_same(_names(first[0]), first[1], _names(chosen), path)
+            require_same(_names(first[0]), first[1], _names(chosen), path)
     if first is None:
         raise _empty(paths)
     known = len(exact) == len(set(paths))
@@ -221,7 +221,7 @@ def _stream(
                     batch = make_batch(chosen, block, where, start, table.class_names, zoned=zoned, zone=zone)
                     found = layout(batch.outputs.arrays, exact=False)
                     expected = expected or (found, path)
-                    _require_same(*expected, found, path)
+                    require_same(*expected, found, path)
                     start += len(batch.outputs)
                     yield batch
                     advance(len(batch.outputs))
@@ -252,7 +252,8 @@ def _names(chosen: Chosen) -> dict[str, str]:
     return names | {name: "" for name in ("label", "id") if getattr(chosen, name) is not None}
 
 
-def _require_same(expected: dict[str, str], first: Path, found: dict[str, str], path: Path) -> None:
+def require_same(expected: Mapping[str, str], first: Path, found: Mapping[str, str], path: Path) -> None:
+    """Refuse a file of a target that has other arrays than the first one."""
     if found != expected:
         raise GdscoreError(
             f"Expected all files to hold the same, but {os.fspath(first)!r} has {_worded(expected)} "
@@ -260,7 +261,7 @@ def _require_same(expected: dict[str, str], first: Path, found: dict[str, str], 
         )
 
 
-def _worded(contents: dict[str, str]) -> str:
+def _worded(contents: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}` {what}".rstrip() for name, what in sorted(contents.items()))
 
 

@@ -119,7 +119,7 @@ class NewModel(_Strict):
     """A model to register."""
 
     name: str
-    version: str = "1"
+    version: str | None = None
     every: str | None = None
     rules: dict[str, Any] = Field(default_factory=dict)
     reference_rows: int | None = Field(None, ge=1, le=2**53)
@@ -191,7 +191,7 @@ def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str
         reference_rows=new.reference_rows,
         by=visitor.name,
     )
-    return {"name": new.name, "version": new.version, "rules": rules.to_dict()}
+    return {"name": new.name, "version": history.version(new.name), "rules": rules.to_dict()}
 
 
 @router.get("/models/{name}/rules")

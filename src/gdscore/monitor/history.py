@@ -121,7 +121,7 @@ class Monitor:
         name: str,
         estimator: EstimatorLike | None = None,
         *,
-        version: str = "1",
+        version: str | None = None,
         every: Any = None,
         rules: Rules | Mapping[str, Any] | None = None,
         reference_rows: int | None = None,
@@ -131,8 +131,11 @@ class Monitor:
 
         Parameters
         ----------
-        name, version : str
-            A new version of a name replaces the older one; its alarms and its tests begin anew, and it keeps the rules
+        name : str
+            Name of the model.
+        version : str, optional
+            By default the one that windows go to, or 1. From now on they go to the version that is given, also where it
+            was registered before; alarms of the others end. The tests of a new one begin anew, and it keeps the rules
             and the length of windows.
         estimator : AccuracyEstimator, path or bytes, optional
             Fitted estimator, which is kept in the database. `add` needs it, `add_estimate` does not.
@@ -146,12 +149,9 @@ class Monitor:
         by : str
             Who changes the rules, for their history.
         """
-        storing.check_model_name(name, version)
-        content, digest, rows = None, None, None
-        if estimator is not None:
-            content, loaded = storing.read_estimator(estimator)
-            digest, rows = hashlib.sha256(content).hexdigest(), loaded.reference_rows_
-            self._keep(digest, loaded)
+        name = storing.check_model_name(name)
+        version = None if version is None else check_name("version", version)
+        content, digest, rows = self._read(estimator)
         if reference_rows is not None:
             rows = integer("reference_rows", reference_rows, least=1)
         length = None if every is None else parse_every(every)
@@ -198,7 +198,25 @@ class Monitor:
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
-        self.register(name, estimator, version=self._model(name, version).version)
+        content, digest, rows = self._read(estimator)
+        with self.writing() as session:
+            found = storing.find_model(session, name, version)
+            storing.store_model(
+                *(session, found.name, found.version, content, digest), reference_rows=rows, switch=False
+            )
+
+    def version(self, name: str) -> str:
+        """Version of a model that windows go to."""
+        return self._model(name, None).version
+
+    def _read(self, estimator: EstimatorLike | None) -> tuple[bytes | None, str | None, int | None]:
+        """Bytes of an estimator, their SHA-256 and the rows of its reference; nothing of none."""
+        if estimator is None:
+            return None, None, None
+        content, loaded = storing.read_estimator(estimator)
+        digest = hashlib.sha256(content).hexdigest()
+        self._keep(digest, loaded)
+        return content, digest, loaded.reference_rows_
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
@@ -283,7 +301,7 @@ class Monitor:
         """Keep an estimate that was made elsewhere; parameters are those of `add`."""
         if not isinstance(estimate, Estimate):
             raise GdscoreError(f"Expected a gdscore.Estimate, but got {type(estimate).__name__}")
-        check_name("segment", segment, empty=True)
+        segment = check_name("segment", segment, empty=True)
         found = self._model(model, version)
         return self._store(found, {(*window_bounds(time, found.every), segment): estimate}, replace)[0]
 
@@ -332,7 +350,7 @@ class Monitor:
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
         counts = storing.count_correct(outputs, correct=correct, accuracy=accuracy, rows=rows)
-        check_name("segment", segment, empty=True)
+        segment = check_name("segment", segment, empty=True)
         found = self._model(model, version)
         with self.writing() as session:
             locked = storing.lock_model(session, found.id)

@@ -46,8 +46,9 @@ NEWEST_LABELLED = 30
 
 
 def current_models() -> Select[Any]:
-    """Numbers of the newest versions."""
-    return select(func.max(Model.id)).group_by(Model.name)
+    """Numbers of the versions that windows go to."""
+    latest = select(Model.name, func.max(Model.current_since).label("since")).group_by(Model.name).subquery()
+    return select(Model.id).join(latest, (latest.c.name == Model.name) & (latest.c.since == Model.current_since))
 
 
 def _chosen(

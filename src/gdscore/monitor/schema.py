@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from sqlalchemy import (
@@ -75,12 +76,13 @@ __all__ = [
     "with_password",
 ]
 
-VERSION = 5
+VERSION = 6
 MIGRATIONS: dict[int, Callable[[Connection], None]] = {
     1: lambda connection: _rules_that_stay(connection),
     2: lambda connection: _calendar_windows(connection),
     3: lambda connection: _labels_of_rows(connection),
     4: lambda connection: _learned_windows(connection),
+    5: lambda connection: _versions_that_return(connection),
 }
 """Steps from a version to the next, by the version they start from."""
 
@@ -111,6 +113,17 @@ class Time(TypeDecorator[datetime]):
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         """From the database."""
         return None if value is None else _EPOCH + timedelta(microseconds=int(value))
+
+
+class Name(TypeDecorator[str]):
+    """A name, of which é as one character and é as two are the same."""
+
+    impl = String(LONGEST_NAME)
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """To the database."""
+        return None if value is None else normalize("NFC", value)
 
 
 class Length(TypeDecorator[Every]):
@@ -217,18 +230,20 @@ class EstimatorFile(Base):
 
 
 class Model(Base):
-    """A version of a model. The newest of a name is the one that windows are added to."""
+    """A version of a model. The one of a name that was registered last is the one that windows are added to."""
 
     __tablename__ = "models"
     __table_args__ = (UniqueConstraint("name", "version"),)
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    name: Mapped[str] = mapped_column(String(LONGEST_NAME))
-    version: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    name: Mapped[str] = mapped_column(Name)
+    version: Mapped[str] = mapped_column(Name)
     estimator_hash: Mapped[str | None] = mapped_column(ForeignKey("estimators.hash"))
     every: Mapped[Every]
     rules: Mapped[dict[str, Any]] = mapped_column(JSON)
     reference_rows: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime]
+    current_since: Mapped[datetime]
+    """When the version was registered, again where another one was in between."""
     pruned_before: Mapped[datetime | None]
     """Windows that ended before this time were deleted by retention, and are not added again."""
     learn_from: Mapped[datetime | None]
@@ -266,7 +281,7 @@ class Window(Base):
     )
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
-    segment: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    segment: Mapped[str] = mapped_column(Name)
     start: Mapped[datetime]
     end: Mapped[datetime]
     rows: Mapped[int] = mapped_column(BigInteger)
@@ -337,7 +352,7 @@ class Series(Base):
 
     __tablename__ = "series"
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"), primary_key=True)
-    segment: Mapped[str] = mapped_column(String(LONGEST_NAME), primary_key=True)
+    segment: Mapped[str] = mapped_column(Name, primary_key=True)
     windows: Mapped[int] = mapped_column(BigInteger)
     last_window: Mapped[int] = mapped_column(BigInteger)
     recent: Mapped[list[float]] = mapped_column(JSON)
@@ -366,7 +381,7 @@ class Alarm(Base):
     )
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     model_id: Mapped[int] = mapped_column(ForeignKey("models.id"))
-    segment: Mapped[str] = mapped_column(String(LONGEST_NAME))
+    segment: Mapped[str] = mapped_column(Name)
     rule: Mapped[str] = mapped_column(String(40))
     message: Mapped[str] = mapped_column(Text)
     raised: Mapped[datetime]
@@ -426,7 +441,7 @@ class Token(Base):
 
     __tablename__ = "tokens"
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    name: Mapped[str] = mapped_column(String(LONGEST_NAME), unique=True)
+    name: Mapped[str] = mapped_column(Name, unique=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     role: Mapped[str] = mapped_column(String(10))
     created_at: Mapped[datetime]
@@ -436,13 +451,13 @@ class Token(Base):
 
 
 def check_name(what: str, name: Any, *, empty: bool = False) -> str:
-    """Name of a model, version, segment or person: printable text that fits into its column."""
+    """Name of a model, version, segment or person: printable text that fits into its column, in one normal form."""
     if not isinstance(name, str) or not (name or empty) or len(name) > LONGEST_NAME or not name.isprintable():
         raise GdscoreError(
             f"Expected the name of a {what} to be printable text of 1 to {LONGEST_NAME} characters, but got "
             f"{str(name)[:60]!r}"
         )
-    return name
+    return normalize("NFC", name)
 
 
 def open_engine(url: str) -> Engine:
@@ -597,3 +612,9 @@ def _learned_windows(connection: Connection) -> None:
             kept = {"open": dict.fromkeys(state.get("open", ())), "fine": state.get("fine", {})}
             here = [part == value for part, value in zip(keys, number, strict=True)]
             connection.execute(table.update().where(*here).values({column: kept}))
+
+
+def _versions_that_return(connection: Connection) -> None:
+    """Version 6: a version that is registered again is the one that windows go to."""
+    connection.execute(text("ALTER TABLE models ADD COLUMN current_since BIGINT NOT NULL DEFAULT 0"))
+    connection.execute(text("UPDATE models SET current_since = created_at"))

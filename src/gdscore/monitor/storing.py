@@ -95,16 +95,16 @@ class ConflictError(GdscoreError):
     """What is added is there already, with other contents."""
 
 
-def check_model_name(name: str, version: str) -> None:
-    """Refuse a name that cannot be part of an address."""
-    check_name("model", name)
-    check_name("version", version)
+def check_model_name(name: str) -> str:
+    """Name of a model, or an error where it cannot be part of an address."""
+    name = check_name("model", name)
     if "/" in name or "\\" in name or name in (".", ".."):
         raise GdscoreError(f"Expected a model name that can be part of an address, without slashes, but got {name!r}")
+    return name
 
 
 def find_model(session: Session, name: str, version: str | None = None) -> Model:
-    """A model, of the newest version where none is given."""
+    """A model, of the version that windows go to where none is given."""
     given = {"name": str(name)} if version is None else {"name": str(name), "version": version}
     found = session.scalars(_NEWEST if version is None else _OF_VERSION, given).first()
     if found is None and version is not None:
@@ -119,7 +119,7 @@ def find_model(session: Session, name: str, version: str | None = None) -> Model
     return found
 
 
-_NAMED = select(Model).where(Model.name == bindparam("name")).order_by(Model.id.desc()).limit(1)
+_NAMED = select(Model).where(Model.name == bindparam("name")).order_by(Model.current_since.desc()).limit(1)
 # Statements of every post are made once: to make them takes as long as to run them.
 _NEWEST = _NAMED
 _OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
@@ -140,30 +140,34 @@ def check_known(session: Session, name: str | None) -> None:
 def store_model(
     session: Session,
     name: str,
-    version: str,
+    version: str | None,
     content: bytes | None,
     digest: str | None,
     *,
-    every: Every | None,
-    rules: Rules | Mapping[str, Any] | None,
-    reference_rows: int | None,
-    by: str,
+    every: Every | None = None,
+    rules: Rules | Mapping[str, Any] | None = None,
+    reference_rows: int | None = None,
+    by: str = "unknown",
+    switch: bool = True,
 ) -> Model:
-    """Register a model with the file of its estimator, or change one; a new version ends the alarms of older ones.
+    """Register a model with the file of its estimator, or change one; another version ends the alarms of the others.
 
-    What is not given stays as it is; a new version begins with the rules and the length of the one before.
+    What is not given stays as it is; a new version begins with the rules and the length of the one before. With
+    ``switch`` windows go to the version from now on.
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(7238402)"))  # two may register the same name at once
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
-    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.id.desc())).all()
+    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.current_since.desc())).all()
+    version = (versions[0].version if versions else "1") if version is None else version
     known = next((model for model in versions if model.version == version), None)
+    now = max(utc_now(), versions[0].current_since + timedelta(microseconds=1)) if versions else utc_now()
+    if known is None or (switch and known is not versions[0]):
+        _end_alarms(session, [model.id for model in versions], now, "new version")
     if known is None:
-        created = utc_now()
-        _end_alarms(session, [model.id for model in versions], created, "new version")
-        known = Model(name=name, version=version, created_at=created, reference_rows=UNKNOWN_REFERENCE)
+        known = Model(name=name, version=version, created_at=now, reference_rows=UNKNOWN_REFERENCE, current_since=now)
         known.every, known.rules = (versions[0].every, versions[0].rules) if versions else (ONE_DAY, {})
         session.add(known)
         session.flush()
@@ -172,6 +176,8 @@ def store_model(
             f"Expected a new version of {name!r} for another estimator, but {version!r} has one: give version= "
             "(--version)"
         )
+    elif switch and known is not versions[0]:
+        known.current_since = now
     known.every = every or known.every
     if reference_rows is not None:
         known.reference_rows = reference_rows
@@ -560,7 +566,7 @@ def _follow_series(session: Session, model: Model, segment: str, since: datetime
 def _store_alarms(session: Session, model: Model, segment: str, since: datetime, follower: Follower) -> None:
     """Make the alarms of a series those that its follower found from a time on."""
     superseded = session.scalars(
-        select(func.min(Model.created_at)).where(Model.name == model.name, Model.id > model.id)
+        select(func.min(Model.current_since)).where(Model.name == model.name, Model.current_since > model.current_since)
     ).one()
     stored = session.scalars(
         select(Alarm)
