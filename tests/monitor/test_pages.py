@@ -164,8 +164,8 @@ def test_a_chart_has_floors_gaps_versions_and_all_labels(page):
     page.goto("/models/versions")
     drawn = traces(page)
     floors = {name: trace["y"] for name, trace in drawn.items() if name.startswith("floor")}
-    assert floors["floor (min_accuracy) 70.0 %"] == [70, 70]
-    assert floors["floor (max_drop) 82.0 %"] == pytest.approx([82, 82])
+    assert floors["floor (min_accuracy) 70.0%"] == [70, 70]
+    assert floors["floor (max_drop) 82.0%"] == pytest.approx([82, 82])
     assert any(name.startswith("floor of the test") for name in floors)
     days = [None if x is None else x[8:10] for x in drawn["estimate"]["x"]]
     assert days == ["01", "02", None, "05", "06", "07", None, "10"]
@@ -175,7 +175,7 @@ def test_a_chart_has_floors_gaps_versions_and_all_labels(page):
     )
     assert [s["x0"][:10] for s in layout["shapes"]] == ["2026-01-06"]
     assert page.locator("#chart .annotation-text").all_text_contents() == ["version <b>2</b>"]
-    assert "floor (min_accuracy) 70.0 %" in page.get_by_label("Key of the chart").inner_text()
+    assert "floor (min_accuracy) 70.0%" in page.get_by_label("Key of the chart").inner_text()
     assert fits(page)
     keep(page, "versions")
 

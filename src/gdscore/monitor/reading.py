@@ -138,32 +138,37 @@ def series_points(
         "rows": func.sum(Window.rows),
         "windows": func.count(),
         "window": func.max(Window.id),
+        "labelled": func.sum(Window.labelled),
+        "correct": func.sum(Window.correct),
     }
-    made = session.execute(select(*values.values()).where(*where).group_by(bucket).order_by(func.min(Window.start)))
+    named = [value.label(name) for name, value in values.items()]
+    made = session.execute(select(*named).where(*where).group_by(bucket).order_by(func.min(Window.start))).all()
     models = session.scalars(select(Model).where(Model.name == model).order_by(Model.id)).all()
     newest, versions = models[-1], {one.id: one.version for one in models}
+    labelled: list[Any] = []
+    begun: Iterable[Any] = [(newest.id, made[0].start)]
     before = None
     for row in made:
         point = dict(zip(values, row, strict=True))
         point["gap"] = before is not None and (point["start"] - before) / newest.every.length > SHORTEST_GAP
         before = point["end"]
+        if (known := point.pop("labelled")) is not None:
+            labelled.append((newest.id, point["start"], known, point["correct"]))
+        del point["correct"]
         point |= {"start": _text(point["start"]), "end": _text(point["end"]), "rows": int(point["rows"])}
         found["points"].append(point)
-    labelled: Iterable[Any] = session.execute(
-        select(Window.model_id, func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct))
-        .where(*_chosen(session, model, segment, since, until), Window.labelled > 0)
-        .group_by(Window.model_id, bucket)
-        .order_by(func.min(Window.start), Window.model_id)
-    )
+    if len(models) > 1:  # otherwise the points have it all, and a long series is read once
+        everything = (*_chosen(session, model, segment, since, until), Window.labelled > 0)
+        sums = func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct)
+        query = select(Window.model_id, *sums).where(*everything).group_by(Window.model_id, bucket)
+        labelled = list(session.execute(query.order_by(func.min(Window.start), Window.model_id)))
+        first_ones = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
+        begun = session.execute(first_ones.order_by(func.min(Window.start)))
     found["labels"] = [
         {"version": versions[number], "start": _text(start), "truth": float(correct) / float(rows), "rows": int(rows)}
         for number, start, rows, correct in labelled
     ]
-    begun = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
-    found["versions"] = [
-        {"version": versions[number], "start": _text(start)}
-        for number, start in session.execute(begun.order_by(func.min(Window.start)))
-    ]
+    found["versions"] = [{"version": versions[number], "start": _text(start)} for number, start in begun]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
     reference = found["points"][-1]["reference_accuracy"]
     found["lines"] = Rules.from_dict(newest.rules).lines(reference, newest.reference_rows, state)

@@ -40,17 +40,17 @@
     const grouped = points.some((p) => p.windows > 1);
     const alone = points.filter((p, k) => (k === 0 || p.gap) && (k + 1 === points.length || points[k + 1].gap));
     const ends = points.length ? [points[0].start, points.at(-1).end] : [];
-    const about = (p) => [p.window, p.windows > 1 ? "mean of " + p.windows + " windows, " + (100 * p.lowest).toFixed(1) + " to " + (100 * p.highest).toFixed(1) + " %" : p.rows.toLocaleString("en") + " rows", 100 * p.low, 100 * p.high];
+    const about = (p) => [p.window, p.windows > 1 ? "mean of " + p.windows + " windows, " + (100 * p.lowest).toFixed(1) + " to " + (100 * p.highest).toFixed(1) + "%" : p.rows.toLocaleString("en") + " rows", 100 * p.low, 100 * p.high];
     const several = new Set(labels.map((l) => l.version)).size > 1;
     const estimate = { color: css("--accent"), width: 2 };
-    const hover = { customdata: broken(points, about), hovertemplate: "%{x|%Y-%m-%d %H:%M}<br>%{y:.1f} % (%{customdata[2]:.1f} to %{customdata[3]:.1f})<br>%{customdata[1]}<extra></extra>" };
+    const hover = { customdata: broken(points, about), hovertemplate: "%{x|%Y-%m-%d %H:%M}<br>%{y:.1f}% (%{customdata[2]:.1f} to %{customdata[3]:.1f})<br>%{customdata[1]}<extra></extra>" };
     return [
       band(points, "low", "high", css("--band"), "interval"),
       ...(grouped ? [band(points, "lowest", "highest", css("--band-inner"), "lowest to highest", 0.5)] : []),
       { x: level.map((p) => p && p.start), y: level.map((p) => p && 100 * p.reference_accuracy), mode: "lines", name: "reference",
         line: { color: css("--muted"), dash: "dash", width: 1.2 }, hoverinfo: "skip" },
       ...Object.entries(lines).map(([rule, value]) => ({ x: ends, y: ends.map(() => 100 * value), mode: "lines",
-        name: (NAMES[rule] || rule) + " " + (100 * value).toFixed(1) + " %", hoverinfo: "skip",
+        name: (NAMES[rule] || rule) + " " + (100 * value).toFixed(1) + "%", hoverinfo: "skip",
         line: { color: css("--alarm"), dash: DASHES[rule] || "dashdot", width: 1.2 } })),
       { x, y: broken(points, (p) => 100 * p.accuracy), mode: many ? "lines" : "lines+markers", name: "estimate",
         line: estimate, marker: { size: 5 }, ...hover },
@@ -59,7 +59,7 @@
       ...(labels.length ? [{ x: labels.map((l) => l.start), y: labels.map((l) => 100 * l.truth), mode: "markers", name: "with labels",
         marker: { color: css("--truth"), symbol: "diamond", size: many ? 5 : 7 },
         text: labels.map((l) => l.rows.toLocaleString("en") + " labels" + (several ? ", version " + l.version : "")),
-        hovertemplate: "%{x|%Y-%m-%d %H:%M}<br>%{y:.1f} %<br>%{text}<extra>with labels</extra>" }] : []),
+        hovertemplate: "%{x|%Y-%m-%d %H:%M}<br>%{y:.1f}%<br>%{text}<extra>with labels</extra>" }] : []),
     ].map((trace) => ({ ...trace, text: trace.text && trace.text.map(plain) }));
   }
 
@@ -86,7 +86,7 @@
       font: { color: css("--ink"), family: "system-ui, sans-serif", size: 12 },
       margin: { l: 48, r: 16, t: 20, b: 40 }, hovermode: "closest", shapes: [...bands, ...marks], annotations: named,
       showlegend: false,
-      xaxis: { ...axis, type: "date" }, yaxis: { ...axis, ticksuffix: " %" },
+      xaxis: { ...axis, type: "date" }, yaxis: { ...axis, ticksuffix: "%" },
     };
   }
 
