@@ -19,7 +19,7 @@ by `AccuracyEstimator` with ``class_mix`` ``unknown``, ``stable``, ``estimated``
 same fitted on the reference's outputs alone, by COT, COTT, ATC, DoC and mean confidence with temperature
 (`direct_estimate`), and by CBPE: the mean of the maximum probability after isotonic calibration. Rows whose estimator is ``recall``, ``precision`` or ``f1`` are of one class under
 ``class_mix="unknown"`` (its number is in ``class``; classes with at least 20 rows and 20 predictions, ``as-is`` and ``mixed-1`` only); those of
-``macro-f1`` are of all classes. Jobs whose suite begins with ``development`` are what constants were chosen on.
+``macro-f1`` and ``brier`` are of all classes. Jobs whose suite begins with ``development`` are what constants were chosen on.
 """
 
 import argparse
@@ -295,6 +295,15 @@ def class_rows(e, rows):
         yield "macro-f1", "", e.f1, f1.mean()
 
 
+def brier_row(e, rows):
+    """Brier score beside its truth."""
+    from sklearn.metrics import brier_score_loss
+
+    classes, p = list(range(rows.n_classes)), np.asarray(rows.probabilities)
+    truth = brier_score_loss(rows.labels, p[:, 1] if len(classes) == 2 else p, labels=classes)
+    return "brier", "", e.brier, truth
+
+
 def in_variant(outputs, variant, mix, rng):
     """Rows of a target in a variant; variants share the generator, in their order."""
     if variant == "as-is":
@@ -328,7 +337,10 @@ def estimated(found, seed, variants):
             shared = {"target": name, "variant": variant, "rows": len(rows), "truth": f"{rows.accuracy:.5f}"}
             shared |= {"reference_accuracy": f"{reference.accuracy:.5f}", "reference_rows": len(reference)}
             if variant in CLASS_VARIANTS:
-                for measure, label, quantity, truth in class_rows(estimates["unknown"], rows):
+                for measure, label, quantity, truth in (
+                    *class_rows(estimates["unknown"], rows),
+                    brier_row(estimates["unknown"], rows),
+                ):
                     numbers = {"accuracy": quantity.value, "low": quantity.low, "high": quantity.high, "truth": truth}
                     texts = {key: f"{value:.4f}" for key, value in numbers.items()}
                     yield shared | {"estimator": measure, "class": label} | texts

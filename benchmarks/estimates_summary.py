@@ -57,7 +57,7 @@ CLASS_GROUPS = {
     "INSECTS": ("tables", "insects"),
     "reviews of other products": ("text", ""),
 }
-CLASS_QUANTITIES = ("recall", "precision", "f1", "macro-f1")
+CLASS_QUANTITIES = ("recall", "precision", "f1", "macro-f1", "brier")
 # Error, coverage and width asked for.
 GOALS = {
     "PACS, pretrained network": (6.0, 85, 32),

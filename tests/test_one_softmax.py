@@ -39,16 +39,17 @@ def fitted(method="correctness"):
 
 
 def test_estimate(seen):
+    """The calibrated temperature, and the model's own for its Brier score."""
     est, target = fitted(), outputs(ROWS, 1.5, 11)
     seen.clear()
     est.estimate(target)
-    assert len(seen) == len(set(seen)) == ROWS
+    assert len(seen) == len(set(seen)) == 2 * ROWS
     seen.clear()
     est.estimate([target[:1000], target[1000:]])
-    assert len(seen) == len(set(seen)) == ROWS
+    assert len(seen) == len(set(seen)) == 2 * ROWS
     seen.clear()
     est.estimate(target, by=np.arange(ROWS) % 3)
-    assert len(seen) == len(set(seen)) == ROWS
+    assert len(seen) == len(set(seen)) == 2 * ROWS
 
 
 def test_estimate_by_a_score_has_two_temperatures(seen):

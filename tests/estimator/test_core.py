@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import brier_score_loss
 from sklearn.utils.validation import check_is_fitted
 
 import gdscore
@@ -377,3 +379,29 @@ def test_a_class_mix_of_other_classes_is_refused(mix, message):
 def test_what_is_no_file_is_refused(source):
     with pytest.raises(gdscore.GdscoreError, match="Expected"):
         gdscore.AccuracyEstimator.load(source)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_brier_score_follows_from_the_rows(classes):
+    """Each row is right with its probability, moved to the accuracy: the sums over rows, and the truth if that holds."""
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(4000, classes))
+    p = softmax(logits, axis=1)
+    labels = (rng.random((4000, 1)) > np.cumsum(p, axis=1)).sum(axis=1)  # calibrated: the estimate is the truth
+    out = gdscore.Outputs(logits=logits, labels=labels)
+    est = gdscore.AccuracyEstimator().fit(out[:2000])
+    target = out[2000:]
+    e = est.estimate(target.only({"logits"}))
+    rows = est.fitted_.correction.profile.rows(target)
+    right = expit(rows.calibrated)
+    own = p[2000:]
+    others = np.where(np.arange(classes) == rows.predicted[:, None], 0, own)
+    chance = (1 - right)[:, None] * others / others.sum(axis=1, keepdims=True)
+    chance[np.arange(2000), rows.predicted] = right
+    brier = (chance * (np.square(own).sum(axis=1, keepdims=True) + 1 - 2 * own)).sum(axis=1).mean()
+    scale = 0.5 if classes == 2 else 1.0
+    assert e.brier.value == pytest.approx(scale * brier, abs=2e-3)
+    truth = brier_score_loss(labels[2000:], own[:, 1] if classes == 2 else own, labels=list(range(classes)))
+    assert e.brier.low < truth < e.brier.high
+    assert e.brier.value == pytest.approx(truth, abs=0.03)
+    assert gdscore.Estimate.from_dict(e.to_dict()) == e

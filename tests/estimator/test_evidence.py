@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from sklearn.ensemble import RandomForestClassifier
 
 import gdscore
+from gdscore.estimator.evidence import Profile
 from gdscore.estimator.settings import SETTINGS
 
 from .data import CLASSES, outputs, shifted, unlabelled
@@ -133,3 +134,25 @@ def test_trees_show_noise_that_their_confidence_does_not():
     e = est.estimate(gdscore.from_sklearn(forest, target))
     assert e.low <= forest.score(target, y[2000:]) <= e.high
     assert "distance" in e.scores
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(2, np.float64), (4, np.float64), (4, np.float32)])
+def test_brier_scores_of_rows(classes, dtype):
+    """If rows are right: of the predicted class. If they are wrong: the mean over the others, by their probabilities."""
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(classes, 0.3), 200).astype(dtype)
+    p = p / p.sum(axis=1, keepdims=True)
+    out = gdscore.Outputs(probabilities=p, labels=p.argmax(axis=1))
+    profile, _ = Profile.of(out, 1.0)
+    found = np.concatenate([losses for *_, losses in profile.chunks(out)])
+    own = np.asarray(out.probabilities, dtype=np.float64)
+    brier = np.stack([np.square(own - np.eye(classes)[k]).sum(axis=1) for k in range(classes)], axis=1)
+    predicted = np.eye(classes, dtype=bool)[own.argmax(axis=1)]
+    np.testing.assert_allclose(found[:, 0], brier[predicted], atol=1e-5)
+    others = np.where(predicted, 0, own)
+    expected = (others * brier).sum(axis=1) / np.maximum(others.sum(axis=1), 1e-300)
+    some = others.sum(axis=1) > 1e-5
+    np.testing.assert_allclose(found[some, 1], expected[some], atol=1e-4)
+    far = gdscore.Outputs(logits=np.array([[2000.0, *[0.0] * (classes - 1)]], dtype=dtype))
+    ((*_, last),) = profile.chunks(far)
+    np.testing.assert_allclose(last, [[0, 2]], atol=1e-6)

@@ -35,6 +35,7 @@ from gdscore.estimator.estimate import (
     ConfidenceHistogram,
     Estimate,
     Estimates,
+    expected_brier,
     most_severe_first,
     sampling_error,
 )
@@ -376,6 +377,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 warnings.append(other_assumption(stable, low))
         warnings.extend(weak_evidence(fitted, low, high))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
+        brier = None
+        if fitted.score is None:
+            probability = correction.probability(evidence.bins(), mean)
+            brier = expected_brier(evidence, probability, accuracy, low, high, level)
         return Estimate(
             accuracy=accuracy,
             low=low,
@@ -394,6 +399,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             scores=scores,
             confidence=ConfidenceHistogram(*evidence.confidence.tolist()),
             left_out_error=fitted.table.left_out_error,
+            brier=brier,
             drift=[] if fitted.table_profile is None else fitted.table_profile.moved(state.columns),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -18,7 +19,7 @@ from gdscore._format import as_utc, percent, points
 from gdscore._paths import PathLike
 from gdscore._windows import end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
-from gdscore.estimator.evidence import Floats, expit, log_odds
+from gdscore.estimator.evidence import Evidence, Floats, expit, log_odds
 from gdscore.estimator.settings import SETTINGS
 from gdscore.frames import ColumnDrift, frame_of
 
@@ -37,6 +38,7 @@ __all__ = [
     "Row",
     "Severity",
     "columns_of_rows",
+    "expected_brier",
     "most_severe_first",
     "quantile_of",
     "sampling_error",
@@ -166,6 +168,9 @@ class Estimate:
         Confidences of the target's rows, by bins.
     left_out_error : float or None
         Mean absolute error of estimates of shifted sets whose family was left out; None without them.
+    brier : Quantity or None
+        Brier score of the model's probabilities, as scikit-learn's ``brier_score_loss`` defines it; None where the
+        method is a score.
     drift : list of ColumnDrift
         Columns of the inputs that are farthest from the reference's, where inputs were given: an explanation, which no
         number above depends on.
@@ -188,6 +193,7 @@ class Estimate:
     scores: dict[str, float] = field(default_factory=dict)
     confidence: ConfidenceHistogram | None = None
     left_out_error: float | None = None
+    brier: Quantity | None = None
     drift: list[ColumnDrift] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -375,6 +381,28 @@ def table_of(rows: Sequence[Row], backend: str | None) -> Any:
     types |= {**dict.fromkeys(("accuracy", "low", "high", "truth"), real), "n_rows": nw.Int64()}
     types |= dict.fromkeys(("segment", "warnings"), nw.String())
     return frame_of(columns, backend, {name: types[name] for name in columns})
+
+
+def expected_brier(
+    evidence: Evidence, probability: Floats, accuracy: float, low: float, high: float, level: float
+) -> Quantity:
+    """Brier score where rows are right with these probabilities, by bins, moved to an accuracy.
+
+    The ends are those at accuracies twice as far away as the ends of its interval, with the sampling error.
+    """
+    counts = evidence.histogram.sum(axis=0)
+    share, losses = counts / evidence.rows, evidence.losses / np.maximum(counts, 1)  # means of each bin
+    bins = ClassCounts(share, share * probability, share)
+
+    def mean(of: float, power: int = 1) -> float:
+        right = bins.scaled(min(max(of, 0.0), 1.0)).right
+        return float(losses[0] ** power @ right + losses[1] ** power @ (share - right))
+
+    value, ends = mean(accuracy), [mean(accuracy + SETTINGS.class_width * (end - accuracy)) for end in (low, high)]
+    noise = quantile_of(level) * math.sqrt(max(mean(accuracy, 2) - value**2, 0) / evidence.rows)
+    below, above = (math.hypot(max(apart, 0.0), noise) for apart in (value - min(ends), max(ends) - value))
+    scale = 0.5 if len(evidence.histogram) == 2 else 1.0  # of two classes it counts one, as in scikit-learn
+    return Quantity(scale * value, scale * max(value - below, 0.0), scale * min(value + above, 2.0))
 
 
 def _rows(n: int) -> str:

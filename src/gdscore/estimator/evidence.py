@@ -305,10 +305,12 @@ class Profile:
         fetched = arrays.fetch(arrays.concatenate(parts))
         return lambda: self._rows(fetched(), own)
 
-    def chunks(self, outputs: Outputs) -> Iterator[tuple[Rows, Floats]]:
-        """Evidence of a few rows at a time, and the probabilities of their other classes if the prediction is wrong."""
+    def chunks(self, outputs: Outputs, brier: bool = True) -> Iterator[tuple[Rows, Floats, Floats]]:
+        """Evidence of a few rows at a time, probabilities of their other classes, and Brier scores."""
         for start in range(0, len(outputs), CHUNK):
-            measured, found = self._measured(outputs[start : start + CHUNK])
+            part = outputs[start : start + CHUNK]
+            measured, found = self._measured(part)
+            losses = arrays.to_numpy(_losses(part, found, measured[:, 2])) if brier else np.zeros((len(part), 2))
             measures, others = arrays.to_numpy(measured), arrays.to_numpy(found)
             rows, total = self._rows(measures, None), measures[:, 2].copy()
             certain = np.flatnonzero(total <= 0)
@@ -316,7 +318,7 @@ class Profile:
             others[certain, rows.predicted[certain]] = 0.0
             total[certain] = others.shape[1] - 1
             others /= np.maximum(total, 1e-300)[:, None]
-            yield rows, others
+            yield rows, others, losses
 
     def _measured(self, outputs: Outputs) -> tuple[Array, Array]:
         """Predicted class, confidence, sum of the other probabilities and distance of rows; the other probabilities.
@@ -360,6 +362,17 @@ class Profile:
                 corrected = np.where(n > 1, squared * (n / np.maximum(n - 1, 1)) ** 2, 2.0)
                 squared = np.where(own == predicted, corrected, squared)
             return np.asarray(squared)
+
+
+def _losses(outputs: Outputs, others: Array, total: Array) -> Array:
+    """Brier score of the model's own probabilities for each row if it is right and if it is wrong, of shape (m, 2).
+
+    ``others`` are the probabilities of the classes that are not predicted, up to their sum ``total``.
+    """
+    xp, p = arrays.namespace(others), outputs.probabilities
+    right = arrays.wide(arrays.pick(p, arrays.like(outputs.predictions, others)))
+    wrong = arrays.wide(xp.vecdot(xp.astype(others, p.dtype), p)) / xp.clip(total, 1e-300, None)
+    return arrays.wide(xp.vecdot(p, p))[:, None] + 1 - 2 * xp.stack([right, wrong], axis=1)
 
 
 def _calibrated(confidence: Floats, knots: Floats, levels: Floats) -> Floats:
@@ -434,6 +447,8 @@ class Evidence:
         Probabilities of the other classes, by calibrated log-odds.
     confidence : array of shape (2, 20)
         Rows, and sum of confidences, by confidence.
+    losses : array of shape (2, B)
+        Brier score of rows if they are right and if they are wrong, by calibrated log-odds.
     """
 
     def __init__(self, classes: int, kinds: int) -> None:
@@ -443,6 +458,7 @@ class Evidence:
         self.odds: Floats = np.zeros(len(CENTRES))
         self.others: Floats = np.zeros((len(CENTRES), classes))
         self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
+        self.losses: Floats = np.zeros((2, len(CENTRES)))
 
     def bins(self) -> Floats:
         """Mean log-odds of the rows in each bin."""

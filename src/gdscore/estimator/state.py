@@ -130,6 +130,7 @@ class _Cells:
             "histogram": self.classes * bins,
             "odds": bins,
             "others": bins * self.classes,
+            "losses": 2 * bins,
             "confident_rows": CONFIDENCE_BINS,
             "confidence": CONFIDENCE_BINS,
             "columns": self.columns * BINS,
@@ -147,12 +148,19 @@ class _Cells:
         return {name: int(end) - size for (name, size), end in zip(self.sizes.items(), ends, strict=True)}
 
     def of_rows(
-        self, rows: Rows, others: NDArray[Any], right: NDArray[np.bool_] | None, own: Integers, segments: int
+        self,
+        rows: Rows,
+        others: NDArray[Any],
+        losses: NDArray[Any],
+        right: NDArray[np.bool_] | None,
+        own: Integers,
+        segments: int,
     ) -> tuple[Integers, Integers]:
         """Filled cells of some rows: their numbers, counted through the segments, and what is in them.
 
-        ``others`` are the probabilities of the classes that are not predicted, ``right`` tells which rows are right
-        where labels are known, ``own`` has the number of each row's segment.
+        ``others`` are the probabilities of the classes that are not predicted, ``losses`` those of each row if it is
+        right or wrong, ``right`` tells which rows are right where labels are known, ``own`` has the number of each
+        row's segment.
         """
         count, bins, starts = len(rows.predicted), len(CENTRES), self.starts
         base, index, level = (
@@ -166,6 +174,7 @@ class _Cells:
             (base[:, None] + starts["context"] + np.arange(self.evidence), _on_grid(rows.evidence)),
             (base + starts["histogram"] + rows.predicted * bins + index, one),
             (base + starts["odds"] + index, _on_grid(rows.calibrated)),
+            ((base + starts["losses"] + index)[:, None] + bins * np.arange(2), _on_grid(losses)),
             (base + starts["confident_rows"] + level, one),
             (base + starts["confidence"] + level, _on_grid(rows.confidence)),
         ]
@@ -278,11 +287,12 @@ class TargetState:
         keys, codes = segment_codes(columns, rows) if columns else ([None], np.zeros(rows, dtype=np.int64))
         found, start, cells = [], 0, self._cells
         labels = arrays.to_numpy(part.labels) if "labels" in part.has else None
-        for evidence, others in fitted.correction.profile.chunks(part):
+        # A score has a softmax of its own: no third one.
+        for evidence, others, losses in fitted.correction.profile.chunks(part, brier=fitted.score is None):
             span = slice(start, start + len(others))
             used, own = (codes[:1], codes[span]) if len(keys) == 1 else np.unique(codes[span], return_inverse=True)
             right = None if labels is None else evidence.predicted == labels[span]
-            at, values = cells.of_rows(evidence, others, right, own.reshape(-1), len(used))
+            at, values = cells.of_rows(evidence, others, losses, right, own.reshape(-1), len(used))
             found.append((at if len(keys) == 1 else cells.moved(at, used), values))
             start = span.stop
         if inputs is not None:
@@ -351,6 +361,7 @@ class TargetState:
             found.odds = np.asarray(sums["odds"] * GRID, dtype=np.float64)
             found.others = np.asarray(sums["others"].reshape(found.others.shape) * GRID, dtype=np.float64)
             found.confidence = np.stack([sums["confident_rows"], sums["confidence"] * GRID])
+            found.losses = np.asarray(sums["losses"].reshape(found.losses.shape) * GRID, dtype=np.float64)
             columns = sums["columns"].reshape(cells.columns, BINS)
             yield key, SegmentState(found, not sums["other_model"][0], self._scores.get(key), columns)
 
