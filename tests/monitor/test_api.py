@@ -1,4 +1,5 @@
 import contextlib
+import html
 import io
 import json
 import logging
@@ -629,6 +630,19 @@ def test_a_route_lets_the_tests_learn_again(client):
     assert [(c["by"], c["rules"]) for c in changes] == [("localhost", found.json())]
     assert client.post("/api/v1/models/m/learn", json={"since": "soon"}).status_code == 422
     assert client.post("/api/v1/models/none/learn", json={}).status_code == 404
+
+
+def test_pages_show_what_labels_have_corrected(client):
+    client.post("/api/v1/models", json={"name": "m", "rules": {"recalibrate": True}})
+    client.post("/api/v1/models/m/estimates", json=NEW)
+    labels = {"time": "2026-01-01", "rows": 400, "correct": 240}
+    client.post("/api/v1/models/m/labels", json=labels)
+    added = client.post("/api/v1/models/m/estimates", json=NEW | {"time": "2026-01-02"}).json()
+    assert added["accuracy"] < NEW["accuracy"] == added["scores"]["label_free"]
+    page = client.get(f"/windows/{added['id']}").text
+    assert "corrected by the labels of an earlier window" in page
+    assert f"Without them it is {NEW['accuracy']:.1%}" in page
+    assert added["warnings"][0]["message"] in html.unescape(client.get("/models/m").text)
 
 
 def test_labels_by_the_service_raise_an_alarm(client):

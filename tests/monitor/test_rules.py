@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 from datetime import datetime, timedelta, timezone
@@ -707,3 +708,11 @@ def test_labels_correct_later_estimates_where_the_rules_ask_for_it(monitor):
     assert (again["new"], again["accuracy"]) == (False, added["accuracy"])
     after = monitor.add_estimate("m", estimate(0.9), day(2))
     assert after["accuracy"] == pytest.approx(added["accuracy"], abs=1e-9)  # from the estimate without labels
+
+
+def test_corrections_by_labels_are_no_drop_of_the_estimates():
+    follower = Follower(Rules(min_accuracy=0.85), {}, "m", every=DAILY, series=1, reference_rows=1000)
+    for n in range(40):
+        scores = {"label_free": 0.9} if n > 30 else {}
+        follower.take(dataclasses.replace(estimate(0.9 if n <= 30 else 0.8), scores=scores), day(n))
+    assert [(p.rule, p.began) for p in follower.begun] == [("accuracy", day(31))]

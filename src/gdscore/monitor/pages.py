@@ -35,9 +35,8 @@ from gdscore.labeling import past_errors
 from gdscore.monitor import reading
 from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
 from gdscore.monitor.api import After, History, Reader, describe, examples
-from gdscore.monitor.rules import Rules
+from gdscore.monitor.rules import LABEL_FREE, Rules
 from gdscore.monitor.schema import KeptRow, Model, Series, Window, shown_length, shown_time, utc_now
-from gdscore.monitor.storing import LABEL_FREE
 
 __all__ = ["render_problem", "router"]
 

@@ -18,11 +18,13 @@ from gdscore.labeling import LabelledEstimate, past_errors
 from gdscore.monitor.schema import shown_time
 from gdscore.monitor.sequential import Seen, SequentialTest, threshold
 
-__all__ = ["Finding", "Follower", "Problem", "Rules", "Tests"]
+__all__ = ["LABEL_FREE", "Finding", "Follower", "Problem", "Rules", "Tests"]
 
 MOST_LENGTHS = 1e6
 MOST_MISSED = 30
 ONE_DAY = timedelta(days=1)
+LABEL_FREE = "label_free"
+"""Score of a window whose estimate was corrected by labels: the estimate without them."""
 NEVER = datetime.max.replace(tzinfo=timezone.utc)
 EACH_WINDOW = ("accuracy", "labels:accuracy")
 LEARNING = ("sequential", "labels:sequential")
@@ -76,7 +78,8 @@ class Rules:
         Whether labels raise alarms: on the accuracy that they show, on a drop of it over several windows, and where
         they contradict the intervals of the estimates.
     recalibrate : bool
-        Whether labels correct the estimates of later windows, as `gdscore.labeling.recalibrate` does.
+        Whether labels correct the estimates of later windows, as `gdscore.labeling.recalibrate` does. The test over
+        all windows goes on with the estimates without labels.
     missing_after : float, optional
         Alarm where the newest window ended longer ago than this many lengths of a window.
     recovery : int
@@ -211,7 +214,9 @@ class Rules:
         tests: Tests,
     ) -> list[Finding]:
         found: list[Finding] = []
-        accuracy, reference = estimate.accuracy, estimate.reference_accuracy
+        reference = estimate.reference_accuracy
+        # Corrections by labels come in steps that have the noise of few labels; labels have tests of their own.
+        accuracy = estimate.scores.get(LABEL_FREE, estimate.accuracy)
         if self.false_alarms_per_year is not None:
             drop = test.take(
                 Seen(accuracy, estimate.n_rows, tests.weekday(start)),
@@ -226,15 +231,14 @@ class Rules:
             if drop.problem:
                 message = (
                     f"{name}: the {'' if over_windows.startswith('labels') else 'estimated '}accuracy has fallen from "
-                    f"{percent(drop.level)} to "
-                    f"{percent(accuracy)} ({percent(estimate.low)} to {percent(estimate.high)}) in the window of "
-                    f"{shown_time(start)}; on the reference it is {percent(reference)}"
+                    f"{percent(drop.level)} to {percent(accuracy)} in the window of {shown_time(start)} (interval "
+                    f"{percent(estimate.low)} to {percent(estimate.high)}); on the reference it is {percent(reference)}"
                 )
             found.append(Finding(over_windows, drop.problem, message, test.beginning, drop.level, accuracy))
         if (rule := self._per_window()) is not None:
             check = rule.check(name, estimate)
             problem = None if check.status is Status.NOT_ENOUGH_DATA else check.status is Status.ALARM
-            found.append(Finding(each_window, problem, check.reason, start, rule.floor(estimate), accuracy))
+            found.append(Finding(each_window, problem, check.reason, start, rule.floor(estimate), estimate.accuracy))
         return found
 
     def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Finding:

@@ -29,7 +29,7 @@ from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
 from gdscore.labeling import recalibrate
 from gdscore.monitor.reading import current_models, labelled_estimate, newest_labels
-from gdscore.monitor.rules import Follower, Problem, Rules
+from gdscore.monitor.rules import LABEL_FREE, Follower, Problem, Rules
 from gdscore.monitor.schema import (
     Alarm,
     EstimatorFile,
@@ -79,8 +79,6 @@ PATIENCE = 32
 KEYS_AT_ONCE = 500
 LARGEST_ESTIMATOR = 256 << 20
 ONE_DAY = Every(timedelta(days=1))
-LABEL_FREE = "label_free"
-"""Score of a window whose estimate was corrected by labels: the estimate without them."""
 UNKNOWN_REFERENCE = 100
 """Rows of a reference whose size nobody has told: few, so that the alarms promise no more than is known."""
 
@@ -524,7 +522,7 @@ def _take(follower: Follower, window: Any) -> None:
     warnings = [EstimateWarning(**found) for found in window.warnings]
     numbers = window.accuracy, window.low, window.high, window.level, window.rows, window.reference_accuracy
     labelled = None if window.labelled is None else labelled_estimate(*numbers, window.labelled, window.correct)
-    follower.take(Estimate(*numbers, warnings=warnings), window.start, labelled)
+    follower.take(Estimate(*numbers, warnings=warnings, scores=window.scores), window.start, labelled)
 
 
 def _follow_series(session: Session, model: Model, segment: str, since: datetime) -> None:
@@ -535,7 +533,7 @@ def _follow_series(session: Session, model: Model, segment: str, since: datetime
     followed = session.execute(
         select(
             *(Window.id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high),
-            *(Window.level, Window.reference_accuracy, Window.warnings, Window.labelled, Window.correct),
+            *(Window.level, Window.reference_accuracy, Window.warnings, Window.scores, Window.labelled, Window.correct),
         )
         .where(*mine, Window.start >= since)
         .order_by(Window.start, Window.end)
