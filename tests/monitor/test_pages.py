@@ -73,7 +73,12 @@ def address(addresses):
     return addresses[0]
 
 
-@pytest.fixture(params=[(390, "dark"), (1400, "light")], ids=["phone", "desktop"], scope="module")
+PHONE, DESKTOP = (390, "dark"), (1400, "light")
+once = pytest.mark.parametrize("context", [DESKTOP], ids=["desktop"], indirect=True)
+"""Of tests whose page does not depend on its width."""
+
+
+@pytest.fixture(params=[PHONE, DESKTOP], ids=["phone", "desktop"], scope="module")
 def context(request, browser, address):
     """One for all tests of a width, so that the script of charts is read once."""
     width, scheme = request.param
@@ -126,6 +131,7 @@ def test_overview(page):
     keep(page, "overview")
 
 
+@once
 def test_small_charts_have_one_scale_and_their_floor(page):
     page.goto("/")
     assert page.get_by_text("(70% – 100%)").count() == 1
@@ -180,6 +186,7 @@ def test_a_chart_has_floors_gaps_versions_and_all_labels(page):
     keep(page, "versions")
 
 
+@once
 def test_rules_are_shown_with_their_changes(page):
     page.goto("/models/versions")
     page.get_by_text("show all").click()
@@ -191,6 +198,7 @@ def test_rules_are_shown_with_their_changes(page):
     assert fits(page)
 
 
+@once
 def test_ten_thousand_windows_are_drawn_in_200_ms(page):
     best = 1e9
     for _ in range(6):  # other tests may run beside it
@@ -211,6 +219,7 @@ def test_a_model_without_windows_has_no_chart(page):
     assert fits(page)
 
 
+@once
 def test_one_window_shows_its_interval(page):
     page.goto("/models/%3Cb%3Eplants%3Cb%3E")
     band = traces(page)["interval"]
@@ -219,6 +228,7 @@ def test_one_window_shows_its_interval(page):
     keep(page, "one-window")
 
 
+@once
 def test_pages_are_reached_by_keyboard(page):
     page.goto("/")
     page.keyboard.press("Tab")
@@ -266,6 +276,7 @@ def test_page_and_report_of_a_window(page):
     keep(page, "report")
 
 
+@once
 def test_the_page_of_a_window_has_its_labels_warnings_and_neighbours(page):
     page.goto("/models/animals?after=16")
     page.get_by_role("link", name="2026-01-25").click()
@@ -278,6 +289,7 @@ def test_the_page_of_a_window_has_its_labels_warnings_and_neighbours(page):
     page.wait_for_url("**/models/animals*")
 
 
+@once
 def test_a_click_on_the_chart_opens_the_window(page):
     page.goto("/models/animals")
     page.wait_for_selector("#chart .scatterlayer .trace")
@@ -293,6 +305,7 @@ def test_a_click_on_the_chart_opens_the_window(page):
     assert "2026-02-07" in page.locator("h1").inner_text()
 
 
+@once
 def test_windows_of_a_time_zone_have_its_times(page):
     page.goto("/models/months")
     assert page.get_by_role("link", name="2026-03-01").first.is_visible()
@@ -311,6 +324,7 @@ def test_tables_of_windows_can_be_read_on_a_phone(page):
     assert row.get_by_text("class_mix").is_visible()
 
 
+@once
 def test_every_control_has_a_name(page):
     """For screen readers: links, buttons, fields, tables and pictures."""
     for place in ("/", "/models/animals", "/alarms?show=all", "/docs", "/login", "/windows/1"):
@@ -351,6 +365,7 @@ def test_login_leads_to_pages_of_the_service_only(addresses, place):
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
+@once
 def test_a_wrong_token_is_told(page, addresses):
     page.remove_listener("request", page.checked_request)
     page.remove_listener("console", page.checked_console)  # Chromium notes the status 401
