@@ -51,6 +51,7 @@ def test_table_has_the_numbers(gd):
         row = next(line for line in result.stdout.splitlines() if path in line)
         assert f"{e.accuracy:.1%}" in row
         assert f"{e.low:.1%} to {e.high:.1%}" in row
+    assert f"missed by {100 * est.left_out_error_:.1f} points on average" in result.stdout
 
 
 def test_a_dated_folder_is_a_series_in_order(gd):

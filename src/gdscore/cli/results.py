@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gdscore import __version__
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
-from gdscore._format import percent, time_text
+from gdscore._format import percent, points, time_text
 from gdscore._windows import Every, Group, end_of, group_of, window_columns
 from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
@@ -245,6 +245,8 @@ def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[St
     show_table(columns, rows, left=(0, *([len(columns) - 1] if warned else [])))
     for accuracy in sorted({value.estimate.reference_accuracy for _, value in estimated}):
         show(f"accuracy on the reference: {percent(accuracy)}")
+    for error in sorted({e for _, value in estimated if (e := value.estimate.left_out_error) is not None}):
+        show(f"shifts left out of the fit were missed by {points(error)} on average")
     for line in failures(outcomes):
         show(f"not estimated: {line}", style="red")
     for why in dict.fromkeys(why for _, value in estimated for why in value.left_out.values()):
