@@ -246,5 +246,6 @@ def test_class_mix_says_what_to_do():
         for w in est.estimate(named(outputs(2000, seed=31, shares=[0.4, 0.3, 0.1, 0.1, 0.1]))).warnings
         if w.code == "class_mix"
     ]
-    assert 'est.estimate(outputs, class_mix="estimated")' in told
-    assert "class_mix={'cat': 0.17, 'dog': 0.21, 'fox': 0.20, …}" in told
+    assert "est.estimate(outputs, class_mix={'cat': 0.17, 'dog': 0.21, 'fox': 0.20, …})" in told
+    assert ('class_mix="estimated"' in told) == ("another class mix explains this" in told)
+    assert ('class_mix="stable"' in told) == ("no class mix explains this" in told)

@@ -126,10 +126,10 @@ def target_warnings(
         )
     if given is None:
         expected, where, whose = fitted.correction.profile.predicted_mix, "on the reference", "the reference's"
-        cure = (
-            'If nothing but the mix has changed: est.estimate(outputs, class_mix="estimated"); if it is known: '
-            f"class_mix={_example_mix(fitted)}"
-        )
+        other = 'nothing but the mix has changed: class_mix="estimated"'
+        if explained <= SETTINGS.explained:
+            other = 'it is the reference\'s: class_mix="stable"'
+        cure = f"If it is known: est.estimate(outputs, class_mix={_example_mix(fitted)}); if {other}"
     else:
         expected, where, whose = given, "in the mix given", "the one given"
         cure = "Give the shares of the target's true classes, or leave class_mix out"
