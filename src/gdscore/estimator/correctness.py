@@ -333,9 +333,9 @@ class Correction:
         error, known_mix_error = (
             _relative_error(e, stacked.accuracy, base, members) ** power for e in (unknown, known)
         )
-        # In other class mixes, where there are some: errors are larger there, and a target's mix may be any.
-        mixed = stacked.own if stacked.own.all() else ~stacked.own
-        left_out, known_left_out = (float(np.nanmean(np.abs(e - stacked.accuracy)[mixed])) for e in (unknown, known))
+        left_out, known_left_out = (
+            float(np.nanmean(np.abs(e - stacked.accuracy)[stacked.own])) for e in (unknown, known)
+        )
         errors = {"error": error, "known_mix_error": known_mix_error}
         return replace(fitted, **errors, left_out=left_out, known_left_out=known_left_out), table
 

@@ -30,8 +30,7 @@ class Settings:
         Expected error where the estimate has not moved, in shares and up to the factor √q.
     moved_fully, untaught : float
         From this movement of the evidence on, in standard deviations, an interval holds 1.65 times the mean error on
-        families left out in other class mixes; without shifted sets so much of an error for each standard deviation, up
-        to four.
+        families left out; without shifted sets it holds so much of an error for each standard deviation, up to four.
     class_width : float
         Width of the intervals of classes relative to the accuracy's, before the sampling error of the class.
     outputs_only : float
