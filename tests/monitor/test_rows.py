@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import func, select
 
 from gdscore import GdscoreError, Outputs
+from gdscore.monitor import rows as kept_rows
 from gdscore.monitor.rows import read_row_labels
 from gdscore.monitor.schema import KeptRow
 from tests.monitor.conftest import START, day, make_outputs
@@ -146,6 +147,11 @@ def test_rows_without_or_with_equal_ids_are_refused(rows):
         (["r0"], [7], r"labels .*7"),
         (["r0"], ["cat"], "'cat'.*id 'r0'"),
         (["r0"], [0, 1], "as many labels as ids"),
+        (["\ud800"], [0], r"printable characters, but got '.ud800'"),
+        (["a\0"], [0], "printable characters"),
+        (["x" * 201], [0], "1 to 200 printable"),
+        (["r0"], [10**400], "labels"),
+        (["r0"], [-1], "labels from 0 to 4"),
         ([], [], "as many labels as ids"),
     ],
 )
@@ -154,6 +160,17 @@ def test_labels_that_cannot_be(rows, ids, labels, message):
     rows.add("m", outputs, day(0))
     with pytest.raises(GdscoreError, match=message):
         rows.add_row_labels("m", ids, labels)
+
+
+def test_a_file_of_too_many_labels_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_rows, "MOST_LABELS", 3)
+    path = tmp_path / "a.csv"
+    path.write_text("id,label\n" + "a,1\n" * 3 + "a\n")
+    with pytest.raises(GdscoreError, match="values in line 5"):
+        read_row_labels(path)
+    path.write_text("id,label\n" + "a,1\n" * 4 + "a\n")  # the line that is wrong comes after too many
+    with pytest.raises(GdscoreError, match="Expected 1 to 3 ids"):
+        read_row_labels(path)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +182,7 @@ def test_labels_that_cannot_be(rows, ids, labels, message):
         ("a.csv", "id;label\na;b", "a first line with the columns id and label, but got ..id;label"),
         ("a.csv", "id,label\na\n", "2 values in line 2, but got"),
         ("a.csv", "", "a first line"),
-        ("a.csv", "id,label\n", "1 to 1,000,000 ids"),
+        ("a.csv", "id,label\n", "1 to 100,000 ids"),
         ("a.json", '{"id": [1]}', "Expected `label` to be a list"),
         ("a.json", '{"id": [1.5], "label": [0]}', "Expected `id` to be a list .*1.5"),
         ("a.json", "[", "to be JSON"),

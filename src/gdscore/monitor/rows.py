@@ -15,6 +15,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
 from gdscore._classes import class_positions
+from gdscore._paths import Limits
 from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, RowError, shown
 from gdscore.estimator import AccuracyEstimator
@@ -35,7 +37,7 @@ from gdscore.outputs import Outputs
 
 __all__ = ["Collector", "delete_rows", "join_labels", "read_row_labels", "recount", "store_rows"]
 
-MOST_LABELS = 1_000_000
+MOST_LABELS = 100_000
 """Labels of one request."""
 SHOWN_IDS = 10
 _CHUNK = 5000
@@ -64,9 +66,7 @@ class Collector:
                 "`ids` (a column `id`), or remove the rule"
             )
         ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
-        wrong = next((i for i in ids if not 0 < len(i) <= LONGEST_NAME or not i.isprintable()), None)
-        if wrong is not None:
-            raise GdscoreError(f"Expected ids of 1 to {LONGEST_NAME} printable characters, but got {shown(wrong)}")
+        _check_ids(ids)
         named = ["\n".join(dict.fromkeys(names)) for names in zip(*segments, strict=True)] or [""] * len(ids)
         predictions = to_numpy(outputs.predictions)
         for start in np.unique(starts):
@@ -80,6 +80,12 @@ class Collector:
                     [named[row] for row in rows],
                 )
             )
+
+
+def _check_ids(ids: Iterable[str]) -> None:
+    wrong = next((i for i in ids if not 0 < len(i) <= LONGEST_NAME or not i.isprintable()), None)
+    if wrong is not None:
+        raise GdscoreError(f"Expected ids of 1 to {LONGEST_NAME} printable characters, but got {shown(wrong)}")
 
 
 def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]], collected: Collector) -> None:
@@ -103,7 +109,7 @@ def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]
             )
         session.execute(delete(KeptRow).where(mine))
         kept = [{"window_id": window["id"], "row_id": i, "label": known.get(i), **row} for i, row in rows.items()]
-        session.execute(insert(KeptRow), kept)
+        session.execute(insert(KeptRow.__table__), kept)  # type: ignore[arg-type]
         if any(label is not None for label in known.values()):
             recount(session, model, session.get_one(Window, window["id"]))
 
@@ -127,6 +133,8 @@ def delete_rows(session: Session, clock: datetime) -> None:
 def read_row_labels(path: Path) -> tuple[list[str], list[Any]]:
     """Ids and labels of a file: CSV with the columns ``id`` and ``label``, or JSON ``{"id": […], "label": […]}``."""
     if path.suffix == ".json":
+        if path.stat().st_size > (most := Limits().json):
+            raise GdscoreError(f"Expected JSON of at most {most:,} bytes: post CSV instead")
         try:
             found = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
@@ -142,7 +150,7 @@ def read_row_labels(path: Path) -> tuple[list[str], list[Any]]:
     else:
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:
-                rows = list(csv.reader(file, strict=True))
+                rows = list(islice(csv.reader(file, strict=True), MOST_LABELS + 2))
         except (csv.Error, UnicodeDecodeError) as error:
             raise GdscoreError(f"Expected a CSV file in UTF-8, but it is not: {str(error)[:100]}") from None
         header = rows[0] if rows else []
@@ -177,6 +185,7 @@ def join_labels(
     window : pair of datetime, optional
         Start and end of the window that the rows are in; needed where an id is in several.
     """
+    _check_ids(ids)
     given = dict(zip(ids, labels, strict=True))
     where = [
         Window.model_id.in_(models),
