@@ -19,6 +19,7 @@ from functools import cache
 import numpy as np
 
 import gdscore
+from comparison import blocks as comparison_blocks
 from estimates_summary import blocks as estimate_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
@@ -253,6 +254,7 @@ def distributed_blocks():
 PAGES = {
     "docs/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
+    "docs/comparison.md": comparison_blocks,
     "docs/distributed.md": distributed_blocks,
     "docs/index.md": index_blocks,
     "docs/labeling.md": labeling_blocks,
