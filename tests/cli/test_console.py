@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
+from gdscore import cli
+from gdscore.cli import commands
 from gdscore.cli.console import show_table
 from tests.cli.conftest import refused
 
@@ -129,3 +133,21 @@ def test_pipes_loops_and_long_names_are_one_line(gd, folder):
 def test_a_row_of_a_table_is_one_line(capsys):
     show_table(["target"], [["de\nfr"]])
     assert capsys.readouterr().out.splitlines()[-1].strip() == r"de\nfr"
+
+
+def test_sigterm_has_its_code_also_where_a_library_changes_it(monkeypatch):
+    def app(**_):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        except SystemExit:
+            sys.exit(1)  # as Ray does
+
+    monkeypatch.setattr(commands, "app", app)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143

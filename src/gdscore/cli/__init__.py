@@ -21,11 +21,16 @@ INTERRUPTED = "interrupted: what was not finished is not written"
 
 def main() -> None:
     """Run the command line of this process."""
+    ended: list[int] = []
     try:
         import signal
 
+        def end(*_: Any) -> None:
+            ended.append(128 + signal.SIGTERM)
+            sys.exit(ended[0])
+
         # An exception, unlike the signal's own way, takes unfinished files away.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        signal.signal(signal.SIGTERM, end)
         _prepare_streams()
         from gdscore.cli.commands import app
 
@@ -33,6 +38,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"gdscore: {INTERRUPTED}\n")
         sys.exit(130)
+    except SystemExit as error:
+        if ended and error.code != ended[0]:  # Ray ends with a code of its own where a handler ends its waiting
+            raise SystemExit(ended[0]) from None
+        raise
 
 
 def _prepare_streams() -> None:
