@@ -130,14 +130,14 @@ class AlarmRule:
             floors.append(estimate.reference_accuracy - self.max_drop)
         return max(floors)
 
-    def check(self, name: str, estimate: Estimate) -> Check:
-        """Compare one estimate with the floor."""
+    def check(self, name: str, estimate: Estimate, what: str = "the estimate") -> Check:
+        """Compare one estimate, which the reason calls ``what``, with the floor."""
         floor = self.floor(estimate)
         # 0.9 − 0.05 is above 0.85 by rounding: an estimate that meets the floor exactly is no alarm.
         least = floor - ROUNDING
         value, what = {
             AlarmOn.LOW: (estimate.low, "the lower end"),
-            AlarmOn.ESTIMATE: (estimate.accuracy, "the estimate"),
+            AlarmOn.ESTIMATE: (estimate.accuracy, what),
             AlarmOn.HIGH: (estimate.high, "the upper end"),
         }[self.on]
         interval = f"interval {percent(estimate.low)} to {percent(estimate.high)}"

@@ -41,6 +41,7 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     found = run("alarms", "--json", tmp_path / "alarms.json")
     assert found.exit_code == 3
     assert {a["rule"] for a in json.loads((tmp_path / "alarms.json").read_text())} >= {"accuracy"}
+    assert found.output.split()[:3] == ["id", "model", "segment"]  # the id is what acknowledging asks for
 
 
 def test_a_command_lets_the_tests_learn_again(run):

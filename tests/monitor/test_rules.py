@@ -623,8 +623,7 @@ def test_labels_below_the_floor_raise_an_alarm_and_recovered_ones_end_it(monitor
             assert "labels:accuracy" in monitor.alarms("m", open_only=True).rule.tolist()
     alarm = monitor.alarms("m").set_index("rule").loc["labels:accuracy"]
     assert (alarm.began, alarm.ended) == (day(2), day(4))
-    assert "62.0% is below 70%" in alarm.message
-    assert "with labels" in alarm.message
+    assert alarm.message.startswith("m with labels: the accuracy of 62.0% is below 70% (")
 
 
 def follow_labels(estimates, correct, rules=None, rows=400):

@@ -155,7 +155,7 @@ class TargetFiles:
         if "labels" not in rows.has:
             raise GdscoreError(
                 f"Expected labels in {self.name!r}, but it holds only {', '.join(sorted(rows.arrays))}: add an array "
-                "`labels` (.npz) or a column `label`, or name the column with --label"
+                "`labels` (.npz) or a column `label`; name the column where others are named: --label label"
             )
         return rows
 

@@ -336,7 +336,7 @@ def windows(
 @monitor.command()
 def alarms(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also alarms that are over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also alarms that have ended.")] = False,
     webhook: Webhook = None,
     run: Run = None,
     mail: Mail = None,
@@ -361,12 +361,19 @@ def alarms(
         write_json(json, found)
     if json != "-":
         show_table(
-            ("model", "segment", "began", "ended", "what"),
+            ("id", "model", "segment", "began", "ended", "what"),
             [
-                (a["model"], a["segment"], a["began"][:16], (a["ended"] or "open")[:16], f"{a['message']}; {a['text']}")
+                (
+                    str(a["id"]),
+                    a["model"],
+                    a["segment"],
+                    a["began"][:16],
+                    (a["ended"] or "open")[:16],
+                    f"{a['message']}; {a['text']}",
+                )
                 for a in found
             ],
-            left=(0, 1, 4),
+            left=(1, 2, 5),
         )
     if any(a["ended"] is None for a in found):
         raise typer.Exit(ExitCode.ALARM)

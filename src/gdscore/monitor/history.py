@@ -281,7 +281,10 @@ class Monitor:
         """
         found = self._model(model, version)
         if found.estimator_hash is None:
-            raise GdscoreError(f"Expected {model!r} to have an estimator, but it has none: register it with one")
+            raise GdscoreError(
+                f"Expected {model!r} to have an estimator, but it has none: register it with one "
+                "(`gdscore monitor register`, or PUT …/estimator with the file of `gdscore fit`)"
+            )
         if by is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
         estimator = self._estimator(found.estimator_hash)

@@ -236,7 +236,7 @@ class Rules:
                 )
             found.append(Finding(over_windows, drop.problem, message, test.beginning, drop.level, accuracy))
         if (rule := self._per_window()) is not None:
-            check = rule.check(name, estimate)
+            check = rule.check(name, estimate, "the accuracy" if each_window.startswith("labels") else "the estimate")
             problem = None if check.status is Status.NOT_ENOUGH_DATA else check.status is Status.ALARM
             found.append(Finding(each_window, problem, check.reason, start, rule.floor(estimate), estimate.accuracy))
         return found
