@@ -82,6 +82,7 @@ def measure(folder, options):
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         **written,
         **{name: estimate[name] for name in ("accuracy", "low", "high", "level", "n_rows")},
+        "warnings": [w["code"] for w in estimate["warnings"]],
     }
 
 
@@ -106,7 +107,7 @@ def main():
     print(
         f"{result['rows']:,} rows, {result['file_mb']:.0f} MB: {result['peak_mb']:.0f} MB of memory at most, "
         f"{result['seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s; estimate {result['accuracy']:.1%} "
-        f"({result['low']:.1%} to {result['high']:.1%}), truth {result['truth']:.1%}"
+        f"({result['low']:.1%} to {result['high']:.1%}; {', '.join(result['warnings'])}), truth {result['truth']:.1%}"
     )
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
