@@ -256,7 +256,7 @@ class Monitor:
         """Estimate the accuracy of one or more windows, and keep the estimates.
 
         Adding the same window again changes nothing. Windows may come in any order: where one comes late or is
-        replaced, the alarms from its time on are computed again; where more than 32 windows follow it, not at once but
+        replaced, the alarms from its time on are computed again; where more than 8 windows follow it, not at once but
         by the next call of `alarms` or `check`, and by the service within a minute.
 
         Parameters

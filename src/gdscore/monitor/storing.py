@@ -74,7 +74,7 @@ Key: TypeAlias = tuple[datetime, datetime, str]
 """Start and end of a window, and its segment; the empty segment holds all rows."""
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
-PATIENCE = 32
+PATIENCE = 8
 """Windows that are followed again for each one that came late, at most and on average."""
 KEYS_AT_ONCE = 500
 LARGEST_ESTIMATOR = 256 << 20
