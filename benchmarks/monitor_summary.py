@@ -1,4 +1,4 @@
-"""Blocks of docs/monitor.md from the results of monitor_alarms.py and monitor_load.py."""
+"""Blocks of docs/monitor.md and of the complete tables from the results of monitor_alarms.py and monitor_load.py."""
 
 import csv
 
@@ -91,6 +91,12 @@ def load():
     return f"{markdown(heads, lines)}\n\nMemory of the process over requests to all of these in turn: {steps}."
 
 
+def posts():
+    """Table of posts before and now."""
+    heads = ("database", "measure", "before", "now")
+    return markdown(heads, [[row[head] for head in heads] for row in read("monitor_posts.csv")])
+
+
 def blocks():
     """Blocks by name."""
-    return {"alarms": alarms(), "load": load()}
+    return {"alarms": alarms(), "load": load(), "posts": posts()}
