@@ -868,7 +868,7 @@ def test_the_curl_lines_of_the_documentation_run(local, fitted, tmp_path):
     listed = local.windows("churn", segment="").set_index("start")
     assert [f"{start:%m-%d}" for start in listed.index] == ["01-31", "02-01", "02-02", "02-03"]
     assert listed.labelled.tolist()[:2] == [400, 300]
-    assert local.rules("churn") == Rules(min_accuracy=0.7, missing_after=2, keep_rows="90d")
+    assert local.rules("churn") == Rules(min_accuracy=0.7, recovery=2, keep_rows="90d")
     assert local.alarms("churn").set_index("id").acknowledged_by[1] == "job"
 
 
