@@ -51,10 +51,10 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint browser
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 coverage: $(VENV)/.dev browser
-	$(BIN)/pytest -n 2 --cov
+	$(BIN)/pytest -n 2 --dist loadfile --cov
 
 # Tests open the report in Chromium and are skipped without it, so a machine that cannot have it is no failure.
 browser:

@@ -183,6 +183,7 @@ def complete(folder):
     return {name for name in files - parts - notes if "part-" not in name} <= {"_parts/done.json"}
 
 
+@pytest.mark.slow
 def test_an_actor_out_of_memory(model, inputs, one_run, tmp_path):
     """The second file asks for more than there is: the error names it, and the first one's part stays for the next run."""
 
