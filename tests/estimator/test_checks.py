@@ -248,4 +248,4 @@ def test_class_mix_says_what_to_do():
     ]
     assert "est.estimate(outputs, class_mix={'cat': 0.17, 'dog': 0.21, 'fox': 0.20, …})" in told
     assert ('class_mix="estimated"' in told) == ("another class mix explains this" in told)
-    assert ('class_mix="stable"' in told) == ("no class mix explains this" in told)
+    assert ('class_mix="stable"' in told) == ("another class mix alone does not explain this" in told)

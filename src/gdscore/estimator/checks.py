@@ -150,7 +150,7 @@ def target_warnings(
             "class_mix",
             "info" if known else "warning",
             f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class, "
-            f"and {'another' if known else 'no'} class mix explains this. {cure}",
+            f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}",
         )
     profile, far = fitted.correction.profile, float(np.abs(moved).max())
     if class_mix == "unknown" and profile.exposed > SETTINGS.exposed and far > fitted.correction.chance(rows):
