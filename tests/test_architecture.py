@@ -28,6 +28,7 @@ TESTED_IN = {
     "monitor/reading.py": "monitor/test_history.py",
     "monitor/schema.py": "monitor/test_history.py",
     "monitor/sequential.py": "monitor/test_rules.py",
+    "monitor/following.py": "monitor/test_rules.py",
     "monitor/storing.py": "monitor/test_history.py",
     "scores/agreescore.py": "scores/test_means.py",
     "scores/confscore.py": "scores/test_means.py",

@@ -13,7 +13,7 @@ from gdscore import EstimateWarning, GdscoreError
 from gdscore._windows import parse_every
 from gdscore.estimator import Quantity
 from gdscore.labeling import LabelledEstimate, recalibrate
-from gdscore.monitor import Monitor, Rules, reading, storing
+from gdscore.monitor import Monitor, Rules, following, reading
 from gdscore.monitor.reading import labelled_estimate, overview, rules_changes
 from gdscore.monitor.rules import Follower
 from gdscore.monitor.schema import Model, Series, Window
@@ -213,7 +213,7 @@ def test_the_order_of_arrival_makes_no_difference(monitor, seed):
 
 
 def test_a_history_filled_in_any_order_takes_time_in_proportion(monitor, monkeypatch):
-    monkeypatch.setattr(storing, "PATIENCE", 4)
+    monkeypatch.setattr(following, "PATIENCE", 4)
     rng = np.random.default_rng(1)
     values = np.clip(0.9 + 0.02 * rng.normal(size=40), 0, 0.99)
     values[20:28] -= 0.2

@@ -22,7 +22,7 @@ from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor import reading, rows, storing
+from gdscore.monitor import following, reading, rows, storing
 from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import (
@@ -412,12 +412,12 @@ class Monitor:
         for number, segment in stale:
             with self.writing() as session:
                 model = storing.lock_model(session, number)
-                storing.settle_series(session, model, segment)
+                following.settle_series(session, model, segment)
 
     def check_missing(self, now: Any = None) -> None:
         """Look for models whose windows have stopped coming."""
         with self.writing() as session:
-            storing.check_missing(session, utc_now() if now is None else as_time(now))
+            following.check_missing(session, utc_now() if now is None else as_time(now))
 
     def deliver(self) -> None:
         """Send the notices of alarms; one that fails, or takes over a minute, stays pending for the next call."""
@@ -427,11 +427,11 @@ class Monitor:
 
     def _pending_notices(self) -> list[tuple[int, str, dict[str, Any]]]:
         with self.reading() as session:
-            return storing.pending_notices(session)
+            return following.pending_notices(session)
 
     def _mark_told(self, alarm: int, pending: str) -> None:
         with self.writing() as session:
-            storing.mark_told(session, alarm, pending)
+            following.mark_told(session, alarm, pending)
 
     def acknowledge(self, alarm: int, by: str) -> dict[str, Any]:
         """Note that somebody has seen an alarm; the first one stays."""
