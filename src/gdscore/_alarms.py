@@ -33,23 +33,6 @@ from gdscore.errors import GdscoreError
 if TYPE_CHECKING:
     from gdscore.estimator import Estimate
 
-__all__ = [
-    "MAX_WIDTH",
-    "MIN_ROWS",
-    "ROUNDING",
-    "AlarmOn",
-    "AlarmRule",
-    "Check",
-    "Status",
-    "check_address",
-    "checked_targets",
-    "deadline",
-    "not_enough_data",
-    "post_json",
-    "summarize",
-    "worst_status",
-]
-
 ROUNDING = 1e-9
 NAMED = 3
 """Targets named in the summary; the table and the JSON have them all."""

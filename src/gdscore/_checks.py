@@ -22,22 +22,6 @@ from gdscore._arrays import Array, namespace
 from gdscore._softmax import binary_probabilities
 from gdscore.errors import GdscoreError, GdscoreWarning, RowError, nearest, shown
 
-__all__ = [
-    "MATRICES",
-    "OUTPUT_ARRAYS",
-    "PER_CLASS",
-    "OutputArray",
-    "RowCheck",
-    "boolean",
-    "check_outputs",
-    "check_values",
-    "choice",
-    "integer",
-    "number",
-    "row_checks",
-    "share",
-]
-
 
 def number(
     name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError, RowError, shown
 
-__all__ = ["ClassLabels", "check_class_names", "class_positions", "list_of"]
-
 _NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{0,400})?")
 _MOST_CLASSES = 2**31
 _TRUTHS = {"false": False, "true": True}

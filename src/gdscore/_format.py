@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["as_utc", "percent", "points", "printable", "template_environment", "time_text"]
-
 
 def percent(share: float, *, short: bool = False) -> str:
     """Share as a percentage with one decimal; ``short`` leaves out a decimal of 0.

@@ -21,9 +21,6 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, device, is_numpy, is_torch, library, like, namespace, to_numpy, working
 
-__all__ = ["fmix32", "id_words", "key_as_uint64", "label_hash", "logical_shift", "row_key", "value_words"]
-
-
 _MULTIPLIERS: dict[tuple[int, str, str], tuple[Array, Array]] = {}
 
 

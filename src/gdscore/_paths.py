@@ -29,18 +29,6 @@ from typing import IO, Any, TypeAlias
 from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 
-__all__ = [
-    "DEFAULT_LIMITS",
-    "Limits",
-    "PathLike",
-    "atomic",
-    "check_different",
-    "check_path",
-    "check_readable",
-    "check_writable",
-    "path_errors",
-]
-
 
 @dataclass(frozen=True)
 class Limits:

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError, shown
 
-__all__ = ["ArraySpec", "Number", "OneOf", "check_arrays", "check_json"]
-
 _KINDS = {"f": "floating-point numbers", "i": "integers", "b": "booleans", "U": "strings"}
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 
-__all__ = ["ROUNDING", "Softmax", "binary_logits", "binary_probabilities", "log_probabilities", "softmax"]
-
 _SMALLEST = float(np.finfo(np.float32).smallest_normal)
 """What a probability of 0 counts as, in every precision."""
 

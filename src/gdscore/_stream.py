@@ -24,25 +24,6 @@ from gdscore._arrays import is_array
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = [
-    "CHUNK_ROWS",
-    "Bar",
-    "Batch",
-    "Rechunker",
-    "batches",
-    "columns_of",
-    "joined",
-    "kind_of",
-    "labelled_reference",
-    "progress_bar",
-    "segment_codes",
-    "segment_from_json",
-    "segment_from_text",
-    "segment_to_json",
-    "segment_to_text",
-    "stream",
-]
-
 CHUNK_ROWS = 1024
 """Rows worked on at once: a multiple of GdScore's mini-batch, and small enough for a processor's cache."""
 

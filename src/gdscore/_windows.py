@@ -24,22 +24,6 @@ from numpy.typing import NDArray
 from gdscore._format import as_utc
 from gdscore.errors import GdscoreError, nearest, shown
 
-__all__ = [
-    "Every",
-    "Group",
-    "as_time",
-    "as_times",
-    "end_of",
-    "group_of",
-    "parse_every",
-    "time_in_text",
-    "time_of",
-    "utc_starts",
-    "window_columns",
-    "window_end",
-    "window_starts",
-]
-
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MONTHS = {"mo": 1, "q": 3, "y": 12}
 _WORDS = {"minute": "min", "hour": "h", "day": "d", "week": "w", "month": "mo", "quarter": "q", "year": "y"}

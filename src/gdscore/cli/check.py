@@ -22,8 +22,6 @@ from gdscore.errors import GdscoreError
 if TYPE_CHECKING:
     from gdscore.models import Agreement
 
-__all__ = ["check"]
-
 _MODEL = "MODULE:CALLABLE"
 _DATA = "Folder of class folders of images, or .npz with `images` (8 bits) and `labels`."
 

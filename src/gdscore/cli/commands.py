@@ -28,8 +28,6 @@ from gdscore.cli.label import label
 from gdscore.cli.monitor import monitor
 from gdscore.cli.score import methods, score
 
-__all__ = ["app"]
-
 
 class _Interrupted(Exception):  # noqa: N818  (no error: somebody pressed Ctrl-C)
     """Ctrl-C, under a name that typer leaves alone."""

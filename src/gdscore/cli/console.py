@@ -41,30 +41,6 @@ from gdscore.errors import GdscoreError, GdscoreWarning
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "Address",
-    "Cell",
-    "Debug",
-    "Engine",
-    "EngineOption",
-    "ExitCode",
-    "JsonPath",
-    "OnError",
-    "OnErrorOption",
-    "Quiet",
-    "check_options",
-    "collect_warnings",
-    "complain",
-    "describe_error",
-    "examples",
-    "group_messages",
-    "one_line_paragraphs",
-    "show",
-    "show_table",
-    "show_traceback",
-    "working",
-]
-
 Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors; no progress bar.")]
 JsonPath: TypeAlias = Annotated[

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gdscore.labeling import LabelledEstimate
     from gdscore.shifts import ShiftedSet
 
-__all__ = ["demo"]
-
 
 def demo(
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to put the report and the files.")] = Path(

@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
 
-__all__ = ["estimate"]
-
 
 class Format(str, Enum):
     """How estimates are printed."""

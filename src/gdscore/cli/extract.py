@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from gdscore.distributed import Extraction
     from gdscore.outputs import Outputs
 
-__all__ = ["extract"]
-
 _BLOCK_IMAGES = 1024
 _BLOCKS = 64
 """Into so many blocks fewer images are divided, so that workers have enough to share."""

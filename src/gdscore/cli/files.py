@@ -37,21 +37,6 @@ from gdscore.outputs import Outputs
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator
 
-__all__ = [
-    "COLUMNS_PANEL",
-    "Outcome",
-    "TargetFiles",
-    "column_arguments",
-    "column_options",
-    "date_in",
-    "failures",
-    "find_targets",
-    "load_estimator",
-    "one_set",
-    "try_each",
-    "write_json",
-]
-
 T = TypeVar("T")
 _DEFAULT_COLUMNS = Columns()
 COLUMNS_PANEL = "Columns of tables"

@@ -20,8 +20,6 @@ from gdscore.io import Columns, find_files
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator
 
-__all__ = ["fit"]
-
 
 @column_options()
 def fit(

@@ -19,8 +19,6 @@ from gdscore.errors import GdscoreError, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Batches", "Images", "find_images", "load_model", "read_lines"]
-
 
 def load_model(name: str, device: str | None = None) -> tuple[nn.Module, Callable[[Any], Any]]:
     """Model and preprocessing that ``module:callable`` returns; modules of the current folder are found too."""

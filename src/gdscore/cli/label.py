@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gdscore.labeling import LabelledEstimate, LabelRows
     from gdscore.outputs import Outputs
 
-__all__ = ["label"]
-
 EstimatorFile = Annotated[str, typer.Argument(metavar="ESTIMATOR", help="File that `gdscore fit` wrote.")]
 TargetFile = Annotated[
     str, typer.Argument(metavar="TARGET", help="Outputs: .npz, .parquet, .csv, or a folder that is one target.")

@@ -22,24 +22,6 @@ if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
     from gdscore.outputs import Outputs
 
-__all__ = [
-    "Estimated",
-    "alarm_rule",
-    "check_outcome",
-    "date_of",
-    "document",
-    "estimate_groups",
-    "estimate_on_ray",
-    "estimate_target",
-    "exit_code",
-    "group_target",
-    "in_order",
-    "print_csv",
-    "show_estimates",
-    "try_groups",
-    "write_html",
-]
-
 
 @dataclass(frozen=True)
 class Estimated:

@@ -37,8 +37,6 @@ from gdscore.io import Columns
 if TYPE_CHECKING:
     from gdscore.scores import ScoreTable
 
-__all__ = ["methods", "score"]
-
 
 @column_options()
 def score(

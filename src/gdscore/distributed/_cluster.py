@@ -26,17 +26,6 @@ from gdscore._stream import Bar, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.io.read import find_files
 
-__all__ = [
-    "Actors",
-    "check_on_error",
-    "connect",
-    "files_or_dataset",
-    "merge_refs",
-    "processors",
-    "rows_bar",
-    "run_all",
-]
-
 RETRIES = 3
 _FAN_IN = 64
 _CALLS_EACH = 2

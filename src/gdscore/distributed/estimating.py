@@ -42,8 +42,6 @@ from gdscore.scores.registry import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Part", "ScoreStates", "check_columns", "estimate", "merged", "score_all", "state_of_files"]
-
 _BLOCK_ROWS = 4096
 
 _STATES_AT_ONCE = 64

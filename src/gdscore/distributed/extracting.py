@@ -35,8 +35,6 @@ from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.io.arrow import RecordBatchReader, decoding, pyarrow, write_parquet
 from gdscore.outputs import Outputs
 
-__all__ = ["Extraction", "extract", "extract_estimate"]
-
 NOTES = "_parts"
 
 

@@ -17,8 +17,6 @@ from gdscore.shifts import ShiftedSet
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["estimator"]
-
 
 def estimator(
     model: nn.Module,

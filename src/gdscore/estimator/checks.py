@@ -22,16 +22,6 @@ from gdscore.estimator.state import SegmentState
 from gdscore.outputs import Outputs, same_class_names
 from gdscore.shifts.sets import ShiftedSet
 
-__all__ = [
-    "begin_set",
-    "given_mix",
-    "given_shares",
-    "other_assumption",
-    "reference_warnings",
-    "target_warnings",
-    "weak_evidence",
-]
-
 
 def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
     """Warnings about what an estimator was fitted on; they apply to each of its estimates."""

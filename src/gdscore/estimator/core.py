@@ -60,8 +60,6 @@ from gdscore.shifts.sets import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AccuracyEstimator"]
-
 
 class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     """Accuracy of a classifier on unlabelled data, with an interval.

@@ -36,8 +36,6 @@ from gdscore.estimator.evidence import CENTRES, Evidence, Explanation, Floats, P
 from gdscore.estimator.settings import SETTINGS
 from gdscore.shifts.sets import parts_of
 
-__all__ = ["Correction", "SetSummary", "ShiftedSetTable", "fit_logistic"]
-
 MOST_NUMBERS = 5_000_000
 """Numbers by predicted class and bin that are kept of all sets in all their class mixes."""
 

@@ -19,8 +19,6 @@ from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.registry import create_score
 from gdscore.shifts.sets import parts_of
 
-__all__ = ["DIRECT", "ScoreLine", "direct_estimate"]
-
 DIRECT = ("confscore", "doc", "atc", "cot", "cott", "agreescore")
 ERROR_RATES = ("cot", "agreescore")
 

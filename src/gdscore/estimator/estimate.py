@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from typing_extensions import Self
 
-__all__ = [
-    "ClassCounts",
-    "ClassEstimate",
-    "ConfidenceHistogram",
-    "Estimate",
-    "EstimateWarning",
-    "Estimates",
-    "Quantity",
-    "Row",
-    "Severity",
-    "columns_of_rows",
-    "expected_brier",
-    "most_severe_first",
-    "quantile_of",
-    "sampling_error",
-]
-
 Severity = Literal["info", "warning", "critical"]
 
 

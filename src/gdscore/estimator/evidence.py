@@ -24,19 +24,6 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
 
-__all__ = [
-    "CENTRES",
-    "Evidence",
-    "Explanation",
-    "Floats",
-    "Profile",
-    "Rows",
-    "bins_of",
-    "by_confidence",
-    "expit",
-    "log_odds",
-]
-
 Floats = NDArray[np.float64]
 
 LIMIT, WIDTH = 6.0, 0.125

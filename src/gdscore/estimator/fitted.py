@@ -33,8 +33,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
 
-__all__ = ["CORRECTNESS", "Fingerprint", "Fitted", "NotFittedError", "load", "to_bytes"]
-
 TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
 CHECKED = 200

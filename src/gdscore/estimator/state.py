@@ -47,8 +47,6 @@ from gdscore.scores.registry import restore_score
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["SegmentState", "TargetState", "Truth", "check_outputs"]
-
 Integers = NDArray[np.int64]
 
 _LINE = b"gdscore target state, version 4\n"

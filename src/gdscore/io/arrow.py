@@ -23,20 +23,6 @@ from gdscore.errors import GdscoreError
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
 from gdscore.io.table import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
 
-__all__ = [
-    "ArrowTable",
-    "ParquetTable",
-    "RecordBatchReader",
-    "class_names_of",
-    "column_type",
-    "decoding",
-    "open_arrow",
-    "open_file",
-    "open_parquet",
-    "pyarrow",
-    "write_parquet",
-]
-
 _READ_AHEAD = 1 << 20
 
 

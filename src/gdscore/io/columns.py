@@ -29,21 +29,6 @@ from gdscore._stream import Batch
 from gdscore.errors import GdscoreError, RowError, nearest, shown
 from gdscore.outputs import Outputs
 
-__all__ = [
-    "Chosen",
-    "ColumnType",
-    "Columns",
-    "Place",
-    "Selection",
-    "TimeZone",
-    "check_types",
-    "choose_columns",
-    "make_batch",
-    "missing",
-    "to_text",
-    "too_long",
-]
-
 Selection: TypeAlias = str | Sequence[str]
 """A column, a list of columns, or a pattern with one ``*``."""
 

@@ -24,8 +24,6 @@ from gdscore.io.arrow import RecordBatchReader, decoding, open_file
 from gdscore.io.columns import Chosen, ColumnType, Place, missing, to_text
 from gdscore.io.table import Block, guarded, rebatched
 
-__all__ = ["CsvTable", "open_csv"]
-
 _PIECE = 1 << 20
 """Bytes of text that are read at a time, more where there are many columns; Arrow reads several pieces ahead."""
 _CELL = 64

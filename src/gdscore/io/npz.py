@@ -15,8 +15,6 @@ from gdscore.files import Archive, ArrayMember, open_archive, write_arrays
 from gdscore.io.columns import Chosen, ColumnType, too_long
 from gdscore.io.table import Block, default_rows
 
-__all__ = ["NpzTable", "open_npz", "write_npz"]
-
 _CLASS_NAMES = "class_names"
 
 

@@ -33,8 +33,6 @@ from gdscore.io.npz import open_npz
 from gdscore.io.table import Table, layout
 from gdscore.outputs import Outputs
 
-__all__ = ["SUFFIXES", "find_files", "known_rows", "read_batches", "read_outputs", "require_same"]
-
 _DEFAULT_COLUMNS = Columns()
 _OPENERS: dict[str, Callable[[Path, Limits], AbstractContextManager[Table]]] = {
     "npz": open_npz,

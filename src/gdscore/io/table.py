@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from gdscore.io.columns import Chosen, ColumnType
 
-__all__ = ["BLOCK_BYTES", "Block", "Table", "default_rows", "guarded", "joined_blocks", "layout", "rebatched"]
-
 Block: TypeAlias = dict[str, NDArray[Any]]
 """Some rows: arrays by the names of the columns."""
 

@@ -16,8 +16,6 @@ from gdscore.io.npz import write_npz
 from gdscore.io.table import Block, layout
 from gdscore.outputs import Outputs
 
-__all__ = ["write_outputs"]
-
 
 def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
     """Write the outputs of a classifier, of any array library, for `read_outputs`.

@@ -32,8 +32,6 @@ from gdscore.labeling.choice import TargetLike
 from gdscore.labeling.labelled import labelled_rows
 from gdscore.labeling.rows import LabelRows
 
-__all__ = ["LabelSequence", "sequence", "wealth"]
-
 Floats = NDArray[np.float64]
 LARGEST_BET = 0.5
 PRIOR_SPREAD = 0.5

@@ -31,19 +31,6 @@ from gdscore.labeling.rows import LabelRows
 from gdscore.labeling.sampling import random_ranks, stratified_ranks
 from gdscore.outputs import Outputs
 
-__all__ = [
-    "FingerprintSum",
-    "Ranks",
-    "Survey",
-    "TargetLike",
-    "as_probabilities",
-    "check_count",
-    "choose",
-    "read_again",
-    "segmented_parts",
-    "survey",
-]
-
 TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 """Outputs, a list of them, or a function that opens a stream of them."""
 

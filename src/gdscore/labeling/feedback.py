@@ -23,8 +23,6 @@ from gdscore.estimator.estimate import quantile_of
 from gdscore.estimator.evidence import expit, log_odds
 from gdscore.labeling.labelled import LabelledEstimate
 
-__all__ = ["PastErrors", "Recalibration", "past_errors", "recalibrate"]
-
 EXPECTED_ERROR = 0.06
 HALF_LIFE = 3.0
 EDGE = 0.01

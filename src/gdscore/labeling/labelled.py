@@ -44,18 +44,6 @@ from gdscore.labeling.choice import FingerprintSum, TargetLike, as_probabilities
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows, as_classes
 from gdscore.outputs import Outputs, same_class_names
 
-__all__ = [
-    "PRIOR_LABELS",
-    "Labelled",
-    "LabelledEstimate",
-    "estimate",
-    "estimate_segments",
-    "interval",
-    "labelled_rows",
-    "labels_for",
-    "variance_ratio",
-]
-
 Floats = NDArray[np.float64]
 PRIOR_LABELS = 15
 """Labels that the variance of random rows counts as; chosen on the development part of benchmarks/labels.py."""

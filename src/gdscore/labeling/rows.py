@@ -18,8 +18,6 @@ from gdscore._paths import PathLike, atomic, check_readable, path_errors
 from gdscore._stream import segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError, nearest, shown
 
-__all__ = ["COULD_NOT_TELL", "NOT_LABELLED", "LabelRows", "as_classes", "read_csv"]
-
 STRATA = 10
 _REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
 _NUMBERS = ("stratum", "rank", "predicted_correct", "probability")

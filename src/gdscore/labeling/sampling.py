@@ -17,8 +17,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["random_ranks", "stratified_ranks"]
-
 CHUNK = 1 << 16
 _U64 = np.uint64
 

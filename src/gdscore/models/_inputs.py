@@ -37,8 +37,6 @@ from gdscore.models.predictions import (
 from gdscore.shifts.images import Composition, Corruption, corrupt
 from gdscore.shifts.sets import apply_shift
 
-__all__ = ["MEMORY_SHARE", "ImageForm", "LabelledInputs", "LoaderReader", "TensorForm", "check_loader", "row_count"]
-
 MEMORY_SHARE = 0.25
 """Share of the free memory, of the host and of an accelerator, that kept inputs may take."""
 

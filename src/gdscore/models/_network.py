@@ -40,8 +40,6 @@ from gdscore.models.predictions import (
     to_device,
 )
 
-__all__ = ["Network", "floating_dtype", "head_of"]
-
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _LOOSE = 5e-2
 _TF32 = 1e-2

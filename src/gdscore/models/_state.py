@@ -32,17 +32,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gdscore.errors import GdscoreError, nearest
 
-__all__ = [
-    "MODES",
-    "BatchNormMode",
-    "RandomStream",
-    "Unchanged",
-    "batchnorm_layers",
-    "not_a_module",
-    "seed_generators",
-    "unwrapped",
-]
-
 BatchNormMode: TypeAlias = Literal["eval", "batch"]
 MODES = ("eval", "batch")
 

@@ -21,8 +21,6 @@ from gdscore.shifts import Composition, Corruption, default_shifts
 from gdscore.shifts.images import check_image_shape
 from gdscore.shifts.sets import ShiftPasses, checked_shifts
 
-__all__ = ["estimator", "shift_passes"]
-
 
 def estimator(
     model: nn.Module,

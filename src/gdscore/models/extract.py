@@ -21,8 +21,6 @@ from gdscore.models.predictions import Inputs, OutputKind, Where, count_rows, de
 from gdscore.outputs import Outputs
 from gdscore.scores import registry
 
-__all__ = ["extract", "score_all"]
-
 BatchNormStatistics: TypeAlias = BatchNormMode | Literal["both"]
 
 STATISTICS_ROWS = 128

@@ -33,8 +33,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores import Score, create_score
 from gdscore.scores.base import fit_together
 
-__all__ = ["ContiguousShard", "ScoreCollection", "ScoreMetric"]
-
 _OF_TORCHMETRICS = (
     "dist_sync_on_step",
     "process_group",

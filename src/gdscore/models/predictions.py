@@ -24,23 +24,6 @@ from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 
-__all__ = [
-    "Inputs",
-    "LogitsOrProbabilities",
-    "OutputKind",
-    "Where",
-    "call",
-    "count_rows",
-    "describe",
-    "from_batches",
-    "integer_labels",
-    "logits_of",
-    "map_tensors",
-    "split_batch",
-    "tensors_in",
-    "to_device",
-]
-
 Where: TypeAlias = int | str | Callable[[Any], Tensor] | None
 """Which part of a model's output holds the logits: a position, a name, or a function of the output."""
 OutputKind: TypeAlias = Literal["auto", "logits", "probabilities"]

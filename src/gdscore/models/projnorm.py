@@ -36,8 +36,6 @@ from gdscore.models._training import (
 )
 from gdscore.models.predictions import Where
 
-__all__ = ["projnorm"]
-
 
 def projnorm(
     model: nn.Module,

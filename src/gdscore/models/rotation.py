@@ -19,8 +19,6 @@ from gdscore.models._inputs import check_loader, row_count
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Where, describe, split_batch
 
-__all__ = ["RotationHead", "fit_rotation_head"]
-
 
 class RotationHead(nn.Module):
     """Linear layer from features to the logits of four rotations: ``extract(..., rotation_head=head)``.

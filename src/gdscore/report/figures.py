@@ -31,24 +31,6 @@ if TYPE_CHECKING:
 
     from gdscore.estimator import AccuracyEstimator
 
-__all__ = [
-    "DARK",
-    "FONT",
-    "LIGHT",
-    "as_svg",
-    "blank",
-    "blank_grid",
-    "confidence_figure",
-    "group_styles",
-    "interval_figure",
-    "per_class_figure",
-    "percent_axis",
-    "reliability_figure",
-    "shift_groups",
-    "shifted_sets_figure",
-    "timeline_figure",
-]
-
 LIGHT = {
     "paper": "#ffffff",
     "ink": "#1b1e22",

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
     from gdscore.estimator import AccuracyEstimator, Estimate
 
-__all__ = ["write_report"]
-
 MISSING = 100
 """Targets listed that could not be estimated."""
 

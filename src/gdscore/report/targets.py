@@ -18,22 +18,6 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import ClassEstimate, Estimate, EstimateWarning
 from gdscore.scores import ScoreTable
 
-__all__ = [
-    "Target",
-    "Targets",
-    "as_json",
-    "as_targets",
-    "by_target",
-    "compare_with_threshold",
-    "critical_words",
-    "entries_of",
-    "in_order",
-    "scale_of",
-    "sentence",
-    "standing",
-    "worst_first",
-]
-
 DETAILED = 12
 """Targets whose classes, confidences and scores are shown."""
 CLASSES = 1500

@@ -7,8 +7,6 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 
-__all__ = ["lower_gram", "mirrored", "sums_by_class"]
-
 _BLOCK = 256
 
 

@@ -19,8 +19,6 @@ from gdscore._schema import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, Stats, floats
 
-__all__ = ["SampleScore", "bottom_k", "sample_of"]
-
 
 def sample_of(chunk: Outputs) -> Stats:
     """All rows of a chunk as a sample: the row's hash, that of its probabilities, a count of one, the probabilities."""

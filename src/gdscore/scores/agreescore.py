@@ -9,8 +9,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["AgreeScore", "disagreement", "soft_disagreement"]
-
 
 def disagreement(predictions: Array, logits: Array) -> Array:
     """Whether the class of the largest logit of a second model differs from the first model's prediction.

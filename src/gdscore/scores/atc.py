@@ -15,8 +15,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, MeanScore, Stats, floats
 from gdscore.scores.registry import register_score
 
-__all__ = ["ATC", "error_threshold"]
-
 
 def error_threshold(
     scores: NDArray[Any], error: float, weights: NDArray[Any] | None = None, *, rounding: float = 1e-30

@@ -35,18 +35,6 @@ from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
 from gdscore.errors import GdscoreError, GdscoreWarning, shown
 from gdscore.outputs import Outputs, how_to_get, same_class_names
 
-__all__ = [
-    "HostStats",
-    "MeanScore",
-    "Score",
-    "Stats",
-    "fit_together",
-    "floats",
-    "mean_stats",
-    "option_names",
-    "read_options",
-]
-
 Stats: TypeAlias = dict[str, Array]
 HostStats: TypeAlias = dict[str, NDArray[Any]]
 

@@ -17,8 +17,6 @@ from gdscore.scores.base import HostStats, Stats, floats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
-__all__ = ["COT", "class_counts", "mix_of_rows"]
-
 PUBLISHED_BATCH = 10_000
 
 

@@ -17,8 +17,6 @@ from gdscore.scores.base import HostStats, Stats, floats
 from gdscore.scores.cot import COT, class_counts
 from gdscore.scores.registry import register_score
 
-__all__ = ["COTT", "transport_scores"]
-
 
 def transport_scores(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     r"""Minus the transport cost of each row, S_{i k(i)} − 1, and how often it occurs.

@@ -18,8 +18,6 @@ from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
-__all__ = ["Dispersion", "between_class_variance"]
-
 
 def between_class_variance(sums: NDArray[Any], counts: NDArray[Any]) -> float:
     r"""Sum over classes of the squared distance of the class mean from the overall mean, times the rows of the class.

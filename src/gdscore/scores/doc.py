@@ -9,8 +9,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, MeanScore, Stats, floats, mean_stats
 from gdscore.scores.registry import register_score
 
-__all__ = ["DoC", "difference_of_confidences"]
-
 
 def difference_of_confidences(
     reference_accuracy: float, reference_confidence: float, target_confidence: float

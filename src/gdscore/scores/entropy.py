@@ -7,8 +7,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["Entropy"]
-
 
 @register_score("entropy")
 class Entropy(MeanScore):

@@ -27,8 +27,6 @@ from gdscore.scores._moments import lower_gram, mirrored
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
-__all__ = ["Frechet", "contrasts", "covariance_root", "cross_trace", "frechet_distance"]
-
 
 def frechet_distance(
     between: float, reference_trace: float, target_trace: float, cross: float, *, squared: bool = True

@@ -31,8 +31,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
-__all__ = ["GdScore"]
-
 LABEL_RULES = ("mixed", "pseudo", "random", "uniform", "true", "expected")
 LOSSES = ("cross_entropy", "entropy", "smoothing")
 

@@ -7,8 +7,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["GradNorm", "gradient_l1_norms"]
-
 
 def gradient_l1_norms(features: Array, probabilities: Array) -> Array:
     r"""L1 norm of the last layer's gradient of KL(uniform ‖ S), row by row.

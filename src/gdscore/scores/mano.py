@@ -13,8 +13,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
-__all__ = ["MaNo", "fourth_powers", "taylor_probabilities"]
-
 _CRITERION = 5.0
 _PUBLISHED_BATCH = 128
 

@@ -15,8 +15,6 @@ from gdscore.scores._moments import lower_gram
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
-__all__ = ["Nuclear", "few_rows_for_classes", "scaled_nuclear_norm"]
-
 
 def scaled_nuclear_norm(gram: NDArray[Any], rows: int) -> float:
     r"""Nuclear norm of an m×K matrix S from SᵀS, divided by its largest possible value for rows of probabilities.

@@ -7,8 +7,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import Score
 from gdscore.scores.registry import register_score
 
-__all__ = ["ProjNorm"]
-
 
 @register_score("projnorm")
 class ProjNorm(Score):

@@ -11,21 +11,6 @@ from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, fit_together, option_names, read_options
 
-__all__ = [
-    "ScoreTable",
-    "chosen_scores",
-    "create_score",
-    "list_scores",
-    "missing_inputs",
-    "peek",
-    "refuse_one_iterator",
-    "register_score",
-    "restore_score",
-    "run_together",
-    "score",
-    "score_all",
-]
-
 _REGISTRY: dict[str, type[Score]] = {}
 _ARRAYS = ("logits", "features", "labels", "peer_logits", "batch_logits", "rotation_logits")
 _NEEDS = (*_ARRAYS, "reference", "reference_labels", "network")

@@ -8,8 +8,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["Rotation", "rotation_errors"]
-
 
 def rotation_errors(rotation_logits: Array) -> Array:
     r"""Share of the four rotations that a rotation head mistakes, row by row.

@@ -8,8 +8,6 @@ from gdscore.scores.agreescore import soft_disagreement
 from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
-__all__ = ["SelfScore"]
-
 
 @register_score("selfscore")
 class SelfScore(MeanScore):

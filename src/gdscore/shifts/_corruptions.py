@@ -19,8 +19,6 @@ from gdscore._arrays import Array, is_numpy, like, namespace
 from gdscore.shifts import _resample as resample
 from gdscore.shifts._families import IMAGES, Draws
 
-__all__ = ["fractal", "smooth_field"]
-
 _LUMINANCE = (0.299, 0.587, 0.114)
 _MISPRINT = 244 / 224
 """ImageNet-C scales its elastic parameters by 244 instead of 224 pixels."""

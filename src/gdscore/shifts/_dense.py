@@ -19,18 +19,6 @@ from numpy.typing import NDArray
 from gdscore.errors import GdscoreError
 from gdscore.shifts._families import Context, Draws, Families, Numbers
 
-__all__ = [
-    "DENSE",
-    "DenseReference",
-    "as_dtype",
-    "chosen",
-    "families_of",
-    "pairs_to_swap",
-    "sampled_rows",
-    "shift_dense",
-    "signs",
-]
-
 DENSE = Families(severities=4)
 
 _MISSING, _UNSEEN = -1, -2

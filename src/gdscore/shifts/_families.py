@@ -28,8 +28,6 @@ from gdscore._hashing import fmix32, logical_shift
 from gdscore.errors import GdscoreError, nearest
 from gdscore.shifts._resample import constant
 
-__all__ = ["IMAGES", "Context", "Draws", "Families", "Family", "Numbers", "RowShift", "set_draws"]
-
 Numbers: TypeAlias = NDArray[np.float64]
 Levels: TypeAlias = Sequence[float] | Sequence[tuple[float, ...]]
 

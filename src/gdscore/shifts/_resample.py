@@ -20,23 +20,6 @@ from numpy.typing import NDArray
 
 from gdscore._arrays import Array, device, is_numpy, library, like, namespace
 
-__all__ = [
-    "bilinear",
-    "box",
-    "constant",
-    "disk",
-    "double",
-    "edge",
-    "gaussian",
-    "mean",
-    "mirror",
-    "motion",
-    "pick",
-    "through_jpeg",
-    "upsample",
-    "zooms",
-]
-
 Border: TypeAlias = Callable[[NDArray[Any], int], NDArray[Any]]
 
 

@@ -28,16 +28,6 @@ from gdscore.errors import GdscoreError
 from gdscore.shifts import _corruptions  # noqa: F401  (importing them registers them)
 from gdscore.shifts._families import IMAGES, Draws
 
-__all__ = [
-    "Composition",
-    "Corruption",
-    "check_image_shape",
-    "compositions",
-    "corrupt",
-    "corruption_names",
-    "corruptions",
-]
-
 # Values worked on at once: what stays in a core's cache, or what fills an accelerator without filling its memory.
 _CHUNK_ON_HOST = 1 << 18
 _CHUNK_ELSEWHERE = 1 << 25

@@ -19,20 +19,6 @@ from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.shifts.images import Composition, Corruption, compositions, corruptions
 
-__all__ = [
-    "Predictions",
-    "Rows",
-    "ShiftPasses",
-    "ShiftedSet",
-    "apply_shift",
-    "as_predictor",
-    "checked_shifts",
-    "default_shifts",
-    "named_families",
-    "parts_of",
-    "shifted_sets",
-]
-
 _SEVERITIES, _COMPOSITIONS = (2, 4, 6, 8), 40
 """Of the default shifts of images."""
 

@@ -29,8 +29,6 @@ from gdscore.shifts._dense import (
 )
 from gdscore.shifts._families import Context, Draws, Families, Numbers, RowShift, set_draws
 
-__all__ = ["Period", "Subpopulation", "TableShift", "table_shifts"]
-
 SPARSE = Families(severities=4)
 
 _MOST_CLUSTERS = 8

@@ -21,8 +21,6 @@ from gdscore._checks import integer
 from gdscore.errors import GdscoreError
 from gdscore.shifts._families import Context, Draws, Families, Numbers, RowShift
 
-__all__ = ["TextShift", "text_shifts", "words_of"]
-
 TEXT = Families(severities=4)
 
 _NO_SPACES = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"

@@ -17,8 +17,6 @@ from gdscore.errors import GdscoreError
 from gdscore.scores._transport.flow import Flow
 from gdscore.scores._transport.prices import GRID, Floats, Integers, best_classes, blocks, near_optimal_prices
 
-__all__ = ["Transport", "solve", "solved"]
-
 RELATIVE_GAP = 1e-9
 ABSOLUTE_GAP = 1e-12  # what rounding alone leaves between two equal sums of up to 1e6 terms
 TOTAL_UNITS = 2**50

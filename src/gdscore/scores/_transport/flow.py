@@ -6,8 +6,6 @@ import numpy as np
 
 from gdscore.scores._transport.prices import Floats, Integers
 
-__all__ = ["Flow"]
-
 DEFICITS_PER_FOREST = 16
 
 

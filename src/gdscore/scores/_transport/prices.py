@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GRID", "Choices", "Floats", "Integers", "best_classes", "blocks", "near_optimal_prices", "row_blocks"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
