@@ -7,7 +7,8 @@
     python benchmarks/check.py labels --arrays out/check                              # 50 labels, 400 draws
     python benchmarks/check.py summary                                                # tables of docs/check.md
 
-Jobs (networks, references and targets) are those of ``estimates.py``, one seed. The check network is a copy of the model
+Jobs (networks, references and targets) are those of ``estimates.py``, one seed; CIFAR-10's targets are corruptions of
+severities 3 and 5, each estimated without the shifted sets of its family. The check network is a copy of the model
 (``copy``), or another pretrained network fine-tuned on the same rows by the same recipe. Labelled rows are the model's
 training rows; shifted sets are made of the reference. Rows are appended to ``results/check/<suite>.<source>.<check>.csv``,
 and targets that have a row are passed over. With ``--arrays`` the row probabilities are written too: ``again`` combines them
@@ -20,6 +21,7 @@ that the check network gives to the model's predictions (``soft``), and the shar
 import argparse
 import contextlib
 import csv
+import functools
 import importlib
 import json
 import time
@@ -33,7 +35,7 @@ from torch.nn import functional
 
 import estimates
 import gdscore
-from gdscore import models
+from gdscore import models, shifts
 from gdscore.labeling.labelled import interval
 from gdscore.labeling.sampling import stratified_ranks
 from gdscore.models import _adaptation
@@ -44,6 +46,8 @@ from row_files import Rows, commit
 
 RESULTS = Path(__file__).resolve().parent / "results" / "check"
 VARIANTS = ("as-is", "mixed-1")
+ROWS = 4000  # labelled rows at most
+SEVERITIES = (3, 5)  # of the corruptions of CIFAR-10
 DIRECT = ("cot", "cott", "atc")
 PAIRS = (
     *(("photo", "cartoon"), ("photo", "sketch"), ("art_painting", "sketch")),
@@ -178,11 +182,16 @@ class Prepared:
         self.model, (self.images, self.labels), unshifted = estimates.trained(job, device)
         kept = {key: made["recipe"][key] for key in ("validation", "share") if key in made["recipe"]}
         training = training_parts(made["data"], made["split"], **kept)[0]
-        self.training = tuple(part[: made["recipe"].get("rows")][:4000] for part in training)
+        self.training = tuple(part[: made["recipe"].get("rows")][:ROWS] for part in training)
         self.network = None
         if check != "copy":
-            recipe = made["recipe"] | (estimates.FINE if "optimizer" not in made["recipe"] else {})
-            recipe |= kept | {"rows": made["recipe"].get("rows", 4000)}
+            own = made["recipe"]
+            fine = (
+                {}
+                if "optimizer" in own
+                else {key: estimates.FINE[key] for key in ("epochs", "batch", "rate", "optimizer")}
+            )
+            recipe = own | fine | {"rows": min(own.get("rows", ROWS), ROWS)}
             with contextlib.redirect_stdout(None):
                 train(made["data"], check, 0, split=made["split"], device=device, **recipe)
             self.network = load_model(made["data"], check, 0, split=made["split"]).to(device)
@@ -191,6 +200,25 @@ class Prepared:
             own = (data, split) == (made["data"], "test")
             name = "unshifted" if own else split if data == made["data"] else data
             self.targets[name] = load(data, split, rows=estimates.ROWS)
+        if job.kind == "left-out":
+            clean, truth = load(made["data"], "test", rows=estimates.ROWS)
+            for family in shifts.corruption_names():
+                for severity in SEVERITIES:
+                    images = shifts.Corruption(family, severity, 2026)(torch.from_numpy(clean).to(device)).cpu().numpy()
+                    self.targets[f"{family}-{severity}"] = images, truth
+
+    def estimators(self):
+        """Function from a shift family to the estimator that `models.check` fits by default, without that family."""
+        inputs = estimates.tensors(self.images).to(self.device)
+        predict, reference = estimates.predictor(self.model), estimates.extracted(self.model, self.images, self.labels)
+        sets = list(shifts.shifted_sets(predict, inputs, self.labels, shifts.corruptions((3, 6), seed=0)))
+
+        @functools.cache
+        def without(family):
+            kept = [s for s in sets if family not in s.family.split("+")]
+            return gdscore.AccuracyEstimator().fit(reference, shifted_sets=kept)
+
+        return without
 
     def outputs(self, images, labels):
         found = estimates.extracted(self.model, images, labels)
@@ -232,7 +260,7 @@ def measure(job, check, options):
     reference = estimates.extracted(ready.model, ready.images, ready.labels)
     mix = np.bincount(reference.labels, minlength=reference.n_classes) / len(reference)
     options.output.mkdir(parents=True, exist_ok=True)
-    begin, est = time.perf_counter(), None
+    begin, est, without = time.perf_counter(), None, ready.estimators() if job.kind == "left-out" else None
     kept = options.output / f"{job.suite}.{job.source}.{check}.json"
     calibration = [models.Agreement(**a) for a in json.loads(kept.read_text())] if kept.exists() else None
     for name, (images, labels) in ready.targets.items():
@@ -242,7 +270,10 @@ def measure(job, check, options):
             if f"{name}/{variant}" in rows.seen:
                 continue
             own, truth = images[chosen.ids], labels[chosen.ids]
-            c = ready.check(own, est=est, calibration=calibration, steps=options.steps)
+            family, known = name.rpartition("-")[0], calibration
+            if without is not None:
+                est, known = without(family), known and [a for a in known if a.family != family]
+            c = ready.check(own, est=est, calibration=known, steps=options.steps)
             est = c.est
             if calibration is None:
                 calibration = c.calibration
@@ -521,6 +552,9 @@ def arguments():
     running.add_argument("--small", action="store_true", help="small digits only")
     arms = commands.add_parser("arms", help="variations on six development pairs")
     arms.add_argument("--only", nargs="+", default=list(ARMS), help="names of arms")
+    arms.add_argument(
+        "--check", nargs="+", default=["copy", "lite2"], help="copy, or names of networks, with fewer arms"
+    )
     anew = commands.add_parser("again", help="rows of saved arrays by today's combination")
     drawing = commands.add_parser("labels", help="50 labels of saved arrays")
     for command in (anew, drawing):
@@ -550,9 +584,9 @@ def main():
         run_jobs(measure, [(job, check, options) for check in options.check for job in jobs], options.jobs)
     else:
         sources = {job.make["split"]: job for job in known["development-pacs"]()}
-        work = [(sources[a], b, "copy", options.only, options) for a, b in PAIRS]
-        other = [name for name in options.only if name in WITH_OTHER]
-        run_jobs(arm, work + [(sources[a], b, "lite2", other, options) for a, b in PAIRS], options.jobs)
+        fewer = [name for name in options.only if name in WITH_OTHER]
+        names = {check: options.only if check == "copy" else fewer for check in options.check}
+        run_jobs(arm, [(sources[a], b, c, own, options) for c, own in names.items() for a, b in PAIRS], options.jobs)
 
 
 if __name__ == "__main__":
