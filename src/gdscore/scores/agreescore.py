@@ -10,52 +10,8 @@ from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 
-def disagreement(predictions: Array, logits: Array) -> Array:
-    """Whether the class of the largest logit of a second model differs from the first model's prediction.
-
-    Parameters
-    ----------
-    predictions : integer array of shape (m,)
-        Classes predicted by the first model.
-    logits : array of shape (m, K)
-        Logits of the second model.
-
-    Returns
-    -------
-    bool array of shape (m,)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> disagreement(np.array([0, 1]), np.array([[2.0, 1.0], [2.0, 1.0]])).tolist()
-    [False, True]
-    """
-    return namespace(logits).argmax(logits, axis=1) != predictions
-
-
 def soft_disagreement(probabilities: Array, logits: Array) -> Array:
-    r"""Total variation distance of two models' distributions, row by row.
-
-    .. math:: \tfrac12 \lVert S_i - S'_i \rVert_1, \qquad S' = \mathrm{softmax}(Z')
-
-    Parameters
-    ----------
-    probabilities : array of shape (m, K)
-        S of the first model.
-    logits : array of shape (m, K)
-        Z' of the second model.
-
-    Returns
-    -------
-    array of shape (m,)
-        Between 0 and 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> soft_disagreement(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0]])).tolist()
-    [0.0, 0.5]
-    """
+    """Total variation distance ½‖S − softmax(Z')‖₁ of two models' distributions, row by row: between 0 and 1."""
     other = softmax(working(logits)).probabilities
     return 0.5 * namespace(other).sum(namespace(other).abs(probabilities - other), axis=1)
 
@@ -95,4 +51,4 @@ class AgreeScore(MeanScore):
         """Whether the two predictions differ, or by how much the two distributions do."""
         if self.soft:
             return soft_disagreement(chunk.probabilities, chunk.peer_logits)
-        return disagreement(chunk.predictions, chunk.peer_logits)
+        return namespace(chunk.peer_logits).argmax(chunk.peer_logits, axis=1) != chunk.predictions

@@ -19,35 +19,20 @@ from gdscore.scores.registry import register_score
 def error_threshold(
     scores: NDArray[Any], error: float, weights: NDArray[Any] | None = None, *, rounding: float = 1e-30
 ) -> float:
-    r"""Threshold t for which the share of ``scores`` below t comes closest to ``error``.
-
-    .. math:: \arg\min_t \Big| \frac{\sum_j w_j [s_j < t]}{\sum_j w_j} - \mathrm{error} \Big|
+    """Threshold t for which the share of ``scores`` (at most 0) below t comes closest to ``error``.
 
     Without ties the share is exact for every error that is a multiple of 1/n. Among equally close thresholds the
-    lowest is taken; +∞ where all rows are to lie below.
+    lowest is taken; +∞ where all rows are to lie below. ``weights`` is how often each row occurs.
 
     The threshold lies in the middle between two scores, so that a row that has the score of a reference row up to
     rounding (in another precision or array library, as logits or as probabilities) is on the same side of it. Scores
-    that differ by rounding only are one score: a run of neighbours closer than 1e-5 of their size. A run longer than
-    eight such steps is a continuum, not a tie, and may be divided anywhere.
-
-    Parameters
-    ----------
-    scores : array of shape (n,)
-        Certainty of each row of the reference, at most 0.
-    error : float
-        Share of the reference that is predicted wrong.
-    weights : array of shape (n,), optional
-        How often each row occurs; 1 by default.
-    rounding : float
-        By how much rounding can change scores near 0.
+    that differ by rounding only are one score: a run of neighbours closer than 1e-5 of their size, or than ``rounding``
+    near 0. A run longer than eight such steps is a continuum, not a tie, and may be divided anywhere.
 
     Examples
     --------
-    >>> error_threshold(-np.array([0.4, 0.3, 0.2, 0.1]), 0.25)
-    -0.35
-    >>> error_threshold(-np.array([0.2, 0.1]), 1.0)
-    inf
+    >>> error_threshold(-np.array([0.4, 0.3, 0.2, 0.1]), 0.25), error_threshold(-np.array([0.2, 0.1]), 1.0)
+    (-0.35, inf)
     """
     weights = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=float)
     values, group = np.unique(np.asarray(scores, dtype=np.float64), return_inverse=True)

@@ -21,38 +21,12 @@ PUBLISHED_BATCH = 10_000
 
 
 def class_counts(labels: NDArray[Any], n_classes: int) -> NDArray[np.float64]:
-    """Rows of each true class, shape (K,).
-
-    Examples
-    --------
-    >>> class_counts(np.array([0, 2, 2]), 4).tolist()
-    [1.0, 0.0, 2.0, 0.0]
-    """
+    """Rows of each true class, shape (K,)."""
     return np.bincount(labels, minlength=n_classes).astype(np.float64)
 
 
 def mix_of_rows(class_weights: NDArray[Any], rows: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Class mix that so many rows can have, as the released code makes it: rounded down, the remainder drawn.
-
-    Parameters
-    ----------
-    class_weights : array of shape (K,)
-        Share of each class.
-    rows : int
-        Rows to deal out.
-    rng : numpy.random.Generator
-        Draws the classes of the remaining rows.
-
-    Returns
-    -------
-    array of shape (K,)
-        Multiples of 1/rows that sum to 1.
-
-    Examples
-    --------
-    >>> mix_of_rows(np.array([0.25, 0.75]), 8, np.random.default_rng(0)).tolist()
-    [0.25, 0.75]
-    """
+    """Class mix that so many rows can have, as the released code makes it: rounded down, the remainder drawn."""
     counts = np.floor(class_weights * rows + 1e-9)
     counts += rng.multinomial(rows - int(counts.sum()), class_weights)
     return np.asarray(counts / rows)

@@ -19,32 +19,10 @@ from gdscore.scores.registry import register_score
 
 
 def transport_scores(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    r"""Minus the transport cost of each row, S_{i k(i)} − 1, and how often it occurs.
+    """Minus the transport cost of each row, S_{i k(i)} − 1, and how often it occurs.
 
     k(i) is the class that takes most of row i. A row that occurs several times is split as the plan splits it, each
     share with the cost of its own class.
-
-    Parameters
-    ----------
-    plan : Transport
-        Solved for the rows and counts below.
-    rows : array of shape (m, K)
-        Probabilities S.
-    counts : array of shape (m,)
-        How often each row occurs.
-
-    Returns
-    -------
-    scores, weights : arrays of equal length
-        Cheaper rows have larger scores; weights sum to the number of rows.
-
-    Examples
-    --------
-    >>> from gdscore.scores._transport import solve
-    >>> S = np.array([[0.9, 0.1], [0.6, 0.4]])
-    >>> scores, weights = transport_scores(solve(S, np.ones(2), np.array([0.5, 0.5])), S, np.ones(2))
-    >>> scores.round(3).tolist(), weights.tolist()
-    ([-0.1, -0.6], [1.0, 1.0])
     """
     single = np.flatnonzero(counts == 1)
     several = counts[plan.rows] != 1

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import choice
@@ -17,36 +15,6 @@ from gdscore.scores._moments import sums_by_class
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
-
-
-def between_class_variance(sums: NDArray[Any], counts: NDArray[Any]) -> float:
-    r"""Sum over classes of the squared distance of the class mean from the overall mean, times the rows of the class.
-
-    .. math:: \sum_k m_k \|\mu_k - \mu\|^2
-
-    Parameters
-    ----------
-    sums : float64 array of shape (K, D)
-        Sum of the features of the rows of each class.
-    counts : array of shape (K,)
-        Rows of each class; classes without rows are left out.
-
-    Returns
-    -------
-    float
-        Not divided by anything; 0 where the means differ by no more than rounding.
-
-    Examples
-    --------
-    >>> between_class_variance(np.array([[2.0], [-2.0]]), np.array([2, 2]))
-    4.0
-    """
-    predicted = counts > 0
-    means = sums[predicted] / counts[predicted, None]
-    distance = np.square(means - sums.sum(axis=0) / counts.sum()).sum(axis=1)
-    between = float(counts[predicted] @ distance)
-    rounding = 1e-24 * float(counts[predicted] @ np.square(means).sum(axis=1))
-    return between if between > rounding or not np.isfinite(between) else 0.0
 
 
 @register_score("dispersion")
@@ -100,8 +68,11 @@ class Dispersion(Score):
                 f"`dispersion` needs at least two predicted classes, but all {self.n_rows} rows are predicted as class "
                 f"{int(np.argmax(counts > 0))}: there is nothing between classes to measure"
             )
-        between = between_class_variance(stats["sums"], counts)
-        if between == 0:
+        means = stats["sums"][counts > 0] / counts[counts > 0, None]
+        distances = np.square(means - stats["sums"].sum(axis=0) / counts.sum()).sum(axis=1)
+        between = float(counts[counts > 0] @ distances)
+        rounding = 1e-24 * float(counts[counts > 0] @ np.square(means).sum(axis=1))
+        if between <= rounding and np.isfinite(between):
             raise GdscoreError("`dispersion` needs features that differ between predicted classes, but they do not")
         if self.variant == "published":
             return float(np.log(between / (predicted - 1)))

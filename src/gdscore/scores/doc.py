@@ -10,28 +10,6 @@ from gdscore.scores.base import HostStats, MeanScore, Stats, floats, mean_stats
 from gdscore.scores.registry import register_score
 
 
-def difference_of_confidences(
-    reference_accuracy: float, reference_confidence: float, target_confidence: float
-) -> float:
-    r"""Accuracy on the target if it falls as much as the mean confidence.
-
-    .. math:: \mathrm{acc}_{reference} - (\overline c_{reference} - \overline c_{target})
-
-    Parameters
-    ----------
-    reference_accuracy, reference_confidence : float
-        Accuracy and mean confidence on the reference.
-    target_confidence : float
-        Mean confidence on the target.
-
-    Examples
-    --------
-    >>> round(difference_of_confidences(0.9, 0.95, 0.8), 6)
-    0.75
-    """
-    return reference_accuracy - (reference_confidence - target_confidence)
-
-
 @register_score("doc")
 class DoC(MeanScore):
     r"""Reference accuracy less the fall in mean confidence (Guillory et al., ICCV 2021): an accuracy.
@@ -71,4 +49,4 @@ class DoC(MeanScore):
 
     def result(self, stats: HostStats) -> float:
         """Reference accuracy moved by the difference of the mean confidences."""
-        return difference_of_confidences(self.reference_accuracy_, self.reference_confidence_, super().result(stats))
+        return self.reference_accuracy_ - (self.reference_confidence_ - super().result(stats))

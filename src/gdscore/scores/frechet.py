@@ -28,51 +28,8 @@ from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
 
 
-def frechet_distance(
-    between: float, reference_trace: float, target_trace: float, cross: float, *, squared: bool = True
-) -> float:
-    r"""Fréchet distance of two Gaussians, from the traces that make it up.
-
-    .. math:: \|\mu_r-\mu_t\|^2 + \operatorname{Tr}\Sigma_r + \operatorname{Tr}\Sigma_t
-              - 2 \operatorname{Tr}(\Sigma_r\Sigma_t)^{1/2}
-
-    Parameters
-    ----------
-    between : float
-        Squared distance of the means.
-    reference_trace, target_trace : float
-        Traces of the covariances.
-    cross : float
-        Trace of the root of their product, see `cross_trace`.
-    squared : bool
-        False takes the distance of the means without its square.
-
-    Examples
-    --------
-    >>> frechet_distance(9.0, 4.0, 1.0, 2.0), frechet_distance(9.0, 4.0, 1.0, 2.0, squared=False)
-    (10.0, 4.0)
-    """
-    return (between if squared else float(np.sqrt(between))) + max(reference_trace + target_trace - 2 * cross, 0.0)
-
-
 def covariance_root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Root R of a covariance, R Rᵀ = Σ.
-
-    Parameters
-    ----------
-    covariance : float64 array of shape (D, D)
-        Symmetric and positive semi-definite up to rounding.
-
-    Returns
-    -------
-    float64 array of shape (D, D)
-        The Cholesky factor; by eigenvectors where Σ has not full rank.
-
-    Examples
-    --------
-    >>> covariance_root(np.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
-    [[2.0, 0.0], [1.0, 2.0]]
-    """
+    """Root R of a covariance, R Rᵀ = Σ: the Cholesky factor, or by eigenvectors where Σ has not full rank."""
     try:
         return np.linalg.cholesky(covariance).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:
@@ -81,19 +38,9 @@ def covariance_root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def cross_trace(factor: Array) -> float:
-    r"""Trace of the root of Σ_r Σ_t = R Rᵀ Fᵀ F from the matrix F R, where R and F are roots of the covariances.
+    """Trace of the root of Σ_r Σ_t = R Rᵀ Fᵀ F from the matrix F R, where R and F are roots of the covariances.
 
-    .. math:: \operatorname{Tr}(\Sigma_r\Sigma_t)^{1/2} = \sum_i \sqrt{\lambda_i\big((FR)(FR)^\top\big)}
-
-    Parameters
-    ----------
-    factor : float64 array of shape (n, r)
-        F R; the smaller of its two Gram matrices is decomposed.
-
-    Examples
-    --------
-    >>> cross_trace(np.array([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]]))
-    5.0
+    It is the sum of the roots of the eigenvalues of the smaller of the two Gram matrices of F R.
     """
     gram = factor @ factor.T if factor.shape[0] <= factor.shape[1] else factor.T @ factor
     return _root_trace(gram)
@@ -103,21 +50,6 @@ def contrasts(centred: Array) -> Array:
     """Reflect the first of n rows that sum to 0 into the others: n − 1 rows with the same Gram matrix.
 
     The Gram matrix of the n rows has an eigenvalue 0, of which rounding leaves something whose root would count.
-
-    Parameters
-    ----------
-    centred : float64 array of shape (n, D)
-        Rows that sum to 0.
-
-    Returns
-    -------
-    float64 array of shape (n − 1, D)
-
-    Examples
-    --------
-    >>> x = np.array([[1.0, 2.0], [-3.0, 0.0], [2.0, -2.0]])
-    >>> (contrasts(x).T @ contrasts(x)).round(9).tolist(), (x.T @ x).tolist()
-    ([[14.0, -2.0], [-2.0, 8.0]], [[14.0, -2.0], [-2.0, 8.0]])
     """
     rows = centred.shape[0]
     return centred[1:] + centred[0] / (rows**0.5 - 1 if rows > 1 else 1.0)
@@ -236,8 +168,8 @@ class Frechet(Score):
     def result(self, stats: HostStats) -> float:
         """Distance of the two Gaussians."""
         between = float(np.square(stats["mean"] - self.reference_mean_).sum())
-        traces = float(np.square(self.reference_root_).sum()), float(stats["trace"])
-        return frechet_distance(between, *traces, float(stats["cross"]), squared=self.squared)
+        traces = float(np.square(self.reference_root_).sum()) + float(stats["trace"])
+        return (between if self.squared else float(np.sqrt(between))) + max(traces - 2 * float(stats["cross"]), 0.0)
 
     def warning(self) -> str | None:
         """A covariance of fewer rows than features."""

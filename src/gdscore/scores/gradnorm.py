@@ -8,32 +8,6 @@ from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 
-def gradient_l1_norms(features: Array, probabilities: Array) -> Array:
-    r"""L1 norm of the last layer's gradient of KL(uniform ‖ S), row by row.
-
-    The gradient of one row is the product of x and S − 1/K, so its norm is the product of their norms:
-
-    .. math:: \|x_i\|_1 \, \|S_i - 1/K\|_1
-
-    Parameters
-    ----------
-    features : array of shape (m, D)
-    probabilities : array of shape (m, K)
-
-    Returns
-    -------
-    array of shape (m,)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> gradient_l1_norms(np.array([[1.0, -2.0]]), np.array([[1.0, 0.0]])).tolist()
-    [3.0]
-    """
-    xp, s = namespace(probabilities), probabilities
-    return xp.sum(xp.abs(features), axis=1) * xp.sum(xp.abs(s - 1.0 / s.shape[1]), axis=1)
-
-
 @register_score("gradnorm")
 class GradNorm(MeanScore):
     r"""Mean L1 norm of each row's last-layer gradient of KL(uniform ‖ S) (Huang et al., 2021); rises with accuracy.
@@ -54,5 +28,6 @@ class GradNorm(MeanScore):
     inputs = frozenset({"logits", "features"})
 
     def row_values(self, chunk: Outputs) -> Array:
-        """Norm of the gradient of each row."""
-        return gradient_l1_norms(chunk.features, chunk.probabilities)
+        """Norm of each row's gradient, which is the product of x and S − 1/K: the product of their norms."""
+        xp, s = namespace(chunk.probabilities), chunk.probabilities
+        return xp.sum(xp.abs(chunk.features), axis=1) * xp.sum(xp.abs(s - 1.0 / s.shape[1]), axis=1)

@@ -18,26 +18,9 @@ _PUBLISHED_BATCH = 128
 
 
 def taylor_probabilities(logits: Array, subtract_minimum: bool = False) -> Array:
-    r"""Normalise logits by the second-order Taylor polynomial of exp instead of exp.
+    """Rows of q = 1 + Z + Z²/2, the second-order Taylor polynomial of exp, divided by their sum.
 
-    .. math:: Q_{ik} = \frac{q_{ik}}{\sum_j q_{ij}}, \qquad q = 1 + Z + \tfrac12 Z^2
-
-    Parameters
-    ----------
-    logits : array of shape (m, K)
-    subtract_minimum : bool
-        Subtract the smallest q of each row first, as the released code does.
-
-    Returns
-    -------
-    array of shape (m, K)
-        Rows that sum to 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> taylor_probabilities(np.array([[0.0, 2.0]])).round(4).tolist()
-    [[0.1667, 0.8333]]
+    ``subtract_minimum`` subtracts the smallest q of each row first, as the released code does.
     """
     xp = namespace(logits)
     q = 1.0 + logits + 0.5 * logits * logits
@@ -47,14 +30,7 @@ def taylor_probabilities(logits: Array, subtract_minimum: bool = False) -> Array
 
 
 def fourth_powers(q: Array) -> Array:
-    """Sum of the fourth powers of each row, shape (m,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> fourth_powers(np.array([[1.0, 2.0]])).tolist()
-    [17.0]
-    """
+    """Sum of the fourth powers of each row, shape (m,)."""
     square = q * q
     return namespace(q).sum(square * square, axis=1)
 

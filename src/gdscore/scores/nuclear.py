@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._schema import ArraySpec
@@ -14,37 +12,6 @@ from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram
 from gdscore.scores.base import HostStats, Score, Stats, floats
 from gdscore.scores.registry import register_score
-
-
-def scaled_nuclear_norm(gram: NDArray[Any], rows: int) -> float:
-    r"""Nuclear norm of an m×K matrix S from SᵀS, divided by its largest possible value for rows of probabilities.
-
-    .. math:: \|S\|_* \,/\, \sqrt{m \min(m, K)}
-
-    Parameters
-    ----------
-    gram : float64 array of shape (K, K)
-        SᵀS; only its lower triangle is read.
-    rows : int
-        m.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> S = np.tile(np.eye(4), (10, 1))
-    >>> round(scaled_nuclear_norm(S.T @ S, 40), 6)
-    1.0
-    """
-    rank = min(rows, len(gram))
-    eigenvalues = np.linalg.eigvalsh(gram, UPLO="L")[-rank:]
-    # Below this an eigenvalue is rounding, and its root would not be small.
-    real = eigenvalues[eigenvalues > 4 * np.finfo(float).eps * eigenvalues[-1]]
-    return float(np.sqrt(real).sum() / np.sqrt(rows * rank))
 
 
 @register_score("nuclear")
@@ -77,7 +44,11 @@ class Nuclear(Score):
 
     def result(self, stats: HostStats) -> float:
         """Sum of singular values over its largest possible value."""
-        return scaled_nuclear_norm(stats["gram"], self.n_rows)
+        rank = min(self.n_rows, self.n_classes)
+        eigenvalues = np.linalg.eigvalsh(stats["gram"], UPLO="L")[-rank:]
+        # Below this an eigenvalue is rounding, and its root would not be small.
+        real = eigenvalues[eigenvalues > 4 * np.finfo(float).eps * eigenvalues[-1]]
+        return float(np.sqrt(real).sum() / np.sqrt(self.n_rows * rank))
 
     def warning(self) -> str | None:
         """Few rows for the number of classes."""

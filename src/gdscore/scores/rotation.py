@@ -9,31 +9,6 @@ from gdscore.scores.base import MeanScore
 from gdscore.scores.registry import register_score
 
 
-def rotation_errors(rotation_logits: Array) -> Array:
-    r"""Share of the four rotations that a rotation head mistakes, row by row.
-
-    .. math:: \tfrac14 \sum_{r=0}^{3} [\arg\max_q R_{irq} \neq r]
-
-    Parameters
-    ----------
-    rotation_logits : array of shape (m, 4, 4)
-        Row × rotation shown × rotation predicted.
-
-    Returns
-    -------
-    float32 array of shape (m,)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rotation_errors(np.eye(4)[[0, 1, 2, 2]][None]).tolist()
-    [0.25]
-    """
-    xp = namespace(rotation_logits)
-    shown = arrays.columns(rotation_logits)[None, :]
-    return xp.mean(xp.astype(xp.argmax(rotation_logits, axis=2) != shown, xp.float32), axis=1)
-
-
 @register_score("rotation")
 class Rotation(MeanScore):
     r"""Error of a head that predicts by which of four rotations a row was turned (Deng et al., ICML 2021).
@@ -59,4 +34,6 @@ class Rotation(MeanScore):
 
     def row_values(self, chunk: Outputs) -> Array:
         """Share of the four rotations that are mistaken."""
-        return rotation_errors(chunk.rotation_logits)
+        logits = chunk.rotation_logits
+        xp, shown = namespace(logits), arrays.columns(logits)[None, :]
+        return xp.mean(xp.astype(xp.argmax(logits, axis=2) != shown, xp.float32), axis=1)
