@@ -54,6 +54,23 @@ def test_a_command_lets_the_tests_learn_again(run):
     assert run("learn", "b").exit_code != 0
 
 
+def test_alarms_are_acknowledged_by_their_ids(run, tmp_path):
+    history = Monitor(sqlite_url(tmp_path))
+    history.register("m", rules={"min_accuracy": 0.8})
+    for segment in ("", "fr"):
+        history.add_estimate("m", estimate(0.5), "2026-01-01", segment)
+    history.close()
+    ids = [alarm["id"] for alarm in json.loads(run("alarms", "--json", "-").output)]
+    done = run("acknowledge", *ids, "--by", "Ada")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("acknowledged by Ada") == len(ids) > 1
+    assert "acknowledged by Ada" in run("acknowledge", ids[0], "--by", "Bob").output  # the first one stays
+    assert {a["acknowledged_by"] for a in json.loads(run("alarms", "--json", "-").output)} == {"Ada"}
+    assert isinstance(run("acknowledge", 999).exception, GdscoreError)
+    assert run("acknowledge").exit_code == 2
+    assert "The alarm stays open" in run("acknowledge", "--help").output
+
+
 def test_rules_stay_are_printed_and_have_a_command(run):
     assert "min_accuracy 0.7" in run("register", "a", "--min-accuracy", "0.7").output
     again = run("register", "a", "--missing-after", "2")
@@ -120,7 +137,7 @@ def test_notices_that_fail_are_a_line_each(run, tmp_path):
     history.close()
     done = run("alarms", "--run", "false")
     assert done.exit_code == 3
-    assert all(line.startswith("gdscore: the notice of alarm") for line in done.stderr.splitlines())
+    assert all(line.startswith("gdscore: a notice of 'm' was not delivered") for line in done.stderr.splitlines())
     assert done.stderr
 
 

@@ -461,6 +461,13 @@ def test_a_newer_history_is_refused(url):
         Monitor(url)
 
 
+def test_a_history_of_before_the_first_release_is_refused(local):
+    with local.engine.begin() as connection:
+        connection.execute(update(Schema).values(version=schema.VERSION - 1))
+    with pytest.raises(GdscoreError, match="begin a new one"):
+        Monitor(str(local.engine.url))
+
+
 def _write(url, worker, days, barrier):
     monitor = Monitor(url)
     barrier.wait()

@@ -92,9 +92,9 @@ def test_a_target_that_is_down_does_not_hold_up_a_look(tmp_path):
     with receiver([500] * 3 + [200]) as (url, posted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, attempts=1)])
         monitor.notify_on_add = False
-        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
         for n in range(6):
-            monitor.add_estimate("m", estimate(0.5), day(0), segment=str(n))
+            monitor.register(f"m{n}", rules=Rules(None, min_accuracy=0.8))
+            monitor.add_estimate(f"m{n}", estimate(0.5), day(0))
         with pytest.warns(GdscoreWarning, match="not delivered"):
             monitor.check(now=day(1))
         assert len(posted) == 3
@@ -148,16 +148,52 @@ def test_email_has_the_message_and_no_injected_header():
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         mail = Email("127.0.0.1", "a@example.org", ["b@example.org"], port=server.server_address[1], tls=False)
-        failed = mail.send({"text": "it fell\r\nBcc: evil@example.org", "alarm": {"id": 1}})
+        failed = mail.send({"text": "it fell\r\nBcc: evil@example.org", "alarms": [{"id": 1}]})
         server.shutdown()
         thread.join()
     assert failed is None
     head = b"".join(server.lines).partition(b"\r\n\r\n")[0]
     assert b"it fell" in head
     assert b"\r\nBcc" not in head
-    assert "failed" in Email("127.0.0.1", "a@b", ["c@d"], port=1).send({"text": "", "alarm": {}})
+    assert "failed" in Email("127.0.0.1", "a@b", ["c@d"], port=1).send({"text": "", "alarms": []})
     with pytest.raises(GdscoreError, match="clear"):
         Email("h", "a@b", ["c@d"], password="x", tls=False)
+
+
+def test_a_bad_window_with_segments_is_one_notice_and_so_is_its_end(tmp_path, fitted):
+    days = 4
+    outputs = make_outputs(300 * days, 1.0, 1, labels=False)
+    logits = np.asarray(outputs.logits).copy()
+    logits[:300] = 0.0  # a first day of uniform predictions, and then good ones
+    times = np.repeat(np.datetime64("2026-01-01") + np.arange(days), 300)
+    country = np.array(["de", "fr"])[np.arange(300 * days) % 2]
+    with receiver([200]) as (url, posted):
+        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
+        monitor.register("m", fitted, rules=Rules(None, min_accuracy=0.7, min_rows=50))
+        for n in range(days):
+            rows = times == np.datetime64(day(n).replace(tzinfo=None))
+            window = Outputs(logits=logits[rows], features=np.asarray(outputs.features)[rows])
+            monitor.add("m", window, times[rows], {"country": country[rows].tolist()})
+        monitor.close()
+    begun, ended = (json.loads(body) for _, body in posted)
+    assert (begun["event"], ended["event"]) == ("alarm.begin", "alarm.end")
+    found = {(a["segment"], a["rule"]) for a in begun["alarms"]}
+    assert found >= {(segment, "accuracy") for segment in ("", "country=de", "country=fr")}
+    assert {(a["segment"], a["rule"]) for a in ended["alarms"]} == found
+    assert begun["text"].startswith(begun["alarms"][0]["message"])
+    assert begun["alarms"][0]["segment"] == ""
+    assert f"; and {len(found) - 1} alarms more: " in begun["text"]
+    assert "accuracy (country=de, country=fr)" in begun["text"]
+    assert ended["text"].startswith("ended: m: ")
+
+
+def test_a_notice_of_many_segments_names_some_and_counts_all():
+    alarm = {"message": "m: it fell", "text": "", "rule": "accuracy", "withdrawn": False}
+    made = notify.notice([{**alarm, "segment": f"s{n}"} for n in range(1000)], "begin")
+    assert made["text"] == (
+        "m: it fell; and 999 alarms more: accuracy (s1, s2, s3, s4, s5, s6, s7, s8, s9, s10 and 989 more)"
+    )
+    assert (len(made["alarms"]), made["count"]) == (notify.MOST_ALARMS, 1000)
 
 
 def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
@@ -168,7 +204,7 @@ def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
         monitor.close()
     notices = [json.loads(body) for _, body in posted]
     assert [t["event"] for t in notices] == ["alarm.begin", "alarm.end"]
-    assert notices[1]["alarm"]["withdrawn"]
+    assert notices[1]["alarms"][0]["withdrawn"]
     assert notices[1]["text"].startswith("withdrawn: ")
 
 
@@ -221,7 +257,7 @@ def test_a_mail_server_that_drips_is_left_at_the_deadline(monkeypatch):
     started = time.monotonic()
     with dripping() as url:
         mail = Email("127.0.0.1", "a@b", ["c@d"], port=int(url.rstrip("/").rpartition(":")[2]), tls=False)
-        assert "failed" in mail.send({"text": "", "alarm": {}})
+        assert "failed" in mail.send({"text": "", "alarms": []})
     assert time.monotonic() - started < 3
 
 

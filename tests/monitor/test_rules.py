@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from gdscore import EstimateWarning, GdscoreError
 from gdscore._windows import parse_every
 from gdscore.estimator import Quantity
 from gdscore.labeling import LabelledEstimate, recalibrate
-from gdscore.monitor import Monitor, Rules, following, reading
+from gdscore.monitor import Rules, following, reading
 from gdscore.monitor.reading import labelled_estimate, overview, rules_changes
 from gdscore.monitor.rules import Follower
 from gdscore.monitor.schema import Model, Series, Window
 from gdscore.monitor.sequential import LAMBDAS, WARM_UP, Quiet, Seen, SequentialTest, reference_floor
-from tests.monitor.conftest import day, estimate, sqlite_url
+from tests.monitor.conftest import day, estimate
 
 DAILY = parse_every("1d")
 
@@ -508,64 +508,6 @@ def test_rules_that_are_not_given_stay_also_for_a_new_version(monitor):
     ]
     with pytest.raises(GdscoreError, match="min_accuracy"):
         monitor.set_rules("a", {"min_acuracy": 0.7})
-
-
-LEARNED = [
-    *(f"ALTER TABLE alarms DROP COLUMN {column}" for column in ("level", "value", "latest")),
-    "ALTER TABLE models DROP COLUMN learn_from",
-]
-
-
-def test_a_history_of_version_1_keeps_its_rules(tmp_path):
-    made = Monitor(sqlite_url(tmp_path))
-    made.register("m", rules=Rules(min_accuracy=0.7))
-    with made.engine.begin() as connection:
-        for statement in (
-            "DROP TABLE rules_changes",
-            "DROP TABLE kept_rows",
-            "ALTER TABLE series DROP COLUMN labels",
-            "ALTER TABLE alarms DROP COLUMN end_reason",
-            "ALTER TABLE models DROP COLUMN pruned_before",
-            "ALTER TABLE models DROP COLUMN current_since",
-            "ALTER TABLE series DROP COLUMN stale_since",
-            "ALTER TABLE series DROP COLUMN late",
-            "UPDATE models SET every = 21600000000",
-            *LEARNED,
-            "UPDATE schema_version SET version = 1",
-            """UPDATE models SET rules = '{"min_accuracy": 0.7, "min_rows": null, "warnings": ["other_model"]}'""",
-        ):
-            connection.execute(text(statement))
-    made.close()
-    again = Monitor(sqlite_url(tmp_path))
-    assert again.rules("m") == Rules(min_accuracy=0.7)
-    again.add_estimate("m", estimate(0.5), day(0))
-    assert again.windows("m").end.tolist() == [day(0.25)]
-    assert "accuracy" in again.alarms("m").rule.tolist()
-    again.close()
-
-
-def test_a_history_of_version_4_keeps_its_alarms_and_learns_anew(url):
-    made = Monitor(url)
-    feed(made, [0.9] * 3 + [0.6] * 2, rules=PER_WINDOW)
-    old = json.dumps({"test": {"first": [3, 2.7]}, "open": ["accuracy"], "fine": {}})
-    with made.engine.begin() as connection:
-        for statement in (
-            *LEARNED,
-            "ALTER TABLE models DROP COLUMN current_since",
-            "UPDATE schema_version SET version = 4",
-        ):
-            connection.execute(text(statement))
-        for table, column in (("series", "state"), ("windows", "before")):
-            connection.execute(text(f"UPDATE {table} SET {column} = '{old}'"))
-    made.close()
-    again = Monitor(url)
-    again.add_estimate("m", estimate(0.65), day(5))
-    alarm = again.alarms("m").iloc[0]
-    assert (alarm.latest, alarm.end_reason) == (0.65, None)
-    for n in (6, 7, 8):
-        again.add_estimate("m", estimate(0.9), day(n))
-    assert reasons(again) == {"accuracy": "recovered"}
-    again.close()
 
 
 # -- states -------------------------------------------------------------------------------------------------

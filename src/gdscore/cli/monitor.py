@@ -380,6 +380,26 @@ def alarms(
 
 
 @monitor.command()
+def acknowledge(
+    alarms: Annotated[
+        list[int],
+        typer.Argument(metavar="ID", help="Ids of alarms, as in `gdscore monitor alarms` and notices."),
+    ],
+    by: Annotated[str | None, typer.Option(metavar="NAME", help="Who has seen them; by default your login.")] = None,
+    database: Database = DEFAULT,
+    debug: Debug = False,
+) -> None:
+    """Note that somebody has seen alarms, so that others know. The alarm stays open until its problem has ended.
+
+    Where somebody has acknowledged an alarm before, that name stays.
+    """
+    history = _open(database)
+    for number in alarms:
+        found = history.acknowledge(number, by or _person())
+        show(f"{number}: {found['message']}; {found['text']}")
+
+
+@monitor.command()
 def token(
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
     role: Annotated[str, typer.Option(help="read or write.")] = "read",

@@ -304,11 +304,13 @@ def check_missing(session: Session, clock: datetime) -> None:
 
 
 def pending_notices(session: Session) -> list[tuple[int, str, dict[str, Any]]]:
-    """Alarms of which something has to be told: number, what, and the alarm as plain data."""
-    rows = session.execute(select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != ""))
+    """Alarms of which something has to be told, by model and segment: number, what, and the alarm as plain data."""
+    query = select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.pending != "")
+    rows = session.execute(query.order_by(Model.name, Alarm.segment, Alarm.id))
     return [(alarm.id, alarm.pending, alarm.to_dict(model)) for alarm, model in rows]
 
 
-def mark_told(session: Session, alarm: int, pending: str) -> None:
-    """Note that all targets have these notices of an alarm, unless more has to be told since."""
-    session.execute(update(Alarm).where(Alarm.id == alarm, Alarm.pending == pending).values(pending=""))
+def mark_told(session: Session, told: Mapping[int, str]) -> None:
+    """Note that all targets have these notices of alarms, by number, unless more has to be told since."""
+    for alarm, pending in told.items():
+        session.execute(update(Alarm).where(Alarm.id == alarm, Alarm.pending == pending).values(pending=""))

@@ -429,9 +429,9 @@ class Monitor:
         with self.reading() as session:
             return following.pending_notices(session)
 
-    def _mark_told(self, alarm: int, pending: str) -> None:
+    def _mark_told(self, told: Mapping[int, str]) -> None:
         with self.writing() as session:
-            following.mark_told(session, alarm, pending)
+            following.mark_told(session, told)
 
     def acknowledge(self, alarm: int, by: str) -> dict[str, Any]:
         """Note that somebody has seen an alarm; the first one stays."""

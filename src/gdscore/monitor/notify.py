@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -35,6 +36,8 @@ __all__ = ["Command", "Delivery", "Email", "Notifier", "Webhook", "log_to_mlflow
 TIMEOUT_S = 30.0
 MOST_FAILURES = 3
 MOST_PROBLEMS = 100
+MOST_ALARMS, NAMED = 100, 10
+"""Alarms that a notice has as data, and segments that its text names; it counts the others."""
 
 
 class Notifier(Protocol):
@@ -45,11 +48,23 @@ class Notifier(Protocol):
         ...
 
 
-def notice(alarm: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Body of a notice: the alarm, whether it begins or ends, and one line for people."""
-    ended = "withdrawn" if alarm["withdrawn"] else "ended"
-    text = alarm["message"] if kind == "begin" else f"{ended}: {alarm['message']} ({alarm['text']})"
-    return {"event": f"alarm.{kind}", "text": text, "alarm": alarm}
+def notice(alarms: Sequence[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """Body of a notice: alarms of a model that begin or end together, how many, and one line for people."""
+    first = alarms[0]
+    ended = "withdrawn" if first["withdrawn"] else "ended"
+    text = first["message"] if kind == "begin" else f"{ended}: {first['message']} ({first['text']})"
+    others: dict[str, list[str]] = {}
+    for alarm in alarms[1:]:
+        others.setdefault(alarm["rule"], []).append(alarm["segment"] or "all rows")
+    if others:
+        text += f"; and {len(alarms) - 1} {'alarms' if len(alarms) > 2 else 'alarm'} more: "
+        text += ", ".join(f"{rule} ({_listed(segments)})" for rule, segments in others.items())
+    return {"event": f"alarm.{kind}", "text": text, "count": len(alarms), "alarms": list(alarms[:MOST_ALARMS])}
+
+
+def _listed(segments: list[str]) -> str:
+    more = f" and {len(segments) - NAMED} more" if len(segments) > NAMED else ""
+    return ", ".join(segments[:NAMED]) + more
 
 
 @dataclass(frozen=True)
@@ -143,7 +158,7 @@ class Email:
         message = EmailMessage()
         message["Subject"] = " ".join(f"[gdscore] {body['text']}".split())[:180]
         message["From"], message["To"] = self.sender, ", ".join(self.to)
-        message.set_content(f"{body['text']}\n\n{json.dumps(body['alarm'], indent=2)}\n")
+        message.set_content(f"{body['text']}\n\n{json.dumps(body['alarms'], indent=2)}\n")
         try:
             with deadline(TIMEOUT_S) as watch, _mail_server(self.host, self.port, watch) as server:
                 if self.tls:
@@ -174,26 +189,27 @@ def _send(to: Notifier, body: dict[str, Any]) -> str | None:
 
 Pending: TypeAlias = Callable[[], list[tuple[int, str, dict[str, Any]]]]
 """Alarms of which something has to be told: number, kinds of notices, and the alarm as plain data."""
+Told: TypeAlias = Callable[[dict[int, str]], None]
 
 
 class Delivery:
     """Sends notices of alarms, with a thread for each target, so that a slow target delays no other.
 
-    A target that has a notice does not get it again while another target fails. A target that fails MOST_FAILURES times
-    in a row gets the other notices when `start` is called again. Threads end with the process: what was not sent stays
-    pending.
+    What begins in a model is one notice and what ends is another, however many segments and rules it has. A target that
+    has a notice does not get it again while another target fails. A target that fails MOST_FAILURES times in a row gets
+    the other notices when `start` is called again. Threads end with the process: what was not sent stays pending.
 
     Parameters
     ----------
     pending : callable
-        Returns the alarms of which something has to be told.
+        Returns the alarms of which something has to be told, those of a model together.
     mark_told : callable
-        Called with the number and the kinds of notices of each alarm of which all targets know.
+        Called with the alarms of which all targets know: the kinds of notices by number.
     targets : sequence of Notifier
         What sends them.
     """
 
-    def __init__(self, pending: Pending, mark_told: Callable[[int, str], None], targets: Sequence[Notifier]) -> None:
+    def __init__(self, pending: Pending, mark_told: Told, targets: Sequence[Notifier]) -> None:
         self._pending, self._mark_told, self._targets = pending, mark_told, targets
         self._lock = threading.Lock()
         self._threads: dict[int, threading.Thread] = {}
@@ -236,28 +252,28 @@ class Delivery:
 
     def _send_all(self, place: int) -> None:
         failures = 0
-        for number, pending, alarm in self._pending():
-            kinds = pending.split()
+        for model, group in groupby(self._pending(), key=lambda found: found[2]["model"]):
+            pending = {number: (kinds, alarm) for number, kinds, alarm in group}
             with self._lock:  # an alarm whose end was told may be open again
-                known = {item for item in self._sent if item[0] == number}
-                if any(kind not in kinds for _, kind, _ in known):
-                    self._sent -= known
-                left = [kind for kind in kinds if (number, kind, place) not in self._sent]
-            for kind in left:  # an end is not told before its beginning
-                if (reason := _send(self._targets[place], notice(alarm, kind))) is not None:
-                    self._complain(f"the notice of alarm {number} was not delivered: {reason}")
+                self._sent = {(n, k, p) for n, k, p in self._sent if n not in pending or k in pending[n][0]}
+            for kind in ("begin", "end"):  # an end is not told before its beginning
+                told = [n for n, (kinds, _) in pending.items() if kind in kinds and (n, kind, place) not in self._sent]
+                if not told:
+                    continue
+                if (reason := _send(self._targets[place], notice([pending[n][1] for n in told], kind))) is not None:
+                    self._complain(f"a notice of {model!r} was not delivered: {reason}")
                     failures += 1
                     break
                 failures = 0
                 with self._lock:
-                    self._sent.add((number, kind, place))
+                    self._sent |= {(n, kind, place) for n in told}
+            places = range(len(self._targets))
             with self._lock:
-                wanted = {(number, kind, other) for kind in kinds for other in range(len(self._targets))}
-                told = wanted <= self._sent
-                if told:
-                    self._sent -= wanted
-            if told:
-                self._mark_told(number, pending)
+                wanted = {n: {(n, k, p) for k in kinds.split() for p in places} for n, (kinds, _) in pending.items()}
+                done = [n for n, sent in wanted.items() if sent <= self._sent]
+                self._sent -= {item for n in done for item in wanted[n]}
+            if done:
+                self._mark_told({n: pending[n][0] for n in done})
             if failures >= MOST_FAILURES:
                 return
 

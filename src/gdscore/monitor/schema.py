@@ -77,13 +77,7 @@ __all__ = [
 ]
 
 VERSION = 6
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {
-    1: lambda connection: _rules_that_stay(connection),
-    2: lambda connection: _calendar_windows(connection),
-    3: lambda connection: _labels_of_rows(connection),
-    4: lambda connection: _learned_windows(connection),
-    5: lambda connection: _versions_that_return(connection),
-}
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
 """Steps from a version to the next, by the version they start from."""
 
 LONGEST_NAME = 200
@@ -561,60 +555,9 @@ def _prepare(engine: Engine) -> None:
             Base.metadata.create_all(connection)
             connection.execute(insert(Schema).values(version=VERSION))
             return
-        if found > VERSION:
-            raise GdscoreError(
-                f"Expected a history of version {VERSION} or older, but it has version {found}: update gdscore"
-            )
+        if found > VERSION or any(version not in MIGRATIONS for version in range(found, VERSION)):
+            remedy = "update gdscore" if found > VERSION else "it is older than the first release: begin a new one"
+            raise GdscoreError(f"Expected a history of version {VERSION}, but it has version {found}: {remedy}")
         for version in range(found, VERSION):
             MIGRATIONS[version](connection)
             connection.execute(update(Schema).values(version=version + 1))
-
-
-def _rules_that_stay(connection: Connection) -> None:
-    """Version 2: changes of rules, why an alarm ended, and what retention has deleted."""
-    Base.metadata.create_all(connection, tables=[Base.metadata.tables[RulesChange.__tablename__]])
-    connection.execute(text("ALTER TABLE alarms ADD COLUMN end_reason VARCHAR(40)"))
-    connection.execute(text("ALTER TABLE models ADD COLUMN pruned_before BIGINT"))
-    # Windows with few rows raised an alarm; they are "not enough data" now, with a number of their own.
-    for number, rules in connection.execute(select(Model.id, Model.rules)).all():
-        kept = {name: value for name, value in rules.items() if name not in ("min_rows", "warnings")}
-        connection.execute(update(Model).where(Model.id == number).values(rules=kept))
-
-
-def _calendar_windows(connection: Connection) -> None:
-    """Version 3: lengths of windows are text such as ``1mo Europe/Paris``, not microseconds; series that wait."""
-    connection.execute(text("ALTER TABLE series ADD COLUMN stale_since BIGINT"))
-    connection.execute(text("ALTER TABLE series ADD COLUMN late BIGINT NOT NULL DEFAULT 0"))
-    if connection.dialect.name == "postgresql":  # SQLite keeps text in any column
-        connection.execute(text("ALTER TABLE models ALTER COLUMN every TYPE VARCHAR(80) USING every::text"))
-    for number, micros in connection.execute(text("SELECT id, every FROM models")).all():
-        length = Every(timedelta(seconds=max(1, round(int(micros) / 1e6))))
-        connection.execute(update(Model).where(Model.id == number).values(every=length))
-
-
-def _labels_of_rows(connection: Connection) -> None:
-    """Version 4: rows that are kept for labels by id, and a summary of the newest labels of each series."""
-    Base.metadata.create_all(connection, tables=[Base.metadata.tables[KeptRow.__tablename__]])
-    connection.execute(text("ALTER TABLE series ADD COLUMN labels JSON"))
-
-
-def _learned_windows(connection: Connection) -> None:
-    """Version 5: what tests learn of quiet windows, and the values of an alarm. All tests learn anew."""
-    for column in ("level", "value", "latest"):
-        connection.execute(text(f"ALTER TABLE alarms ADD COLUMN {column} DOUBLE PRECISION"))
-    connection.execute(text("ALTER TABLE models ADD COLUMN learn_from BIGINT"))
-    for name, column in ((Series.__tablename__, "state"), (Window.__tablename__, "before")):
-        table = Base.metadata.tables[name]
-        keys = list(table.primary_key.columns)
-        for *number, state in connection.execute(select(*keys, table.c[column])).all():
-            if not state:
-                continue
-            kept = {"open": dict.fromkeys(state.get("open", ())), "fine": state.get("fine", {})}
-            here = [part == value for part, value in zip(keys, number, strict=True)]
-            connection.execute(table.update().where(*here).values({column: kept}))
-
-
-def _versions_that_return(connection: Connection) -> None:
-    """Version 6: a version that is registered again is the one that windows go to."""
-    connection.execute(text("ALTER TABLE models ADD COLUMN current_since BIGINT NOT NULL DEFAULT 0"))
-    connection.execute(text("UPDATE models SET current_since = created_at"))
