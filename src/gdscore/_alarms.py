@@ -72,17 +72,6 @@ class Check:
 class AlarmRule:
     """The accuracy that is asked for.
 
-    Attributes
-    ----------
-    min_accuracy : float, optional
-        Least accuracy, in [0, 1].
-    max_drop : float, optional
-        How far the accuracy may be below that of the reference, in [0, 1]: 0.05 are five points.
-    on : AlarmOn
-        What is compared.
-    min_rows, max_width : int, float
-        An estimate of fewer rows, or with a wider interval, is `not enough data` where the floor is in its interval.
-
     Examples
     --------
     >>> from gdscore import Estimate
@@ -93,9 +82,11 @@ class AlarmRule:
     'may: the estimate of 83.0% is below 85% (interval 78.0% to 88.0%)'
     """
 
-    min_accuracy: float | None = None
+    min_accuracy: float | None = None  # least accuracy, in [0, 1]
+    # How far the accuracy may be below that of the reference, in [0, 1]: 0.05 are five points
     max_drop: float | None = None
-    on: AlarmOn = AlarmOn.ESTIMATE
+    on: AlarmOn = AlarmOn.ESTIMATE  # what is compared
+    # An estimate of fewer rows, or with a wider interval, is `not enough data` where the floor is in its interval
     min_rows: int = MIN_ROWS
     max_width: float = MAX_WIDTH
 
@@ -166,16 +157,9 @@ def not_enough_data(n_rows: int, width: float, min_rows: int, max_width: float) 
 def checked_targets(
     times: Sequence[datetime | None], *, last: int | None = None, since: datetime | None = None
 ) -> list[bool]:
-    """Which targets are checked: all without a time, and of the others the newest.
+    """Which targets are checked: all without a time, and of the others those of the newest time.
 
-    Parameters
-    ----------
-    times : sequence of datetime or None
-        When each target was collected.
-    last : int, optional
-        How many of the newest times are checked, 1 by default. Targets of one time are checked together.
-    since : datetime, optional
-        Check all from this time on instead.
+    ``last`` is how many of the newest times are checked instead; ``since`` checks all from that time on.
 
     Examples
     --------
@@ -258,14 +242,7 @@ def check_address(url: str) -> None:
 def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
     """Post a value as JSON; anything but a 2xx answer within `TIMEOUT_S` seconds is an error.
 
-    Parameters
-    ----------
-    url : str
-        Address with http or https.
-    value : any
-        What `json.dumps` takes.
-    secret : str, optional
-        Signs the body: ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
+    ``secret`` signs the body: ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
     """
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
     from urllib.error import HTTPError

@@ -79,26 +79,13 @@ def choice(name: str, value: Any, valid: Collection[str]) -> str:
 
 
 class OutputArray(NamedTuple):
-    """One array that `Outputs` can hold.
+    """One array that `Outputs` can hold."""
 
-    Attributes
-    ----------
-    dimensions : int
-        Number of axes; the first is the rows.
-    column : str
-        Name of its column in a data frame, or for several columns the prefix before a class name or a number.
-    how_to_get : str
-        Where a caller gets it from, for messages.
-    per_class : bool
-        Whether the second axis is the classes.
-    list_levels : tuple of int
-        Levels of lists that a single column of a table may have; 0 for a number in each row.
-    """
-
-    dimensions: int
-    column: str
-    how_to_get: str
-    per_class: bool = False
+    dimensions: int  # number of axes; the first is the rows
+    column: str  # name of its column in a data frame, or for several columns the prefix before a class name or a number
+    how_to_get: str  # where a caller gets it from, for messages
+    per_class: bool = False  # whether the second axis is the classes
+    # Levels of lists that a single column of a table may have; 0 for a number in each row
     list_levels: tuple[int, ...] = (1,)
 
 

@@ -54,14 +54,7 @@ def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
 
 
 class ClassLabels:
-    """The rule of this file for single labels.
-
-    Parameters
-    ----------
-    names : tuple of str or None
-        Names of the classes in the order of the columns.
-    classes : int or None
-        Number of classes, where it is known.
+    """The rule of this file for single labels, of names in the order of the columns and a number of classes, if known.
 
     Examples
     --------
@@ -116,14 +109,7 @@ class ClassLabels:
 def class_positions(labels: NDArray[Any], names: tuple[str, ...] | None, classes: int | None) -> NDArray[Any]:
     """Position of the class that each label stands for; integers that are positions already are given back.
 
-    Parameters
-    ----------
-    labels : array of shape (m,)
-        Integers, whole floating-point numbers, booleans or strings.
-    names : tuple of str or None
-        Names of the classes in the order of the columns.
-    classes : int or None
-        Number of classes, where it is known.
+    Labels are integers, whole floating-point numbers, booleans or strings; names and classes as for `ClassLabels`.
 
     Examples
     --------

@@ -23,28 +23,16 @@ _KINDS = {"f": "floating-point numbers", "i": "integers", "b": "booleans", "U": 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """What an array of a record must be.
+    """What an array of a record must be."""
 
-    Parameters
-    ----------
-    kind : {"f", "i", "b", "U"}
-        Floating-point numbers, integers (signed or not), booleans or strings.
-    shape : tuple of int or str
-        Size of each axis; a name stands for one size throughout the record. ``()`` for a single value.
-    least, most : float, optional
-        Bounds of every value.
-    optional : bool
-        Whether the array may be missing.
-    finite : bool
-        Whether NaN and infinite numbers are refused.
-    """
-
-    kind: str
+    kind: str  # {"f", "i", "b", "U"}: Floating-point numbers, integers (signed or not), booleans or strings
+    # Size of each axis; a name stands for one size throughout the record. ``()`` for a single value.
     shape: tuple[int | str, ...] = ()
+    # Bounds of every value
     least: float | None = None
     most: float | None = None
-    optional: bool = False
-    finite: bool = True
+    optional: bool = False  # whether the array may be missing
+    finite: bool = True  # whether NaN and infinite numbers are refused
 
 
 @dataclass(frozen=True)
@@ -79,11 +67,10 @@ class OneOf:
 
 
 def check_json(value: Any, spec: Any, where: str) -> None:
-    """Check a JSON value against a specification.
+    """Check a JSON value against a specification, as described at the top of this file.
 
-    A specification is ``str``, ``bool``, ``int`` or ``float`` (finite; a whole number too), a `Number`, a `OneOf`, a
-    list ``[spec]`` of any length, a dict ``{"key": spec}`` with exactly these keys, a dict ``{str: spec}`` with any
-    keys, or a value that must be equal.
+    A dict ``{"key": spec}`` has exactly these keys, a dict ``{str: spec}`` any keys. ``float`` is a finite number, also
+    a whole one.
 
     Examples
     --------

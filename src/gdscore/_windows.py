@@ -37,21 +37,11 @@ _FIRST = np.datetime64("0001-01-01", "us")
 
 @dataclass(frozen=True)
 class Every:
-    """Length of windows, and the time zone whose clocks and calendar they follow; its text is what `parse_every` reads.
+    """Length of windows, and the time zone whose clocks they follow; its text is what `parse_every` reads."""
 
-    Attributes
-    ----------
-    length : timedelta
-        Of months, the mean length.
-    months : int
-        Months of a window, 0 where it is no number of months.
-    zone : str
-        Name of the time zone.
-    """
-
-    length: timedelta
-    months: int = 0
-    zone: str = "UTC"
+    length: timedelta  # of months, the mean length
+    months: int = 0  # months of a window, 0 where it is no number of months
+    zone: str = "UTC"  # name of the time zone
 
     def __str__(self) -> str:
         seconds = int(self.length.total_seconds())

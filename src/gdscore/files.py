@@ -222,26 +222,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordSchema:
-    """What a record must hold, and nothing else.
+    """What a record must hold, and nothing else."""
 
-    Parameters
-    ----------
-    format : str
-        Name of the kind of file, such as ``"gdscore estimator"``.
-    version : int
-        Of the layout; files of another version are refused.
-    header : dict
-        Specification of the header, see `check_json`.
-    arrays : dict of str to ArraySpec
-        By name; a name with ``*`` stands for any number of arrays, also none.
-    least_sizes : dict of str to int
-        Smallest values of the sizes that shapes name; 1 where nothing is given.
-    """
-
-    format: str
-    version: int
-    header: Mapping[str, Any] = field(default_factory=dict)
+    format: str  # name of the kind of file, such as ``"gdscore estimator"``
+    version: int  # of the layout; files of another version are refused
+    header: Mapping[str, Any] = field(default_factory=dict)  # specification of the header, see `check_json`
+    # By name; a name with ``*`` stands for any number of arrays, also none
     arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
+    # Smallest values of the sizes that shapes name; 1 where nothing is given
     least_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def check_format(self, header: Any, where: str) -> None:
@@ -356,21 +344,9 @@ def record_to_bytes(schema: RecordSchema, header: Mapping[str, Any], arrays: Map
 
 
 def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limits = DEFAULT_LIMITS) -> Record:
-    """Read a record whose header and arrays are all as the schema says.
+    """Read a record, a file or the bytes of `record_to_bytes`, whose header and arrays are all as the schema says.
 
-    Parameters
-    ----------
-    source : path or bytes
-        A file, or the bytes that `record_to_bytes` gave.
-    schema : RecordSchema
-        What must be there.
-    limits : Limits
-        Bounds the header and all arrays together.
-
-    Returns
-    -------
-    Record
-        Header (without format and version), arrays, and the sizes that the schema names.
+    The header comes without format and version; ``limits`` bounds it and all arrays together.
 
     Examples
     --------

@@ -188,23 +188,13 @@ class TableProfile:
 
     Numbers have a bin for each tenth of the rows, one below and one above them all; other columns one for each of
     their eleven most frequent values and one for all others. The last bin has the missing values.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the columns.
-    edges : array of shape (P, 11)
-        Upper ends of the bins of numbers, the last one repeated where there are fewer.
-    values : list of P lists of str or None
-        Most frequent values of columns that are no numbers.
-    counts : array of shape (P, 13)
-        Rows in each bin.
     """
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns
+    # Shape (P, 11): upper ends of the bins of numbers, the last one repeated where there are fewer
     edges: NDArray[np.float64]
-    values: list[list[str] | None]
-    counts: NDArray[np.int64]
+    values: list[list[str] | None]  # most frequent values of columns that are no numbers
+    counts: NDArray[np.int64]  # shape (P, 13): rows in each bin
 
     @classmethod
     def of(cls, table: Any) -> TableProfile | None:

@@ -58,10 +58,7 @@ _COLUMN_OPTIONS = {
 def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that name columns of a table, which it gets as one argument, ``columns``.
 
-    Parameters
-    ----------
-    names : str
-        Options of the command; by default all of them. What is not named has the name that `gdscore.io` expects.
+    By default it gets all of them. What is not named has the name that `gdscore.io` expects.
     """
     options = {name: _COLUMN_OPTIONS[name] for name in names or _COLUMN_OPTIONS}
 

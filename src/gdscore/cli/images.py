@@ -108,13 +108,8 @@ class Images:
 def find_images(folder: Path, classes: list[str] | None = None) -> Images:
     """Images of class folders, or of one flat folder without labels.
 
-    Parameters
-    ----------
-    folder : path
-        Holds images, or a sub folder of images for each class.
-    classes : list of str, optional
-        Names of the class folders in the model's order. By default folders named by numbers are these classes, and
-        others are classes in the order of their names.
+    ``classes`` names the class folders in the model's order. By default folders named by numbers are these classes, and
+    others are classes in the order of their names.
     """
     if not folder.is_dir():
         raise GdscoreError(f"Expected a folder of images, but {os.fspath(folder)!r} is none: check the name")
@@ -162,17 +157,7 @@ def _numbered(names: list[str]) -> bool:
 
 
 class Batches:
-    """Loader of batches of preprocessed images, decoded ahead by threads.
-
-    Parameters
-    ----------
-    images : Images
-        What to load, in order.
-    preprocess : callable
-        From a PIL image to a tensor.
-    batch_size, workers : int
-        Images of a batch, and threads.
-    """
+    """Loader of batches of preprocessed images, in order, decoded ahead by threads (``workers``)."""
 
     def __init__(self, images: Images, preprocess: Callable[[Any], Any], batch_size: int, workers: int) -> None:
         self.dataset = images.paths  # where torch's loaders have their length

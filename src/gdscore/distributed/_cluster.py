@@ -193,25 +193,13 @@ def run_all(
     waiting: int | None = None,
     actors: Actors | None = None,
 ) -> Generator[tuple[int, str, Any, Any], None, None]:
-    """Start calls, a few at a time, and yield them as they end.
+    """Start calls, a few at a time, and yield them as they end: (number, name, reference, report).
 
-    Parameters
-    ----------
-    ray : module
-    calls : iterable of (str, callable)
-        Name of the input, for messages; and a function that starts the work and gives two references: to what is
-        passed on, and to a small report that is fetched here.
-    waiting : int, optional
-        Calls that run or wait at a time; by default as many as the actors have room for.
-    actors : Actors, optional
-        Those that the calls are made to. Calls of one that dies are made to another; tasks are repeated by Ray.
-
-    Close it where not all are taken: calls that still run are then cancelled.
-
-    Yields
-    ------
-    (number, name, reference, report)
-        Numbers count the calls from 0.
+    A call has the name of its input, for messages, and a function that starts the work and gives two references: to
+    what is passed on, and to a small report that is fetched here. Numbers count the calls from 0. ``waiting`` is how
+    many run or wait at a time, by default as many as the actors have room for. Calls of an actor that dies are made to
+    another; tasks are repeated by Ray. Close the generator where not all are taken: calls that still run are then
+    cancelled.
     """
     source = (_Call(number, name, start) for number, (name, start) in enumerate(calls))
     again: deque[_Call] = deque()
@@ -293,17 +281,8 @@ class Actors:
     Ray's own ``max_restarts`` and ``max_task_retries`` do not do that: a call stays with the actor that Ray starts
     again, and where a node is removed it uses up its tries before Ray knows that the node is gone.
 
-    Parameters
-    ----------
-    ray : module
-    cls : type
-        Its constructor takes ``args`` and the number of GPUs; its methods return a result and a small report.
-    args : tuple
-        References to the arguments.
-    count : int, optional
-        As many as the cluster has processors or GPUs for by default.
-    num_cpus, num_gpus : float
-        What each takes of its node.
+    The constructor of ``cls`` takes ``args``, references to its arguments, and the number of GPUs; its methods return a
+    result and a small report. By default there are as many as the cluster has processors or GPUs for.
     """
 
     def __init__(

@@ -360,21 +360,11 @@ class ScoreStates:
 
 @dataclass(frozen=True)
 class Part:
-    """Work on one part: from batches to the bytes of a state.
+    """Work on one part: from batches to the bytes of a state."""
 
-    Attributes
-    ----------
-    target : AccuracyEstimator or ScoreStates
-        What the state is for; scores are fitted and without rows.
-    columns : Columns
-        Which columns hold what.
-    every : Every or None
-        Length of windows, where there is a column of times.
-    """
-
-    target: AccuracyEstimator | ScoreStates
-    columns: Columns
-    every: Every | None = None
+    target: AccuracyEstimator | ScoreStates  # what the state is for; scores are fitted and without rows
+    columns: Columns  # which columns hold what
+    every: Every | None = None  # length of windows, where there is a column of times
 
     def state(self, batches: Iterable[Batch]) -> tuple[bytes, Report]:
         """State and report."""

@@ -42,34 +42,18 @@ MOST_NUMBERS = 5_000_000
 
 @dataclass(frozen=True)
 class SetSummary:
-    """What is kept of a labelled, shifted set: counts and sums from which it is known in any class mix.
+    """What is kept of a labelled, shifted set: counts and sums from which it is known in any class mix."""
 
-    Attributes
-    ----------
-    family : str
-        Family of shifts; parts joined by ``+`` are left out one by one.
-    accuracy : float
-        True accuracy.
-    rows : int
-        Number of rows.
-    counts : array of shape (K,)
-        Rows of each class.
-    means : array of shape (K, E)
-        Mean evidence of the rows of each class; 0 where there are none.
-    label, predicted, bin : integer array of shape (T,)
-        Class, predicted class and bin of calibrated log-odds, wherever there are rows.
-    cell_rows, cell_odds : array of shape (T,)
-        Number of those rows, and sum of their log-odds.
-    """
-
-    family: str
-    accuracy: float
-    rows: int
-    counts: Floats
-    means: Floats
+    family: str  # family of shifts; parts joined by ``+`` are left out one by one
+    accuracy: float  # true accuracy
+    rows: int  # number of rows
+    counts: Floats  # shape (K,): rows of each class
+    means: Floats  # shape (K, E): mean evidence of the rows of each class; 0 where there are none
+    # Shape (T,): class, predicted class and bin of calibrated log-odds, wherever there are rows
     label: NDArray[Any]
     predicted: NDArray[Any]
     bin: NDArray[Any]
+    # Shape (T,): number of those rows, and sum of their log-odds
     cell_rows: Floats
     cell_odds: Floats
 
@@ -130,44 +114,27 @@ class SetSummary:
 
 @dataclass(frozen=True)
 class _Sets:
-    """The same of many sets, one entry for each set and class mix.
+    """The same of many sets, one entry for each set and class mix."""
 
-    Attributes
-    ----------
-    number : integer array of shape (R,)
-        Which set it is.
-    own : boolean array of shape (R,)
-        Whether it is in its own class mix.
-    share : array of shape (R,)
-        What it counts: a set counts 1, half of it in its own class mix.
-    rows, accuracy : array of shape (R,)
-        Rows of the set, and the true accuracy in this class mix.
-    mix, predicted : array of shape (R, K)
-        Share of each class among the labels and among the predictions.
-    mean, weight, right, odds : array of shape (R, E) or (R, B)
-        As of a summary.
-    place, bin : integer array of shape (T,)
-        Entry × K + predicted class, and entry × B + bin, wherever there are rows.
-    cell_weight : array of shape (T,)
-        Share of those rows.
-    unknown, known : Explanation
-        By the class mix that explains the outputs best, and by the true one.
-    """
-
-    number: NDArray[Any]
-    own: NDArray[Any]
-    share: Floats
+    number: NDArray[Any]  # shape (R,): which set it is
+    own: NDArray[Any]  # shape (R,): whether it is in its own class mix
+    share: Floats  # shape (R,): what it counts: a set counts 1, half of it in its own class mix
+    # Shape (R,): rows of the set, and the true accuracy in this class mix
     rows: NDArray[Any]
     accuracy: Floats
+    # Shape (R, K): share of each class among the labels and among the predictions
     mix: Floats
     predicted: Floats
+    # Shape (R, E) or (R, B): as of a summary
     mean: Floats
     weight: Floats
     right: Floats
     odds: Floats
+    # Shape (T,): entry × K + predicted class, and entry × B + bin, wherever there are rows
     place: NDArray[Any]
     bin: NDArray[Any]
-    cell_weight: Floats
+    cell_weight: Floats  # shape (T,): share of those rows
+    # By the class mix that explains the outputs best, and by the true one
     unknown: Explanation
     known: Explanation
 
@@ -251,44 +218,28 @@ class ShiftedSetTable:
 
 @dataclass(frozen=True)
 class Correction:
-    """How moved evidence changes the log-odds of being right.
+    """How moved evidence changes the log-odds of being right."""
 
-    Attributes
-    ----------
-    profile : Profile
-        Statistics of the reference.
-    shift, slope : array of shape (E,)
-        γ and δ; zeros where there were no shifted sets.
-    centre : float
-        ā, mean log-odds on the reference.
-    base : float
-        Expected accuracy where nothing has moved.
-    error, known_mix_error : float
-        √q, the error of estimates relative to s(m), where the class mix is not known and where it is.
-    left_out, known_left_out : float or None
-        Mean absolute error on families left out, where the class mix is not known and where it is; None without them.
-    returned : float
-        Where the class mix is known, what exceeds it is not right: this share of it goes to other classes instead. 0
-        without shifted sets.
-    lean : float
-        Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the
-        reference's mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
-    strictness : float
-        How much what a class mix does not explain of a target's movement counts against the estimate that only the mix
-        has moved.
-    """
-
-    profile: Profile
+    profile: Profile  # statistics of the reference
+    # Shape (E,): γ and δ; zeros where there were no shifted sets
     shift: Floats
     slope: Floats
-    centre: float
-    base: float
+    centre: float  # ā, mean log-odds on the reference
+    base: float  # expected accuracy where nothing has moved
+    # √q, the error of estimates relative to s(m), where the class mix is not known and where it is
     error: float
     known_mix_error: float
+    # Mean absolute error on families left out, where the class mix is not known and where it is; None without them
     left_out: float | None = None
     known_left_out: float | None = None
+    # Where the class mix is known, what exceeds it is not right: this share of it goes to other classes instead. 0
+    # without shifted sets.
     returned: float = 0.0
+    # Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the reference's
+    # mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
     lean: float = 0.0
+    # How much what a class mix does not explain of a target's movement counts against the estimate that only the mix
+    # has moved
     strictness: float = 0.0
 
     @classmethod
@@ -511,20 +462,10 @@ LEAST_SCALE = 1e-3
 def fit_logistic(
     x: Floats, weight: Floats, right: Floats, offset: Floats, *, penalty: float, start: Floats | None = None
 ) -> Floats:
-    """Coefficients β of P = σ(offset + x β), by Newton's method with step halving.
+    """Coefficients β of P = σ(offset + x β), by Newton's method with step halving, from ``start`` or 0.
 
     They maximise Σ right ln P + (weight − right) ln(1 − P) less ½ ``penalty`` times the sum of squares of β, each
-    multiplied by the standard deviation of its column.
-
-    Parameters
-    ----------
-    x : array of shape (m, C)
-    weight, right : array of shape (m,)
-        Number of rows, and of those that are right; fractions are allowed.
-    offset : array of shape (m,)
-    penalty : float
-    start : array of shape (C,), optional
-        Where to begin; at 0 by default.
+    multiplied by the standard deviation of its column; ``weight`` and ``right`` may be fractions of rows.
 
     Examples
     --------

@@ -97,19 +97,12 @@ def direct_estimate(
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """The straight line from a score to accuracy, as in the GdScore paper.
+    """The straight line from a score to accuracy, as in the GdScore paper."""
 
-    Attributes
-    ----------
-    slope, intercept : float
-        Least squares over the shifted sets.
-    error : float
-        90 % quantile of the absolute errors on families left out.
-    """
-
+    # Least squares over the shifted sets
     slope: float
     intercept: float
-    error: float
+    error: float  # 90 % quantile of the absolute errors on families left out
 
     @classmethod
     def fit(cls, name: str, scores: Floats, table: ShiftedSetTable) -> tuple[ScoreLine, ShiftedSetTable]:

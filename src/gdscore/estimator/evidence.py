@@ -64,52 +64,28 @@ def _tied(confidence: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Rows:
-    """Evidence of some rows.
+    """Evidence of some rows."""
 
-    Attributes
-    ----------
-    predicted : integer array of shape (m,)
-        Predicted classes.
-    confidence : array of shape (m,)
-        Largest probability, with temperature.
-    evidence : array of shape (m, E)
-        Log-odds of the confidence; log of the squared distance to the predicted class relative to the reference's
-        spread, where there are features.
-    calibrated : array of shape (m,)
-        Log-odds of being right that rows of this confidence have on the reference.
-    """
-
-    predicted: NDArray[Any]
-    confidence: Floats
+    predicted: NDArray[Any]  # shape (m,): predicted classes
+    confidence: Floats  # shape (m,): largest probability, with temperature
+    # Shape (m, E): log-odds of the confidence; log of the squared distance to the predicted class relative to the
+    # reference's spread, where there are features
     evidence: Floats
-    calibrated: Floats
+    calibrated: Floats  # shape (m,): log-odds of being right that rows of this confidence have on the reference
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """How far a class mix explains the outputs of a target, or of R targets.
+    """How far a class mix explains the outputs of a target, or of R targets."""
 
-    Attributes
-    ----------
-    mix : array of shape (K,) or (R, K)
-        Shares of the classes.
-    of_cell : array of shape (C,) or (R, C)
-        P(right) of the rows of each cell if nothing but the class mix has moved.
-    right : array of shape (K,) or (R, K)
-        Share of the rows that are predicted as each class and right, in that case.
-    explained, left : float or array of shape (R,)
-        How far this mix moves the reference's outputs, and how far the target is from there: both squared, in
-        standard deviations.
-    chance : float or array of shape (R,)
-        How far samples of these sizes are from there by chance.
-    """
-
-    mix: Floats
-    of_cell: Floats
-    right: Floats
+    mix: Floats  # shape (K,) or (R, K): shares of the classes
+    of_cell: Floats  # shape (C,) or (R, C): P(right) of the rows of each cell if nothing but the class mix has moved
+    right: Floats  # shape (K,) or (R, K): share of the rows that are predicted as each class and right, in that case
+    # Number or shape (R,): how far this mix moves the reference's outputs, and how far the target is from there: both
+    # squared, in standard deviations
     explained: Any
     left: Any
-    chance: Any
+    chance: Any  # number or shape (R,): how far samples of these sizes are from there by chance
 
     def share(self, strictness: float) -> Any:
         """Share of the movement that the mix explains, from 0 to 1; what is left counts ``strictness`` times."""
@@ -118,55 +94,35 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Profile:
-    """Statistics of the reference that rows are compared with.
+    """Statistics of the reference that rows are compared with."""
 
-    Attributes
-    ----------
-    temperature : float
-        Divides the logits.
-    mix, predicted_mix : array of shape (K,)
-        Share of each class among the reference's labels, and among its predictions.
-    knots, levels : array
-        Confidences, and the share of rows that are right at each of them: isotonic regression, linear between knots.
-    mean, scale : array of shape (E,)
-        Mean and standard deviation of the evidence on the reference; 0 where it does not vary, which teaches nothing.
-    lowest, highest : array of shape (E,)
-        Between these the evidence of a row is kept, so that no row alone moves the mean far.
-    class_means : array of shape (K, E)
-        Mean evidence of the reference's rows predicted as each class; the overall mean where there are none.
-    counts : array of shape (K,)
-        Rows of each class.
-    label_means : array of shape (K, E)
-        Mean evidence of the reference's rows of each class; the overall mean where there are none.
-    groups : integer array of shape (B,)
-        Group of each bin of calibrated log-odds, G of them. A cell is a predicted class and a group.
-    cells : array of shape (C, K)
-        Rows of the reference by cell, K × G of them, and true class.
-    located : {"features", "inputs", ""}
-        Array that distances are measured in: inputs where the reference has them, otherwise features, if any.
-    centres : array of shape (K, D) or None
-        Its mean of each class; None without such an array.
-    spread : float
-        Mean squared distance of the reference's rows to the centre of their class.
-    """
-
-    temperature: float
+    temperature: float  # divides the logits
+    # Shape (K,): share of each class among the reference's labels, and among its predictions
     mix: Floats
     predicted_mix: Floats
+    # Confidences, and the share of rows that are right at each of them: isotonic regression, linear between knots
     knots: Floats
     levels: Floats
+    # Shape (E,): mean and standard deviation of the evidence on the reference; 0 where it does not vary, which teaches
+    # nothing
     mean: Floats
     scale: Floats
+    # Shape (E,): between these the evidence of a row is kept, so that no row alone moves the mean far
     lowest: Floats
     highest: Floats
+    # Shape (K, E): mean evidence of the reference's rows predicted as each class; the overall mean where there are none
     class_means: Floats
-    counts: Floats
+    counts: Floats  # shape (K,): rows of each class
+    # Shape (K, E): mean evidence of the reference's rows of each class; the overall mean where there are none
     label_means: Floats
+    # Shape (B,): group of each bin of calibrated log-odds, G of them. A cell is a predicted class and a group.
     groups: NDArray[Any]
-    cells: Floats
+    cells: Floats  # shape (C, K): rows of the reference by cell, K × G of them, and true class
+    # {"features", "inputs", ""}: Array that distances are measured in: inputs where the reference has them, otherwise
+    # features, if any
     located: str
-    centres: Floats | None
-    spread: float
+    centres: Floats | None  # shape (K, D) or None: its mean of each class; None without such an array
+    spread: float  # mean squared distance of the reference's rows to the centre of their class
 
     @classmethod
     def of(cls, reference: Outputs, temperature: float) -> tuple[Profile, Rows]:
@@ -417,34 +373,18 @@ def by_confidence(confidence: Floats, *columns: Any) -> Floats:
 
 
 class Evidence:
-    """Sums over the rows of a target: all that an estimate needs of them. `gdscore.estimator.state` adds them up.
-
-    Attributes
-    ----------
-    rows : int
-        Rows seen.
-    context : array of shape (E,)
-        Sum of the evidence.
-    histogram : array of shape (K, B)
-        Rows by predicted class and calibrated log-odds.
-    odds : array of shape (B,)
-        Sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean probability is
-        off by less than 1e-4.
-    others : array of shape (B, K)
-        Probabilities of the other classes, by calibrated log-odds.
-    confidence : array of shape (2, 20)
-        Rows, and sum of confidences, by confidence.
-    losses : array of shape (2, B)
-        Brier score of rows if they are right and if they are wrong, by calibrated log-odds.
-    """
+    """Sums over the rows of a target: all that an estimate needs of them. `gdscore.estimator.state` adds them up."""
 
     def __init__(self, classes: int, kinds: int) -> None:
         self.rows = 0
-        self.context: Floats = np.zeros(kinds)
-        self.histogram: Floats = np.zeros((classes, len(CENTRES)))
+        self.context: Floats = np.zeros(kinds)  # sum of the evidence
+        self.histogram: Floats = np.zeros((classes, len(CENTRES)))  # rows by predicted class and calibrated log-odds
+        # Sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean probability
+        # is off by less than 1e-4.
         self.odds: Floats = np.zeros(len(CENTRES))
-        self.others: Floats = np.zeros((len(CENTRES), classes))
-        self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))
+        self.others: Floats = np.zeros((len(CENTRES), classes))  # probabilities of the other classes, by log-odds
+        self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))  # rows, and sum of confidences, by confidence
+        # Brier score of rows if they are right and if they are wrong, by calibrated log-odds
         self.losses: Floats = np.zeros((2, len(CENTRES)))
 
     def bins(self) -> Floats:

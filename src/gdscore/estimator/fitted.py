@@ -41,24 +41,12 @@ CHECKED = 200
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """One direction of a linear head, by least squares on the reference.
+    """One direction of a linear head, by least squares on the reference."""
 
-    Attributes
-    ----------
-    direction : array of length K
-        r.
-    weights : array of length D
-        W r.
-    offset : float
-        b · r.
-    spread : float
-        Standard deviation of Z r on the reference.
-    """
-
-    direction: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    offset: float
-    spread: float
+    direction: NDArray[np.float64]  # shape (K,): r
+    weights: NDArray[np.float64]  # shape (D,): W r
+    offset: float  # b · r
+    spread: float  # standard deviation of Z r on the reference
 
     @classmethod
     def of(cls, reference: Outputs) -> Fingerprint | None:
@@ -127,37 +115,26 @@ class NotFittedError(GdscoreError, exceptions.NotFittedError):  # type: ignore[m
 
 @dataclass(frozen=True)
 class Fitted:
-    """What `AccuracyEstimator.fit` learns.
-
-    Attributes
-    ----------
-    line, score : ScoreLine and Score, or None
-        The straight line and the fitted score, where the method is a score.
-    farthest : float
-        Largest distance of a shifted set's mean evidence from the reference's, in standard deviations of rows.
-    reaction : float or None
-        How far confidence falls or distance moves for the accuracy that shifted sets lose, in standard deviations of
-        rows for all of it; None where they lose none.
-    confidence : ConfidenceHistogram
-        Confidences of the reference.
-    table_profile : TableProfile or None
-        Columns of the reference's inputs, where they are a table.
-    """
+    """What `AccuracyEstimator.fit` learns."""
 
     method: str
     correction: Correction
     table: ShiftedSetTable
+    # The straight line and the fitted score, where the method is a score
     line: ScoreLine | None
     score: Score | None
+    # Largest distance of a shifted set's mean evidence from the reference's, in standard deviations of rows
     farthest: float
+    # How far confidence falls or distance moves for the accuracy that shifted sets lose, in standard deviations of rows
+    # for all of it; None where they lose none
     reaction: float | None
     reference_accuracy: float
     reference_rows: int
     n_features: int | None
     class_names: tuple[str, ...] | None
     fingerprint: Fingerprint | None
-    confidence: ConfidenceHistogram
-    table_profile: TableProfile | None = None
+    confidence: ConfidenceHistogram  # confidences of the reference
+    table_profile: TableProfile | None = None  # columns of the reference's inputs, where they are a table
 
     @property
     def n_classes(self) -> int:
@@ -243,32 +220,8 @@ SCHEMA = RecordSchema(
     },
     least_sizes={"classes": 2, "sets": 0},
 )
-_CORRECTION_NUMBERS = (
-    "centre",
-    "base",
-    "error",
-    "known_mix_error",
-    "left_out",
-    "known_left_out",
-    "returned",
-    "lean",
-    "strictness",
-)
-_PROFILE_ARRAYS = (
-    "mix",
-    "predicted_mix",
-    "knots",
-    "levels",
-    "mean",
-    "scale",
-    "lowest",
-    "highest",
-    "class_means",
-    "counts",
-    "label_means",
-    "groups",
-    "cells",
-)
+_CORRECTION_NUMBERS = [f.name for f in fields(Correction) if f.name in SCHEMA.header]
+_PROFILE_ARRAYS = [f.name for f in fields(Profile) if f.name in SCHEMA.arrays and f.name != "centres"]
 
 
 def _cells_fit(groups: Any, cells: int, classes: int) -> bool:
@@ -299,7 +252,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
         "line": None if line is None else asdict(line),
         "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
-        "columns": [] if seen is None else [_column(n, v) for n, v in zip(seen.names, seen.values, strict=True)],
+        "columns": [{"name": n, "values": v} for n, v in zip(seen.names, seen.values, strict=True)] if seen else [],
     }
     arrays: dict[str, Any] = {name: getattr(profile, name) for name in _PROFILE_ARRAYS}
     arrays |= {"shift": correction.shift, "slope": correction.slope}
@@ -315,10 +268,6 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     if fitted.score is not None:
         arrays["score"] = np.frombuffer(files.arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
     return files.record_to_bytes(SCHEMA, header, arrays)
-
-
-def _column(name: str, values: list[str] | None) -> dict[str, Any]:
-    return {"name": name, "values": values}
 
 
 def _table_profile(columns: list[dict[str, Any]], arrays: dict[str, Any]) -> TableProfile | None:

@@ -82,24 +82,12 @@ class Truth(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentState:
-    """Sums over the rows of one segment.
+    """Sums over the rows of one segment."""
 
-    Attributes
-    ----------
-    evidence : Evidence
-        What the estimate is made of.
-    same_model : bool
-        Whether all outputs seem to come from the model that the estimator was fitted for.
-    score : Score or None
-        The score that has seen the rows, where the estimator's method is one.
-    columns : integer array of shape (P, 13)
-        Rows by the bins of each column of their inputs, where these were given.
-    """
-
-    evidence: Evidence
-    same_model: bool
-    score: Score | None
-    columns: Integers
+    evidence: Evidence  # what the estimate is made of
+    same_model: bool  # whether all outputs seem to come from the model that the estimator was fitted for
+    score: Score | None  # the score that has seen the rows, where the estimator's method is one
+    columns: Integers  # shape (P, 13): rows by the bins of each column of their inputs, where these were given
 
     @property
     def rows(self) -> int:

@@ -363,23 +363,10 @@ def make_batch(
 ) -> Batch:
     """Make outputs of columns.
 
-    Parameters
-    ----------
-    chosen : Chosen
-        What the columns are used for.
-    values : mapping of str to array
-        Columns by name.
-    where : str
-        Name of the table, for messages.
-    start : int
-        Number of rows of the table before these.
-    stored_names : tuple of str, optional
-        Names of the classes that a file has beside its columns. Integers are positions in them, as `write_outputs`
-        writes them.
-    zoned : bool, optional
-        Whether the type of the column of times has a time zone.
-    zone : TimeZone, optional
-        What is known from the rows before, of the same or of another file.
+    ``where`` names the table in messages, and ``start`` is the number of its rows before these. ``stored_names`` are
+    names of classes that a file has beside its columns: integers are positions in them, as `write_outputs` writes them.
+    ``zoned`` tells whether the type of the column of times has a time zone; ``zone`` has what is known from the rows
+    before, of the same or of another file.
     """
     place = Place(where, start)
     arrays: dict[str, Any] = {}

@@ -145,24 +145,10 @@ def wealth(
 ) -> Iterator[Floats]:
     """Wealth of the richer gambler, where both started with 1 together, at each share after each label.
 
-    Parameters
-    ----------
-    right_at_least, right_at_most : array of shape (d, t)
-        Whether each row is predicted right, where unknown rows count as wrong and as right; d runs at once.
-    predicted : array of shape (d, t)
-        Predicted correctness of the rows.
-    mean_predicted : float
-        Mean over all rows of the target.
-    n_rows : int
-        Rows of the target.
-    shares : array of shape (d, g) or (1, g)
-        Accuracies to test.
-    level : float
-        Level of the intervals, to which the size of bets is adapted.
-
-    Yields
-    ------
-    array of shape (d, g)
+    Each of d runs has t rows: ``right_at_least`` and ``right_at_most``, shape (d, t), tell whether each row is
+    predicted right, where unknown rows count as wrong and as right; ``predicted`` is their predicted correctness, whose
+    mean over the ``n_rows`` rows of the target is ``mean_predicted``. ``shares``, shape (d, g) or (1, g), are the
+    accuracies to test. The size of bets is adapted to the level of the intervals. Yields arrays of shape (d, g).
     """
     least, most = np.asarray(right_at_least, dtype=np.float64), np.asarray(right_at_most, dtype=np.float64)
     runs, count = least.shape

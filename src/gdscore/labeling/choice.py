@@ -93,28 +93,15 @@ class FingerprintSum:
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first pass finds.
+    """What the first pass finds."""
 
-    Attributes
-    ----------
-    n_rows : int
-        Rows of the target.
-    fingerprint : str
-        See `FingerprintSum`.
-    with_ids : bool
-        Whether rows have ids.
-    segments : dict of arrays of shape (K, cells)
-        Rows by predicted class and cell of confidence, by segment. With probabilities of the caller's own, rows by cell
-        of these, shape (1, cells).
-    evidence : array
-        Mean evidence of the rows, from which predicted correctness is computed.
-    """
-
-    n_rows: int
-    fingerprint: str
-    with_ids: bool
+    n_rows: int  # rows of the target
+    fingerprint: str  # see `FingerprintSum`
+    with_ids: bool  # whether rows have ids
+    # Shape (K, cells): rows by predicted class and cell of confidence, by segment. With probabilities of the caller's
+    # own, rows by cell of these, shape (1, cells).
     segments: dict[Any, NDArray[np.int64]]
-    evidence: NDArray[np.float64]
+    evidence: NDArray[np.float64]  # mean evidence of the rows, from which predicted correctness is computed
 
 
 def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:

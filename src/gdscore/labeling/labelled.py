@@ -50,19 +50,12 @@ PRIOR_LABELS = 15
 
 
 def variance_ratio(right: NDArray[Any]) -> Floats:
-    """Variance relative to that of random rows.
-
-    Parameters
-    ----------
-    right : array of shape (…, n)
-        Whether the labelled rows are predicted right, in the order of their predicted correctness.
+    """Variance relative to that of random rows; for ``right`` see `interval`.
 
     Examples
     --------
-    >>> float(variance_ratio(np.array([0] * 25 + [1] * 75)).round(3))
-    0.154
-    >>> float(variance_ratio(np.array([0, 1] * 50)))
-    1.0
+    >>> float(variance_ratio(np.array([0] * 25 + [1] * 75)).round(3)), float(variance_ratio(np.array([0, 1] * 50)))
+    (0.154, 1.0)
     """
     y = np.asarray(right, dtype=np.float64)
     n = y.shape[-1]
@@ -75,18 +68,10 @@ def variance_ratio(right: NDArray[Any]) -> Floats:
 
 
 def interval(right: NDArray[Any], n_rows: int, level: float, ratio: Any = None) -> tuple[Floats, Floats]:
-    """Low and high end of the interval.
+    """Low and high end of the interval for the accuracy on the N = ``n_rows`` rows of the target.
 
-    Parameters
-    ----------
-    right : array of shape (…, n)
-        Whether the labelled rows are predicted right, in the order of their predicted correctness.
-    n_rows : int
-        Rows of the target, N.
-    level : float
-        Share of intervals that hold the accuracy on these N rows.
-    ratio : array of shape (…,), optional
-        Variance relative to that of random rows; by default `variance_ratio`.
+    ``right``, shape (…, n), tells whether the labelled rows are predicted right, in the order of their predicted
+    correctness. ``ratio`` is the variance relative to that of random rows, by default `variance_ratio`.
 
     Examples
     --------
@@ -251,22 +236,13 @@ def estimate_segments(
 
 @dataclass(frozen=True)
 class Labelled:
-    """Drawn rows up to the last labelled one, in the order of drawing.
+    """Drawn rows up to the last labelled one, in the order of drawing."""
 
-    Attributes
-    ----------
-    rows : LabelRows
-        All drawn rows.
-    right, known : boolean array of shape (t,)
-        Whether the label equals the prediction, and whether there is a label.
-    label_free : Estimate
-        The estimate without labels.
-    """
-
-    rows: LabelRows
+    rows: LabelRows  # all drawn rows
+    # Shape (t,): whether the label equals the prediction, and whether there is a label
     right: NDArray[np.bool_]
     known: NDArray[np.bool_]
-    label_free: Estimate
+    label_free: Estimate  # the estimate without labels
 
     @property
     def count(self) -> int:

@@ -259,16 +259,8 @@ _QUOTES = "\"'“”‘’«»"
 def as_classes(labels: Any, rows: LabelRows, classes: int, names: tuple[str, ...] | None) -> NDArray[np.int64]:
     """Class of each row, in the order of the rows; `NOT_LABELLED` and `COULD_NOT_TELL` where there is none.
 
-    Parameters
-    ----------
-    labels : sequence, or mapping from id or position to label
-        Class numbers or names. None, NaN and empty text: not labelled yet. "?" or "could not tell": nobody can tell.
-    rows : LabelRows
-        What was drawn.
-    classes : int
-        Number of classes.
-    names : tuple of str or None
-        Names of the classes.
+    ``labels`` is a sequence, or a mapping from id or position, of class numbers or names. None, NaN and empty text: not
+    labelled yet. "?" or "could not tell": nobody can tell.
     """
     if isinstance(labels, Mapping):
         listed = _from_mapping(labels, rows)

@@ -247,22 +247,10 @@ def _form_cure(x: Any) -> str:
 
 
 class LabelledInputs:
-    """Inputs of all batches of a loader and their labels.
+    """Inputs of all batches (x, y) of a loader and their labels, on the host.
 
-    Parameters
-    ----------
-    loader : iterable of batches (x, y)
-        Iterated once, and again for each pass where the inputs are too large to keep and the loader allows it. Batches
-        may be dicts of one tensor beside the labels.
-    form : TensorForm
-        How inputs are kept.
-
-    Attributes
-    ----------
-    labels : Tensor of shape (N,)
-        On the host.
-    kept : bool
-        Whether the inputs are kept, or read anew for each pass.
+    The loader is iterated once, and again for each pass where the inputs are too large to keep and it allows it.
+    Batches may be dicts of one tensor beside the labels.
     """
 
     def __init__(self, loader: Iterable[Any], form: TensorForm) -> None:

@@ -50,18 +50,9 @@ class Network:
     """A model that gives logits and head features; the head is found on the first batch.
 
     Gradients are off by ``no_grad`` and not by ``inference_mode``: the arrays go to the caller, who may want to use
-    them in autograd, and version counters, which show changes in place, exist only here.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Compiled and data-parallel models are unwrapped and run eagerly: hooks do not reach into compiled graphs.
-    head : layer, its name, None or False, optional
-        None finds it, False goes without features.
-    logits : int, str or callable, optional
-        Where the logits are in the model's output, see `logits_of`.
-    outputs : {"auto", "logits", "probabilities"}
-        What the model's output is.
+    them in autograd, and version counters, which show changes in place, exist only here. Compiled and data-parallel
+    models are unwrapped and run eagerly: hooks do not reach into compiled graphs. ``head`` None finds the head, False
+    goes without features; `logits_of` explains ``logits``.
     """
 
     def __init__(

@@ -68,19 +68,14 @@ def batchnorm_layers(model: nn.Module) -> list[_BatchNorm]:
 
 
 class Unchanged:
-    """Context in which the model is in evaluation mode, and after which it is as it was before.
+    """Context in which the model is in evaluation mode, and after which it is as it was before; its hooks stay and run.
 
     What is not guarded: values of parameters that a forward pass writes in place (but for embeddings with
     ``max_norm``, which torch itself writes), and objects inside attributes, such as a list in a dict.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Its hooks stay and run as usual.
-    batchnorm : {"eval", "batch"}
-        ``"batch"``: BatchNorm normalises with the statistics of the batch, as in training, but its running
-        statistics stay. All other layers, dropout too, are in evaluation mode all the same: the released code of the
-        GdScore paper puts the whole model into training mode, which is this for networks without dropout.
+    With ``batchnorm="batch"`` BatchNorm normalises with the statistics of the batch, as in training, but its running
+    statistics stay. All other layers, dropout too, are in evaluation mode all the same: the released code of the
+    GdScore paper puts the whole model into training mode, which is this for networks without dropout.
 
     Examples
     --------
@@ -281,15 +276,9 @@ def seed_generators(seed: int, cuda: Sequence[int]) -> None:
 class RandomStream:
     """Context in which torch, NumPy and Python draw from a stream of its own; the caller's states come back.
 
-    The first time it starts at the caller's states, and each further time where it stopped.
-
-    Parameters
-    ----------
-    cuda : sequence of int
-        CUDA devices whose generators count, beside those of the host.
-    derived : bool
-        Seed torch's part by a number derived from the caller's state instead, so that two streams that start at one
-        state do not give the same numbers.
+    The first time it starts at the caller's states, and each further time where it stopped. ``cuda`` are the devices
+    whose generators count, beside those of the host. ``derived`` seeds torch's part by a number derived from the
+    caller's state instead, so that two streams that start at one state do not give the same numbers.
     """
 
     def __init__(self, cuda: Sequence[int] = (), *, derived: bool = False) -> None:

@@ -147,18 +147,11 @@ def _as_tensors(part: Any) -> Any:
 def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tensor:
     """Logits, shape (m, K), in what a model returned; (m, 1) of a binary model that returns one number a row.
 
-    Parameters
-    ----------
-    output : tensor, dict, Hugging Face output, tuple or list
-        A tensor is the logits. Of a dict or any object ``logits`` is taken, by key or attribute. Of a tuple or list
-        the first floating-point matrix is taken, or else the first floating-point vector; a loss, being a scalar, is
-        passed over.
-    where : int, str or callable, optional
-        The position, the name or a function of the output instead, for models that return for example
-        ``(features, logits)``.
-    rows : int, optional
-        Rows of the batch, where known. Models that end in ``squeeze`` return the logits of one row without its
-        dimension.
+    A tensor is the logits. Of a dict or any object ``logits`` is taken, by key or attribute. Of a tuple or list the
+    first floating-point matrix is taken, or else the first floating-point vector; a loss, being a scalar, is passed
+    over. ``where`` is the position, the name or a function of the output instead, for models that return for example
+    ``(features, logits)``. ``rows`` is the number of rows of the batch, where known: models that end in ``squeeze``
+    return the logits of one row without its dimension.
 
     Examples
     --------
@@ -281,12 +274,9 @@ def _like_probabilities(x: Tensor) -> bool:
 def split_batch(batch: Any) -> tuple[Inputs, Any]:
     """Inputs and labels of what a loader yields; labels are None where there are none.
 
-    Parameters
-    ----------
-    batch : tensor, dict, or tuple or list
-        Of a tuple the first entry is the input, the second the labels, and further ones are ignored; several inputs
-        form a tuple of their own, ``((x1, x2), y)``. Of a dict ``labels`` or ``label`` are the labels and all others
-        inputs.
+    Of a tuple or list the first entry is the input, the second the labels, and further ones are ignored; several inputs
+    form a tuple of their own, ``((x1, x2), y)``. Of a dict ``labels`` or ``label`` are the labels and all others
+    inputs.
 
     Examples
     --------

@@ -134,16 +134,9 @@ def group_styles(groups: list[str]) -> dict[str, tuple[str, str, str]]:
 
 
 def as_svg(figure: Figure, name: str, title: str) -> str:
-    """SVG element to put into HTML: no size of its own, text as text, colours by name.
+    """SVG element of a figure of `blank` to put into HTML: no size of its own, text as text, colours by name.
 
-    Parameters
-    ----------
-    figure : Figure
-        Made by `blank`.
-    name : str
-        Of the figure in its page; ids are made of it.
-    title : str
-        What it shows, for those who cannot see it.
+    Ids are made of ``name``, which is the figure's in its page; ``title`` is for those who cannot see it.
     """
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):

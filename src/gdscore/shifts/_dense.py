@@ -258,14 +258,8 @@ def sampled_rows(rows: int) -> NDArray[np.int64]:
 class DenseReference:
     """Statistics of the columns of a NumPy array or a DataFrame.
 
-    Attributes
-    ----------
-    sample : Cells
-        At most 5,000 rows, evenly spaced.
-    median, spread, low, high : array of length p
-        Of each numeric column: median, standard deviation, 5 % and 95 % quantiles of its finite values.
-    missing_numbers, missing_codes : array of bool
-        Whether the column has missing values.
+    ``sample`` has at most 5,000 rows, evenly spaced. ``median``, ``spread``, ``low`` and ``high`` are the median,
+    standard deviation, 5 % and 95 % quantiles of the finite values of each numeric column.
     """
 
     def __init__(self, inputs: Any) -> None:

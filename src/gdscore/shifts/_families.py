@@ -38,18 +38,9 @@ _MOST_COUNTS = 20
 
 
 class Draws:
-    """Random numbers of the rows ``start, start + 1, …`` of a set.
+    """Random numbers of the rows ``start, start + 1, …`` of a set; those of different names are independent.
 
-    Parameters
-    ----------
-    name : str
-        Draws of different names are independent.
-    seed : int
-        Seed of the whole set.
-    start, rows : int
-        Position in the set of the first row, and number of rows.
-    like : array, optional
-        Fields come in the library and on the device of this array; by default NumPy's.
+    ``seed`` is that of the whole set. Fields come in the library and on the device of ``like``, by default NumPy's.
     """
 
     def __init__(self, name: str, seed: int, start: int = 0, rows: int = 1, like: Array | None = None) -> None:
@@ -302,21 +293,11 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class RowShift:
-    """One shift family of tables or texts at one severity, with what it has learned from the reference.
+    """One shift family of tables or texts at one severity, with what it has learned from the reference."""
 
-    Attributes
-    ----------
-    family : str
-        Name that all severities share.
-    severity : int
-        1 (mild) to 4 (strong).
-    seed : int
-        Seed of the random numbers of the rows and of the set.
-    """
-
-    family: str
-    severity: int
-    seed: int = 0
+    family: str  # name that all severities share
+    severity: int  # 1 (mild) to 4 (strong)
+    seed: int = 0  # seed of the random numbers of the rows and of the set
     reference: Any = field(default=None, repr=False)
 
     selects_rows: ClassVar[bool] = False

@@ -162,16 +162,8 @@ class Predictions:
 class ShiftPasses:
     """The passes of a predictor over labelled inputs that an estimator is fitted on: images, tables and texts alike.
 
-    Parameters
-    ----------
-    inputs : object with the methods of `Rows`
-        Batches of the reference's inputs.
-    predictor : object with the methods of `Predictions`
-        Labelled outputs of batches.
-    shifts : sequence of callables
-        From inputs to inputs, or shifts that select rows.
-    batch_size : int
-        Rows given to the predictor at once.
+    ``inputs`` has the methods of `Rows`, ``predictor`` those of `Predictions`; shifts are callables from inputs to
+    inputs, or select rows.
     """
 
     def __init__(self, inputs: Any, predictor: Any, shifts: Sequence[Any], batch_size: int) -> None:

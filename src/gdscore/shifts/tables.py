@@ -201,12 +201,8 @@ class Period:
 class SparseReference:
     """Statistics of the columns of a SciPy sparse matrix.
 
-    Attributes
-    ----------
-    sample : csr matrix
-        At most 5,000 rows, evenly spaced.
-    typical, size : array of length p
-        Root mean square of the stored values of each column, and of all its values.
+    ``sample`` has at most 5,000 rows, evenly spaced. ``typical`` and ``size`` are the root mean square of the stored
+    values of each column, and of all its values.
     """
 
     def __init__(self, inputs: Any) -> None:

@@ -26,20 +26,11 @@ Plan = tuple[Integers, Integers, Floats]
 
 
 class Transport(NamedTuple):
-    """The solved problem.
+    """The solved problem."""
 
-    Attributes
-    ----------
-    cost
-        The least cost Σ π_ik (1 − S_ik).
-    match
-        Shape (m,). The class that takes most of each row's mass, argmax_k π_ik; the smallest on ties.
-    rows, classes, mass
-        The plan: every positive π_ik as its row, its class and its value.
-    """
-
-    cost: float
-    match: Integers
+    cost: float  # the least cost Σ π_ik (1 − S_ik)
+    match: Integers  # shape (m,). The class that takes most of each row's mass, argmax_k π_ik; the smallest on ties.
+    # The plan: every positive π_ik as its row, its class and its value
     rows: Integers
     classes: Integers
     mass: Floats
@@ -50,24 +41,11 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> 
 
     The cost of sending row i to class k is half the L1 distance to the vertex, ½‖S_i − e_k‖₁ = 1 − S_ik:
 
-        min_π Σ_ik π_ik (1 − S_ik)   s.t.   Σ_k π_ik = a_i,  Σ_i π_ik = q_k,  π ≥ 0.
+        min_π Σ_ik π_ik (1 − S_ik)   s.t.   Σ_k π_ik = a_i,  Σ_i π_ik = q_k,  π ≥ 0
 
-    Every answer is certified: for any prices v the dual value
-    1 − Σ_k q_k v_k − Σ_i a_i max_k (S_ik − v_k) is a lower bound, and the answer's cost has to meet it.
-
-    Parameters
-    ----------
-    probabilities
-        S, shape (m, K); rows sum to one.
-    row_weights
-        a, shape (m,), non-negative; scaled to sum to one.
-    class_weights
-        q, shape (K,), non-negative, zeros allowed; scaled to sum to one.
-
-    Returns
-    -------
-    Transport
-        The least cost and the class that each row mostly goes to.
+    with S the probabilities, shape (m, K), and a and q the weights of rows and classes, scaled to sum to one; q may
+    have zeros. Every answer is certified: for any prices v the dual value 1 − Σ_k q_k v_k − Σ_i a_i max_k (S_ik − v_k)
+    is a lower bound, and the answer's cost has to meet it.
 
     Examples
     --------
