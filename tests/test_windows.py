@@ -157,3 +157,22 @@ def test_times_of_any_kind():
     assert as_time("2026-09-01", ZoneInfo("Europe/Paris")) == expected - timedelta(hours=2)
     column = pd.Series(pd.to_datetime(["2026-09-30 23:30"])).dt.tz_localize("UTC")
     assert window_starts(column, "month Europe/Paris")[0].isoformat() == "2026-10-01T00:00:00+02:00"
+
+
+@pytest.mark.parametrize("every", ["1h", "day", "week", "month", "quarter", "day Europe/Paris", "quarter Europe/Paris"])
+@pytest.mark.parametrize("unit", ["s", "ns"])
+def test_missing_times_are_in_no_window(every, unit):
+    times = np.array(["2026-01-05", "NaT", "2026-05-05", "NaT"], dtype=f"datetime64[{unit}]")
+    message = r"got NaT in row 1, the first of 2 such rows: leave out rows without a time"
+    pd = pytest.importorskip("pandas")
+    for given_times in (times, pd.Series(times)):
+        with pytest.raises(GdscoreError, match=message):
+            window_starts(given_times, every)
+    masked = np.ma.masked_array(np.where(np.isnat(times), times[0], times), mask=np.isnat(times))
+    with pytest.raises(GdscoreError, match=r"in row 1, the first of 2"):
+        window_starts(masked, every)
+
+
+def test_times_far_away_do_not_wrap_around():
+    with pytest.raises(GdscoreError, match="between the years 1 and 9999, but got 300000-01-01 in row 0"):
+        window_starts(np.array(["300000-01-01"], dtype="datetime64[D]"), "month")

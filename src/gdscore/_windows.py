@@ -286,6 +286,14 @@ def as_times(values: Any) -> NDArray[np.datetime64]:
     """
     column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if column.dtype.kind == "M":
+        years = column.astype("datetime64[Y]").astype(np.int64) + 1970  # of a missing time, far from all others
+        fits = (years >= 1) & (years <= 9999) & ~np.ma.getmaskarray(values)
+        if not fits.all():
+            row = int(fits.argmin())
+            raise GdscoreError(
+                f"Expected times between the years 1 and 9999, but got {column[row]} in row {row}, the first of "
+                f"{(~fits).sum()} such rows: leave out rows without a time"
+            )
         return column.astype("datetime64[us]")
     if column.dtype.kind not in "OUT":
         raise GdscoreError(
