@@ -9,7 +9,8 @@ Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 
 - ``deployed``: the model as it is, in evaluation mode, on every target set; the accuracy is that of the model as it is.
 - ``published``: as the released code does it: BatchNorm with the statistics of each mini-batch of 128, and the
-  accuracy of the model whose running statistics were moved by that pass.
+  accuracy of the model whose running statistics were moved by that pass. Not of a network without BatchNorm (the ViT):
+  train mode changes nothing in it, so that its deployed sets are those of both protocols.
 
 With ``--jobs`` networks are trained, and parts of sources measured, in so many processes at a time.
 

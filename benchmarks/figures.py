@@ -182,10 +182,11 @@ def calibration(given):
         if len({row["severity"] for row in rows}) > 1:
             corrupted.setdefault(group_of(file.stem)[0], []).extend(row for row in rows if row not in clean)
     figure, axes = panels(1, 2, width=9, height=max(4.2, 0.14 * len(pairs)))
-    for colour, (name, rows) in zip(COLOURS, corrupted.items(), strict=False):
+    for place, (name, rows) in enumerate(corrupted.items()):
+        colour, line = COLOURS[place % len(COLOURS)], "o-" if place < len(COLOURS) else "s--"
         levels = sorted({row["severity"] for row in rows})
         errors = [[100 * row["ece"] for row in rows if row["severity"] == level] for level in levels]
-        axes[0][0].plot(levels, [np.median(part) for part in errors], "o-", color=colour, markersize=3, label=name)
+        axes[0][0].plot(levels, [np.median(part) for part in errors], line, color=colour, markersize=3, label=name)
         axes[0][0].plot(levels, [np.quantile(part, 0.9) for part in errors], ":", color=colour)
     axes[0][0].set_ylim(0)
     axes[0][0].set_xlabel("severity (0: none); line: median, dotted: 90 % quantile")

@@ -26,9 +26,8 @@ from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
 from labels_page import blocks as labeling_blocks
 from monitor_summary import blocks as monitor_blocks
-from relation import read
 from tables import RESULTS, ROOT, all_tables
-from tables_page import filled, forms_table, markdown
+from tables_page import filled, markdown
 
 __all__ = ["PAGES", "main", "stale"]
 
@@ -50,9 +49,8 @@ GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
 
 
 def results_blocks():
-    """Tables of docs/results.md."""
-    forms = forms_table(read(RESULTS / "image_forms.csv"), ["gdscore", "gdscore p=1.5", "gdscore whole", "confscore"])
-    return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1] | {"forms": forms}
+    """Tables and sentences of docs/results.md."""
+    return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1]
 
 
 def complete_blocks():

@@ -1,7 +1,7 @@
 """The main table and the table of ablations, from the rows that ``cells.py`` and ``ablations.py`` left.
 
-    python benchmarks/tables.py                       # benchmarks/results/{main,ablations}.csv, tables of docs/results.md
-    python benchmarks/tables.py --cells out/cells --ablations out/ablations --output out --page ""
+    python benchmarks/tables.py                       # benchmarks/results/{main,ablations}.csv, docs/results.md
+    python benchmarks/tables.py --cells out/cells --ablations out/ablations --output out --pages
 
 For each benchmark, protocol and method: R² (squared Pearson correlation of score and accuracy over the sets, a line
 fitted and judged on the same sets), Spearman's ρ with its sign, the number of sets, the number of sets a score refused
@@ -25,6 +25,7 @@ import gdscore
 from relation import columns_of, constant_error, group_of, read, relation_of, shifted
 from tables_claims import claims_table, transfer_table
 from tables_page import fill, measured, page_tables
+from tables_results import results_blocks
 
 __all__ = ["ablation_rows", "all_tables", "main_rows"]
 
@@ -85,11 +86,12 @@ def ablation_rows(ablations):
 
 
 def all_tables(cells, ablations):
-    """Rows of both files, and the tables of the page by the name of their mark."""
+    """Rows of both files, and the blocks of the pages by the name of their mark."""
     rows, chosen = list(main_rows(cells, ablations)), list(ablation_rows(ablations))
     tables = page_tables(rows, chosen, cells, ablations)
     tables["claims"] = claims_table(rows, chosen, measured(ablations / "runtime"))
     tables["transfer"] = transfer_table(chosen)
+    tables |= results_blocks(rows, chosen, cells, RESULTS)
     return rows, chosen, tables
 
 

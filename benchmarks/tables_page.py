@@ -1,4 +1,4 @@
-"""Tables of docs/results.md as Markdown, and how tables are put between the markers of a page."""
+"""Long tables, for benchmarks/results/tables.md, as Markdown, and how tables are put between the markers of a page."""
 
 import re
 
@@ -6,7 +6,18 @@ import numpy as np
 
 from relation import group_of, preferred, read, relation_of, shifted
 
-__all__ = ["SHOWN", "TITLES", "fill", "filled", "markdown", "measured", "page_tables"]
+__all__ = [
+    "SHOWN",
+    "TITLES",
+    "fill",
+    "filled",
+    "forms_table",
+    "in_order",
+    "markdown",
+    "measured",
+    "page_tables",
+    "titled",
+]
 
 FEW = 10
 # In the order of the paper's table, then what is beyond it; `soft` and `…@T` stay in the file.
@@ -16,6 +27,27 @@ TITLES = {"norms": "norm p", "thresholds": "threshold τ", "batches": "batch siz
 # Their columns are scores, not choices of GdScore: they are in tables of their own.
 APART = ("labelshift", "projnorm")
 TITLES |= {"epochs": "epochs of fine-tuning", "losses": "loss", "order": "order of rows"}
+# Benchmarks in the order of tables: data, then networks.
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny": "Tiny-ImageNet", "cifar100sub": "subpopulations"}
+DATA |= {"pacs128": "PACS", "pacs": "PACS", "digits": "digits"}
+NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn50_2": "WRN-50-2", "vit": "ViT"}
+NETWORKS |= {"lite0": "Lite0", "lite1": "Lite1", "small": "small CNN"}
+
+
+def titled(benchmark, *, network=True):
+    """Data of a benchmark, and its network, as a person writes them."""
+    data, _, name = benchmark.rpartition("-")
+    return DATA.get(data, data) + (f", {NETWORKS.get(name, name)}" if network else "")
+
+
+def in_order(benchmarks):
+    """Benchmarks by data and network; those that have no title last."""
+
+    def place(name):
+        data, _, network = name.rpartition("-")
+        return [[*known, key].index(key) for known, key in ((DATA, data), (NETWORKS, network))]
+
+    return sorted(benchmarks, key=place)
 
 
 def markdown(heads, rows):

@@ -1,4 +1,4 @@
-"""Parts of the site that Markdown does not have: formulas as MathML, and the notebooks of ``examples/`` as pages.
+"""Parts of the site that Markdown does not have: formulas as MathML, pages of notebooks and of long tables.
 
 Formulas are converted when the site is built, so that pages need no script and no network. MathML is laid out well only
 with a font made for it, which not every system has: the site brings STIX Two Math, which the package ziamath contains.
@@ -22,6 +22,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+TABLES = "../benchmarks/results/tables.md"
 # Signs that the pages write as themselves; converted as letters they would get no space around them.
 SIGNS = {
     "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∈": r"\in ", "×": r"\times ", "·": r"\cdot ", "…": r"\dots ",
@@ -72,8 +73,15 @@ def on_page_content(text: str, **_: Any) -> str:
     )
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Point links to the long tables at their page of the site."""
+    return markdown.replace(f"({TABLES})", "(tables.md)")
+
+
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add a page for each notebook."""
+    """Add a page for each notebook, and one of the long tables of the benchmarks."""
+    tables = (Path(__file__).parent / TABLES).read_text(encoding="utf-8")
+    files.append(File.generated(config, "tables.md", content=tables))
     for path in sorted(EXAMPLES.glob("*.ipynb")):
         files.append(File.generated(config, f"examples/{path.stem}.md", content=page_of(path)))
     return files

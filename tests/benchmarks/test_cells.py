@@ -10,6 +10,7 @@ from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
 
 import cells  # noqa: E402
 import small  # noqa: E402
+from networks import network  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 TINY = ["--rows", "130", "--severities", "1", "5", "--corruptions", "fog", "contrast"]
@@ -49,6 +50,15 @@ def test_bench_small_and_going_on_where_it_stopped(tmp_path, monkeypatch, capsys
     assert done == ["contrast-5"]
     assert file.read_text().splitlines(keepends=True) == lines
     assert "ucidigits-small deployed: 1 sets" in capsys.readouterr().out
+
+
+def test_train_mode_changes_nothing_in_a_transformer():
+    model, x = network("vit", 10), torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        trained, deployed = model.train()(x), model.eval()(x)
+    assert torch.equal(trained, deployed), "why there is no published part of it"
+    assert not cells.has_batchnorm(model)
+    assert cells.has_batchnorm(network("small", 10))
 
 
 def test_rows_of_a_cell_name_what_made_them(monkeypatch, tmp_path):
