@@ -21,7 +21,7 @@ SCHEMA = RecordSchema(
     "gdscore example",
     3,
     header={
-        "level": Number(above=0, below=1),
+        "level": Number(above=0, most=0.999),
         "mix": OneOf("stable", "unknown", None),
         "families": [str],
         "sizes": {str: Number(least=1, integer=True)},
@@ -33,7 +33,8 @@ SCHEMA = RecordSchema(
         "counts": ArraySpec("i", ("sets",), least=0),
         "names": ArraySpec("U", ("sets",), optional=True),
         "known": ArraySpec("b"),
-        "score.*": ArraySpec("f", ("sets", 2)),
+        "score.atc": ArraySpec("f", ("sets", 2), optional=True),
+        "score.doc": ArraySpec("f", ("sets", 2), optional=True),
     },
     least_sizes={"classes": 2},
 )

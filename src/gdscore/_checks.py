@@ -180,11 +180,16 @@ def _finite(name: str, x: Array) -> RowCheck:
     def bad_rows() -> Array:
         return ~xp.all(xp.reshape(xp.isfinite(x), (x.shape[0], -1)), axis=1)
 
+    def problem(row: int) -> str:
+        values = arrays.to_numpy(x[row])
+        first = str(values[~np.isfinite(values)][0]).replace("nan", "NaN").replace("inf", "Inf")
+        return f"Expected `{name}` to be finite, but got {first}"
+
     return RowCheck(
         name,
         lambda: xp.isfinite(xp.sum(x, dtype=total)),
         bad_rows,
-        lambda row: f"Expected `{name}` to be finite, but got {_first_not_finite(arrays.to_numpy(x[row]))}",
+        problem,
         lambda row: (
             ": float16 ends at 65,504, so keep them in float32"
             if str(x.dtype) in ("float16", "torch.float16")
@@ -193,15 +198,18 @@ def _finite(name: str, x: Array) -> RowCheck:
     )
 
 
-def _first_not_finite(values: NDArray[Any]) -> str:
-    return str(values[~np.isfinite(values)][0]).replace("nan", "NaN").replace("inf", "Inf")
-
-
 def _labels_in_range(labels: Array, classes: int) -> RowCheck:
     xp = namespace(labels)
 
     def bad_rows() -> Array:
         return (labels < 0) | (labels >= classes)
+
+    def cure(row: int) -> str:
+        if int(xp.min(labels)) < 0:
+            return ": leave out the rows whose labels are not known"
+        if int(xp.min(labels)) == 1 and int(xp.max(labels)) == classes:
+            return ": these count classes from 1, so subtract 1"
+        return ": count classes from 0, in the order of the columns"
 
     return RowCheck(
         "labels",
@@ -210,16 +218,8 @@ def _labels_in_range(labels: Array, classes: int) -> RowCheck:
         lambda row: (
             f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes, but got {int(labels[row])}"
         ),
-        lambda row: _label_cure(int(xp.min(labels)), int(xp.max(labels)), classes),
+        cure,
     )
-
-
-def _label_cure(lowest: int, highest: int, classes: int) -> str:
-    if lowest < 0:
-        return ": leave out the rows whose labels are not known"
-    if lowest == 1 and highest == classes:
-        return ": these count classes from 1, so subtract 1"
-    return ": count classes from 0, in the order of the columns"
 
 
 def _row_totals(p: Array) -> Array:
@@ -233,18 +233,18 @@ def _distribution(p: Array) -> RowCheck:
     def bad_rows() -> Array:
         return (xp.min(p, axis=1) < 0) | (xp.abs(_row_totals(p) - 1.0) > _ROUNDED)
 
+    def problem(row: int) -> str:
+        values = arrays.to_numpy(p[row]).astype(np.float64)
+        came = f"got {values.min():.6g}" if values.min() < 0 else f"they sum to {values.sum():.6g}"
+        return f"Expected `probabilities` to be non-negative and to sum to 1 in every row, but {came}"
+
     return RowCheck(
         "probabilities",
         lambda: ~xp.any(bad_rows()),
         bad_rows,
-        lambda row: _probability_problem(arrays.to_numpy(p[row : row + 1]).astype(np.float64)[0]),
+        problem,
         lambda row: _probability_cure(arrays.to_numpy(p).astype(np.float64), row),
     )
-
-
-def _probability_problem(row: NDArray[np.float64]) -> str:
-    wanted = "Expected `probabilities` to be non-negative and to sum to 1 in every row"
-    return f"{wanted}, but got {row.min():.6g}" if row.min() < 0 else f"{wanted}, but they sum to {row.sum():.6g}"
 
 
 def _probability_cure(p: NDArray[np.float64], at: int) -> str:
@@ -338,9 +338,11 @@ def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[
         else:
             given[name] = _checked_ids(given[name]) if name == "ids" else _checked_labels(given[name], first)
         if given[name].shape[0] != first.shape[0]:
+            turned = first.shape[-1] == given[name].shape[0]
+            cure = f"rows come first, so transpose `{first_name}`" if turned else "give the same rows of both"
             raise GdscoreError(
                 f"Expected `{name}` to have as many rows as `{first_name}`, {first.shape[0]}, "
-                f"but got {given[name].shape[0]}{_transposed(first_name, first, given[name])}"
+                f"but got {given[name].shape[0]}: {cure}"
             )
     _check_columns(given)
     if arrays.on_host(first):
@@ -372,12 +374,6 @@ def _cure(x: Any) -> str:
     if hasattr(x, "columns") or hasattr(x, "iloc"):
         return "; its to_numpy() makes one of it, and gdscore.from_frame reads tables"
     return "; numpy.asarray makes one of it" if hasattr(x, "__len__") and not isinstance(x, str | bytes | dict) else ""
-
-
-def _transposed(name: str, first: Array, x: Array) -> str:
-    return (
-        f": rows come first, so transpose `{name}`" if first.shape[-1] == x.shape[0] else ": give the same rows of both"
-    )
 
 
 def _check_matrix(name: str, x: Array) -> None:

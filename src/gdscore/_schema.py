@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,6 @@ class Number:
     least: float = -math.inf
     most: float = math.inf
     above: float = -math.inf
-    below: float = math.inf
     integer: bool = False
 
     def admits(self, value: Any) -> bool:
@@ -53,7 +51,7 @@ class Number:
             finite = math.isfinite(value)
         except OverflowError:
             return False
-        return finite and self.least <= value <= self.most and self.above < value < self.below
+        return finite and self.least <= value <= self.most and self.above < value
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def check_json(value: Any, spec: Any, where: str) -> None:
 
     Examples
     --------
-    >>> check_json({"level": 0.9, "families": ["fog"]}, {"level": Number(above=0, below=1), "families": [str]}, "it")
+    >>> check_json({"level": 0.9, "families": ["fog"]}, {"level": Number(above=0, most=1), "families": [str]}, "it")
     >>> check_json({"level": True, "families": []}, {"level": float, "families": [str]}, "it")
     Traceback (most recent call last):
     gdscore.errors.GdscoreError: Expected a number at 'level' of it, but got True
@@ -119,13 +117,12 @@ def check_arrays(
     """
     found_sizes = dict(sizes or {})
     for name, spec in specs.items():
-        if "*" not in name and not spec.optional and name not in arrays:
+        if not spec.optional and name not in arrays:
             raise GdscoreError(f"Expected an array `{name}` in {where}, but there is none: the file is damaged")
     for name, array in arrays.items():
-        found = specs.get(name) or next((s for pattern, s in specs.items() if fnmatchcase(name, pattern)), None)
-        if found is None:
+        if name not in specs:
             raise GdscoreError(f"Expected no array `{name}` in {where}, but there is one: the file is damaged")
-        _check_array(name, np.asarray(array), found, where, found_sizes, least_sizes or {})
+        _check_array(name, np.asarray(array), specs[name], where, found_sizes, least_sizes or {})
     return found_sizes
 
 

@@ -207,7 +207,8 @@ def _codes(values: Any, n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:
     if listed is None or len(listed) != n_rows:
         came = "one value" if listed is None else f"{len(listed)}"
         names = [values] if isinstance(values, str) else listed
-        cure = f": are these columns of a frame? Give by=frame[{names!r}]" if names and _are_names(names) else ""
+        named = names and len(names) < 10 and all(isinstance(name, str) and len(name) < 60 for name in names)
+        cure = f": are these columns of a frame? Give by=frame[{names!r}]" if named else ""
         raise GdscoreError(f"Expected `by` to name a segment for each of {n_rows} rows, but got {came}{cure}")
     numbers: dict[Any, int] = {}
     found: dict[Any, int] = {}
@@ -218,10 +219,6 @@ def _codes(values: Any, n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:
     except (TypeError, ValueError):
         raise GdscoreError(f"Expected `by` to name segments by strings or numbers, but got {value!r:.80}") from None
     return list(numbers), np.fromiter(map(found.__getitem__, listed), dtype=np.int64, count=n_rows)
-
-
-def _are_names(listed: list[Any]) -> bool:
-    return len(listed) < 10 and all(isinstance(name, str) and len(name) < 60 for name in listed)
 
 
 def _segment(value: Any) -> Any:

@@ -227,8 +227,7 @@ class RecordSchema:
     format: str  # name of the kind of file, such as ``"gdscore estimator"``
     version: int  # of the layout; files of another version are refused
     header: Mapping[str, Any] = field(default_factory=dict)  # specification of the header, see `check_json`
-    # By name; a name with ``*`` stands for any number of arrays, also none
-    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)
+    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)  # by name
     # Smallest values of the sizes that shapes name; 1 where nothing is given
     least_sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -343,10 +342,10 @@ def record_to_bytes(schema: RecordSchema, header: Mapping[str, Any], arrays: Map
     return arrays_to_bytes({"header": text, **checked})
 
 
-def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limits = DEFAULT_LIMITS) -> Record:
+def read_record(source: PathLike | bytes, schema: RecordSchema) -> Record:
     """Read a record, a file or the bytes of `record_to_bytes`, whose header and arrays are all as the schema says.
 
-    The header comes without format and version; ``limits`` bounds it and all arrays together.
+    The header comes without format and version; `DEFAULT_LIMITS` bounds it and all arrays together.
 
     Examples
     --------
@@ -355,11 +354,11 @@ def read_record(source: PathLike | bytes, schema: RecordSchema, *, limits: Limit
     Record(header={'level': 0.9}, arrays={'mix': array([0.25, 0.75])}, sizes={'classes': 2})
     """
     where = "bytes" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(check_path(source))
-    with open_archive(source, limits) as archive:
+    with open_archive(source, DEFAULT_LIMITS) as archive:
         members = {name: archive.member(name) for name in archive.names}
         archive.check_memory(list(members.values()))
         header = members.pop("header", None)
-        if header is None or header.shape or header.dtype.kind != "U" or header.nbytes > 4 * limits.json:
+        if header is None or header.shape or header.dtype.kind != "U" or header.nbytes > 4 * DEFAULT_LIMITS.json:
             raise GdscoreError(f"Expected {where!r} to be a {schema.format}, but it is something else")
         contents = _from_json(str(header.read()).encode(errors="replace"), where)
         schema.check_format(contents, where)

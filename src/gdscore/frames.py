@@ -301,14 +301,11 @@ def _frame(df: Any) -> tuple[Any, list[Any]]:
     # Names that are there twice, and types that a library adds, raise what that library likes.
     except Exception as error:
         cure = ": call .collect() on it first" if hasattr(df, "collect") else ""
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise GdscoreError(
             "Expected a DataFrame of pandas or polars or a Table of Arrow with columns of different names, but got "
-            f"{type(df).__module__.split('.')[0]}.{type(df).__name__}{cure} ({_in_one_line(error)})"
+            f"{type(df).__module__.split('.')[0]}.{type(df).__name__}{cure} ({reason})"
         ) from error
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def _type(series: Any) -> ColumnType:

@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from gdscore import shifts
 from gdscore.shifts import _resample as resample
-from gdscore.shifts._corruptions import _made_panes, fractal, smooth_field
+from gdscore.shifts._corruptions import _panes, fractal, smooth_field
 from gdscore.shifts._families import IMAGES, Draws
 from gdscore.shifts._resample import through_jpeg
 
@@ -196,7 +196,7 @@ def test_frost_is_a_piece_of_one_of_the_panes_perhaps_mirrored():
     black = np.zeros((6, 1, 12, 16), dtype=np.float32)
     pieces = shifts.Corruption("frost", 5)(black)[:, 0]
     colour = np.dot((0.82, 0.92, 1.0), (0.299, 0.587, 0.114))
-    panes = (_made_panes(12, 16) * np.float32(colour)) * np.float32(0.45)
+    panes = (_panes(12, 16) * np.float32(colour)) * np.float32(0.45)
     windows = np.lib.stride_tricks.sliding_window_view(panes, (12, 16), axis=(1, 2))
     for piece in pieces:
         turned = [piece[::down, ::right] for down in (1, -1) for right in (1, -1)]

@@ -233,7 +233,10 @@ def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
     files = find_files(item)
     if not path.is_dir():
         return [TargetFiles(item, tuple(files), date_in(path.name) if len(files) == 1 else None, columns)]
-    dates = {file: _date_in_path(file.relative_to(path)) for file in files}
+    dates = {
+        file: next((when for part in reversed(file.relative_to(path).parts) if (when := date_in(part))), None)
+        for file in files
+    }
     undated = [file for file, when in dates.items() if when is None]
     if len(undated) == len(files) or columns.time is not None:
         return [TargetFiles(item, tuple(files), None, columns)]
@@ -250,10 +253,6 @@ def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
         TargetFiles(os.fspath(path / time_text(when)), tuple(files), when, columns)
         for when, files in sorted(by_date.items())
     ]
-
-
-def _date_in_path(path: Path) -> datetime | None:
-    return next((when for part in reversed(path.parts) if (when := date_in(part))), None)
 
 
 def write_json(path: str, value: Any) -> None:

@@ -76,7 +76,7 @@ def fit(
         estimator.fit(rows, shifted_sets=sets, progress=False if quiet else None)
     estimator.save(output)
     if not quiet:
-        target = f"NEW{_suffix(reference)}"
+        target = f"NEW{find_files(reference)[0].suffix}"
         following = shlex.join(["gdscore", "estimate", os.fspath(output), target, *column_arguments(columns)])
         show(
             f"Fitted on {len(rows):,} reference rows, {percent(estimator.reference_accuracy_)} accurate, and "
@@ -91,11 +91,6 @@ def _sets(estimator: AccuracyEstimator) -> str:
     if not sets:
         return "no shifted sets"
     return f"{sets:,} shifted set{'s' * (sets > 1)} of {families} famil{'ies' if families > 1 else 'y'}"
-
-
-def _suffix(reference: str) -> str:
-    """Ending of the files to give next, those of a folder or a pattern too."""
-    return find_files(reference)[0].suffix
 
 
 def _left_out(estimator: AccuracyEstimator) -> str:

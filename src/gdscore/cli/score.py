@@ -143,9 +143,13 @@ def methods(
     if json is not None:
         write_json(json, described)
     elif name is not None:
-        _show_one(described[0])
+        (one,) = described
+        show(f"{name}: needs {_needs(one)}; {_direction(one)} with accuracy\n", style="bold")
+        show(one["description"])
     else:
-        _show_all(described)
+        rows = [(item["name"], _direction(item), _needs(item), item["summary"]) for item in described]
+        show_table(["score", "with accuracy", "needs", "what it is"], rows, left=range(4))
+        show("One in full: gdscore methods NAME")
 
 
 def _describe(name: str) -> dict[str, Any]:
@@ -199,14 +203,3 @@ def _needs(described: dict[str, Any]) -> str:
 
 def _direction(described: dict[str, Any]) -> str:
     return "rises" if described["higher_is_better"] else "falls"
-
-
-def _show_one(described: dict[str, Any]) -> None:
-    show(f"{described['name']}: needs {_needs(described)}; {_direction(described)} with accuracy\n", style="bold")
-    show(described["description"])
-
-
-def _show_all(listed: list[dict[str, Any]]) -> None:
-    rows = [(item["name"], _direction(item), _needs(item), item["summary"]) for item in listed]
-    show_table(["score", "with accuracy", "needs", "what it is"], rows, left=range(4))
-    show("One in full: gdscore methods NAME")

@@ -33,6 +33,8 @@ from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.io.arrow import RecordBatchReader, decoding, pyarrow, write_parquet
+from gdscore.io.table import joined_blocks
+from gdscore.io.write import storable
 from gdscore.outputs import Outputs
 
 NOTES = "_parts"
@@ -384,7 +386,7 @@ class Extracting:
                 nonlocal rows
                 for outputs, kept in self._outputs(source, where):
                     rows += len(outputs)
-                    yield {**{n: _storable(a) for n, a in outputs.to_numpy().arrays.items()}, **kept}
+                    yield {**{n: storable(a) for n, a in outputs.to_numpy().arrays.items()}, **kept}
 
             stream = blocks()
             first = next(stream, None)
@@ -441,7 +443,7 @@ class Extracting:
             for name in spec.arrays:
                 if name not in piece.schema.names:
                     raise GdscoreError(f"Expected a column {name!r} in {where}, but it has {piece.schema.names}")
-            arrays = _joined(list(reader.blocks(piece)))
+            arrays = joined_blocks(list(reader.blocks(piece)))
             labels = torch.from_numpy(np.array(arrays[spec.label])) if spec.label else None
             if spec.preprocess is not None:
                 inputs = spec.preprocess(piece)
@@ -489,15 +491,6 @@ def _pieces(source: Any, rows: int) -> Iterator[Any]:
 def _move(made: Path, place: Path) -> None:
     with path_errors(made):
         made.replace(place)
-
-
-def _joined(blocks: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-
-
-def _storable(array: NDArray[Any]) -> NDArray[Any]:
-    """Arrays that Parquet has: bfloat16 becomes float32."""
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else np.ascontiguousarray(array)
 
 
 def _named(error: GdscoreError, where: str) -> str:

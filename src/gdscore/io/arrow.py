@@ -278,7 +278,7 @@ class ParquetTable:
         for number in range(len(file.schema)) if lists else ():
             path = file.schema.column(number).path
             # Names may have dots themselves.
-            name = next((path[:end] for end in _dots(path) if path[:end] in lists), None)
+            name = next((path[:end] for end, sign in enumerate(path) if sign == "." and path[:end] in lists), None)
             if name is None:
                 continue
             column = metadata.column(number)
@@ -342,10 +342,6 @@ def _to_arrow(array: NDArray[Any], pa: Any) -> Any:
     if array.ndim == 1:
         return pa.array(array)
     return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array[0].size)
-
-
-def _dots(path: str) -> Iterator[int]:
-    return (end for end, sign in enumerate(path) if sign == ".")
 
 
 def _unwrapped(kind: Any, pa: Any) -> Any:

@@ -40,7 +40,8 @@ class CsvTable:
 
     def __init__(self, path: Path, header: str, limits: Limits) -> None:
         self.path, self._limits = path, limits
-        self._delimiter = max(_DELIMITERS, key=lambda sign: (_outside_quotes(header, sign), -_DELIMITERS.index(sign)))
+        outside_quotes = re.sub(r'"[^"]*"', "", header)
+        self._delimiter = max(_DELIMITERS, key=lambda sign: (outside_quotes.count(sign), -_DELIMITERS.index(sign)))
         self.names = next(csv.reader(io.StringIO(header), delimiter=self._delimiter, strict=True))
         self._piece = max(_PIECE, _CELL * len(self.names))
 
@@ -195,10 +196,6 @@ def not_a_number(column: str, value: str, where: str) -> GdscoreError:
 def ragged(expected: int, got: int, where: str) -> GdscoreError:
     """Error about a row with too many or too few cells."""
     return GdscoreError(f"Expected {expected} cells, one per column, but got {got} in {where}: write the file again")
-
-
-def _outside_quotes(line: str, sign: str) -> int:
-    return re.sub(r'"[^"]*"', "", line).count(sign)
 
 
 def _is_number(cell: str) -> bool:

@@ -57,7 +57,7 @@ def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
     for number, out in enumerate(stream):
         if not isinstance(out, Outputs):
             raise GdscoreError(f"Expected `Outputs` or an iterable of them to write, but got {type(out).__name__}")
-        block = {name: _plain(array) for name, array in out.to_numpy().arrays.items()}
+        block = {name: storable(array) for name, array in out.to_numpy().arrays.items()}
         found = layout(block, exact=True)
         if expected and found != expected:
             raise GdscoreError(
@@ -67,7 +67,7 @@ def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
         yield block
 
 
-def _plain(array: NDArray[np.generic]) -> NDArray[np.generic]:
+def storable(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """Rows in order and in the machine's byte order; bfloat16, which no file has, as float32."""
     kind = np.dtype(np.float32) if array.dtype.name == "bfloat16" else array.dtype.newbyteorder("=")
     return np.ascontiguousarray(array, dtype=kind)

@@ -72,7 +72,10 @@ class Network:
         self._asked = head is not None
         self._recorder = LayerRecorder([] if head is False else layers_to_record(self._model, head))
         self._wants_head = head is not False
-        self._compiled = any(_is_compiled(module) for module in self._model.modules())
+        self._compiled = any(
+            hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+            for module in self._model.modules()
+        )
         self.head: Head | None = None
         self.kind = LogitsOrProbabilities(outputs)
         self.device = _device(self._model, device)
@@ -223,10 +226,6 @@ def _device(model: nn.Module, device: torch.device | str | None) -> torch.device
     return here if tensors and wanted.index is None else wanted
 
 
-def _is_compiled(module: nn.Module) -> bool:
-    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
-
-
 @dataclass
 class LayerCall:
     """One call of a layer: what went in, what came out, and whether it was written to afterwards."""
@@ -290,7 +289,7 @@ class LayerRecorder:
                 self.others[name] = describe(output)
                 return
             seen = LayerCall(name, module, x, output, (_version(x), _version(output)))
-            if _rows_only(output):
+            if output.ndim >= 2 and output.shape.numel() == output.shape[0] * max(output.shape[1:], default=1):
                 self.calls.append(seen)
             else:
                 # Of sequences and maps only the last is kept: those of a whole network can fill a device.
@@ -298,10 +297,6 @@ class LayerRecorder:
                 self.sequence = seen if output.ndim == 3 else self.sequence
 
         return record
-
-
-def _rows_only(output: Tensor) -> bool:
-    return output.ndim >= 2 and output.shape.numel() == output.shape[0] * max(output.shape[1:], default=1)
 
 
 def _version(tensor: Tensor) -> int:

@@ -128,13 +128,6 @@ def _checked(shifts: Iterable[Any]) -> list[Any]:
     return chosen
 
 
-def _check_shape(shape: tuple[int, ...]) -> None:
-    try:
-        check_image_shape(shape)
-    except GdscoreError as error:
-        raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
-
-
 class _Predictor:
     """What the model returns for batches of inputs, and labelled outputs made of it."""
 
@@ -199,7 +192,10 @@ def shift_passes(
     form = ImageForm(normalize, network.device) if as_images else TensorForm(network.device)
     inputs = LabelledInputs(val_loader, form)
     if chosen is None or any(isinstance(shift, _CORRUPTIONS) for shift in chosen):
-        _check_shape(inputs.shape)
+        try:
+            check_image_shape(inputs.shape)
+        except GdscoreError as error:
+            raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
     if chosen is None:
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
     predictor = _Predictor(network, form, _memory_format(model), inputs, class_names)

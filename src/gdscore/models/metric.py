@@ -88,7 +88,8 @@ class ScoreMetric(Metric):
     @property
     def score_state(self) -> list[Tensor]:
         """The score as bytes; assigning several merges them in their order."""
-        return [_packed(self._score).to(self.device)]
+        packed = bytearray(files.arrays_to_bytes(self._score.state_dict()))
+        return [torch.frombuffer(packed, dtype=torch.uint8).to(self.device)]
 
     @score_state.setter
     def score_state(self, parts: Sequence[Tensor]) -> None:
@@ -243,10 +244,6 @@ class ScoreCollection(MetricCollection):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Take in rows and return the numbers of these rows alone."""
         return super().forward(_as_outputs(*args, **kwargs))
-
-
-def _packed(score: Score) -> Tensor:
-    return torch.frombuffer(bytearray(files.arrays_to_bytes(score.state_dict())), dtype=torch.uint8)
 
 
 def _unpacked(part: Tensor, blank: Score) -> Score:

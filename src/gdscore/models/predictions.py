@@ -100,14 +100,11 @@ def from_batches(
     given = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if labels is not None:
         rows, device = len(next(iter(given.values()))), next(iter(given.values())).device
-        joined = np.concatenate([np.asarray(part) for part in labels]) if _is_batched(labels) else labels
-        given["labels"] = integer_labels(joined, rows, device, optional=False)
+        if isinstance(labels, (list, tuple)) and labels and np.ndim(labels[0]) > 0:  # of each batch
+            labels = np.concatenate([np.asarray(part) for part in labels])
+        given["labels"] = integer_labels(labels, rows, device, optional=False)
     made = Outputs(**cast("dict[str, Any]", given))
     return made.to_numpy() if on_host else made
-
-
-def _is_batched(labels: Any) -> bool:
-    return isinstance(labels, (list, tuple)) and bool(labels) and np.ndim(labels[0]) > 0
 
 
 def _parts(batch: Any) -> Sequence[Any]:
@@ -170,7 +167,9 @@ def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tens
     if logits.ndim < 2 and (logits.ndim == 1 or rows == 1):
         logits = logits.reshape(1, -1) if rows == 1 else logits[:, None]
     if logits.ndim != 2 or not logits.is_floating_point():
-        hint = ": these look like predicted classes, so return the logits" if _is_vector(found) else ""
+        hint = ""
+        if found.ndim == 1 and not found.is_floating_point():
+            hint = ": these look like predicted classes, so return the logits"
         if found.ndim == 3:
             hint = ": of logits for every token pick those of each row, such as by logits=lambda output: output[:, 0]"
         raise GdscoreError(
@@ -210,10 +209,6 @@ def _picked(output: Any, where: Where) -> Any:
         "Expected the model to return its logits as a tensor, in a tuple, or under the name `logits`, but it returned "
         f"{describe(output)}: pass logits= with the position, the name or a function that picks them"
     )
-
-
-def _is_vector(x: Tensor) -> bool:
-    return x.ndim == 1 and not x.is_floating_point()
 
 
 def _flattened(x: Tensor) -> Tensor:

@@ -222,7 +222,9 @@ def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
     original's panes are photographs; here they are generated, once for each image size.
     """
     n, _, height, width = x.shape
-    panes = resample.constant(_panes(height, width), x, "panes", height, width)
+    with _PANES_LOCK:  # threads that need the same panes wait for the one that makes them
+        made = _panes(height, width)
+    panes = resample.constant(made, x, "panes", height, width)
     of_image = draws.uniform(0, 5)
     which = (of_image[:, 0] * panes.shape[0]).astype(np.int64)
     places = []
@@ -247,14 +249,8 @@ _PANES, _PANE_SIZE = 6, 1.5
 _PANES_LOCK = threading.Lock()
 
 
-def _panes(height: int, width: int) -> NDArray[np.float32]:
-    # Threads that need the same panes wait for the one that makes them.
-    with _PANES_LOCK:
-        return _made_panes(height, width)
-
-
 @lru_cache(maxsize=4)
-def _made_panes(height: int, width: int) -> NDArray[np.float32]:
+def _panes(height: int, width: int) -> NDArray[np.float32]:
     """Frost in [0, 1] on panes larger than the images: needles in three directions 60° apart, on a film of ice.
 
     The directions are each pane's own, and needles grow where a cloudy field is dense.

@@ -234,7 +234,8 @@ def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Out
             f"{type(found).__name__}"
         )
     if len(found) != len(labels):
-        column = ": for a model of texts give the column, not the data frame" if _is_column(batch) else ""
+        one_column = hasattr(batch, "columns") and len(batch.columns) == 1
+        column = ": for a model of texts give the column, not the data frame" if one_column else ""
         raise GdscoreError(
             f"Expected `predict` to return a row for each of {len(labels)} inputs, but got {len(found)}{column}"
         )
@@ -257,14 +258,14 @@ def _refused(shift: Any, error: Exception) -> GdscoreError:
     )
 
 
-def _is_column(inputs: Any) -> bool:
-    return hasattr(inputs, "columns") and len(inputs.columns) == 1
-
-
 def apply_shift(shift: Any, batch: Any, start: int) -> Any:
     """Shifted batch, whose first row is row ``start`` of its set."""
     # Seeded shifts take the number of the first row, so that batches do not repeat each other's draws.
-    return shift(batch, start=start) if _takes_start(shift) else shift(batch)
+    try:
+        takes_start = "start" in inspect.signature(shift).parameters
+    except (TypeError, ValueError):
+        takes_start = False
+    return shift(batch, start=start) if takes_start else shift(batch)
 
 
 def named_families(shifts: Sequence[Any]) -> list[str]:
@@ -275,13 +276,6 @@ def named_families(shifts: Sequence[Any]) -> list[str]:
         name = str(getattr(named, "family", getattr(named, "__name__", type(named).__name__)))
         names.append(f"shift {number}" if name == "<lambda>" else name)
     return names
-
-
-def _takes_start(shift: Any) -> bool:
-    try:
-        return "start" in inspect.signature(shift).parameters
-    except (TypeError, ValueError):
-        return False
 
 
 def checked_shifts(shifts: Iterable[Any]) -> list[Callable[[Any], Any]]:
