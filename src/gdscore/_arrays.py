@@ -20,6 +20,8 @@ import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore.errors import GdscoreError
+
 Array: TypeAlias = Any
 """An array of NumPy, PyTorch, JAX or CuPy: they share no static type."""
 
@@ -46,6 +48,8 @@ def to_numpy(x: Array) -> NDArray[Any]:
     if is_torch(x):
         x = x.detach().cpu()
         return np.asarray(x.float() if str(x.dtype) == "torch.bfloat16" else x)
+    if np.ma.isMaskedArray(x):  # what is under the mask would count
+        raise GdscoreError("Expected arrays without a mask, but got a masked array: fill or drop what is masked first")
     host = np.asarray(x.get() if compat.is_cupy_array(x) else x)
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array
+from gdscore._arrays import Array, to_numpy
 from gdscore._softmax import binary_logits, softmax
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
@@ -352,7 +352,7 @@ def _compare_predictions(clf: Any, X: Any, probabilities: Array) -> None:
 
 
 def _positions(classes: Array, y: Any) -> NDArray[np.int64]:
-    y = np.asarray(y)
+    y = to_numpy(y)
     if y.ndim != 1:
         raise GdscoreError(f"Expected `y` to have one dimension, but got shape {y.shape}")
     position = {label: i for i, label in enumerate(np.asarray(classes).tolist())}

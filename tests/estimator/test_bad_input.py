@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import gdscore
 
@@ -214,3 +215,18 @@ def test_many_classes_few_rows():
     rng = np.random.default_rng(0)
     many = gdscore.Outputs(logits=rng.normal(size=(60, 300)) * 3, labels=rng.integers(0, 300, 60))
     check(fit(many).estimate(many))
+
+
+def test_what_is_under_a_mask_never_counts():
+    est, half = fitted(), np.arange(len(TARGET)) % 2 == 0
+    drawn = gdscore.labeling.choose(est, TARGET, budget=20)
+    classifier = LogisticRegression().fit(np.eye(2), [0, 1])
+    for use in (
+        lambda: est.estimate(TARGET, by=np.ma.masked_array(half, mask=half)),
+        lambda: est.estimate(TARGET, class_mix=np.ma.masked_array(np.ones(CLASSES), mask=np.arange(CLASSES) == 0)),
+        lambda: gdscore.labeling.estimate(est, TARGET, drawn, np.ma.masked_array(np.zeros(20, int), mask=half[:20])),
+        lambda: gdscore.from_sklearn(classifier, np.eye(2), np.ma.masked_array([0, 1], mask=[False, True])),
+        lambda: gdscore.shifts.table_shifts(np.eye(40), time=np.ma.masked_array(np.arange(40), mask=half[:40])),
+    ):
+        with pytest.raises(gdscore.GdscoreError, match="mask"):
+            use()

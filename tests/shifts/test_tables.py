@@ -250,6 +250,10 @@ def test_periods_cut_the_reference_in_order_of_time():
         assert all(time[a].max() < time[b].min() for a, b in itertools.pairwise(parts))
     dates = np.datetime64("2024-01-01") + time
     assert (table_shifts(table, time=dates)[-1].rows(table) == periods[-1].rows(table)).all()
+    with_offsets = [f"{date}T00:00:00+{hour:02d}:00" for date, hour in zip(dates.tolist(), time % 12, strict=True)]
+    assert (table_shifts(table, time=with_offsets)[-1].rows(table) == periods[-1].rows(table)).all()
+    with pytest.raises(GdscoreError, match="a time such as 2026-01-31"):
+        table_shifts(table, time=[f"{date:%d/%m/%Y}" for date in dates.tolist()])
     with pytest.raises(GdscoreError, match="120 rows of the reference, whose time is known, but got 3 rows"):
         periods[0].rows(table[:3])
 

@@ -267,7 +267,7 @@ def given_shares(class_mix: Any, classes: int, names: tuple[str, ...] | None) ->
     named = class_mix if isinstance(class_mix, Mapping) else _indexed(class_mix)
     try:
         values = class_mix if named is None else list(named.values())
-        shares = np.asarray(values, dtype=np.float64)
+        shares = np.asarray(arrays.to_numpy(values), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         shares = np.zeros(0)
     fits = shares.ndim == 1 and np.isfinite(shares).all() and (shares >= 0).all() and shares.any()

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from gdscore._arrays import to_numpy
 from gdscore._checks import integer
+from gdscore._windows import as_times
 from gdscore.errors import GdscoreError
 from gdscore.shifts._dense import (
     DENSE,
@@ -158,7 +160,9 @@ class Subpopulation:
 
 def _order_in_time(time: Any, rows: int) -> NDArray[np.int64]:
     """Positions of the reference's rows from the earliest to the latest."""
-    times = np.asarray(time)
+    times = to_numpy(time)
+    if isinstance(next(iter(times.flat), None), str):
+        times = as_times(times)  # 02/01/2026 comes after 01/02/2027 as text
     if times.shape != (rows,):
         raise GdscoreError(
             f"Expected `time` to have one value for each of the {rows} rows, but got shape {times.shape}"
