@@ -173,12 +173,26 @@ def columns_of(by: Any) -> Mapping[str, Any]:
     """Columns that name segments, of a data frame, a dict of columns or one column; none of None."""
     if by is None:
         return {}
-    if isinstance(by, Mapping):
-        return by
-    if hasattr(by, "columns"):
-        names = by.column_names if hasattr(by, "column_names") else by.columns
-        return {str(name): by[name] for name in names}
-    return {"": by}
+    if not isinstance(by, Mapping) and not hasattr(by, "columns"):
+        return {"": by}
+    names = list(by if isinstance(by, Mapping) else by.column_names if hasattr(by, "column_names") else by.columns)
+    found = {str(name): by[name] for name in names}
+    if len(found) < len(names):
+        raise GdscoreError(f"Expected columns of different names in `by`, but got {names!r:.80}")
+    return found
+
+
+def in_order(columns: Mapping[str, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
+    """Columns that name segments in the order of those of the rows before, None where these are the first rows."""
+    if names is None:
+        return columns
+    if columns.keys() != set(names):
+        before, now = (", ".join(repr(n) if n else "one without a name" for n in f) or "none" for f in (names, columns))
+        raise GdscoreError(
+            f"Expected the columns of segments that the rows before have, {before}, but got {now}: give the same "
+            "columns with all rows"
+        )
+    return {name: columns[name] for name in names}
 
 
 def segment_codes(columns: Mapping[str, Any], n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:

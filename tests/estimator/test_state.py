@@ -130,26 +130,32 @@ def test_every_flipped_byte_is_refused(est, target, kind):
         ({"cells": 1}, bytes(9)),
         ({"cells": 1, "item": 2}, bytes(4)),
         ({"classes": 1}, b""),
-        ({"segmented": True, "segments": 4}, b"[[[["),
-        ({"segmented": True, "segments": 2}, b"{}"),
-        ({"segmented": True, "segments": 5}, b"[1,1]"),
-        ({"segmented": True, "segments": 4}, b"[{}]"),
-        ({"segmented": True, "segments": 10}, b'[{"os": 1}]'[:10]),
-        ({"segmented": True, "segments": 11}, b'[{"os": 1}]'),
-        ({"segmented": True, "segments": 10000}, b"[" * 10000),
+        ({"by": ["country"], "segments": 4}, b"[[[["),
+        ({"by": ["country"], "segments": 2}, b"{}"),
+        ({"by": ["country"], "segments": 5}, b"[1,1]"),
+        ({"by": ["country"], "segments": 4}, b"[{}]"),
+        ({"by": ["country"], "segments": 10}, b'[{"os": 1}]'[:10]),
+        ({"by": ["country"], "segments": 11}, b'[{"os": 1}]'),
+        ({"by": ["country"], "segments": 10000}, b"[" * 10000),
         ({"scores": [3]}, b"abc"),
         ({"more": 1}, b""),
+        ({"by": [1]}, b""),
+        ({"by": True}, b""),
         (None, b""),
     ],
 )
 def test_forged_states_are_refused(est, changed, rest):
     """The checksum is right, what it covers is not."""
-    header = {"estimator": "", "classes": 10, "evidence": 2, "segmented": False, "cells": 0, "item": 4}
+    header = {"estimator": "", "classes": 10, "evidence": 2, "columns": 0, "by": [], "cells": 0, "item": 4}
     header |= {"segments": 0, "scores": []}
     text = json.dumps(changed and header | changed).encode()
     body = len(text).to_bytes(8, "little") + text + rest
     line = state_of(est, []).split(b"\n")[0] + b"\n"
     with pytest.raises(gdscore.GdscoreError):
+        TargetState.from_bytes(line + hashlib.sha256(body).digest() + body)
+    if changed is not None:  # nothing else is wrong with it
+        text = json.dumps(header).encode()
+        body = len(text).to_bytes(8, "little") + text
         TargetState.from_bytes(line + hashlib.sha256(body).digest() + body)
 
 
@@ -215,6 +221,32 @@ def test_several_columns_make_tuples(est, target):
     assert set(est.estimate(target[:60], by=frame[["country"]])) == {"fr", "de", None}
 
 
+def test_columns_of_segments_go_by_their_names(est, target):
+    """Parts whose columns are in another order; other columns; states that were merged."""
+    by = {"from": ["fr", "de"] * 30, "to": ["de", "fr", "it"] * 20}
+    turned, fewer = {"to": by["to"], "from": by["from"]}, {"to": by["to"]}
+    parts, expected = [target[:60], target[60:120]], est.estimate(target[:120], by={k: v * 2 for k, v in by.items()})
+    found = est.estimate(parts, by=[by, turned])
+    assert found == expected
+    assert found.names == expected.names == ("from", "to")
+    state = est.state().update(parts[0], by)
+    assert est.estimate(state.update(parts[1], turned)) == expected
+    assert est.estimate(TargetState.from_bytes(state.to_bytes())).names == ("from", "to")
+    for other in (fewer, {**by, "device": by["to"]}, by["to"]):
+        with pytest.raises(gdscore.GdscoreError, match="before have, 'from', 'to', but got"):
+            est.estimate(parts, by=[by, other])
+        with pytest.raises(gdscore.GdscoreError, match="before have, 'from', 'to', but got"):
+            gdscore.labeling.choose(est, parts, budget=5, by=[by, other])
+    for other in (turned, fewer):
+        for there in (est.state().update(parts[1], other), est.state(est.state().update(parts[1], other).to_bytes())):
+            with pytest.raises(gdscore.GdscoreError, match="segments by the same columns"):
+                est.state().update(parts[0], by).merge(there)
+    rows = [gdscore.labeling.choose(est, parts, budget=40, by=given) for given in ([by, by], [by, turned])]
+    assert rows[0].segments == rows[1].segments
+    with pytest.raises(gdscore.GdscoreError, match="columns of different names in `by`"):
+        est.estimate(parts[0], by={1: by["from"], "1": by["to"]})
+
+
 def test_batches_bring_their_segments(est, target):
     from gdscore.io import Batch
 
@@ -254,7 +286,7 @@ def test_wrong_arguments(est, target):
         state_of(est, target, by=["a"])
     with pytest.raises(gdscore.GdscoreError, match="Outputs"):
         state_of(est, [1])
-    with pytest.raises(gdscore.GdscoreError, match="some have and some do not"):
+    with pytest.raises(gdscore.GdscoreError, match="before have, none, but got one without a name"):
         est.state().update(target).update(target[:1], by=["a"])
     with pytest.raises(gdscore.GdscoreError, match="read from bytes"):
         TargetState.from_bytes(state_of(est, target)).update(target)

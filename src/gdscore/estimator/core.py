@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer, number, share
 from gdscore._paths import PathLike, atomic
-from gdscore._stream import Batch, batches, columns_of, labelled_reference, progress_bar
+from gdscore._stream import Batch, batches, labelled_reference, progress_bar
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import fitted as learned
@@ -308,10 +308,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """
         fitted = self._fitted()
         assumed = self._assumption(fitted, class_mix)
-        names: tuple[str, ...] = ()
         if isinstance(outputs, TargetState):
-            if by is not None:
-                raise GdscoreError("Expected a state without `by`, as it has its segments, but got both")
+            if by is not None or inputs is not None:
+                raise GdscoreError("Expected a state alone, as it has its segments and inputs, but got more with it")
             outputs.check_made_by(fitted)
             state = outputs
         elif inputs is not None:
@@ -320,19 +319,18 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                     "Expected `inputs` with `Outputs` of the same rows, but got a stream: est.state().update(part, "
                     "inputs=…) takes both part by part"
                 )
-            state, names = TargetState(fitted).update(outputs, by, inputs), tuple(columns_of(by))
+            state = TargetState(fitted).update(outputs, by, inputs)
         else:
             state = TargetState(fitted)
             for batch in batches(outputs, by):
                 state.update(batch)
-                names = tuple(batch.by)
         found = {name: self._estimate(fitted, own, *assumed) for name, own in state.by_segment()}
         if not found:
             raise NoRowsError("Expected a target with rows, but the state has seen none")
         if state.segments is None:
             return found[None]
         truth = {name: seen.accuracy for name, seen in state.truth().items()}
-        return Estimates(dict(sorted(found.items(), key=lambda item: item[1].accuracy)), truth, names)
+        return Estimates(dict(sorted(found.items(), key=lambda item: item[1].accuracy)), truth, state.by or ())
 
     def state(self, data: bytes | None = None) -> TargetState:
         """State of a target, empty or of the bytes of one: `update` it with outputs, `merge` it, `estimate` it."""

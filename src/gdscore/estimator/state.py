@@ -30,6 +30,7 @@ from gdscore._schema import Number, OneOf, check_json
 from gdscore._stream import (
     Batch,
     columns_of,
+    in_order,
     kind_of,
     segment_codes,
     segment_from_json,
@@ -49,14 +50,14 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 
-_LINE = b"gdscore target state, version 4\n"
+_LINE = b"gdscore target state, version 5\n"
 _DIGEST, _LENGTH = 32, 8
 _HEADER: dict[str, Any] = {
     "estimator": str,
     "classes": Number(least=2, most=2**31, integer=True),
     "evidence": Number(least=1, most=64, integer=True),
     "columns": Number(least=0, most=2**20, integer=True),
-    "segmented": OneOf(False, True, None),
+    "by": OneOf(None, [str]),
     "cells": Number(least=0, most=2**40, integer=True),
     "item": OneOf(4, 8),
     "segments": Number(least=0, most=2**40, integer=True),
@@ -221,7 +222,8 @@ class TargetState:
 
     def _start(self, fitted: Fitted | None, digest: str, cells: _Cells) -> None:
         self._fitted, self._digest, self._cells = fitted, digest, cells
-        self._segmented: bool | None = None
+        self.by: tuple[str, ...] | None = None
+        """Columns that name the segments; none where rows have no segments, None before the first rows."""
         self._numbers: dict[Any, int] = {}
         self._held: list[tuple[Integers, Integers]] = []
         self._n_held = 0
@@ -235,7 +237,7 @@ class TargetState:
     @property
     def segments(self) -> list[Any] | None:
         """Segments seen so far; None where rows have none."""
-        return list(self._numbers) if self._segmented else None
+        return list(self._numbers) if self.by else None
 
     @property
     def n_rows(self) -> int:
@@ -244,7 +246,7 @@ class TargetState:
         return int(values[at % self._cells.width == 0].sum())
 
     def __repr__(self) -> str:
-        segments = f", {len(self._numbers):,} segments" if self._segmented else ""
+        segments = f", {len(self._numbers):,} segments" if self.by else ""
         return f"TargetState({self.n_rows:,} rows{segments})"
 
     def update(self, outputs: Outputs | Batch, by: Any = None, inputs: Any = None) -> Self:
@@ -268,8 +270,7 @@ class TargetState:
         if fitted is None:
             raise GdscoreError("Expected a state that an estimator made, but it was read from bytes: merge them")
         check_outputs(fitted, part)
-        self._check_segmented(bool(columns))
-        rows = len(part)
+        columns, rows = in_order(columns, self.by), len(part)
         keys, codes = segment_codes(columns, rows) if columns else ([None], np.zeros(rows, dtype=np.int64))
         found, start, cells = [], 0, self._cells
         labels = arrays.to_numpy(part.labels) if "labels" in part.has else None
@@ -291,7 +292,7 @@ class TargetState:
                 # A copy of its own, so that several states can be filled at once.
                 score = self._scores.setdefault(key, copy(fitted.score).reset())
                 score.update(part if len(keys) == 1 else part[np.flatnonzero(codes == number)])
-        self._add(keys, bool(columns), found)
+        self._add(keys, tuple(columns), found)
         return self
 
     def _column_cells(self, fitted: Fitted, inputs: Any, codes: Integers) -> tuple[Integers, Integers]:
@@ -314,12 +315,16 @@ class TargetState:
             raise GdscoreError(f"Expected another state of a target to merge, but got {came}")
         if self._fitted is None or self._fitted is not other._fitted:
             other.check_belongs_to(self.digest)
-        if other._segmented is None:
+        if other.by is None:
             return self
-        self._check_segmented(other._segmented)
+        if self.by not in (None, other.by):
+            raise GdscoreError(
+                f"Expected a state with segments by the same columns, {list(self.by or ())}, but got "
+                f"{list(other.by)}: give the same columns in the same order with all rows"
+            )
         for key, score in other._scores.items():
             self._scores[key] = (self._scores[key] if key in self._scores else copy(score).reset()).merge(score)
-        self._add(list(other._numbers), other._segmented, other._held)
+        self._add(list(other._numbers), other.by, other._held)
         return self
 
     def truth(self) -> dict[Any, Truth]:
@@ -364,13 +369,9 @@ class TargetState:
                 "again with state()"
             )
 
-    def _check_segmented(self, segmented: bool) -> None:
-        if self._segmented not in (None, segmented):
-            raise GdscoreError("Expected a state whose rows all have segments, or none, but some have and some do not")
-
-    def _add(self, keys: Sequence[Any], segmented: bool, found: Sequence[tuple[Integers, Integers]]) -> None:
+    def _add(self, keys: Sequence[Any], by: tuple[str, ...], found: Sequence[tuple[Integers, Integers]]) -> None:
         numbers = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], dtype=np.int64)
-        self._segmented = segmented
+        self.by = by
         same = np.array_equal(numbers, np.arange(len(keys)))
         self._held += found if same else [(self._cells.moved(at, numbers), values) for at, values in found]
         self._n_held += sum(len(at) for at, _ in found)
@@ -410,13 +411,13 @@ class TargetState:
         # Rows that fill no chunk of a score become part of its sums: what merging would do anyway.
         scores = [copy(s).reset().merge(s) for s in (self._scores[key] for key in order if key in self._scores)]
         saved = [files.arrays_to_bytes(score.state_dict()) for score in scores]
-        segments = f"[{','.join(texts[key] for key in order)}]".encode() if self._segmented else b""
+        segments = f"[{','.join(texts[key] for key in order)}]".encode() if self.by else b""
         header = {
             "estimator": self.digest,
             "classes": cells.classes,
             "evidence": cells.evidence,
             "columns": cells.columns,
-            "segmented": self._segmented,
+            "by": None if self.by is None else list(self.by),
             "cells": len(at),
             "item": item,
             "segments": len(segments),
@@ -459,15 +460,15 @@ class TargetState:
         ends = np.cumsum([start, *sizes]).tolist()
         _require(ends[-1] == len(body), "as many bytes as its header says")
         packed = np.frombuffer(body[start : ends[1]], f"<i{header['item']}").reshape(2, -1).astype(np.int64)
-        (steps, values), segmented = packed, header["segmented"]
-        keys = [None] if segmented is False else []
-        if segmented:
+        (steps, values), by = packed, header["by"]
+        keys = [None] if by == [] else []
+        if by:
             listed = json.loads(bytes(body[ends[1] : ends[2]]))
             _require(isinstance(listed, list), "a list of segments")
             keys = [segment_from_json(item) for item in listed]
         cells, at = _layout(header["classes"], header["evidence"], header["columns"]), np.cumsum(steps)
         self._start(None, header["estimator"], cells)
-        self._segmented = segmented
+        self.by = None if by is None else tuple(by)
         self._numbers = {key: number for number, key in enumerate(keys)}
         _require(len(self._numbers) == len(keys), "segments that differ")
         _require(not len(at) or bool(steps[0] >= 0 and (steps[1:] > 0).all()), "cells in rising order")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer
 from gdscore._hashing import key_as_uint64
-from gdscore._stream import batches, segment_codes, segment_to_text, stream
+from gdscore._stream import batches, in_order, segment_codes, segment_to_text, stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.estimator.evidence import LARGEST, Rows
@@ -57,9 +57,11 @@ def segmented_parts(outputs: TargetLike, by: Any) -> Iterator[tuple[Outputs, lis
     values = by() if callable(by) else by
     if isinstance(values, Iterator) and values is by:
         raise GdscoreError("Expected `by` to be read twice, but got an iterator: give a list, or a function")
+    names: tuple[str, ...] | None = None
     for batch in batches(outputs if isinstance(outputs, Outputs) else read_again(outputs), values):
-        part, n_rows = batch.outputs, len(batch.outputs)
-        keys, codes = segment_codes(batch.by, n_rows) if batch.by else ([None], np.zeros(n_rows, dtype=np.int64))
+        part, n_rows, columns = batch.outputs, len(batch.outputs), in_order(batch.by, names)
+        names = tuple(columns)
+        keys, codes = segment_codes(columns, n_rows) if columns else ([None], np.zeros(n_rows, dtype=np.int64))
         for start in range(0, n_rows, CHUNK):
             yield part[start : start + CHUNK], keys, codes[start : start + CHUNK]
 
