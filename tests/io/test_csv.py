@@ -42,6 +42,7 @@ def save(path, text, encoding="utf-8"):
         'y;"p_1";p_0\na;0.25;0.75\nb;1;"0"\n',
         'p_1\tp_0\tnote\ty\n2.5e-1\t 0.75 \t"two\nlines, quoted"\ta\n1\t0\t\tb\n',
         "p_1|p_0|y\n0.25|0.75|a\n1|0|b\n",
+        'p_1,p_0,note,y\n0.25,0.75,a pipe of 5",a\n1,0,,b\n',
     ],
 )
 def test_dialects(tmp_path, text):
@@ -101,6 +102,8 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
         ("p_0,p_1\n0.5,1e999\n", "Inf in column 'p_1' in row 0"),
         ("p_0,p_1\n50,50\n", "percentages"),
         ('p_0,p_1\n0.5,"0.5\n' + "0.5,0.5\n" * 10, "damaged|longer|cells|a number"),
+        ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"half\n' + "0.5,0.5,ok\n" * 10, "damaged .unexpected end of data"),
+        ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"trunc', "damaged .unexpected end of data"),
         ("p_0,p_1\n0.5,0.5\n" * 2, "'p_0' in row 1"),
     ],
 )
