@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gdscore.errors import GdscoreError
+from gdscore.files import Limits
 from gdscore.io import Columns, read_batches, read_outputs
 
 pa = pytest.importorskip("pyarrow")
@@ -44,6 +45,24 @@ def test_kinds(tmp_path, kind):
     np.testing.assert_array_equal(np.concatenate([b.time for b in batches]), np.arange(20).astype("datetime64[D]"))
     assert batches[0].by["country"][:2].tolist() == ["fr", "de"]
     assert batches[0].by["beta"][:2].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+@pytest.mark.parametrize("text", ["String", "Categorical", "Enum"])
+def test_text_of_polars(tmp_path, kind, text):
+    pl = pytest.importorskip("polars")
+    names = ["cat", "a name that is longer than 12 bytes", "dog"]
+    dtype = pl.Enum(names[::-1]) if text == "Enum" else getattr(pl, text)
+    labels = pl.Series([names[i % 3] for i in range(20)], dtype=dtype)
+    frame = pl.DataFrame({**{f"z_{k}": LOGITS[:, i] for i, k in enumerate(names)}, "y": labels, "by": labels})
+    (frame.write_ipc if kind == "file" else frame.write_ipc_stream)(tmp_path / "x.arrow")
+    for rows in (None, 7):
+        columns = Columns(logits="z_*", label="y", by="by")
+        found = list(read_batches(tmp_path / "x.arrow", columns=columns, batch_rows=rows))
+        assert np.concatenate([b.outputs.labels for b in found]).tolist() == [i % 3 for i in range(20)]
+        assert np.concatenate([b.by["by"] for b in found]).tolist() == labels.to_list()
+    with pytest.raises(GdscoreError, match="at most 5 characters"):
+        list(read_batches(tmp_path / "x.arrow", columns=columns, limits=Limits(text=5)))
 
 
 @pytest.mark.parametrize("part", [3, 8, 100, -1, -30])

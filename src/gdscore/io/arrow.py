@@ -101,12 +101,12 @@ class RecordBatchReader:
 
     def blocks(self, batch: Any) -> Iterator[Block]:
         """Columns of a batch; several blocks where text would take much more memory than in Arrow."""
-        longest = sum(self._longest(name, batch.column(name)) for name in self._names)
+        columns = {name: _without_views(batch.column(name), self._pa) for name in self._names}
+        longest = sum(self._longest(name, column) for name, column in columns.items())
         step = max(1, BLOCK_BYTES // (4 * longest)) if longest else batch.num_rows
         for start in range(0, batch.num_rows, step):
-            part = batch.slice(start, step)
-            yield {name: self._array(name, part.column(name)) for name in self._names}
-            self.rows += part.num_rows
+            yield {name: self._array(name, column.slice(start, step)) for name, column in columns.items()}
+            self.rows += min(step, batch.num_rows - start)
 
     def row(self, position: Any) -> str:
         """Name a row of the batch that is read."""
@@ -355,5 +355,15 @@ def _is_list(kind: Any, pa: Any) -> bool:
 
 
 def _is_text(kind: Any, pa: Any) -> bool:
-    view = getattr(pa.types, "is_string_view", lambda kind: False)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or view(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind, pa))
+
+
+def _is_view(kind: Any, pa: Any) -> bool:
+    return bool(getattr(pa.types, "is_string_view", lambda kind: False)(kind))
+
+
+def _without_views(array: Any, pa: Any) -> Any:
+    """Text as most functions of Arrow take it: polars writes views, of which they take none."""
+    if isinstance(array, pa.DictionaryArray) and _is_view(array.type.value_type, pa):
+        return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
+    return array.cast(pa.large_string()) if _is_view(array.type, pa) else array
