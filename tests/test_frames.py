@@ -299,6 +299,26 @@ def test_columns_that_moved_are_named():
         profile.bins(new.drop(columns="income"))
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_the_unit_of_times_is_no_drift(unit):
+    profile, new = TableProfile.of(table(3000, 0)), table(2000, 1)
+    new["day"] = new["day"].astype(f"datetime64[{unit}]")
+    assert profile.bins(new).tolist() == profile.bins(table(2000, 1)).tolist()
+    new["day"] += np.timedelta64(4000, "D")
+    assert profile.moved(profile.count(profile.bins(new)))[0] == ColumnDrift("day", pytest.approx(1.0))
+
+
+def test_columns_of_another_type_than_before():
+    pd = pytest.importorskip("pandas")
+    old = pd.DataFrame({"code": ["1", "2"] * 50, "new": [True, False] * 50})
+    profile = TableProfile.of(old)
+    with pytest.raises(gdscore.GdscoreError, match="text in column 'code' of `inputs` as before, but got numbers"):
+        profile.bins(old.assign(code=old["code"].astype(int)))
+    assert set(profile.bins(old.assign(code=np.nan))[:, 0]) == {12}
+    some = old["new"].astype("boolean").mask(np.arange(100) < 10)
+    assert profile.bins(old.assign(new=some))[:, 1].tolist() == [12] * 10 + profile.bins(old)[10:, 1].tolist()
+
+
 def test_the_statistic_of_a_column_is_cramers_v():
     """Of the bins in which both samples are counted, by the definition."""
     profile = TableProfile.of(np.random.default_rng(0).normal(size=(500, 1)))

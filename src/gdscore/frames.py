@@ -235,6 +235,8 @@ class TableProfile:
                 if column.dtype.kind != "f":
                     raise GdscoreError(f"Expected numbers in column {name!r} of `inputs` as before, but got text")
                 own = np.searchsorted(self.edges[place], np.clip(column, -1e300, 1e300))
+            elif column.dtype.kind == "f" and not _absent(column).all():
+                raise GdscoreError(f"Expected text in column {name!r} of `inputs` as before, but got numbers")
             else:
                 text = column.astype(str)
                 position = {value: number for number, value in enumerate(values)}
@@ -273,12 +275,16 @@ def _plain_columns(table: Any) -> dict[str, NDArray[Any]] | None:
     if not hasattr(table, "columns") or hasattr(table, "tocsr"):
         return None
     frame = nw.from_native(table, eager_only=True)
-    return {str(name): _plain(frame.get_column(name).to_numpy()) for name in frame.columns}
+    columns = {name: frame.get_column(name) for name in frame.columns}
+    # With missing values, booleans are objects in some libraries.
+    columns = {name: c.cast(nw.Float64) if c.dtype == nw.Boolean else c for name, c in columns.items()}
+    return {str(name): _plain(column.to_numpy()) for name, column in columns.items()}
 
 
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind in "mM":
-        return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
+        # One unit, whatever that of the column is.
+        return np.where(np.isnat(column), np.nan, column.astype(f"{column.dtype.kind}8[us]").astype(np.float64))
     return np.asarray(column, dtype=np.float64 if column.dtype.kind in "biuf" else object)
 
 
