@@ -65,7 +65,7 @@ def related_line(claim, main, benchmarks):
         shown = sorted(found.values(), key=lambda row: row["r2"])
         marked = [f"{row['r2']:.3f}{'' if row['sign'] == 'as documented' else '‡'}" for row in shown]
         many = f"{marked[0]} to {marked[-1]} on {len(marked)}" if len(marked) > 2 else ", ".join(marked)
-        texts.append(many or "–")
+        texts.append(many)
     return [claim, verdict(*true), *texts]
 
 
@@ -90,7 +90,7 @@ def ahead_line(main, benchmarks):
         others = sorted(higher for higher, _ in found.values())
         most = max((count for _, count in found.values()), default=0)
         median = f"; median {np.median(others):.0f} of {most} ahead" if found else ""
-        texts.append(f"on {len(first)} of {len(found)}{named}{median}" if found else "–")
+        texts.append(f"on {len(first)} of {len(found)}{named}{median}" if found else "")
     return ["its R² is the highest of all scores", verdict(*true), *texts]
 
 
@@ -178,7 +178,7 @@ def choice_lines(chosen):
             texts.append(f"{titled(source, network=source == VIT)} {signed(default)} against {other}")
             true.append(default["rho"] < 0 and (best is None or default["r2"] >= own[best]["r2"] - NEAR))
         if texts:
-            yield [claim, verdict([], true), "–", "; ".join(texts)]
+            yield [claim, verdict([], true), "", "; ".join(texts)]
 
 
 def projnorm_lines(chosen, runtime):
@@ -186,7 +186,7 @@ def projnorm_lines(chosen, runtime):
     times = [(row["times_gdscore"], row["device"]) for _, row in runtime if row["method"] == "projnorm"]
     if times:
         text = "ProjNorm takes " + ", ".join(f"{ratio:.0f} ({device})" for ratio, device in times) + " times as long"
-        yield ["it is cheaper than ProjNorm", verdict([], [ratio > 1 for ratio, _ in times]), "–", text]
+        yield ["it is cheaper than ProjNorm", verdict([], [ratio > 1 for ratio, _ in times]), "", text]
     texts, true = [], []
     for source in sorted({row["source"] for row in chosen if row["ablation"] == "projnorm"}):
         own = by_choice(chosen, "projnorm", source)
@@ -196,7 +196,7 @@ def projnorm_lines(chosen, runtime):
             )
             true.append(own["gdscore"]["rho"] < 0 and own["gdscore"]["r2"] > own["projnorm"]["r2"])
     if texts:
-        yield ["it is ahead of ProjNorm", verdict([], true), "–", "; ".join(texts)]
+        yield ["it is ahead of ProjNorm", verdict([], true), "", "; ".join(texts)]
 
 
 def claims_table(rows, chosen, runtime):

@@ -90,7 +90,7 @@ def short_table(rows, chosen):
 
     def values(method, chosen_ones):
         found = [row for row in own if row["method"] == method and chosen_ones(row["benchmark"])]
-        return ", ".join(f"{row['r2']:.3f}{'' if row['sign'] == 'as documented' else '‡'}" for row in found) or "–"
+        return ", ".join(f"{row['r2']:.3f}{'' if row['sign'] == 'as documented' else '‡'}" for row in found)
 
     # Without a score, of the benchmarks with corruptions.
     synthetic = [row["constant"] for row in own if (row["method"], row["shift"]) == ("gdscore", "synthetic")]
@@ -103,10 +103,10 @@ def short_table(rows, chosen):
             sets = f", {len(found)} only" if len(found) < len(synthetic) else ""
             line += [f"{np.median(r2):.3f} ({min(r2):.3f}{sets})", f"{np.mean(errors):.1f}"]
         else:
-            line += ["–"] * 2
+            line += [""] * 2
         line += [values(method, chosen_ones) for chosen_ones in kinds.values()]
-        line.append(f"{mixed[method]['r2']:.3f}" if method in mixed else "–")
-        if any(cell != "–" for cell in line[1:]):
+        line.append(f"{mixed[method]['r2']:.3f}" if method in mixed else "")
+        if any(line[1:]):
             lines.append(line)
     lines.append(["no score", "", f"{np.mean(synthetic):.1f}" if synthetic else "", *[""] * (len(kinds) + 1)])
     heads = ("method", "corruptions", "error", *kinds, "class mixes")
