@@ -16,7 +16,7 @@ help:
 	@echo "make audit           known vulnerabilities of the locked packages; fails where they cannot be looked up"
 	@echo "make lock            constraints.txt anew, from a fresh environment"
 	@echo "make bench           speed against the bare matrix product (minutes)"
-	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (3 minutes)"
+	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (2 minutes)"
 	@echo "make bench-memory    memory and rows/s on 100,000 and 1,000,000 rows of Parquet (2 GB of disk)"
 	@echo "make bench-csv       estimates of 5,000,000 rows of CSV beside Parquet: rows/s and memory (2 GB of disk)"
 	@echo "make bench-fit       fitting against the bare forward passes, estimating against reading (2 minutes; DEVICE=cuda on a GPU)"

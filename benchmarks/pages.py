@@ -50,7 +50,7 @@ GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
 
 def results_blocks():
     """Tables and sentences of docs/results.md."""
-    return all_tables(RESULTS / "cells", RESULTS / "ablations")[-1]
+    return all_tables(RESULTS / "cells", RESULTS / "ablations", RESULTS)[-1]
 
 
 def complete_blocks():

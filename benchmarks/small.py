@@ -1,6 +1,6 @@
 """The whole benchmark in a few minutes on a CPU, with data that comes with scikit-learn: make bench-small.
 
-    python benchmarks/small.py                        # three minutes on one core; out/bench-small
+    python benchmarks/small.py                        # two minutes on two cores; out/bench-small
     python benchmarks/small.py --severities 5 --corruptions fog --figures options choices
 
 Handwritten digits of 8 px (1,797 of them, UCI) are drawn at 32 px and packed, two small networks are trained, and the
@@ -50,6 +50,7 @@ def arguments(given):
     parser.add_argument("--corruptions", nargs="+", default=list(source.corruptions), metavar="NAME")
     parser.add_argument("--ablations", nargs="+", default=["all"], metavar="ABLATION")
     parser.add_argument("--figures", nargs="*", default=["scatter", "options", "choices", "pitfalls"], metavar="FIGURE")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time, each in its own process")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(given)
     unknown = set(options.corruptions) - set(shifts.corruption_names())
@@ -62,7 +63,7 @@ def main(given=None):
     options = arguments(given)
     pack_digits()
     source = dataclasses.replace(SOURCES[SOURCE], corruptions=tuple(options.corruptions))
-    shared = {"device": "cpu", "rows": options.rows, "severities": options.severities, "jobs": 1}
+    shared = {"device": "cpu", "rows": options.rows, "severities": options.severities, "jobs": options.jobs}
     cells.run([source], argparse.Namespace(**shared, parts=cells.PARTS, output=options.output / "cells"))
     folders = {"output": options.output / "ablations", "corruptions": options.corruptions}
     ablations.run([source], argparse.Namespace(**shared, **folders, ablations=options.ablations))

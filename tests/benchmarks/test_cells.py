@@ -14,7 +14,7 @@ from networks import network  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 TINY = ["--rows", "130", "--severities", "1", "5", "--corruptions", "fog", "contrast"]
-TINY += ["--ablations", "labels", "order"]
+TINY += ["--ablations", "labels", "order", "--jobs", "1"]
 
 
 def rows_of(file):
