@@ -37,22 +37,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "AccuracyEstimator": "gdscore.estimator",
-    "ClassEstimate": "gdscore.estimator",
-    "Estimate": "gdscore.estimator",
-    "EstimateWarning": "gdscore.estimator",
-    "ShiftedSet": "gdscore.shifts",
-    "direct_estimate": "gdscore.estimator",
-    "from_batches": "gdscore.models",
-    "from_frame": "gdscore.frames",
-    "to_frame": "gdscore.frames",
-    "calibration_error": "gdscore.calibration",
-    "find_temperature": "gdscore.calibration",
-    "fit_temperature": "gdscore.calibration",
-    "reliability": "gdscore.calibration",
-    "from_sklearn": "gdscore.sklearn",
-    "sklearn_head": "gdscore.sklearn",
-    "window_starts": "gdscore._windows",
+    "gdscore._windows": ("window_starts",),
+    "gdscore.calibration": ("calibration_error", "find_temperature", "fit_temperature", "reliability"),
+    "gdscore.estimator": ("AccuracyEstimator", "ClassEstimate", "Estimate", "EstimateWarning", "direct_estimate"),
+    "gdscore.frames": ("from_frame", "to_frame"),
+    "gdscore.models": ("from_batches",),
+    "gdscore.shifts": ("ShiftedSet",),
+    "gdscore.sklearn": ("from_sklearn", "sklearn_head"),
 }
 _MODULES = ("distributed", "estimator", "files", "functional", "io", "labeling", "models", "report", "scores", "shifts")
 
@@ -102,8 +93,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"gdscore.{name}")
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'gdscore' has no attribute {name!r}")
 
 

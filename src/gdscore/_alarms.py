@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gdscore._checks import integer, number
-from gdscore._format import as_utc, percent
+from gdscore._format import percent
+from gdscore._windows import as_utc
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:

@@ -1,10 +1,9 @@
-"""How numbers, times and names are written for people, and the environment of HTML templates."""
+"""How numbers and names are written for people, and the environment of HTML templates."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,23 +31,6 @@ def points(share: float) -> str:
     '12.6 points'
     """
     return f"{100 * share:.1f} points"
-
-
-def time_text(when: datetime) -> str:
-    """Date, the time where it is not midnight, its seconds where they are not 0, and the time zone if known.
-
-    Examples
-    --------
-    >>> time_text(datetime(2026, 1, 31)), time_text(datetime(2026, 1, 31, 5, 30))
-    ('2026-01-31', '2026-01-31T05:30')
-    """
-    clock = "T%H:%M:%S" if when.second else "T%H:%M" if when.hour or when.minute else ""
-    return when.strftime(f"%Y-%m-%d{clock} %Z").rstrip()
-
-
-def as_utc(when: datetime) -> datetime:
-    """Time in UTC; one without a time zone is taken for UTC, so that all times can be compared."""
-    return when.replace(tzinfo=timezone.utc) if when.tzinfo is None else when.astimezone(timezone.utc)
 
 
 def printable(text: str) -> str:

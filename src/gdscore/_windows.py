@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._format import as_utc
 from gdscore.errors import GdscoreError, nearest, shown
 
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -228,6 +227,24 @@ def end_of(start: datetime, every: Every) -> datetime:
 
 
 # -- times ----------------------------------------------------------------------------------------------------
+
+
+def time_text(when: datetime) -> str:
+    """Date, the time where it is not midnight, its seconds where they are not 0, and the time zone if known.
+
+    Examples
+    --------
+    >>> time_text(datetime(2026, 1, 31)), time_text(datetime(2026, 1, 31, 5, 30))
+    ('2026-01-31', '2026-01-31T05:30')
+    """
+    clock = "T%H:%M:%S" if when.second else "T%H:%M" if when.hour or when.minute else ""
+    return when.strftime(f"%Y-%m-%d{clock} %Z").rstrip()
+
+
+def as_utc(when: datetime) -> datetime:
+    """Time in UTC; one without a time zone is taken for UTC, so that all times can be compared."""
+    return when.replace(tzinfo=timezone.utc) if when.tzinfo is None else when.astimezone(timezone.utc)
+
 
 _PERIOD = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-W(\d\d))")
 

@@ -73,11 +73,9 @@ def reliability(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -> Reli
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gdscore.calibration import reliability
-    >>> from gdscore.outputs import Outputs
-    >>> out = Outputs(probabilities=np.array([0.9, 0.8, 0.3, 0.6]), labels=np.array([1, 0, 0, 1]))
-    >>> r = reliability(out, bins=4)
+    >>> import numpy as np, gdscore
+    >>> out = gdscore.Outputs(probabilities=np.array([0.9, 0.8, 0.3, 0.6]), labels=np.array([1, 0, 0, 1]))
+    >>> r = gdscore.reliability(out, bins=4)
     >>> r.counts.tolist(), r.confidence.round(2).tolist(), r.accuracy.round(2).tolist()
     ([0, 0, 2, 2], [nan, nan, 0.65, 0.85], [nan, nan, 1.0, 0.5])
     """
@@ -113,10 +111,8 @@ def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -
 
     Parameters
     ----------
-    outputs : Outputs or iterable of Outputs
-        With ``logits`` or ``probabilities``, and with ``labels``. A stream is read once, in constant memory.
-    bins : int
-        Number of bins.
+    outputs, bins
+        As in `reliability`.
 
     Returns
     -------
@@ -129,11 +125,9 @@ def calibration_error(outputs: Outputs | Iterable[Outputs], *, bins: int = 15) -
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gdscore.calibration import calibration_error
-    >>> from gdscore.outputs import Outputs
-    >>> out = Outputs(probabilities=np.array([0.9, 0.8, 0.3, 0.6]), labels=np.array([1, 0, 0, 1]))
-    >>> round(calibration_error(out, bins=4), 6)  # 2/4 · |1 − 0.65| + 2/4 · |0.5 − 0.85|
+    >>> import numpy as np, gdscore
+    >>> out = gdscore.Outputs(probabilities=np.array([0.9, 0.8, 0.3, 0.6]), labels=np.array([1, 0, 0, 1]))
+    >>> round(gdscore.calibration_error(out, bins=4), 6)  # 2/4 · |1 − 0.65| + 2/4 · |0.5 − 0.85|
     0.35
     """
     counts, confidence, accuracy = reliability(outputs, bins=bins)
@@ -179,10 +173,8 @@ def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from gdscore.calibration import find_temperature
-    >>> from gdscore.outputs import Outputs
-    >>> find_temperature(Outputs(logits=np.array([[4.0, 0.0]]), labels=np.array([0])))
+    >>> import numpy as np, gdscore
+    >>> gdscore.find_temperature(gdscore.Outputs(logits=np.array([[4.0, 0.0]]), labels=np.array([0])))
     Temperature(value=0.01, determined=False, rows=1)
     """
     if isinstance(reference, Outputs):
@@ -213,8 +205,8 @@ def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
 
     Parameters
     ----------
-    reference : Outputs or iterable of Outputs
-        With ``logits`` or ``probabilities``, and with ``labels``.
+    reference
+        As in `find_temperature`.
 
     Returns
     -------
@@ -234,11 +226,9 @@ def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
     --------
     Of three equal rows two are right, so that the confidence should be 2/3, and the logit ln 2 instead of 2.
 
-    >>> import numpy as np
-    >>> from gdscore.calibration import fit_temperature
-    >>> from gdscore.outputs import Outputs
-    >>> out = Outputs(logits=np.array([[2.0, 0.0]] * 3), labels=np.array([0, 0, 1]))
-    >>> T = fit_temperature(out)
+    >>> import numpy as np, gdscore
+    >>> out = gdscore.Outputs(logits=np.array([[2.0, 0.0]] * 3), labels=np.array([0, 0, 1]))
+    >>> T = gdscore.fit_temperature(out)
     >>> round(T, 4), out.with_temperature(T).confidence.round(4).tolist()
     (2.8854, [0.6667, 0.6667, 0.6667])
     """

@@ -336,17 +336,21 @@ def _type(series: Any) -> ColumnType:
     return ColumnType(next((kind for kind, fits in kinds.items() if fits), "other"), depth, str(series.dtype))
 
 
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "U": (str,),
+    "b": (bool, np.bool_),
+    "i": (int, np.integer),
+    "f": (float, np.floating),
+}
+"""By kind; booleans are integers to Python, so they come first."""
+
+
 def _object_type(series: Any) -> ColumnType:
     """Type of a column of Python objects, by the first that is not missing; `_values` checks that all are alike."""
     first = next((value for value in series.to_list() if not _is_missing(value)), None)
-    if isinstance(first, str):
-        return ColumnType("U", 0, "object")
-    if isinstance(first, bool | np.bool_):
-        return ColumnType("b", 0, "object")
-    if isinstance(first, int | np.integer):
-        return ColumnType("i", 0, "object")
-    if isinstance(first, float | np.floating):
-        return ColumnType("f", 0, "object")
+    for kind, types in _PYTHON_TYPES.items():
+        if isinstance(first, types):
+            return ColumnType(kind, 0, "object")
     if isinstance(first, list | tuple | np.ndarray):
         try:
             array = np.asarray(first)
@@ -383,12 +387,7 @@ def _values(name: str, series: Any, kind: ColumnType) -> NDArray[Any]:
 
 def _objects(name: str, values: list[Any], kind: str, place: Place) -> NDArray[Any]:
     """Python objects of one kind; mixed ones are refused with the first that differs."""
-    allowed: Any = {
-        "U": str,
-        "b": (bool, np.bool_),
-        "i": (int, np.integer),
-        "f": (int, float, np.integer, np.floating),
-    }[kind]
+    allowed = _PYTHON_TYPES[kind] + (_PYTHON_TYPES["i"] if kind == "f" else ())
     for position, value in enumerate(values):
         if not isinstance(value, allowed) or (kind in "if" and isinstance(value, bool)):
             raise GdscoreError(

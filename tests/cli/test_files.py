@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gdscore import GdscoreError
-from gdscore._format import time_text
+from gdscore._windows import time_text
 from gdscore.cli.files import date_in, find_targets, one_set
 
 DAY = datetime(2026, 1, 31)

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
-from gdscore._format import time_text
 from gdscore._paths import check_path, check_readable
+from gdscore._windows import time_text
 from gdscore.cli.console import describe_error, group_messages, show_traceback
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES, Batch, Columns, find_files

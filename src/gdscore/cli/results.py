@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gdscore import __version__
 from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
-from gdscore._format import percent, points, time_text
-from gdscore._windows import Every, Group, end_of, group_of, window_columns
+from gdscore._format import percent, points
+from gdscore._windows import Every, Group, end_of, group_of, time_text, window_columns
 from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError

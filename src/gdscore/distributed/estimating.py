@@ -349,13 +349,7 @@ class ScoreStates:
         """Numbers of the scores."""
         if not self.scores:
             raise NoRowsError("Expected a target with rows, but it has none or lacks what the scores need")
-        values: dict[str, float] = {}
-        for name, score in self.scores.items():
-            try:
-                values[name] = score.compute()
-            except GdscoreError as error:
-                self.skipped[name] = str(error)
-        return ScoreTable(values, self.skipped)
+        return ScoreTable.of(self.scores, self.skipped)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from gdscore._format import as_utc, percent, points
+from gdscore._format import percent, points
 from gdscore._paths import PathLike
-from gdscore._windows import end_of, parse_every, time_of
+from gdscore._windows import as_utc, end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Evidence, Floats, expit, log_odds
 from gdscore.estimator.settings import SETTINGS
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Severity = Literal["info", "warning", "critical"]
+SEVERITIES = ("critical", "warning", "info")
 
 
 @dataclass(frozen=True)
@@ -394,8 +395,7 @@ def _rows(n: int) -> str:
 
 def most_severe_first(warnings: Iterable[EstimateWarning]) -> list[EstimateWarning]:
     """Warnings by severity, otherwise in their order."""
-    order = ("critical", "warning", "info")
-    return sorted(warnings, key=lambda w: order.index(w.severity))
+    return sorted(warnings, key=lambda w: SEVERITIES.index(w.severity))
 
 
 def _label(warning: EstimateWarning) -> str:

@@ -79,8 +79,6 @@ class Unchanged:
 
     Examples
     --------
-    >>> import torch
-    >>> from gdscore.models._state import Unchanged
     >>> model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout())
     >>> with Unchanged(model, batchnorm="batch"), torch.no_grad():
     ...     model(torch.tensor([[0.0, 1.0], [2.0, 5.0]])).round().tolist()

@@ -152,8 +152,6 @@ def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tens
 
     Examples
     --------
-    >>> import torch
-    >>> from gdscore.models.predictions import logits_of
     >>> z = torch.tensor([[1.0, 2.0]])
     >>> logits_of((torch.tensor(0.5), z)) is z, logits_of({"logits": z}) is z, logits_of((z + 1, z), where=1) is z
     (True, True, True)
@@ -275,8 +273,6 @@ def split_batch(batch: Any) -> tuple[Inputs, Any]:
 
     Examples
     --------
-    >>> import torch
-    >>> from gdscore.models.predictions import split_batch
     >>> x, y = split_batch((torch.zeros(2, 3), torch.tensor([0, 1]), ["a.png", "b.png"]))
     >>> tuple(x.shape), y.tolist()
     ((2, 3), [0, 1])
@@ -400,8 +396,6 @@ def integer_labels(
 
     Examples
     --------
-    >>> import torch
-    >>> from gdscore.models.predictions import integer_labels
     >>> integer_labels(torch.tensor([[1.0], [0.0]]), rows=2, device="cpu")
     tensor([1, 0])
     """
@@ -443,8 +437,6 @@ def describe(value: Any) -> str:
 
     Examples
     --------
-    >>> import torch
-    >>> from gdscore.models.predictions import describe
     >>> describe((torch.zeros(2, 3), {"id": "a"}))
     "a tuple of (float32 of shape (2, 3), a dict of {'id': str})"
     """

@@ -47,8 +47,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from gdscore._format import percent, time_text
-from gdscore._windows import Every, as_time, parse_every, utc_starts, window_end
+from gdscore._format import percent
+from gdscore._windows import Every, as_time, parse_every, time_text, utc_starts, window_end
 from gdscore.errors import GdscoreError, shown
 
 __all__ = [

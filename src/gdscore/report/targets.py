@@ -12,10 +12,11 @@ from typing import Any, TypeAlias
 from markupsafe import Markup
 
 from gdscore._checks import number
-from gdscore._format import as_utc, percent, time_text
-from gdscore._windows import time_of
+from gdscore._format import percent
+from gdscore._windows import as_utc, time_of, time_text
 from gdscore.errors import GdscoreError
 from gdscore.estimator import ClassEstimate, Estimate, EstimateWarning
+from gdscore.estimator.estimate import SEVERITIES
 from gdscore.scores import ScoreTable
 
 DETAILED = 12
@@ -254,9 +255,8 @@ def by_target(targets: Sequence[Target]) -> list[tuple[str, list[Remark]]]:
             names = [targets[i].name for i in others]
             groups[first].append(Remark(warning, names[:NAMED], max(0, len(names) - NAMED)))
     named = [("", everywhere), *((t.name, remarks) for t, remarks in zip(targets, groups, strict=True))]
-    order = ("critical", "warning", "info")
     return [
-        (name, sorted(remarks, key=lambda remark: order.index(remark.warning.severity)))
+        (name, sorted(remarks, key=lambda remark: SEVERITIES.index(remark.warning.severity)))
         for name, remarks in named
         if remarks
     ]

@@ -209,6 +209,17 @@ class ScoreTable(dict[str, float]):
         super().__init__(values)
         self.skipped = dict(skipped)
 
+    @classmethod
+    def of(cls, scores: Mapping[str, Score], skipped: Mapping[str, str]) -> ScoreTable:
+        """Numbers of scores that have seen their rows; one that cannot be computed is skipped."""
+        found = cls({}, skipped)
+        for name, made in scores.items():
+            try:
+                found[name] = made.compute()
+            except GdscoreError as error:
+                found.skipped[name] = str(error)
+        return found
+
 
 def score_all(
     outputs: Outputs | Iterable[Outputs],
@@ -252,13 +263,7 @@ def score_all(
     skipped |= fit_together(running.values(), reference)
     running = {name: s for name, s in running.items() if name not in skipped}
     run_together(list(running.values()), target)
-    values: dict[str, float] = {}
-    for name, s in running.items():
-        try:
-            values[name] = s.compute()
-        except GdscoreError as error:
-            skipped[name] = str(error)
-    return ScoreTable(values, skipped)
+    return ScoreTable.of(running, skipped)
 
 
 def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
