@@ -167,7 +167,7 @@ def choice_lines(chosen):
         "epochs": "more epochs add little to one step",
     }
     for ablation, claim in claims.items():
-        texts, true = [], []
+        texts, true, sets = [], [], []
         for source in (CHOSEN_ON, VIT, *JUDGED_ON):
             own = by_choice(chosen, ablation, source)
             default = own.pop("epochs=0" if ablation == "epochs" else DEFAULTS[ablation], None)
@@ -177,8 +177,9 @@ def choice_lines(chosen):
             other = f"{own[best]['r2']:.3f} ({plain(best)})" if best else "none that falls"
             texts.append(f"{titled(source, network=source == VIT)} {signed(default)} against {other}")
             true.append(default["rho"] < 0 and (best is None or default["r2"] >= own[best]["r2"] - NEAR))
+            sets.append(default["sets"])
         if texts:
-            yield [claim, verdict([], true), "", "; ".join(texts)]
+            yield [f"{claim}, {max(sets)} sets", verdict([], true), "", "; ".join(texts)]
 
 
 def projnorm_lines(chosen, runtime):
@@ -187,16 +188,17 @@ def projnorm_lines(chosen, runtime):
     if times:
         text = "ProjNorm takes " + ", ".join(f"{ratio:.0f} ({device})" for ratio, device in times) + " times as long"
         yield ["it is cheaper than ProjNorm", verdict([], [ratio > 1 for ratio, _ in times]), "", text]
-    texts, true = [], []
+    texts, true, sets = [], [], []
     for source in sorted({row["source"] for row in chosen if row["ablation"] == "projnorm"}):
         own = by_choice(chosen, "projnorm", source)
         if {"projnorm", "gdscore"} <= own.keys():
             texts.append(
-                f"{titled(source, network='-lite' in source)} {signed(own['gdscore'])} against {signed(own['projnorm'])}"
+                f"{titled(source, network=not source.endswith(('-resnet18', '-small')))} {signed(own['gdscore'])} against {signed(own['projnorm'])}"
             )
             true.append(own["gdscore"]["rho"] < 0 and own["gdscore"]["r2"] > own["projnorm"]["r2"])
+            sets.append(own["gdscore"]["sets"])
     if texts:
-        yield ["it is ahead of ProjNorm", verdict([], true), "", "; ".join(texts)]
+        yield [f"it is ahead of ProjNorm, {max(sets)} sets", verdict([], true), "", "; ".join(texts)]
 
 
 def claims_table(rows, chosen, runtime):

@@ -152,7 +152,7 @@ def crossed_text(main):
         texts.append(", ".join(f"{row['r2']:.3f}" for row in ours) + (" (the highest of all scores)" if first else ""))
     if not all(texts):
         return ""
-    return f"R² {texts[0]} with pretrained networks on PACS, {texts[1]} with networks from scratch"
+    return f"R² {texts[0]} on PACS with pretrained networks, {texts[1]} from scratch"
 
 
 def options_text(chosen):
@@ -204,8 +204,8 @@ def calibration_text(cells):
     domains = {}
     for other in (cells / "deployed").glob("pacs*.csv"):
         domains.setdefault(other.stem.split("-")[0], []).extend(100 * row["ece"] for row in shifted(read(other)))
-    named = {"pacs": "networks from scratch", "pacs128": "pretrained ones"}
-    texts = [f"{span(domains[key], '{:.0f}')} with {label}" for key, label in named.items() if key in domains]
+    named = {"pacs": "from scratch", "pacs128": "pretrained"}
+    texts = [f"{span(domains[key], '{:.0f}')} {label}" for key, label in named.items() if key in domains]
     return (
         f"{100 * rows[0]['ece']:.1f} points on CIFAR-10 without corruption, in the median {np.median(worst):.1f} at severity "
         f"{severity:.0f}, on PACS {' and '.join(texts) or '–'}"
@@ -229,7 +229,8 @@ def vit_text(main, chosen, training):
     if not layers and not deployed:
         return ""
     (network,) = trained_networks(training).get(VIT, [None])
-    reached = f", {network['epochs']:.0f} epochs, {100 * network['validation_accuracy']:.1f} %" if network else ""
+    named = network and not deployed  # or else the first table has them
+    reached = f", {network['epochs']:.0f} epochs, {100 * network['validation_accuracy']:.1f} %" if named else ""
     text = (
         "## A vision transformer\n\nThe paper's ViT has 24 blocks. Ours is small: six blocks, width 256, trained from scratch on "
         f"CIFAR-10{reached}. With LayerNorm and no dropout train mode changes nothing: both protocols coincide but for the order "

@@ -81,7 +81,7 @@ def test_a_transformer_is_the_same_by_both_protocols():
     rows = scored("cifar10-vit", "synthetic", "deployed", gdscore=0.9)
     assert by_claim(rows, [], [])["R² is high with a ViT"] == ["holds", "0.900", "0.900"]
     layers = {"last": (0.7, -0.9), "block1": (0.71, -0.9), "all": (0.9, 0.9)}
-    found = by_claim(rows, chosen("cifar10-vit", "layers", **layers), [])["the last layer is enough"]
+    found = by_claim(rows, chosen("cifar10-vit", "layers", **layers), [])["the last layer is enough, 95 sets"]
     assert found == ["holds", "", "CIFAR-10, ViT 0.700 against 0.710 (block1)"]
 
 
@@ -92,6 +92,6 @@ def test_choices_and_cost():
     runtime = [("cifar10-small", facts | {"method": name}) for name in ("projnorm", "layers")]
     found = by_claim([], rows, runtime)
     mixed = "CIFAR-10 0.500 against 0.600 (expected); CIFAR-100 0.300 against none that falls"
-    assert found["mixed labels are the best"] == ["in part", "", mixed]
+    assert found["mixed labels are the best, 95 sets"] == ["in part", "", mixed]
     assert found["it is cheaper than ProjNorm"] == ["holds", "", "ProjNorm takes 54 (cpu) times as long"]
-    assert found["it is ahead of ProjNorm"] == ["does not hold", "", "CIFAR-10 0.500 against 0.900"]
+    assert found["it is ahead of ProjNorm, 95 sets"] == ["does not hold", "", "CIFAR-10 0.500 against 0.900"]

@@ -73,7 +73,8 @@ def test_a_transformer_as_far_as_it_was_run(results, parts):
     if "deployed" in parts:
         write(results / "cells" / "deployed" / "cifar10-vit.csv", made(SETS))
     found = blocks(results)
-    assert "six blocks, width 256, trained from scratch on CIFAR-10, 16 epochs, 90.0 %" in found["vit"]
+    assert "six blocks, width 256, trained from scratch on CIFAR-10" in found["vit"]
+    assert ("16 epochs, 90.0 %" in found["vit"]) == ("deployed" not in parts), "else it is in the first table"
     assert ("| 1–2 | 3–4 | 5–6 | last layer | all |" in found["vit"]) == ("layers" in parts)
     assert (", 15 sets." in found["vit"]) == ("deployed" in parts)
     assert ("| CIFAR-10, ViT | 16, 90.0 | 15 |  | as deployed |" in found["beside"]) == ("deployed" in parts)
