@@ -25,21 +25,6 @@ class RowError(GdscoreError):
     """A row cannot be used.
 
     Readers of tables raise it again with the row number and the name of the table.
-
-    Parameters
-    ----------
-    problem : str
-        What was expected and what came, without the place.
-    row : int
-        Number of the first such row, counted from 0.
-    cure : str
-        What to do, beginning with a colon; may be empty.
-    array : str
-        Array of `Outputs` that the row is wrong in.
-    n_rows : int
-        How many rows are wrong in this way.
-    table : str
-        Name of the file or table that the row number counts in; empty where it counts in the arrays given.
     """
 
     def __init__(
@@ -47,8 +32,12 @@ class RowError(GdscoreError):
     ) -> None:
         # All arguments are kept by the base class, so that pickling gives the same exception.
         super().__init__(problem, row, cure, array, n_rows, table)
-        self.problem, self.row, self.cure = problem, row, cure
-        self.array, self.n_rows, self.table = array, n_rows, table
+        self.problem = problem  # what was expected and what came, without the place
+        self.row = row  # number of the first such row, counted from 0
+        self.cure = cure  # what to do, beginning with a colon; may be empty
+        self.array = array  # array of `Outputs` that the row is wrong in
+        self.n_rows = n_rows  # how many rows are wrong in this way
+        self.table = table  # file or table that the row number counts in; empty where it counts in the arrays given
 
     def __str__(self) -> str:
         of = f" of {self.table}" if self.table else ""

@@ -31,6 +31,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -47,6 +48,8 @@ JsonPath: TypeAlias = Annotated[
     str | None,
     typer.Option("--json", metavar="PATH", help="Write everything as JSON; - for standard output instead of a table."),
 ]
+
+HtmlPath: TypeAlias = Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")]
 
 _UNWRAPPED = 10_000
 Cell: TypeAlias = str | tuple[str, str]

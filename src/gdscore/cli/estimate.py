@@ -20,6 +20,7 @@ from gdscore.cli.console import (
     Debug,
     Engine,
     EngineOption,
+    HtmlPath,
     JsonPath,
     OnErrorOption,
     Quiet,
@@ -92,7 +93,7 @@ def estimate(
             metavar="TARGET", help="Outputs: .npz, .parquet, .arrow, .csv, a folder; dated files are a series."
         ),
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
+    html: HtmlPath = None,
     model_name: Annotated[str | None, typer.Option(metavar="TEXT", help="Name of the model, for the report.")] = None,
     json: JsonPath = None,
     format: Annotated[

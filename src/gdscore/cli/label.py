@@ -14,7 +14,7 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_different, check_writable
-from gdscore.cli.console import Debug, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
+from gdscore.cli.console import Debug, HtmlPath, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
     TargetFiles,
     column_arguments,
@@ -134,7 +134,7 @@ def estimate(
     id_column: IdColumn = None,
     *,
     columns: Columns,
-    html: Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")] = None,
+    html: HtmlPath = None,
     json: JsonPath = None,
     quiet: Quiet = False,
     debug: Debug = False,

@@ -88,10 +88,6 @@ def estimate(
         Of the cluster, such as ``"auto"``; by default the one that is connected, or a new one on this machine.
     progress : bool, optional
         Progress bar on standard error; by default where that is a terminal.
-
-    Returns
-    -------
-    Estimate, or dict of Estimate by segment
     """
     if not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected an AccuracyEstimator, but got {type(est).__name__}")

@@ -115,10 +115,6 @@ def extract(
         As in `estimate`.
     **options
         Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``.
-
-    Returns
-    -------
-    Extraction
     """
     columns = InputColumns(inputs, None if shape is None else tuple(shape), label, tuple(keep), preprocess)
     folder = check_path(output).resolve()

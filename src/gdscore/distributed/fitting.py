@@ -54,10 +54,6 @@ def estimator(
         As in `gdscore.distributed.estimate`.
     **options
         Of `AccuracyEstimator`: ``level``, ``class_mix``, ``method``, ``seed``.
-
-    Returns
-    -------
-    AccuracyEstimator
     """
     from gdscore.models._inputs import check_loader
     from gdscore.shifts.sets import checked_shifts

@@ -88,10 +88,6 @@ def projnorm(
     progress : bool, optional
         Whether to show a progress bar (rows trained on); by default where a terminal is attached.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     Host memory: all target and reference rows, once each. Device memory: two to three copies of the network, and

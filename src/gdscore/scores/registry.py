@@ -21,17 +21,7 @@ S = TypeVar("S", bound=type[Score])
 def register_score(name: str) -> Callable[[S], S]:
     """Class decorator that gives a `Score` a name, under which all of gdscore finds it.
 
-    All options of the class must have defaults. A name belongs to one class.
-
-    Parameters
-    ----------
-    name : str
-        New name; one that another class has is refused.
-
-    Returns
-    -------
-    callable
-        Decorator, which returns the class.
+    All options of the class must have defaults. A name belongs to one class: one that another class has is refused.
 
     Examples
     --------
@@ -59,18 +49,13 @@ def register_score(name: str) -> Callable[[S], S]:
 
 
 def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
-    """Names of all scores, or of those that can be computed from what the caller has.
+    """Names of all scores, or of those that can be computed from what the caller has, in alphabetical order.
 
     Parameters
     ----------
     needs : str or collection of str, optional
         What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``batch_logits``,
         ``rotation_logits``, ``reference`` (outputs), ``reference_labels`` (with labels), ``network``.
-
-    Returns
-    -------
-    list of str
-        Sorted.
 
     Examples
     --------
@@ -128,15 +113,6 @@ def create_score(name: str, /, **options: Any) -> Score:
 
 def restore_score(state: dict[str, Any]) -> Score:
     """Score with the options, fit and rows of a saved `Score.state_dict`.
-
-    Parameters
-    ----------
-    state : dict
-        What `Score.state_dict` gave.
-
-    Returns
-    -------
-    Score
 
     Examples
     --------
