@@ -4,10 +4,11 @@ Times are those of the application without the network: requests through an ASGI
 the histories take turns, so that whatever else the machine does falls on all of them. An empty history has
 one registered model and no window, as there is no model page without a model.
 
-With ``posts``: windows that a running service takes a second, and posts that take long, each for the code of another
-checkout first and for this one right after it.
+With ``posts``: windows that a running service takes a second, the processor time of each, which other work on the machine
+changes less, and posts that take long. Each is measured for the code of another checkout and right after it for this
+one, so often in turn, and the table has the medians.
 Usage: python benchmarks/monitor_load.py pages [--models 200] [--windows 1000] [--requests 50]
-       python benchmarks/monitor_load.py posts [--before CHECKOUT] [--postgres URL] [--seconds 5]
+       python benchmarks/monitor_load.py posts [--before CHECKOUT] [--postgres URL] [--seconds 5] [--rounds 1]
 """
 
 import argparse
@@ -167,6 +168,10 @@ class Service:
         subprocess.run([sys.executable, "-c", MAKE_ESTIMATOR, f"{folder}/m"], env=self.environment, check=True)
         self.estimator = Path(folder, "m").read_bytes()
 
+    def processor_seconds(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
@@ -273,17 +278,23 @@ def measure_posts(args):
             for name, measure in (measures | slow if database == "SQLite" else measures).items():
                 if args.only not in name:
                     continue
-                found = {}
-                for code, checkout in checkouts.items():
-                    own = Path(folder, f"{len(rows)}-{code}")
+                found = {code: [] for code in checkouts}
+                for turn, (code, checkout) in itertools.product(range(args.rounds), checkouts.items()):
+                    own = Path(folder, f"{len(rows)}-{turn}-{code}")
                     own.mkdir()
                     service = Service(checkout, own, new_database(args.postgres) if database == "PostgreSQL" else None)
                     try:
-                        found[code] = round(measure(service), 2)
+                        start = service.processor_seconds()
+                        value = measure(service)
+                        used = 1000 * (service.processor_seconds() - start) / (value * args.seconds)
+                        found[code].append((value, used))
                     finally:
                         service.stop()
-                rows.append([database, name, found.get("before", ""), found["now"]])
-                print(*rows[-1], sep="\t", flush=True)
+                names = [name, f"ms of processor a post, {name.partition(', ')[2]}"] if name in measures else [name]
+                for k, row in enumerate(names):
+                    middle = {code: round(statistics.median(v[k] for v in listed), 2) for code, listed in found.items()}
+                    rows.append([database, row, middle.get("before", ""), middle["now"]])
+                    print(*rows[-1], sep="\t", flush=True)
     with args.output.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["database", "measure", "before", "now"])
@@ -316,6 +327,7 @@ def main():
     posts.add_argument("--postgres")
     posts.add_argument("--only", default="", help="Measures whose name has this in it.")
     posts.add_argument("--seconds", type=float, default=5)
+    posts.add_argument("--rounds", type=int, default=1)
     posts.add_argument("--segments", type=int, default=10_000)
     posts.add_argument("--backfill", type=int, default=1000)
     posts.add_argument("--many", type=int, default=20_000)

@@ -413,6 +413,16 @@ def test_databases_that_are_refused_without_their_password(bad):
     assert "hunter2" not in str(caught.value)
 
 
+def test_the_next_window_of_a_series_takes_five_statements(local):
+    """One finds the model, one locks it, one reads the series, and two write the window and the series."""
+    local.register("m")
+    local.add_estimate("m", estimate(), day(0))
+    asked = []
+    event.listen(local.engine, "before_cursor_execute", lambda c, cursor, sql, *rest: asked.append(sql.split()[0]))
+    local.add_estimate("m", estimate(), day(1))
+    assert [word for word in asked if word != "BEGIN"] == ["SELECT"] * 3 + ["INSERT", "UPDATE"]
+
+
 def test_migrations_run_by_version(url, monkeypatch):
     first = Monitor(url)
     first.register("m")

@@ -49,7 +49,8 @@ Writer = Annotated[Visitor, Depends(require("write"))]
 MOST_ITEMS = 1000
 MOST_COLUMNS = 10
 LARGEST_FOOTER = 4 << 20
-MOST_ROW_GROUPS = 2_000
+MOST_ROW_GROUPS, SMALLEST_GROUP = 2_000, 5
+"""Of a Parquet file; bytes that a row group takes of the footer, at least."""
 _SUFFIXES = {
     "application/vnd.apache.parquet": ".parquet",
     "application/vnd.apache.arrow.file": ".arrow",
@@ -471,6 +472,8 @@ def _check_footer(path: Path) -> None:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 8))
         length = int.from_bytes(file.read(4), "little")
+    if length < MOST_ROW_GROUPS * SMALLEST_GROUP:
+        return
     if length > LARGEST_FOOTER:
         raise GdscoreError(f"Expected a Parquet footer of at most {LARGEST_FOOTER:,} bytes, but it has {length:,}")
     pyarrow("Parquet")

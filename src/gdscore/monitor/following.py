@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, exists, func, null, select, update
 from sqlalchemy.orm import Session, undefer
@@ -25,10 +25,12 @@ from gdscore.monitor.schema import Alarm, Model, Series, Window, utc_now
 
 __all__ = [
     "KEYS_AT_ONCE",
+    "Known",
     "check_missing",
     "end_alarms",
     "follow_changed",
     "follow_series",
+    "known_series",
     "mark_told",
     "pending_notices",
     "settle_series",
@@ -41,31 +43,44 @@ PATIENCE = 8
 KEYS_AT_ONCE = 500
 
 
-def follow_changed(session: Session, model: Model, changed: Mapping[str, list[Window]]) -> None:
+class Known(NamedTuple):
+    """Series of a model: by segment with the bounds of their newest windows, their number, whether windows missed."""
+
+    series: dict[str, tuple[Series, tuple[datetime, datetime]]]
+    total: int
+    missing: bool
+
+    def may_have(self, segment: str, start: datetime) -> bool:
+        """Whether a window that starts then may be there: not where it starts after all others of its series."""
+        return segment in self.series and start <= self.series[segment][1][0]
+
+
+def follow_changed(session: Session, model: Model, known: Known, changed: Mapping[str, list[Window]]) -> None:
     """Follow series of which some windows are new, not added to the session yet, or have changed."""
+    count = known.total + sum(segment not in known.series for segment in changed)
+    newest: list[tuple[Series, list[Window], dict[str, Any]]] = []
+    late: list[tuple[Series, datetime | None, list[Window]]] = []
     with session.no_autoflush:
-        known, count, missing = _series_of(session, model, list(changed))
-        count += len(changed) - len(known)
-        newest: list[tuple[Series, Window]] = []
-        late: list[tuple[Series, datetime | None, list[Window]]] = []
         for segment, windows in changed.items():
-            series, last = known.get(segment) or (_new_series(session, model, segment), None)
+            series, last = known.series.get(segment) or (_new_series(model, segment), None)
             windows.sort(key=lambda window: (window.start, window.end))
             new = [window for window in windows if window.id is None]
             session.add_all(new)
-            series.windows += len(new)
             has_last = last is None or last < (windows[-1].start, windows[-1].end)
             all_last = last is None or last[0] < windows[0].start
             if all_last and len(new) == len(windows) and series.stale_since is None:
-                _follow_newest(session, model, series, windows, count)
-                newest.append((series, windows[-1]))
+                newest.append((series, windows, _follow_newest(session, model, series, windows, count)))
             else:
+                series.windows += len(new)
                 late.append((series, None if has_last or last is None else last[0], windows))
     session.flush()
-    for series, window in newest:
-        series.last_window = window.id
-    if newest and missing:
-        last_start = max(window.start for _, window in newest)
+    for series, windows, state in newest:  # after the flush, which tells the number of a window: one update a series
+        series.windows += len(windows)
+        series.recent = [*series.recent, *(round(window.accuracy, 5) for window in windows)][-RECENT:]
+        series.state, series.last_window = state, windows[-1].id
+        session.add(series)
+    if newest and known.missing:
+        last_start = max(windows[-1].start for _, windows, _ in newest)
         end_alarms(session, [model.id], last_start, "a window came", Alarm.rule == "missing")
     for series, last_one, windows in late:
         _follow_late(session, model, series, windows, last_one)
@@ -85,10 +100,8 @@ _SERIES = (
 )
 
 
-def _series_of(
-    session: Session, model: Model, segments: list[str]
-) -> tuple[dict[str, tuple[Series, tuple[datetime, datetime]]], int, bool]:
-    """Series of segments with the bounds of their newest windows, how many the model has, and whether any is missed."""
+def known_series(session: Session, model: Model, segments: Sequence[str]) -> Known:
+    """What the history has of these segments of a model."""
     found: dict[str, tuple[Series, tuple[datetime, datetime]]] = {}
     total, missed = 0, False
     for first in range(0, len(segments), KEYS_AT_ONCE):
@@ -96,17 +109,17 @@ def _series_of(
         for series, start, end, total, missed in session.execute(_SERIES, chosen):  # noqa: B007
             if series is not None:
                 found[series.segment] = series, (start, end)
-    return found, total, missed
+    return Known(found, total, missed)
 
 
-def _new_series(session: Session, model: Model, segment: str) -> Series:
-    series = Series(model_id=model.id, segment=segment, windows=0, last_window=0, recent=[], state={}, late=0)
-    session.add(series)
-    return series
+def _new_series(model: Model, segment: str) -> Series:
+    return Series(model_id=model.id, segment=segment, windows=0, last_window=0, recent=[], state={}, late=0)
 
 
-def _follow_newest(session: Session, model: Model, series: Series, windows: Sequence[Window], count: int) -> None:
-    """Follow windows that come after all others of their series."""
+def _follow_newest(
+    session: Session, model: Model, series: Series, windows: Sequence[Window], count: int
+) -> dict[str, Any]:
+    """Follow windows that come after all others of their series; returns the state after them."""
     follower = _follower(model, series.segment, series.state, count)
     for window in windows:
         window.before = follower.state
@@ -114,8 +127,7 @@ def _follow_newest(session: Session, model: Model, series: Series, windows: Sequ
     follower.finish()
     if follower.begun or follower.carried:
         _store_alarms(session, model, series.segment, windows[0].start, follower)
-    series.recent = [*series.recent, *(round(window.accuracy, 5) for window in windows)][-RECENT:]
-    series.state = follower.state
+    return follower.state
 
 
 def _follow_late(

@@ -19,7 +19,7 @@ from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.labeling import recalibrate
-from gdscore.monitor.following import KEYS_AT_ONCE, end_alarms, follow_changed, follow_series
+from gdscore.monitor.following import KEYS_AT_ONCE, end_alarms, follow_changed, follow_series, known_series
 from gdscore.monitor.reading import labelled_estimate, newest_labels
 from gdscore.monitor.rules import LABEL_FREE, Rules
 from gdscore.monitor.schema import (
@@ -230,14 +230,15 @@ def prepare_windows(estimates: Mapping[Key, Estimate]) -> list[Made]:
 def store_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> list[dict[str, Any]]:
     """Keep estimates of windows, and compute the alarms from the first changed window of each series on."""
     rules = Rules.from_dict(model.rules)
-    there = known_windows(session, model, made, replace)
+    series = known_series(session, model, list({one.key[2] for one in made}))
+    there = known_windows(session, model, [m for m in made if series.may_have(m.key[2], m.key[0])], replace)
     stored = [(*_store_window(session, model, rules, one, there.get(one.key)), one.key) for one in made]
     changed: dict[str, list[Window]] = {}
     for window, fate, (_, _, segment) in stored:
         if fate in ("new", "replaced"):
             changed.setdefault(segment, []).append(window)
     if changed:
-        follow_changed(session, model, changed)
+        follow_changed(session, model, series, changed)
     return [
         window.to_dict(model) | {"new": fate == "new"} | ({"too_old": True} if fate == "too old" else {})
         for window, fate, _ in stored
@@ -354,7 +355,7 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
     same = (window.labelled, window.correct) == (rows, correct)
     window.labelled, window.correct, window.labels_at = rows, correct, utc_now()
     if not same:
-        follow_changed(session, model, {segment: [window]})
+        follow_changed(session, model, known_series(session, model, [segment]), {segment: [window]})
         session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 
 
