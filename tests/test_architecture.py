@@ -21,7 +21,6 @@ TESTED_IN = {
     "estimator/evidence.py": "estimator/test_invariants.py",
     "estimator/settings.py": "benchmarks/test_choosing.py",
     "io/columns.py": "cli/test_columns.py",
-    "io/table.py": "io/test_read.py",
     "monitor/access.py": "monitor/test_api.py",
     "monitor/app.py": "monitor/test_api.py",
     "monitor/demo.py": "monitor/test_pages.py",

@@ -23,10 +23,9 @@ from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type
+from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, layout
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
 from gdscore.io.read import known_rows, read_batches, require_same
-from gdscore.io.table import layout
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, fit_together
 from gdscore.scores.registry import (

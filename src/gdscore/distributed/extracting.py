@@ -32,8 +32,7 @@ from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.io.arrow import RecordBatchReader, decoding, pyarrow, write_parquet
-from gdscore.io.table import joined_blocks
+from gdscore.io.arrow import RecordBatchReader, decoding, joined_blocks, pyarrow, write_parquet
 from gdscore.io.write import storable
 from gdscore.outputs import Outputs
 

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from gdscore._paths import Limits, path_errors
 from gdscore.errors import GdscoreError
-from gdscore.io.arrow import RecordBatchReader, decoding, open_file
+from gdscore.io.arrow import Block, RecordBatchReader, decoding, guarded, open_file, rebatched
 from gdscore.io.columns import Chosen, ColumnType, Place, missing, to_text
-from gdscore.io.table import Block, guarded, rebatched
 
 _PIECE = 1 << 20
 """Bytes of text that are read at a time, more where there are many columns; Arrow reads several pieces ahead."""

@@ -12,8 +12,8 @@ import numpy as np
 from gdscore._paths import Limits, PathLike
 from gdscore.errors import GdscoreError
 from gdscore.files import Archive, ArrayMember, open_archive, write_arrays
+from gdscore.io.arrow import Block, default_rows
 from gdscore.io.columns import Chosen, ColumnType, too_long
-from gdscore.io.table import Block, default_rows
 
 _CLASS_NAMES = "class_names"
 

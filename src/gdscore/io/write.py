@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from gdscore._paths import PathLike, check_path
 from gdscore.errors import GdscoreError
-from gdscore.io.arrow import write_parquet
+from gdscore.io.arrow import Block, layout, write_parquet
 from gdscore.io.npz import write_npz
-from gdscore.io.table import Block, layout
 from gdscore.outputs import Outputs
 
 
