@@ -6,19 +6,6 @@ Requirements met here:
 - into a pipe or a file nothing is wrapped or cut, so that a line stays a line;
 - whatever files, classes and families are called, their names cannot steer a terminal: all text passes `printable`;
 - rich is imported when something is printed.
-
-====  ======================================================================================================
-code  meaning
-====  ======================================================================================================
-0     done; where an alarm was asked for, all is fine
-1     a target failed, or the webhook did; the line on standard error says why. Also a bug
-2     the command cannot be used like that; nothing was written
-3     alarm
-4     not enough data
-130   interrupted with Ctrl-C
-141   the reader of a pipe went away, as in ``gdscore methods | head -1``; nothing is printed
-143   terminated (``SIGTERM``)
-====  ======================================================================================================
 """
 
 from __future__ import annotations
@@ -57,15 +44,15 @@ Cell: TypeAlias = str | tuple[str, str]
 
 
 class ExitCode(IntEnum):
-    """What the process ends with."""
+    """What the process ends with; 143 where it was terminated (``SIGTERM``)."""
 
-    DONE = 0
-    FAILED = 1
-    USAGE = 2
+    DONE = 0  # where an alarm was asked for, all is fine
+    FAILED = 1  # a target failed, or the webhook did; the line on standard error says why. Also a bug
+    USAGE = 2  # the command cannot be used like that; nothing was written
     ALARM = 3
     NOT_ENOUGH_DATA = 4
-    INTERRUPTED = 130
-    UNREAD = 141
+    INTERRUPTED = 130  # with Ctrl-C
+    UNREAD = 141  # the reader of a pipe went away, as in ``gdscore methods | head -1``; nothing is printed
 
 
 _PANEL = "Many machines"

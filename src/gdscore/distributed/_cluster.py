@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gdscore._checks import choice, integer, number
+from gdscore._checks import integer, number
 from gdscore._stream import Bar, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.io.read import find_files
 
 RETRIES = 3
+ON_ERROR = ("raise", "skip")
 _FAN_IN = 64
 _CALLS_EACH = 2
 _LOOK_AGAIN = 1.0
@@ -164,11 +165,6 @@ def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show
         finally:
             ended.set()
             counting.join()
-
-
-def check_on_error(on_error: str) -> None:
-    """Refuse other words."""
-    choice("on_error", on_error, ("raise", "skip"))
 
 
 def processors(ray: Any) -> int:

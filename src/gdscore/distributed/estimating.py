@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gdscore import files
+from gdscore._checks import choice
 from gdscore._paths import DEFAULT_LIMITS
 from gdscore._stream import Batch
 from gdscore._windows import Every, parse_every, window_columns
@@ -152,7 +153,7 @@ def state_of_files(
 
 
 def _state(part: Part, dataset: Any, on_error: str, address: str | None, progress: bool | None) -> bytes:
-    _cluster.check_on_error(on_error)
+    choice("on_error", on_error, _cluster.ON_ERROR)
     ray = _cluster.connect(address)
     source = _cluster.files_or_dataset(ray, dataset)
     over = _over_files if isinstance(source, list) else _over_blocks

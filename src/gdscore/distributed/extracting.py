@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import files
-from gdscore._checks import integer
+from gdscore._checks import choice, integer
 from gdscore._paths import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.io.arrow import RecordBatchReader, decoding, joined_blocks, pyarrow, write_parquet
+from gdscore.io.arrow import RecordBatchReader, decoding, guarded, joined_blocks, pyarrow, write_parquet
 from gdscore.io.write import storable
 from gdscore.outputs import Outputs
 
@@ -258,7 +258,7 @@ def _actors(
     address: str | None,
 ) -> Iterator[tuple[Any, _cluster.Actors]]:
     integer("batch_size", batch_size, least=1)
-    _cluster.check_on_error(on_error)
+    choice("on_error", on_error, _cluster.ON_ERROR)
     ray = _cluster.connect(address)
     shared = ray.put(ModelOptions(model, columns, batch_size, options))
     pool = _cluster.Actors(ray, Extracting, (shared,), num_actors, num_cpus, num_gpus)
@@ -473,14 +473,8 @@ def _pieces(source: Any, rows: int) -> Iterator[Any]:
     with decoding(Path(source), "a Parquet file"):
         file = pq.ParquetFile(source, page_checksum_verification=True)
     with file:
-        batches = file.iter_batches(rows, use_threads=False)
-        while True:
-            with decoding(Path(source), "a Parquet file"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            if batch.num_rows:
-                yield batch
+        batches = guarded(file.iter_batches(rows, use_threads=False), lambda: decoding(Path(source), "a Parquet file"))
+        yield from (batch for batch in batches if batch.num_rows)
 
 
 def _move(made: Path, place: Path) -> None:

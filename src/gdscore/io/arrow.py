@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ Block: TypeAlias = dict[str, NDArray[Any]]
 """Some rows: arrays by the names of the columns."""
 
 BLOCK_BYTES = 12 << 20
+T = TypeVar("T")
 
 
 class Table(Protocol):
@@ -87,7 +88,7 @@ def rebatched(pieces: Iterable[Block], batch_rows: int | None) -> Iterator[Block
         yield joined_blocks(held)
 
 
-def guarded(blocks: Iterator[Block], context: Callable[[], AbstractContextManager[None]]) -> Iterator[Block]:
+def guarded(blocks: Iterator[T], context: Callable[[], AbstractContextManager[None]]) -> Iterator[T]:
     """Make each block within a context of its own, which does not see what the caller does with the block."""
     while True:
         with context():
