@@ -5,6 +5,7 @@
     python benchmarks/check.py run --small                                            # small digits, to see that it runs
     python benchmarks/check.py again --arrays out/check                               # rows by today's combination
     python benchmarks/check.py labels --arrays out/check                              # 50 labels, 400 draws
+    python benchmarks/check.py compare --arrays out/check                             # constants, on development targets
     python benchmarks/check.py summary                                                # tables of docs/check.md
 
 Jobs (networks, references and targets) are those of ``estimates.py``, one seed; CIFAR-10's targets are corruptions of
@@ -24,6 +25,7 @@ import csv
 import functools
 import importlib
 import json
+import math
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,11 +40,12 @@ import gdscore
 from gdscore import models, shifts
 from gdscore.labeling.labelled import interval
 from gdscore.labeling.sampling import stratified_ranks
-from gdscore.models import _adaptation
+from gdscore.models import _adaptation, _agreement
 from gdscore.models._agreement import combine
 from labels import wilson
 from processes import run_jobs
 from row_files import Rows, commit
+from tables_page import markdown
 
 RESULTS = Path(__file__).resolve().parent / "results" / "check"
 VARIANTS = ("as-is", "mixed-1")
@@ -244,6 +247,15 @@ class Prepared:
         return list(estimates.batches(self.images, torch.from_numpy(self.labels)))
 
 
+def family_of(target):
+    """Shift family of a target that is a corruption of some severity; nothing for other targets."""
+    return target.rpartition("-")[0]
+
+
+def of_other_families(calibration, target):
+    return [a for a in calibration if a.family != family_of(target)]
+
+
 def numbers(values):
     return {key: f"{value:.5f}" for key, value in values.items()}
 
@@ -270,9 +282,9 @@ def measure(job, check, options):
             if f"{name}/{variant}" in rows.seen:
                 continue
             own, truth = images[chosen.ids], labels[chosen.ids]
-            family, known = name.rpartition("-")[0], calibration
             if without is not None:
-                est, known = without(family), known and [a for a in known if a.family != family]
+                est = without(family_of(name))
+            known = calibration and of_other_families(calibration, name)
             c = ready.check(own, est=est, calibration=known, steps=options.steps)
             est = c.est
             if calibration is None:
@@ -313,14 +325,14 @@ def save(folder, name, labels, outputs, c):
         right=c.right.astype(np.float32),
         correct=c.est.predict_correct(outputs).astype(np.float32),
         estimator=[getattr(c.est.estimate(outputs), key) for key in ("accuracy", "low", "high")],
-        signals=[getattr(c.agreement, key) for key in SIGNALS[:7]],
+        signals=[getattr(c.agreement, key) for key in SIGNALS[:9]],
         calibration=calibration,
     )
 
 
 SIGNALS = (
     *("rows", "agreement", "confidence", "stability", "moved", "mix_distance", "reference_accuracy"),
-    *("accuracy", "check_accuracy"),
+    *("reference_agreement", "model_accuracy", "accuracy", "check_accuracy"),
 )
 
 
@@ -382,24 +394,31 @@ class Kept:
         return self._saved["correct"].astype(float)
 
 
-def saved_rows(options):
+def saved_rows(options, suite=""):
     """Every row of the results, with what was saved of it, and its estimate and probabilities by `combine`."""
-    for file in result_files(options):
-        calibration = [models.Agreement(**a) for a in json.loads(file.with_suffix(".json").read_text())]
-        found = []
-        for row in read_rows(file):
+    for file in result_files(options.output):
+        if not file.name.startswith(suite):
+            continue
+        found, rows = [], read_rows(file)
+        # Where agreement on labelled rows was not measured yet, that on the unshifted target stands in.
+        unshifted = next(row for row in rows if row["set"] == "unshifted/as-is")
+        known = dict(zip(SIGNALS[7:9], (float(unshifted[key]) for key in ("agreement", "truth")), strict=True))
+        calibration = [models.Agreement(**known | a) for a in json.loads(file.with_suffix(".json").read_text())]
+        for row in rows:
             target, variant = row["set"].split("/")
             saved = np.load(options.arrays / f"{row['suite']}.{row['source']}.{row['check']}.{target}.{variant}.npz")
             p = saved["probabilities"].astype(float)
             outputs = gdscore.Outputs(probabilities=np.eye(p.shape[1])[saved["predictions"]])
-            own = models.Agreement("", *saved["signals"].tolist())
+            signals = dict(zip(SIGNALS, saved["signals"].tolist(), strict=False))
+            same = dict.fromkeys(SIGNALS[7:9], float(row["model_reference"]))
+            own = models.Agreement("", **(same if row is unshifted else known) | signals)
             kept = Kept(saved, float(row["model_reference"]))
-            found.append((row, saved, *combine(kept, outputs, p, own, calibration)))
+            found.append((row, saved, *combine(kept, outputs, p, own, of_other_families(calibration, target))))
         yield file, found
 
 
-def result_files(options):
-    return [f for f in sorted(options.output.glob("*.csv")) if not f.name.startswith(("arms", "labels"))]
+def result_files(folder):
+    return [f for f in sorted(folder.glob("*.csv")) if not f.name.startswith(("arms", "labels"))]
 
 
 def read_rows(file):
@@ -421,6 +440,33 @@ def again(options):
             row |= numbers({"accuracy": e.accuracy, "low": e.low, "high": e.high})
             row |= {"warnings": " ".join(w.code for w in e.warnings), "commit": options.commit}
         write_rows(file, [row for row, *_ in found])
+
+
+COMPARED = (
+    *({}, {"mix": 2.0}, {"mix": 0.5}, {"fading": 1.0}, {"fading": 3.0}, {"fading": math.inf}),
+    *({"power": 2.0}, {"power": 8.0}, {"outside": 0.0}, {"outside": 9.0}, {"error": 0.07}, {"error": 0.14}),
+)
+
+
+def compare(options):
+    """Error / coverage / width on development targets by today's constants and by others, one at a time."""
+    kept, lines, heads = _agreement.SETTINGS, [], []
+    for changes in COMPARED:
+        _agreement.SETTINGS = replace(kept, **changes)
+        found = {}
+        for _, rows in saved_rows(options, "development"):
+            for row, _, e, _ in rows:
+                moved = "unshifted" if row["set"].startswith("unshifted") else "shifted"
+                mixed = ", other mixes" if row["set"].endswith("mixed-1") else ""
+                truth = float(row["truth"])
+                own = abs(e.accuracy - truth), e.low <= truth <= e.high, e.high - e.low
+                found.setdefault(f"{row['suite'].removeprefix('development-')}, {moved}{mixed}", []).append(own)
+        means = [100 * np.mean(found[key], axis=0) for key in sorted(found)]
+        heads = ["changed", *sorted(found)]
+        name = ", ".join(f"{key} {value}" for key, value in changes.items()) or "as it is"
+        lines.append([name, *(f"{m[0]:.1f} / {m[1]:.0f} / {m[2]:.0f}" for m in means)])
+    _agreement.SETTINGS = kept
+    print(markdown(heads, lines))
 
 
 def labels(options, n=50, draws=400):
@@ -465,56 +511,117 @@ GROUPS = {
 
 
 def summary(options):
-    """Tables in Markdown: error, bias, coverage and width of the check, beside estimates from outputs alone."""
-    rows = [row for file in result_files(options) for row in read_rows(file)]
-    print(
-        "| | rows | check: error, bias | coverage | width | its accuracy | estimator | its width | COT | COTT | ATC |"
+    """Tables in Markdown: estimates beside those from outputs alone, 50 labels, arms."""
+    heads = (
+        "",
+        "rows",
+        "check: error, bias",
+        "coverage",
+        "width",
+        "its accuracy",
+        "agreement alone",
+        "estimator, width",
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    lines = []
+    for (suite, check, name), column in columns(options.output).items():
+        error, before, after = (100 * column[key] for key in ("accuracy", "check_before", "check_after"))
+        error = error - 100 * column["truth"]
+        cells = [f"{suite}, check = {check}, {name}", str(len(error))]
+        cells += [f"{np.abs(error).mean():.1f}, {error.mean():+.1f}", f"{covered(column):.0f} %"]
+        cells += [f"{width(column):.0f}", f"{before.mean():.0f} → {after.mean():.0f}"]
+        cells += [f"{off(column, 'agreement'):.1f}"]
+        cells += [f"{off(column, 'estimator'):.1f}, {width(column, 'estimator_'):.0f}"]
+        lines.append(cells + [f"{off(column, key):.1f}" for key in DIRECT])
+    print(markdown((*heads, *(key.upper() for key in DIRECT)), lines))
+    if (options.output / "labels.csv").exists():
+        print(f"\n{label_table(options.output)}")
+    print(f"\n{arm_table(options.output)}")
+
+
+def columns(folder):
+    """Numbers of each suite, kind of check network and group of targets, as arrays."""
+    rows = [row for file in result_files(folder) for row in read_rows(file)]
+    found = {}
     for suite, check in sorted({(row["suite"], row["check"]) for row in rows}):
         for name, (variant, unshifted) in GROUPS.items():
             own = [r for r in rows if (r["suite"], r["check"]) == (suite, check) and r["set"].endswith(variant)]
             own = [r for r in own if r["set"].startswith("unshifted") == unshifted]
-            if not own:
-                continue
-            column = {key: np.array([float(r[key]) for r in own]) for key in NUMBERS}
-            e = {key: 100 * (column[key] - column["truth"]) for key in ("accuracy", "estimator", *DIRECT)}
-            inside = (column["low"] <= column["truth"]) & (column["truth"] <= column["high"])
-            before, after = 100 * column["check_before"].mean(), 100 * column["check_after"].mean()
-            others = " | ".join(f"{np.abs(e[key]).mean():.1f}" for key in DIRECT)
-            print(
-                f"| {suite}, check = {check}, {name} | {len(own)} | {np.abs(e['accuracy']).mean():.1f}, "
-                f"{e['accuracy'].mean():+.1f} | {100 * inside.mean():.0f} % | "
-                f"{100 * (column['high'] - column['low']).mean():.0f} | {before:.0f} → {after:.0f} | "
-                f"{np.abs(e['estimator']).mean():.1f} | "
-                f"{100 * (column['estimator_high'] - column['estimator_low']).mean():.0f} | {others} |"
-            )
-    file = options.output / "labels.csv"
-    if file.exists():
-        found = read_rows(file)
-        print("\n| 50 labels | pairs | width / Wilson's: estimator | check | coverage: estimator | check |")
-        print("|---|---|---|---|---|---|")
-        for key in sorted({(r["suite"], r["check"], r["set"].split("/")[1]) for r in found}):
-            own = [r for r in found if (r["suite"], r["check"], r["set"].split("/")[1]) == key]
-            mean = {k: np.mean([float(r[k]) for r in own]) for k in own[0] if k.endswith(("width", "coverage"))}
-            print(
-                f"| {', '.join(key)} | {len(own)} | {mean['estimator_width'] / mean['wilson_width']:.2f} | "
-                f"{mean['check_width'] / mean['wilson_width']:.2f} | {100 * mean['estimator_coverage']:.0f} % | "
-                f"{100 * mean['check_coverage']:.0f} % |"
-            )
-    found = [row for file in sorted(options.output.glob("arms*.csv")) for row in read_rows(file)]
-    print("\n| arm | pairs | soft agreement: error, bias | hard | its accuracy |")
-    print("|---|---|---|---|---|")
+            if own:
+                found[suite, check, name] = {key: np.array([float(r[key]) for r in own]) for key in NUMBERS}
+    return found
+
+
+def off(column, key="accuracy"):
+    return 100 * np.abs(column[key] - column["truth"]).mean()
+
+
+def covered(column):
+    return 100 * ((column["low"] <= column["truth"]) & (column["truth"] <= column["high"])).mean()
+
+
+def width(column, prefix=""):
+    return 100 * (column[f"{prefix}high"] - column[f"{prefix}low"]).mean()
+
+
+def label_table(folder):
+    found = read_rows(folder / "labels.csv")
+    lines = []
+    for key in sorted({(r["suite"], r["check"], r["set"].split("/")[1]) for r in found}):
+        own = [r for r in found if (r["suite"], r["check"], r["set"].split("/")[1]) == key]
+        mean = {k: np.mean([float(r[k]) for r in own]) for k in own[0] if k.endswith(("width", "coverage"))}
+        widths = (f"{mean[f'{k}_width'] / mean['wilson_width']:.2f}" for k in ("estimator", "check"))
+        shares = (f"{100 * mean[f'{k}_coverage']:.0f} %" for k in ("estimator", "check"))
+        lines.append((", ".join(key), str(len(own)), *widths, *shares))
+    heads = ("50 labels", "pairs", "width / Wilson's: estimator", "check", "coverage: estimator", "check")
+    return markdown(heads, lines)
+
+
+def arm_table(folder):
+    found = [row for file in sorted(folder.glob("arms*.csv")) for row in read_rows(file)]
+    lines = []
     for name in sorted({r["set"].split("/", 1)[1] for r in found}):
         own = [r for r in found if r["set"].split("/", 1)[1] == name]
         e = {key: [100 * (float(r[key]) - float(r["truth"])) for r in own] for key in ("soft", "hard")}
         before, after = (100 * np.mean([float(r[key]) for r in own]) for key in ("check_before", "check_after"))
-        errors = " | ".join(f"{np.abs(e[key]).mean():.1f}, {np.mean(e[key]):+.1f}" for key in e)
-        print(f"| {name} | {len(own)} | {errors} | {before:.0f} → {after:.0f} |")
+        errors = (f"{np.abs(e[key]).mean():.1f}, {np.mean(e[key]):+.1f}" for key in e)
+        variant, _, arm_name = name.partition("/")
+        mixed = ", other class mixes" if variant == "mixed-1" else ""
+        lines.append((f"{arm_name}{mixed}", str(len(own)), *errors, f"{before:.0f} → {after:.0f}"))
+    return markdown(("arm", "pairs", "soft agreement: error, bias", "hard", "its accuracy"), lines)
+
+
+REPORTED = {
+    "pacs": "PACS, EfficientNet-Lite0",
+    "scratch-pacs": "PACS at 64 px, ResNet-18 from scratch",
+    "scratch-digits": "digits, small network from scratch",
+    "scratch-subclasses": "new subclasses of CIFAR-100, ResNet-18 from scratch",
+    "cifar10": "corruptions of CIFAR-10, ResNet-18 from scratch",
+}
+
+
+def blocks():
+    """Blocks of docs/check.md and of the lab notebook."""
+    found, lines = columns(RESULTS), []
+    for suite, title in REPORTED.items():
+        for check in sorted({c for s, c, _ in found if s == suite}):
+            parts = [found.get((suite, check, name)) for name in GROUPS]
+            cells = ["" if c is None else f"{off(c):.1f} / {covered(c):.0f} / {width(c):.0f}" for c in parts]
+            c = parts[0]
+            alone = f"{off(c, 'agreement'):.1f}", f"{off(c, 'estimator'):.1f} / {width(c, 'estimator_'):.0f}"
+            accuracy = f"{100 * c['check_before'].mean():.0f} → {100 * c['check_after'].mean():.0f}"
+            first = f"{title}; {'copy' if check == 'copy' else check.capitalize()}"
+            lines.append((first, str(len(c["truth"])), *cells, *alone, f"{off(c, 'cot'):.1f}", accuracy))
+    heads = ("model; check", "targets", *GROUPS, "agreement alone", "estimator alone", "COT", "accuracy of the check")
+    c = found["pacs", "copy", "shifted"]
+    short = (
+        f"on PACS {off(c):.1f} points off with an interval of {width(c):.0f}, instead of {off(c, 'estimator'):.1f} and "
+    )
+    short += f"{width(c, 'estimator_'):.0f}"
+    return {"check": markdown(heads, lines), "check_arms": arm_table(RESULTS), "check_short": short}
 
 
 NUMBERS = (
-    *("truth", "accuracy", "low", "high", "estimator", "estimator_low", "estimator_high", *DIRECT),
+    *("truth", "accuracy", "low", "high", "agreement", "estimator", "estimator_low", "estimator_high", *DIRECT),
     *("check_before", "check_after"),
 )
 
@@ -557,10 +664,11 @@ def arguments():
     )
     anew = commands.add_parser("again", help="rows of saved arrays by today's combination")
     drawing = commands.add_parser("labels", help="50 labels of saved arrays")
-    for command in (anew, drawing):
+    comparing = commands.add_parser("compare", help="constants on development targets")
+    for command in (anew, drawing, comparing):
         command.add_argument("--arrays", type=Path, required=True, help="folder of row probabilities")
         command.add_argument("--commit", default=commit())
-    for command in (anew, drawing, commands.add_parser("summary", help="tables")):
+    for command in (anew, drawing, comparing, commands.add_parser("summary", help="tables")):
         command.add_argument("--output", type=Path, default=RESULTS)
     for command in (running, arms):
         command.add_argument("--device", default="cpu")
@@ -574,8 +682,9 @@ def arguments():
 
 def main():
     options = arguments()
-    if options.command in ("again", "labels", "summary"):
-        {"again": again, "labels": labels, "summary": summary}[options.command](options)
+    of_results = {"again": again, "labels": labels, "compare": compare, "summary": summary}
+    if options.command in of_results:
+        of_results[options.command](options)
         return
     known = estimates.suites()
     if options.command == "run":

@@ -19,6 +19,7 @@ from functools import cache
 import numpy as np
 
 import gdscore
+from check import blocks as check_blocks
 from comparison import blocks as comparison_blocks
 from estimates_summary import blocks as estimate_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
@@ -68,6 +69,7 @@ def readme_blocks():
     trial = digits.trial("small-rotation", estimator)
     e = trial.estimate
     return {
+        "check_short": check_blocks()["check_short"],
         "example": f"about {e.accuracy:.0%} accurate, between {e.low:.0%} and {e.high:.0%}; it was "
         f"{e.reference_accuracy:.0%} on the reference data",
         "estimates": estimate_blocks()["estimates"],
@@ -162,6 +164,7 @@ def notebook_blocks():
         "choosing": comparison("choosing", cases),
         "mixture": comparison("choosing_mixture", mixture),
         "settings": settings_table(),
+        "check_arms": check_blocks()["check_arms"],
         "few": few_sets(),
         "classes": estimate_blocks()["classes"],
         "results": estimate_blocks()["results"],
@@ -252,6 +255,7 @@ def distributed_blocks():
 PAGES = {
     "docs/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
+    "docs/check.md": lambda: {"check": check_blocks()["check"]},
     "docs/comparison.md": comparison_blocks,
     "docs/distributed.md": distributed_blocks,
     "docs/index.md": index_blocks,

@@ -20,7 +20,7 @@ import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, GdscoreWarning, Outputs, models
 from gdscore.models import Agreement
 from gdscore.models._adaptation import SETTINGS, Adaptation, Images, strong_augmentation, weak_augmentation
-from gdscore.models._agreement import combine
+from gdscore.models._agreement import _with_mean, combine
 from gdscore.models._inputs import ImageForm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -464,7 +464,7 @@ def test_weak_augmentation_moves_by_whole_pixels():
 
 
 def agreement(**changes):
-    return replace(Agreement("", 400, 0.6, 0.9, 0.8, 0.3, 0.05, 0.95), **changes)
+    return replace(Agreement("", 400, 0.6, 0.9, 0.8, 0.3, 0.05, 0.95, 0.95, 0.95), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -495,13 +495,39 @@ def test_weights_follow_the_half_widths(shifted):
     a = own_agreement(target, p)
     e, right = combine(est, target, p, a, ())
     free = est.estimate(target)
-    half = 1.6448536 * math.hypot(0.012, 0.10 * (1 - a.agreement) * math.sqrt(1 + 2 * (0.05 / 0.2) ** 2))
+    half = 1.6448536 * math.hypot(0.012, 0.10 * (1 - a.agreement) * math.sqrt(1 + (0.05 / 0.2) ** 2))
     own = (free.high - free.low) / 2
     weight = 1 / (1 + (half / own) ** 4)
     assert e.scores["weight"] == pytest.approx(weight)
     assert e.accuracy == pytest.approx(weight * a.agreement + (1 - weight) * free.accuracy, abs=1e-6)
     assert right.mean() == pytest.approx(e.accuracy)
     assert not {w.code for w in e.warnings} & {"check_unused", "class_mix"}
+
+
+@pytest.mark.parametrize(("known", "accuracy"), [(0.5, 0.8), (0.8, 0.85), (0.95, 0.95), (0.97, 0.9)])
+def test_agreement_is_corrected_by_what_it_is_off_on_labelled_rows(shifted, known, accuracy):
+    """A target like the labelled rows is given their accuracy; where agreement is half of theirs, a fourth is left."""
+    est, target, _ = shifted
+    for share in (1.0, 0.5):
+        agreed = share * known + np.linspace(-0.02, 0.02, 400)
+        q = np.where(np.eye(5)[target.predictions] > 0, agreed[:, None], (1 - agreed)[:, None] / 4)
+        a = own_agreement(target, q, reference_agreement=known, model_accuracy=accuracy)
+        e, right = combine(est, target, q, a, ())
+        weight, free = e.scores["weight"], est.estimate(target)
+        corrected = share * known + share**2 * (accuracy - known)
+        assert e.accuracy == pytest.approx(weight * corrected + (1 - weight) * free.accuracy, abs=1e-6)
+        assert right.mean() == pytest.approx(e.accuracy)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.2, 0.55, 0.9, 1.0])
+def test_probabilities_get_another_mean_in_the_same_order(mean):
+    p = np.random.default_rng(0).random(500)
+    found = _with_mean(p, mean)
+    assert found.mean() == pytest.approx(mean, abs=1e-3)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert (np.argsort(found[np.argsort(p)], kind="stable") == np.arange(500)).all() or mean in (0.0, 1.0)
+    sure = np.array([0.0, 1.0, 1.0])
+    assert (_with_mean(sure, mean) == sure).all()
 
 
 def test_a_check_that_is_not_sure_widens_the_interval(shifted):

@@ -217,12 +217,14 @@ class Adaptation:
         self.optimiser.zero_grad(set_to_none=True)
 
     @torch.no_grad()
-    def accuracy(self, images: Images, labels: Tensor) -> float:
-        """Share of labelled images that the network classifies right, BatchNorm with the statistics of each batch."""
+    def predict_labelled(self, images: Images) -> Tensor:
+        """Probabilities of other images than the target's, BatchNorm with the statistics of each batch."""
         self.evaluating()
-        parts = torch.split(torch.arange(len(labels), device=self.device), SETTINGS.statistics_batch)
-        found = [self.forward(images.take(rows)).argmax(dim=1) == labels[rows] for rows in parts]
-        return float(torch.cat(found).double().mean())
+        # Mixed: rows that come sorted by class would give statistics of one class each.
+        order = torch.randperm(len(images), generator=self.generator, device=self.device)
+        parts = torch.chunk(order, math.ceil(len(order) / SETTINGS.statistics_batch))
+        found = torch.cat([self.forward(images.take(rows)).softmax(dim=1) for rows in parts])
+        return found[order.argsort()]
 
     def step(self) -> None:
         """Take one step: the first ones as they are, the others on CUDA as recorded, where that is possible."""

@@ -47,6 +47,8 @@ class CheckSettings:
         Share of the check's half-width by which the agreement may be outside the estimator's interval.
     kept : float
         Accuracy on labelled rows, relative to the model's, that the check network must keep.
+    fading : float
+        What agreement is off by on labelled rows is taken off in proportion to this power of the target's agreement.
     """
 
     shifts: tuple[tuple[str, int], ...] = (("snow", 6), ("elastic_transform", 8), ("glass_blur", 7), ("frost", 8))
@@ -54,12 +56,13 @@ class CheckSettings:
     concentration: float = 0.5
     floor: float = 0.012
     error: float = 0.10
-    mix: float = 2.0
+    mix: float = 1.0
     far_mix: float = 0.2
     sets: float = 4.0
     power: float = 4.0
     outside: float = 0.5
     kept: float = 0.85
+    fading: float = 2.0
 
 
 SETTINGS = CheckSettings()
@@ -86,7 +89,11 @@ class Agreement:
     mix_distance : float
         Share of rows that would have to change class for its predictions to have the mix of the labelled rows.
     reference_accuracy : float
-        Its accuracy on labelled rows that it was not trained on.
+        Its accuracy on the labelled rows that shifted sets are made of.
+    reference_agreement : float
+        Mean probability that it gives to the model's predictions there.
+    model_accuracy : float
+        The model's accuracy there.
     accuracy : float or None
         True accuracy of the model, where labels are known.
     check_accuracy : float or None
@@ -101,6 +108,8 @@ class Agreement:
     moved: float
     mix_distance: float
     reference_accuracy: float
+    reference_agreement: float
+    model_accuracy: float
     accuracy: float | None = None
     check_accuracy: float | None = None
 
@@ -130,7 +139,8 @@ def combine(
     free, without = est.estimate(outputs), est.predict_correct(outputs)
     predicted = np.asarray(arrays.to_numpy(outputs.predictions))
     rows, level = len(predicted), free.level
-    by_check = probabilities[np.arange(rows), predicted]
+    agreed = probabilities[np.arange(rows), predicted]
+    by_check = _with_mean(agreed, _corrected(agreement))
     half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
     own, apart = 0.5 * (free.high - free.low), abs(float(by_check.mean()) - free.accuracy)
     scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
@@ -143,7 +153,7 @@ def combine(
     right = weight * by_check + (1 - weight) * without
     accuracy = min(max(float(right.mean()), 0.0), 1.0)
     # Probabilities of a check network that is not sure of its classes say less than the classes do.
-    gap = quantile_of(level) * float((probabilities.argmax(axis=1) == predicted).mean() - by_check.mean())
+    gap = quantile_of(level) * float((probabilities.argmax(axis=1) == predicted).mean() - agreed.mean())
     combined = math.hypot(weight * half, weight * gap, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
@@ -177,6 +187,27 @@ _OF_OUTPUTS_ALONE = (
 """Warnings that are about an estimate from outputs alone."""
 
 
+def _corrected(a: Agreement) -> float:
+    """Agreement less what it is off by on labelled rows, where the model's accuracy is known.
+
+    A check network that lost some of its accuracy there disagrees with right predictions. That is a difference about
+    rows that both networks know, and fades with the share of them.
+    """
+    known = max(a.reference_agreement, 1e-9)
+    share = math.pow(min(a.agreement / known, 1.0), SETTINGS.fading)
+    return a.agreement + share * (a.model_accuracy - known)
+
+
+def _with_mean(p: Floats, mean: float) -> Floats:
+    """Probabilities raised to the power by which their mean is this one; they keep their order."""
+    low, high = -10.0, 10.0
+    for _ in range(60):
+        power = 0.5 * (low + high)
+        low, high = (power, high) if float((p ** math.exp(power)).mean()) > mean else (low, power)
+    found: Floats = p ** math.exp(0.5 * (low + high))
+    return found
+
+
 def _expected_error(a: Agreement) -> float:
     """How far the agreement is expected to be off, on the development pairs of PACS."""
     wider = math.sqrt(1 + SETTINGS.mix * (a.mix_distance / SETTINGS.far_mix) ** 2)
@@ -185,7 +216,7 @@ def _expected_error(a: Agreement) -> float:
 
 def _model_factor(calibration: Sequence[Agreement]) -> float:
     """How much larger than expected errors are on the shifted sets of this model; 1 where they are smaller."""
-    known = [(a.agreement - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
+    known = [(_corrected(a) - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
     return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in known)) / (SETTINGS.sets + len(known)), 1.0))
 
 

@@ -120,7 +120,8 @@ def check(
     """Estimate the accuracy on a target by a check network that is adapted to its unlabelled images.
 
     The check network is trained for ``steps`` steps on labelled images and, by FixMatch, on the target's images without
-    labels. Its probability of the model's prediction is, for every row, the probability that the prediction is right.
+    labels. Its probability of the model's prediction is, for every row, the probability that the prediction is right,
+    corrected by what the mean of these probabilities is off by on labelled rows.
     The same is done with shifted copies of labelled rows, which show how far off such an estimate is for this model.
     The result is combined with that of an `AccuracyEstimator`. The model is not changed.
 
@@ -273,12 +274,13 @@ class _Run:
             self._val, self._val_labels = self.read(val_loader, "val_loader", labelled=True)
             _check_labels(self._val_labels, classes, "val_loader")
             self._others, self._other_labels = images, labels
-            return
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(self._seed)).to(self._device)
-        held = max(min(int(0.3 * len(labels)), 1000), 1)
-        self._val, self._val_labels = Images(images.kept[order[:held]], self._form), labels[order[:held]]
-        # The check network must not have seen the rows whose shifted copies it is adapted to.
-        self._others, self._other_labels = Images(images.kept[order[held:]], self._form), labels[order[held:]]
+        else:
+            order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(self._seed)).to(self._device)
+            held = max(min(int(0.3 * len(labels)), 1000), 1)
+            self._val, self._val_labels = Images(images.kept[order[:held]], self._form), labels[order[:held]]
+            # The check network must not have seen the rows whose shifted copies it is adapted to.
+            self._others, self._other_labels = Images(images.kept[order[held:]], self._form), labels[order[held:]]
+        self._val_predicted = torch.from_numpy(np.asarray(self.outputs(self._val).predictions)).to(self._device)
 
     def outputs(self, images: Images, labels: Tensor | None = None) -> Outputs:
         """Outputs of the model."""
@@ -310,7 +312,7 @@ class _Run:
         self,
         images: Images,
         outputs: Outputs,
-        known: Floats | None,
+        mix_known: Floats | None,
         advance: Callable[[int], None],
         labelled: Images,
         labels: Tensor,
@@ -318,10 +320,10 @@ class _Run:
         family: str = "",
     ) -> tuple[nn.Module, Floats, Agreement]:
         """Adapt a copy of the start to images; its probabilities there, and its agreement with the model's outputs."""
-        made = self._begun(images, known, labelled, labels, seed)
+        made = self._begun(images, mix_known, labelled, labels, seed)
         classes = len(self.mix)
         made.train(advance)
-        kept = made.accuracy(self._val, self._val_labels)
+        known = made.predict_labelled(self._val)
         made.set_statistics()
         after = made.predict()
         if not bool(after.isfinite().all()):
@@ -342,7 +344,9 @@ class _Run:
             stability=float((strong.argmax(dim=1) == own).double().mean()),
             moved=float((made.before.argmax(dim=1) != own).double().mean()),
             mix_distance=0.5 * float((mix - made.mix).abs().sum()),
-            reference_accuracy=kept,
+            reference_accuracy=float((known.argmax(dim=1) == self._val_labels).double().mean()),
+            reference_agreement=float(known.gather(1, self._val_predicted[:, None]).double().mean()),
+            model_accuracy=float((self._val_predicted == self._val_labels).double().mean()),
             accuracy=None if truth is None else float(outputs.accuracy),
             check_accuracy=None if truth is None else float((own.cpu().numpy() == truth).mean()),
         )
