@@ -183,7 +183,23 @@ def test_a_series_has_its_gaps_its_lines_and_the_labels_of_every_version(monitor
     assert [(v["version"], v["start"][8:10]) for v in late["versions"]] == [("b", "08"), ("1", "10")]
     assert found["lines"] == pytest.approx({"min_accuracy": 0.7, "max_drop": 0.8, "sequential": 0.89 - 0.02 * 2**0.5})
     assert [p["gap"] for p in few["points"]] == [False, True, False]
-    assert none == {"points": [], "labels": [], "versions": [], "lines": {}}
+    assert none == {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
+
+
+def test_charts_have_the_clock_of_the_windows(local):
+    local.register("m", every="1d Europe/Paris", rules={"false_alarms_per_year": None, "min_accuracy": 0.8})
+    local.add_estimate("m", estimate(0.5), "2026-03-28")
+    local.add_estimate("m", estimate(0.5), "2026-03-29")  # a day of 23 hours
+    local.add_labels("m", "2026-03-28", accuracy=0.5, rows=100)
+    with local.reading() as session:
+        found = series_points(session, "m", "")
+    begun = "2026-03-28T00:00:00+01:00"
+    assert [(p["start"], p["end"]) for p in found["points"]] == [
+        (begun, "2026-03-29T00:00:00+01:00"),
+        ("2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"),
+    ]
+    alarms = {a["began"] for a in found["alarms"]}
+    assert {found["labels"][0]["start"], found["versions"][0]["start"], *alarms} == {begun}
 
 
 def test_charts_and_past_estimates_never_open_the_wide_table(local):

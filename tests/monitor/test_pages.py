@@ -308,6 +308,9 @@ def test_a_click_on_the_chart_opens_the_window(page):
 @once
 def test_windows_of_a_time_zone_have_its_times(page):
     page.goto("/models/months")
+    page.wait_for_selector("#chart .xtitle")
+    first = page.evaluate("document.getElementById('chart').data.find((trace) => trace.name === 'estimate').x[0]")
+    assert (page.locator("#chart .xtitle").text_content(), first) == ("Europe/Paris", "2026-03-01T00:00:00+01:00")
     assert page.get_by_role("link", name="2026-03-01").first.is_visible()
     page.get_by_role("link", name="2026-03-01").first.click()
     page.wait_for_url("**/windows/*")

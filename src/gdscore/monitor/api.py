@@ -367,12 +367,11 @@ def get_series(
 
     Where a point stands for several windows it has their mean estimate, the lowest and the highest, and the widest
     interval; ``gap`` tells that windows are missing before it. ``labels`` are those of every version.
+    Times are in the zone of the windows.
     """
     with history.reading() as session:
         check_known(session, name)
-        found = reading.series_points(session, name, segment, since=since, until=until, points=points)
-        alarms = reading.list_alarms(session, name, segment)
-    return {**found, "alarms": alarms}
+        return reading.series_points(session, name, segment, since=since, until=until, points=points)
 
 
 @router.get("/models/{name}/past-estimates")

@@ -115,12 +115,13 @@ def series_points(
         ``points``: mean, lowest and highest estimate, widest interval, rows, number of windows, newest window; ``gap``
         where windows are missing before it. Where two versions have a window of the same start, the newer one counts.
         ``labels``: accuracy by labels, of every version. ``versions``: the first window of each. ``lines``: the
-        accuracies that the rules of the newest version compare with.
+        accuracies that the rules of the newest version compare with. ``alarms``: the newest. Times are in the zone of
+        the windows.
     """
     where = _chosen(session, model, segment, since, until, one_version=True)
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
-    found: dict[str, Any] = {"points": [], "labels": [], "versions": [], "lines": {}}
+    found: dict[str, Any] = {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
     if not count:
         return found
     # Integer division differs between databases, so that spans are counted in floating point.
@@ -145,6 +146,10 @@ def series_points(
     made = session.execute(select(*named).where(*where).group_by(bucket).order_by(func.min(Window.start))).all()
     models = session.scalars(select(Model).where(Model.name == model).order_by(Model.id)).all()
     newest, versions = models[-1], {one.id: one.version for one in models}
+
+    def local(time: datetime | str) -> str:
+        return as_time(time).astimezone(newest.every.tzinfo).isoformat()
+
     labelled: list[Any] = []
     begun: Iterable[Any] = [(newest.id, made[0].start)]
     before = None
@@ -155,7 +160,7 @@ def series_points(
         if (known := point.pop("labelled")) is not None:
             labelled.append((newest.id, point["start"], known, point["correct"]))
         del point["correct"]
-        point |= {"start": _text(point["start"]), "end": _text(point["end"]), "rows": int(point["rows"])}
+        point |= {"start": local(point["start"]), "end": local(point["end"]), "rows": int(point["rows"])}
         found["points"].append(point)
     if len(models) > 1:  # otherwise the points have it all, and a long series is read once
         everything = (*_chosen(session, model, segment, since, until), Window.labelled > 0)
@@ -165,18 +170,18 @@ def series_points(
         first_ones = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
         begun = session.execute(first_ones.order_by(func.min(Window.start)))
     found["labels"] = [
-        {"version": versions[number], "start": _text(start), "truth": float(correct) / float(rows), "rows": int(rows)}
+        {"version": versions[number], "start": local(start), "truth": float(correct) / float(rows), "rows": int(rows)}
         for number, start, rows, correct in labelled
     ]
-    found["versions"] = [{"version": versions[number], "start": _text(start)} for number, start in begun]
+    found["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
+    found["alarms"] = [
+        alarm | {time: local(alarm[time]) for time in ("began", "ended") if alarm[time] is not None}
+        for alarm in list_alarms(session, model, segment)
+    ]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
     reference = found["points"][-1]["reference_accuracy"]
     found["lines"] = Rules.from_dict(newest.rules).lines(reference, newest.reference_rows, state)
     return found
-
-
-def _text(time: datetime) -> str:
-    return time.isoformat()
 
 
 def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:

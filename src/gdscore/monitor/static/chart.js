@@ -86,7 +86,7 @@
       font: { color: css("--ink"), family: "system-ui, sans-serif", size: 12 },
       margin: { l: 48, r: 16, t: 20, b: 40 }, hovermode: "closest", shapes: [...bands, ...marks], annotations: named,
       showlegend: false,
-      xaxis: { ...axis, type: "date" }, yaxis: { ...axis, ticksuffix: "%" },
+      xaxis: { ...axis, type: "date", title: { text: place.dataset.zone === "UTC" ? "" : place.dataset.zone } }, yaxis: { ...axis, ticksuffix: "%" },
     };
   }
 
