@@ -76,10 +76,6 @@ class SampleScore(Score):
         """All rows of the chunk."""
         return sample_of(chunk)
 
-    def combine(self, first: Stats, second: Stats) -> Stats:
-        """Sample of the union."""
-        return bottom_k([first, second], self.sample_limit)
-
     def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
         """Hashes, counts and probabilities of the rows kept."""
         names = ("high", "low", "content_high", "content_low", "counts")
