@@ -22,7 +22,6 @@ LABELS = (
     ("labels, independent", "labels:sequential"),
     ("labels, AR(1) 0.9, spread 1", "labels:sequential"),
     ("labels, independent", "labels:coverage"),
-    ("labels, AR(1) 0.9, spread 1", "labels:coverage"),
 )
 
 
