@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit, softmax
+from scipy.special import expit, log_expit, logit, softmax
 from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import precision_recall_fscore_support
 
 import gdscore
 from gdscore.estimator.estimate import ClassCounts
+from gdscore.estimator.evidence import Profile
 from gdscore.estimator.settings import SETTINGS
 
 from .data import CLASSES, fitted, outputs, shifted, unlabelled
@@ -28,8 +31,66 @@ def test_without_shifted_sets_it_is_isotonic_regression_of_confidence():
     oracle = IsotonicRegression(out_of_bounds="clip").fit(confidence(reference), reference.correct)
     expected = oracle.predict(confidence(target)).clip(SETTINGS.calibration_edge, 1 - SETTINGS.calibration_edge)
     # The mix of the sample differs from the reference's by chance, and explains a little of the movement.
-    np.testing.assert_allclose(est.predict_correct(target), expected, atol=2e-3)
+    found, odds = est.predict_correct(target), est.fitted_.correction.profile.class_odds
+    alike = np.abs(odds) < 0.02  # classes that are right as often as all rows of their confidence
+    assert alike.any()
+    np.testing.assert_allclose(found[alike[target.predictions]], expected[alike[target.predictions]], atol=5e-3)
     assert est.estimate(unlabelled(target)).accuracy == pytest.approx(expected.mean(), abs=1e-3)
+
+
+@pytest.mark.parametrize("class_mix", ["unknown", "stable", "estimated", [0.93, 0.07]])
+def test_classes_that_are_right_more_rarely_than_others_of_their_confidence(class_mix):
+    """A classifier trained with weights of classes finds the rare class too often; its confidence does not show it."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(9000) < 0.07).astype(int)
+    x = rng.normal(size=(9000, 3)) + 1.2 * y[:, None]
+    classifier = LogisticRegression(class_weight="balanced").fit(x[:3000], y[:3000])
+    reference, target = (gdscore.from_sklearn(classifier, x[i : i + 3000], y[i : i + 3000]) for i in (3000, 6000))
+    est = gdscore.AccuracyEstimator(class_mix=class_mix).fit(reference)
+    e, rows = est.estimate(unlabelled(target)), est.predict_correct(target)
+    assert e.accuracy == pytest.approx(target.accuracy, abs=0.02)
+    assert rows.mean() == pytest.approx(e.accuracy, abs=1e-9)
+    precision, recall, f1, counts = precision_recall_fscore_support(target.labels, target.predictions)
+    for c in e.per_class:
+        assert c.share == pytest.approx(counts[c.label] / 3000, abs=0.02)
+        assert c.precision.value == pytest.approx(precision[c.label], abs=0.08)
+        assert rows[target.predictions == c.label].mean() == pytest.approx(precision[c.label], abs=0.08)
+        # Where the mix is known, a class has no more rows than its share, so that its recall is nearly known too.
+        assert c.recall.value == pytest.approx(recall[c.label], abs=0.16)
+        assert c.precision.low <= precision[c.label] <= c.precision.high
+    assert e.f1.value == pytest.approx(f1.mean(), abs=0.05)
+
+
+def test_what_classes_differ_by_chance_is_left_out():
+    rng, classes = np.random.default_rng(0), 40
+    z = 2 * rng.normal(size=(1200, classes))
+    labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # drawn from softmax(z)
+    odds = Profile.of(gdscore.Outputs(logits=z, labels=labels), 1.0)[0].class_odds
+    assert np.abs(odds).mean() < 0.05
+    other = z + np.where(np.arange(classes) < 10, 2.0, 0.0)  # ten classes are predicted far too often
+    found = Profile.of(gdscore.Outputs(logits=other, labels=labels), 1.0)[0].class_odds
+    assert found[:10].max() < -0.1 < 0.1 < np.median(found[10:])
+
+
+def test_log_odds_of_classes_are_moved_and_the_accuracy_stays():
+    rng = np.random.default_rng(0)
+    for classes in (2, 7):
+        predicted, odds = rng.dirichlet(np.ones(classes), size=5), rng.normal(scale=2, size=classes)
+        right = predicted * rng.random((5, classes))
+        wrong = (1 - right.sum(axis=1, keepdims=True)) * rng.dirichlet(np.ones(classes), size=5)
+        if classes == 2:  # what is wrong is of the other class
+            wrong = (predicted - right)[:, ::-1]
+        counts = ClassCounts(predicted, right, right + wrong)
+        moved = counts.moved(odds)
+        np.testing.assert_allclose(moved.right.sum(axis=1), right.sum(axis=1), atol=1e-11)
+        np.testing.assert_allclose(moved.share.sum(axis=1), 1, atol=1e-9)
+        change = logit(moved.right / predicted) - logit(right / predicted) - odds
+        np.testing.assert_allclose(change, np.repeat(change[:, :1], classes, axis=1), atol=1e-6)
+        if classes == 2:
+            np.testing.assert_allclose(moved.share - moved.right, (predicted - moved.right)[:, ::-1], atol=1e-9)
+        one = ClassCounts(predicted[0], right[0], (right + wrong)[0]).moved(odds)
+        np.testing.assert_allclose(one.share, moved.share[0], atol=1e-9)
+        assert counts.moved(np.zeros(classes)) is counts
 
 
 def test_on_the_reference_it_is_the_accuracy():

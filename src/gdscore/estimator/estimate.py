@@ -457,6 +457,28 @@ class ClassCounts:
         right, share = (a + part * (b - a) for a, b in ((self.right, other.right), (self.share, other.share)))
         return ClassCounts(self.predicted, right, share)
 
+    def moved(self, odds: Floats) -> ClassCounts:
+        """The same with the log-odds of each class moved by these, less a number that leaves the accuracy as it is."""
+        if not odds.any():
+            return self
+        odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9) + odds
+        change = np.zeros((*self.right.shape[:-1], 1))
+        for _ in range(30):  # Newton's steps
+            right = self.predicted * expit(odds - change)
+            off = (right - self.right).sum(axis=-1, keepdims=True)
+            slope = (right * expit(change - odds)).sum(axis=-1, keepdims=True)
+            change = change + np.clip(off / np.maximum(slope, 1e-300), -1, 1)
+            if np.abs(off).max() < 1e-12:
+                break
+        # Rows that are wrong are of the other classes, in proportion to what these had of them.
+        wrong, small = np.maximum(self.share - self.right, 0), 1e-12
+        total = wrong.sum(axis=-1, keepdims=True)
+        from_class = [(self.predicted - part) / np.maximum(total - wrong, small) for part in (self.right, right)]
+        before, after = (np.maximum(part.sum(axis=-1, keepdims=True) - part, 0) for part in from_class)
+        wrong = wrong * after / np.maximum(before, small)
+        wrong = wrong * total / np.maximum(wrong.sum(axis=-1, keepdims=True), small)
+        return ClassCounts(self.predicted, right, right + wrong)
+
     def scaled(self, accuracy: float) -> ClassCounts:
         """The same with the log-odds of all classes moved until the accuracy is this one."""
         odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,26 @@ class Profile:
         classes = len(self.mix)
         right = self.cells.reshape(classes, -1, classes).sum(axis=1).diagonal()
         return np.asarray(right / np.maximum(self.counts, 1))
+
+    @cached_property
+    def class_odds(self) -> Floats:
+        """Log-odds of the reference's rows of each predicted class beyond those of all rows of their confidence.
+
+        Classes differ where a model was trained with weights of classes, for instance. What they differ by chance is
+        left out: each class's log-odds are multiplied by the share of their variance that is not its sampling error.
+        """
+        classes = len(self.mix)
+        cells = self.cells.reshape(classes, -1, classes)
+        rows, right = cells.sum(axis=2), cells.diagonal(axis1=0, axis2=2).T
+        rate = right.sum(axis=0) / np.maximum(rows.sum(axis=0), 1)
+        expected, information, count = rows @ rate, rows @ (rate * (1 - rate)), rows.sum(axis=1)
+        beyond = right.sum(axis=1) - expected
+        known = information > 0
+        spread = (np.square(beyond[known]) / information[known]).sum() - np.count_nonzero(known)
+        variance = max(spread, 0.0) / max(information.sum(), 1e-300)
+        share = variance * information / (1 + variance * information)
+        found, pooled = (log_odds((part + 0.5) / (count + 1), 1e-9) for part in (right.sum(axis=1), expected))
+        return np.asarray(share * (found - pooled))
 
     @property
     def exposed(self) -> float:
