@@ -32,8 +32,6 @@ from gdscore.models._network import floating_dtype
 from gdscore.models._state import batchnorm_layers
 from gdscore.models.predictions import Where, call, logits_of
 
-__all__ = ["SETTINGS", "Adaptation", "AdaptationSettings", "Images", "strong_augmentation"]
-
 EVALUATED_AT_ONCE = 256
 """Images in a batch where nothing is trained."""
 EAGER_STEPS = 3
@@ -42,33 +40,18 @@ EAGER_STEPS = 3
 
 @dataclass(frozen=True)
 class AdaptationSettings:
-    """Constants of the adaptation; ``benchmarks/check.py arms`` compares them with others.
+    """Constants of the adaptation; ``benchmarks/check.py arms`` compares them with others."""
 
-    Attributes
-    ----------
-    rate, decay : float
-        Largest learning rate of the one-cycle schedule, and weight decay, of AdamW.
-    threshold : float
-        Probability from which on the class predicted for the weakly augmented image is a label for the strongly
-        augmented one.
-    weight : float
-        Of the target's loss relative to that of the labelled images.
-    least, most : float
-        Bounds of the weights that target rows are drawn with.
-    statistics : int
-        Rows drawn for the final BatchNorm statistics.
-    statistics_batch : int
-        Rows in each of their batches.
-    """
-
-    rate: float = 3e-4
-    decay: float = 0.01
+    rate: float = 3e-4  # largest learning rate of the one-cycle schedule of AdamW
+    decay: float = 0.01  # of its weights
+    # Probability from which on the class predicted for the weakly augmented image is a label for the strongly
+    # augmented one
     threshold: float = 0.9
-    weight: float = 1.0
-    least: float = 0.05
+    weight: float = 1.0  # of the target's loss relative to that of the labelled images
+    least: float = 0.05  # bounds of the weights that target rows are drawn with
     most: float = 20.0
-    statistics: int = 2048
-    statistics_batch: int = 128
+    statistics: int = 2048  # rows drawn for the final BatchNorm statistics
+    statistics_batch: int = 128  # rows in each of their batches
 
 
 SETTINGS = AdaptationSettings()

@@ -15,53 +15,29 @@ from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
 from gdscore.estimator.estimate import ClassCounts, most_severe_first, quantile_of, sampling_error
 from gdscore.outputs import Outputs
 
-__all__ = ["SETTINGS", "Agreement", "CheckSettings", "combine"]
-
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """Constants of `check`; ``benchmarks/check.py`` has the development pairs that they were chosen on.
+    """Constants of `check`; ``benchmarks/check.py compare`` compares them with others on development targets."""
 
-    Attributes
-    ----------
-    shifts : tuple of (str, int)
-        Families and severities of the shifted sets that the same adaptation is run on.
-    shifted_rows : int
-        Most rows of each of them.
-    concentration : float
-        Of the Dirichlet distribution of the class mix of every second one.
-    floor : float
-        Expected error of an agreement of 1, in shares.
-    error : float
-        Expected error of the agreement relative to the share of rows without it.
-    mix, far_mix : float
-        The expected error is multiplied by √(1 + mix (d / far_mix)²), where d is the distance of the check network's
-        predicted class mix from that of the labelled rows.
-    sets : float
-        Shifted sets that the expected error counts as, against those of this model.
-    power : float
-        Estimates are weighted by their half-widths to minus this power.
-    outside : float
-        Share of the check's half-width by which the agreement may be outside the estimator's interval.
-    kept : float
-        Accuracy on labelled rows, relative to the model's, that the check network must keep.
-    fading : float
-        What agreement is off by on labelled rows is taken off in proportion to this power of the target's agreement.
-    """
-
+    # Families and severities of the shifted sets that the same adaptation is run on, and most rows of each
     shifts: tuple[tuple[str, int], ...] = (("snow", 6), ("elastic_transform", 8), ("glass_blur", 7), ("frost", 8))
     shifted_rows: int = 600
-    concentration: float = 0.5
-    floor: float = 0.012
-    error: float = 0.10
+    concentration: float = 0.5  # of the Dirichlet distribution of the class mix of every second one
+    floor: float = 0.012  # expected error of an agreement of 1, in shares
+    error: float = 0.10  # expected error of the agreement relative to the share of rows without it
+    # The expected error is multiplied by √(1 + mix (d / far_mix)²), where d is the distance of the check network's
+    # predicted class mix from that of the labelled rows
     mix: float = 1.0
     far_mix: float = 0.2
-    sets: float = 4.0
-    power: float = 4.0
+    sets: float = 4.0  # shifted sets that the expected error counts as, against those of this model
+    power: float = 4.0  # estimates are weighted by their half-widths to minus this power
+    # Share of the check's half-width by which the agreement may be outside the estimator's interval
     outside: float = 0.5
-    kept: float = 0.85
+    kept: float = 0.85  # accuracy on labelled rows, relative to the model's, that the check network must keep
+    # What agreement is off by on labelled rows is taken off in proportion to this power of the target's agreement
     fading: float = 2.0
 
 
@@ -121,20 +97,9 @@ def combine(
     agreement: Agreement,
     calibration: Sequence[Agreement],
 ) -> tuple[Estimate, Floats]:
-    """Estimate from the check network's probabilities and the estimator, and P(right) of each row.
+    """Estimate from both networks' outputs on the target and the estimator, and P(right) of each row.
 
-    Parameters
-    ----------
-    est : AccuracyEstimator
-        Fitted for the model.
-    outputs : Outputs
-        Of the model on the target.
-    probabilities : array of shape (N, K)
-        Of the adapted check network on the target.
-    agreement : Agreement
-        On the target.
-    calibration : sequence of Agreement
-        On shifted sets.
+    ``probabilities`` are of the adapted check network, ``calibration`` of shifted sets.
     """
     free, without = est.estimate(outputs), est.predict_correct(outputs)
     predicted = np.asarray(arrays.to_numpy(outputs.predictions))

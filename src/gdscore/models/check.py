@@ -51,8 +51,6 @@ from gdscore.models.predictions import Where
 from gdscore.outputs import Outputs
 from gdscore.shifts.images import Corruption, corrupt, corruptions
 
-__all__ = ["Check", "check"]
-
 Floats = NDArray[np.float64]
 
 
