@@ -90,9 +90,9 @@ def test_an_old_bad_day_does_not_alarm_for_ever(gd, week):
         assert (code, found["alarms"]) == (3, ["2026-03-02"])
     assert code_and_json(gd, "week", *rule, "--since", "2026-03-03T00:00")[0] == 0
     code, found = code_and_json(gd, "week", *rule, "--since", "2030-01-01")
-    assert (code, found["checked"]) == (0, [])
+    assert (code, found["checked"], found["status"], found["not_enough_data"]) == (4, [], "not enough data", [])
     result = gd("estimate", "m.gdscore", "week", *rule, "--since", "2030-01-01", "-q")
-    assert "2030-01-01" in refused(result, code=0)
+    assert "nothing was checked, as no target has a date from 2030-01-01 on" in refused(result, code=4)
 
 
 def test_the_newest_day_failing_is_no_pass_of_the_day_before(gd, week, folder):

@@ -175,8 +175,8 @@ def estimate(
     date, in order. Labels in a target are never used to estimate: the table shows the truth beside it.
 
     Exit codes: 0 fine, 3 alarm (below the floor, or a critical warning), 4 not enough data (few rows or a
-    wide interval, and the floor is inside it), 1 a target failed, 2 wrong usage. An alarm comes before an
-    error, and an error before code 4.
+    wide interval, and the floor is inside it; or no date to check), 1 a target failed, 2 wrong usage. An
+    alarm comes before an error, and an error before code 4.
     """
     rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
     if webhook is not None:
@@ -212,6 +212,9 @@ def estimate(
         check_outcome(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)
     ]
     checks = [check for check in by_target if check is not None]
+    if rule and not any(checked):  # data that no longer come are not fine
+        reason = f"nothing was checked, as no target has a date from {since} on"
+        checks.append(Check("", Status.NOT_ENOUGH_DATA, reason))
     written: list[str] = []
     if html is not None and any(o.value for o in outcomes):
         command = shlex.join(["gdscore", *_without_secrets(context.obj)])
@@ -241,8 +244,6 @@ def estimate(
             complain(line)
     if old := [o.name for o, is_checked in zip(outcomes, checked, strict=True) if o.value is None and not is_checked]:
         complain(f"not estimated, but older than what is checked: {', '.join(old[:3])}{' …' if len(old) > 3 else ''}")
-    if rule and not any(checked):
-        complain(f"nothing was checked: no target has a date from {since} on")
     if code := exit_code(checks):
         raise typer.Exit(code)
 

@@ -180,7 +180,7 @@ def document(
     checks: Sequence[Check],
 ) -> dict[str, Any]:
     """Everything that is known, as plain data."""
-    names = {status: [c.name for c in checks if c.status is status] for status in Status}
+    names = {status: [c.name for c in checks if c.status is status and c.name] for status in Status}
     return {
         "gdscore": __version__,
         **origin,
