@@ -11,15 +11,16 @@ Requirements met here:
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -216,3 +217,28 @@ def examples(*lines: str) -> str:
 def one_line_paragraphs(text: str) -> str:
     """Text of a docstring with one line for each paragraph, which typer wraps as wide as the terminal is."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
+
+
+def shared_options(
+    into: str, options: Mapping[str, Any], make: Callable[[dict[str, Any]], Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options that others have too, None where they are not given, made into one argument."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        kind = inspect.Parameter.KEYWORD_ONLY
+
+        @functools.wraps(command)
+        def with_options(**arguments: Any) -> None:
+            given = {name: arguments.pop(name) for name in options}
+            command(**arguments, **{into: make(given)})
+
+        parameters = [
+            *(p.replace(kind=kind) for name, p in signature.parameters.items() if name != into),
+            *(inspect.Parameter(name, kind, default=None, annotation=found) for name, found in options.items()),
+        ]
+        with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return with_options
+
+    return decorate

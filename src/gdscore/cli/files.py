@@ -14,8 +14,6 @@ Requirements met here:
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import json
 import os
 import re
@@ -29,7 +27,7 @@ import typer
 
 from gdscore._paths import check_path, check_readable
 from gdscore._windows import time_text
-from gdscore.cli.console import describe_error, group_messages, show_traceback
+from gdscore.cli.console import describe_error, group_messages, shared_options, show_traceback
 from gdscore.errors import GdscoreError
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
@@ -62,26 +60,11 @@ def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
     """
     options = {name: _COLUMN_OPTIONS[name] for name in names or _COLUMN_OPTIONS}
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        own = {name: parameter for name, parameter in signature.parameters.items() if name != "columns"}
-        given = {name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in options}
+    def named(given: dict[str, Any]) -> Columns:
+        chosen: dict[str, Any] = {name: _names(name, text) for name, text in given.items()}
+        return Columns(**chosen)
 
-        @functools.wraps(command)
-        def with_columns(**arguments: Any) -> None:
-            chosen = {name: arguments.pop(name) for name in options}
-            named: dict[str, Any] = {name: _names(name, text) for name, text in chosen.items()}
-            command(**arguments, columns=Columns(**named))
-
-        parameters = [
-            *(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own.values()),
-            *(given[name].replace(annotation=options[name]) for name in options),
-        ]
-        with_columns.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        with_columns.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-        return with_columns
-
-    return decorate
+    return shared_options("columns", options, named)
 
 
 def column_arguments(columns: Columns) -> list[str]:

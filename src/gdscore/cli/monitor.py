@@ -13,7 +13,7 @@ import typer
 
 from gdscore._format import percent
 from gdscore._paths import check_readable, check_writable
-from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, show, show_table
+from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, shared_options, show, show_table
 from gdscore.cli.files import column_options, find_targets, write_json
 from gdscore.errors import GdscoreError
 from gdscore.io import Columns
@@ -68,31 +68,31 @@ def _open(database: str, webhook: str | None = None, run: str | None = None, mai
     return module.Monitor(database, notify=notifiers(webhook, run, mail))
 
 
-FalseAlarms: TypeAlias = Annotated[float | None, typer.Option(help="False alarms of each test over all windows.")]
-MinAccuracy: TypeAlias = Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm below this, each window.")]
-MaxDrop: TypeAlias = Annotated[float | None, typer.Option(metavar="SHARE", help="Alarm this far below the reference.")]
-MinRows: TypeAlias = Annotated[int | None, typer.Option(help="A window with fewer rows is not enough data.")]
-MaxWidth: TypeAlias = Annotated[
-    float | None, typer.Option(metavar="SHARE", help="A window with a wider interval is not enough data.")
-]
-MissingAfter: TypeAlias = Annotated[float | None, typer.Option(help="Alarm after so many window lengths of silence.")]
-Recovery: TypeAlias = Annotated[int | None, typer.Option(help="Windows without the problem that end an alarm.")]
-OfLabels: TypeAlias = Annotated[bool | None, typer.Option("--labels/--no-labels", help="Alarms of labels.")]
-Recalibrate: TypeAlias = Annotated[
-    bool | None, typer.Option("--recalibrate/--no-recalibrate", help="Labels correct later estimates.")
-]
-
-KeepRows: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="LENGTH", help="Keep id, prediction and P(right) of rows so long, for labels by id: 90d."),
-]
+def _rule(kind: Any, help_text: str, *names: str, metavar: str | None = None) -> Any:
+    return Annotated[kind | None, typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel="Rules")]
 
 
-def _given(**rules: Any) -> dict[str, Any]:
-    return {name: value for name, value in rules.items() if value is not None}
+_RULES = {
+    "false_alarms_per_year": _rule(float, "False alarms of each test over all windows."),
+    "min_accuracy": _rule(float, "Alarm below this, each window.", metavar="SHARE"),
+    "max_drop": _rule(float, "Alarm this far below the reference.", metavar="SHARE"),
+    "min_rows": _rule(int, "A window with fewer rows is not enough data."),
+    "max_width": _rule(float, "A window with a wider interval is not enough data.", metavar="SHARE"),
+    "labels": _rule(bool, "Alarms of labels.", "--labels/--no-labels"),
+    "recalibrate": _rule(bool, "Labels correct later estimates.", "--recalibrate/--no-recalibrate"),
+    "missing_after": _rule(float, "Alarm after so many window lengths of silence."),
+    "recovery": _rule(int, "Windows without the problem that end an alarm."),
+    "keep_rows": _rule(
+        str, "Keep id, prediction and P(right) of rows so long, for labels by id: 90d.", metavar="LENGTH"
+    ),
+}
+_rule_options = shared_options(
+    "given", _RULES, lambda given: {name: value for name, value in given.items() if value is not None}
+)
 
 
 @monitor.command()
+@_rule_options
 def register(
     model: Name,
     estimator: Annotated[Path | None, typer.Argument(metavar="ESTIMATOR", help="File of `gdscore fit`.")] = None,
@@ -106,32 +106,12 @@ def register(
     reference_rows: Annotated[
         int | None, typer.Option(help="Rows of the reference where no estimator tells; 100 by default.")
     ] = None,
-    false_alarms_per_year: FalseAlarms = None,
-    min_accuracy: MinAccuracy = None,
-    max_drop: MaxDrop = None,
-    min_rows: MinRows = None,
-    max_width: MaxWidth = None,
-    labels: OfLabels = None,
-    recalibrate: Recalibrate = None,
-    missing_after: MissingAfter = None,
-    recovery: Recovery = None,
-    keep_rows: KeepRows = None,
+    *,
+    given: dict[str, Any],
     database: Database = DEFAULT,
     debug: Debug = False,
 ) -> None:
     """Register a model with its estimator and its rules. Rules that are not given stay, also for a new version."""
-    given = _given(
-        false_alarms_per_year=false_alarms_per_year,
-        min_accuracy=min_accuracy,
-        max_drop=max_drop,
-        min_rows=min_rows,
-        max_width=max_width,
-        labels=labels,
-        recalibrate=recalibrate,
-        missing_after=missing_after,
-        recovery=recovery,
-        keep_rows=keep_rows,
-    )
     history = _open(database)
     found = history.register(
         model, estimator, version=version, every=every, rules=given, reference_rows=reference_rows, by=_person()
@@ -141,22 +121,15 @@ def register(
 
 
 @monitor.command()
+@_rule_options
 def rules(
     model: Name,
-    false_alarms_per_year: FalseAlarms = None,
-    min_accuracy: MinAccuracy = None,
-    max_drop: MaxDrop = None,
-    min_rows: MinRows = None,
-    max_width: MaxWidth = None,
-    labels: OfLabels = None,
-    recalibrate: Recalibrate = None,
-    missing_after: MissingAfter = None,
-    recovery: Recovery = None,
-    keep_rows: KeepRows = None,
     remove: Annotated[
         list[str] | None,
         typer.Option(metavar="RULE", help="Remove a rule, such as min_accuracy; repeat it for several."),
     ] = None,
+    *,
+    given: dict[str, Any],
     database: Database = DEFAULT,
     debug: Debug = False,
 ) -> None:
@@ -164,19 +137,8 @@ def rules(
     from gdscore.monitor.reading import rules_changes
 
     history = _open(database)
-    given = dict.fromkeys(remove or ()) | _given(
-        false_alarms_per_year=false_alarms_per_year,
-        min_accuracy=min_accuracy,
-        max_drop=max_drop,
-        min_rows=min_rows,
-        max_width=max_width,
-        labels=labels,
-        recalibrate=recalibrate,
-        missing_after=missing_after,
-        recovery=recovery,
-        keep_rows=keep_rows,
-    )
-    found = history.set_rules(model, given, by=_person()) if given else history.rules(model)
+    changes = dict.fromkeys(remove or ()) | given
+    found = history.set_rules(model, changes, by=_person()) if changes else history.rules(model)
     show(f"Rules: {found}")
     with history.reading() as session:
         for change in rules_changes(session, model):
