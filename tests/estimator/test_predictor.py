@@ -51,6 +51,18 @@ def test_equals_fit_on_the_same_sets():
     assert est.reference_accuracy_ == pytest.approx(CLASSIFIER.score(X, Y))
 
 
+@pytest.mark.parametrize("make", [np.array, lambda x: pytest.importorskip("pandas").DataFrame(x)])
+def test_a_shift_that_changes_its_inputs_changes_no_other_set(make):
+    def in_place(inputs):
+        inputs += 1.0
+        return inputs
+
+    inputs = make(X)
+    found = fit(GaussianNB().fit(X, Y), inputs, used=[in_place, in_place, offset])
+    assert len(set(found.shifted_sets_.accuracy.tolist())) == 1
+    np.testing.assert_array_equal(inputs, X)
+
+
 def test_predict_may_return_outputs_probabilities_or_be_a_classifier():
     def to_outputs(x):
         return gdscore.from_sklearn(CLASSIFIER, x)

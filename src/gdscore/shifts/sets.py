@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -265,7 +266,8 @@ def apply_shift(shift: Any, batch: Any, start: int) -> Any:
         takes_start = "start" in inspect.signature(shift).parameters
     except (TypeError, ValueError):
         takes_start = False
-    return shift(batch, start=start) if takes_start else shift(batch)
+    # Functions of the caller's own may change what they get, which is the reference.
+    return shift(batch, start=start) if takes_start else shift(deepcopy(batch))
 
 
 def named_families(shifts: Sequence[Any]) -> list[str]:
