@@ -63,6 +63,18 @@ def test_a_shift_that_changes_its_inputs_changes_no_other_set(make):
     np.testing.assert_array_equal(inputs, X)
 
 
+def test_a_predictor_that_scales_its_inputs_in_place():
+    def predict(x, in_place):
+        if in_place:
+            x /= 2.0
+        return CLASSIFIER.predict_proba(x if in_place else x / 2.0)
+
+    inputs = X.copy()
+    found, expected = (fit(lambda x, k=k: predict(x, k), inputs) for k in (True, False))
+    np.testing.assert_array_equal(inputs, X)
+    assert found.to_bytes() == expected.to_bytes()
+
+
 def test_predict_may_return_outputs_probabilities_or_be_a_classifier():
     def to_outputs(x):
         return gdscore.from_sklearn(CLASSIFIER, x)

@@ -176,7 +176,8 @@ class ShiftPasses:
         """Labelled outputs of the inputs as they are."""
         rows = np.arange(len(self.inputs))
         for start, x in self.inputs.batches(self._size):
-            self._predictor.run(x, rows[start : start + self._size], None)
+            # A copy, as a predictor may scale its inputs in place, and they are shifted after this.
+            self._predictor.run(deepcopy(x), rows[start : start + self._size], None)
         found: Outputs = self._predictor.outputs()
         return found
 
