@@ -67,6 +67,31 @@ def test_class_names():
             list(extract(seeded(CNN), loader(), class_names=bad))
 
 
+class Scaled(nn.Module):
+    """A network whose first step works on the inputs themselves, or not."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place, self.layers = in_place, seeded(CNN)
+
+    def forward(self, x):
+        return self.layers(x.sub_(0.5).div_(0.1) if self.in_place else (x - 0.5) / 0.1)
+
+
+@pytest.mark.parametrize("options", [{"batchnorm": "both"}, {"rotation_head": nn.Linear(1, 4)}, {}])
+def test_a_first_layer_in_place_changes_no_later_pass(options):
+    if "rotation_head" in options:
+        features = next(extract(Scaled(False), loader())).features.shape[1]
+        options = {"rotation_head": nn.Linear(features, 4)}
+    found, expected = (
+        list(extract(Scaled(in_place), loader(), peer=Scaled(in_place), **options)) for in_place in (True, False)
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert one.arrays.keys() == other.arrays.keys()
+        assert all(torch.equal(one.arrays[name], array) for name, array in other.arrays.items())
+        assert torch.equal(one.peer_logits, one.logits)
+
+
 def test_peer_in_the_same_pass():
     model, peer = seeded(CNN), seeded(CNN, bias=False)
     for out, alone in zip(extract(model, loader(), peer=peer), extract(peer, loader()), strict=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -139,13 +140,15 @@ def _stream(
             if not count_rows(inputs):
                 reader.prefetch()
                 continue
-            returned, features = network.run(inputs, number)
+            # Where more passes follow, each has a copy: a first layer may work in place.
+            shared = bool(others) or rotation is not None
+            returned, features = network.run(deepcopy(inputs) if shared else inputs, number)
             given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
             m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
                 given["labels"] = integer_labels(labels, m, device)
             for name, other in others.items():
-                there = to_device(inputs, other.device, dtype=other.dtype)
+                there = to_device(deepcopy(inputs), other.device, dtype=other.dtype)
                 given[name] = other.logits(there, number).to(device, non_blocking=True)
             if rotation is not None and features is not None:
                 given["rotation_logits"] = rotation.logits(inputs, features, number)
