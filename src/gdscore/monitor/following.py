@@ -182,6 +182,7 @@ def follow_series(session: Session, model: Model, segment: str, since: datetime)
         select(
             *(Window.id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high),
             *(Window.level, Window.reference_accuracy, Window.warnings, Window.scores, Window.labelled, Window.correct),
+            select(func.count()).where(Series.model_id == model.id).scalar_subquery().label("series"),
         )
         .where(*mine, Window.start >= since)
         .order_by(Window.start, Window.end)
@@ -190,8 +191,7 @@ def follow_series(session: Session, model: Model, segment: str, since: datetime)
     known = select(Window.before).where(*mine, Window.start >= since, Window.before.is_not(null()))
     before = session.scalars(known.order_by(Window.start, Window.end).limit(1)).first()
     before = series.state if before is None else before
-    count = session.scalars(select(func.count()).where(Series.model_id == model.id)).one()
-    follower = _follower(model, segment, before, count)
+    follower = _follower(model, segment, before, followed[0].series if followed else 1)
     states = []
     for w in followed:
         states.append({"id": w.id, "before": follower.state})
@@ -211,14 +211,16 @@ def follow_series(session: Session, model: Model, segment: str, since: datetime)
 
 def _store_alarms(session: Session, model: Model, segment: str, since: datetime, follower: Follower) -> None:
     """Make the alarms of a series those that its follower found from a time on."""
-    superseded = session.scalars(
-        select(func.min(Model.current_since)).where(Model.name == model.name, Model.current_since > model.current_since)
-    ).one()
     stored = session.scalars(
         select(Alarm)
         .where(Alarm.model_id == model.id, Alarm.segment == segment, Alarm.rule != "missing")
         .order_by(Alarm.raised.desc())
     ).all()
+    if not (stored or follower.begun):
+        return
+    superseded = session.scalars(
+        select(func.min(Model.current_since)).where(Model.name == model.name, Model.current_since > model.current_since)
+    ).one()
     later = [alarm for alarm in stored if alarm.raised >= since]
     for rule, problem in follower.carried.items():  # the newest of those raised before is the one that was open
         open_before = (a for a in stored if a.rule == rule and a.raised < since and not a.withdrawn)
