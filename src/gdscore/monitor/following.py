@@ -183,6 +183,7 @@ def follow_series(session: Session, model: Model, segment: str, since: datetime)
             *(Window.id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high),
             *(Window.level, Window.reference_accuracy, Window.warnings, Window.scores, Window.labelled, Window.correct),
             select(func.count()).where(Series.model_id == model.id).scalar_subquery().label("series"),
+            Window.before.is_(null()).label("new"),
         )
         .where(*mine, Window.start >= since)
         .order_by(Window.start, Window.end)
@@ -204,8 +205,8 @@ def follow_series(session: Session, model: Model, segment: str, since: datetime)
     session.execute(update(Window), states)
     if series.last_window != followed[-1].id:
         end_alarms(session, [model.id], followed[-1].start, "a window came", Alarm.rule == "missing")
-    newest = select(Window.accuracy).where(*mine).order_by(Window.start.desc(), Window.end.desc()).limit(RECENT)
-    series.recent = [round(accuracy, 5) for accuracy in session.scalars(newest)][::-1]
+    earlier = series.recent[: max(len(series.recent) - sum(not w.new for w in followed), 0)]
+    series.recent = [*earlier, *(round(w.accuracy, 5) for w in followed)][-RECENT:]
     series.last_window = followed[-1].id
 
 
