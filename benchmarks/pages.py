@@ -18,10 +18,10 @@ from functools import cache
 
 import numpy as np
 
+import check
+import estimates_summary
 import gdscore
-from check import blocks as check_blocks
 from comparison import blocks as comparison_blocks
-from estimates_summary import blocks as estimate_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
@@ -31,6 +31,9 @@ from tables import RESULTS, ROOT, all_tables
 from tables_page import filled, markdown
 
 __all__ = ["PAGES", "main", "stale"]
+
+# Asked for by several pages.
+check_blocks, estimate_blocks = cache(check.blocks), cache(estimates_summary.blocks)
 
 # Blocks whose numbers come from a small model that is trained when they are made.
 TRAINED_HERE = {"example", "printed"}
@@ -49,6 +52,7 @@ THRESHOLDS = {
 GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
 
 
+@cache
 def results_blocks():
     """Tables and sentences of docs/results.md."""
     return all_tables(RESULTS / "cells", RESULTS / "ablations", RESULTS)[-1]
