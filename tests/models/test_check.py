@@ -163,6 +163,25 @@ def test_networks_without_batchnorm(digits, norm):
     assert c.est.reference_rows_ == len(reference[1])
 
 
+class Viewed(Net):
+    """Behind a convolution, `view` fails where channels are last in memory."""
+
+    def forward(self, x):
+        return self.head(self.body(x).view(len(x), -1))
+
+
+def test_networks_that_need_the_usual_layout(model, digits, est):
+    train, reference, (x, _) = digits
+    viewed = Viewed().eval()
+    viewed.load_state_dict(model.state_dict())
+    with pytest.raises(RuntimeError, match="view size"):
+        copy.deepcopy(viewed).to(memory_format=torch.channels_last)(x[:2])
+    found = [models.check(m, [train], [x], est=est, val_loader=[reference], **QUICK) for m in (viewed, model)]
+    # Dropout draws in the order of the memory.
+    assert found[0].agreement.agreement == pytest.approx(found[1].agreement.agreement, abs=0.01)
+    assert found[0].network(x[:2]).shape == (2, 10)
+
+
 def everything_of(model):
     state = {key: value.clone() for key, value in model.state_dict().items()}
     return state, [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]

@@ -186,9 +186,23 @@ class Adaptation:
         self._stream: Any = torch.cuda.Stream(self.device) if on_cuda else None  # type: ignore[no-untyped-call]
         self._recordable = on_cuda
         self._taken = 0
-        self.before = self.predict()
+        self._layout = torch.channels_last
+        self.before = self._predicted_before()
         # Of the target's classes by row: those of the network when the row was drawn last.
         self.probabilities = self.before.clone()
+
+    def _predicted_before(self) -> Tensor:
+        """Probabilities before the training; channels last, where convolutions are faster, if the network can do it."""
+        try:
+            self.network.to(memory_format=self._layout)  # type: ignore[call-overload]
+            return self.predict()
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, GdscoreError):
+            # `Tensor.view` behind a convolution needs the usual layout.
+            self._layout = torch.contiguous_format
+            self.network.to(memory_format=self._layout)  # type: ignore[call-overload]
+            return self.predict()
 
     def train(self, advance: Callable[[int], None]) -> None:
         """Take all steps."""
@@ -307,8 +321,7 @@ class Adaptation:
         """Logits of images in [0, 1]."""
         x = self.target.form.for_model(x)
         x = x if self._dtype is None else x.to(self._dtype)
-        if x.device.type == "cuda":
-            x = x.contiguous(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=self._layout)
         precision: Any = torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None)
         with precision:
             returned = call(self.network, x, 0)

@@ -245,8 +245,6 @@ class _Run:
         self._form, self._normalize = ImageForm(normalize, device), normalize
         self._augment = strong_augmentation if augment is None else lambda x, _: _augmented(augment, x)
         self._start = working_copy(model if network is None else network, device)
-        if device.type == "cuda":
-            self._start = self._start.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def read(self, loader: Iterable[Any], name: str, labelled: bool) -> tuple[Images, Tensor]:
         """Images of a loader on the device, and their labels, of which there are none where none are asked for."""
