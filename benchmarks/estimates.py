@@ -142,6 +142,11 @@ def suites():
             *_digits("development-scratch", "resnet18", SCRATCH_DIGITS, (0,)),
             *_subclasses("development-scratch", "resnet18", SUBCLASSES, (8, 9), (0,)),
         ),
+        # What two CPU cores adapt a check network for in minutes.
+        "development-light": lambda: (
+            *_pacs("development-light", "pacs", "lite1at64", FINE | {"shift": 6}, (0,)),
+            *_pacs("development-light", "pacs32", "small", SCRATCH_PACS | {"epochs": 30}, (0,)),
+        ),
         "development-tables": lambda: _tabular("development-tables", "table", "development", (0,)),
         "development-text": lambda: _tabular("development-text", "text", "development", (0,)),
     }
