@@ -41,6 +41,18 @@ def test_it_is_the_python_api(gd, folder):
     np.testing.assert_allclose([float(row["right"]) for row in rows], c.right, atol=1e-5)
 
 
+def test_classes_have_their_names_and_a_mix_and_a_report(gd, folder):
+    args = ("check", "network:load", "photos", "photos/dog", *QUICK, "--html", "r.html", "--json", "c.json")
+    result = gd(*args, "--class-mix", "0.1,0.8,0.1")
+    assert result.exit_code == 0, result.output
+    names = sorted(path.name for path in (folder / "photos").iterdir())
+    found = json.loads((folder / "c.json").read_text())["estimate"]
+    assert [entry["name"] for entry in found["per_class"]] == names
+    assert found["class_mix"] == "given"
+    page = (folder / "r.html").read_text()
+    assert all(name in page for name in ("check network", *names))
+
+
 def test_arrays_and_a_kept_calibration(gd, folder):
     rng = np.random.default_rng(0)
     np.savez(
@@ -66,6 +78,9 @@ def test_arrays_and_a_kept_calibration(gd, folder):
         (("photos", "photos/cat", "--normalize", "a", "1"), "numbers joined by commas, but got 'a'"),
         (("photos", "photos/cat", "--calibration", "network.py"), "Expected what --calibration wrote in 'network.py'"),
         (("photos", "photos/cat", "--json", "a", "--rows", "a"), "Expected different files for --rows and --json"),
+        (("photos", "photos/cat", "--html", "a.txt"), "Expected an output that ends in .html"),
+        (("photos", "photos/cat", "--class-mix", "0.5,x"), "Expected shares such as 0.2,0.8 as --class-mix"),
+        (("photos", "photos/cat", "--class-mix", "0.5,0.5"), "Expected `class_mix`"),
     ],
 )
 def test_mistakes_are_one_line(gd, folder, args, message):

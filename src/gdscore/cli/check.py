@@ -8,13 +8,14 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gdscore._paths import atomic, check_different, check_readable, check_writable
-from gdscore.cli.console import Debug, JsonPath, Quiet, show
+from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
 from gdscore.cli.files import load_estimator, write_json
 from gdscore.cli.images import Batches, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError
@@ -51,6 +52,7 @@ def check(
     classes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Names of the class folders in the model's order, one a line.")
     ] = None,
+    class_mix: ClassMix = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 200,
     batch_size: Annotated[int, typer.Option(min=2, help="Images of each kind in a training step.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Seed of draws and augmentations.")] = 0,
@@ -61,6 +63,7 @@ def check(
     rows: Annotated[
         Path | None, typer.Option("--rows", metavar="FILE", help="CSV to write: P(right) of each image.")
     ] = None,
+    html: HtmlPath = None,
     json_path: JsonPath = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -75,15 +78,13 @@ def check(
     from gdscore import models
 
     inputs = [path for path in (labelled, target, validation) if path is not None]
-    for path in (rows, calibration):
-        check_writable(path, inputs=[p for p in inputs if p.suffix == ".npz"])
-    check_writable(json_path, inputs=[p for p in inputs if p.suffix == ".npz"])
-    for first, second, names in (
-        (rows, json_path, "--rows and --json"),
-        (rows, calibration, "--rows and --calibration"),
-        (json_path, calibration, "--json and --calibration"),
-    ):
-        check_different(first, second, names)
+    written = {"--rows": rows, "--calibration": calibration, "--html": html, "--json": json_path}
+    for name, path in written.items():
+        suffixes = (".html", ".htm") if name == "--html" else ()
+        check_writable(path, inputs=[p for p in inputs if p.suffix == ".npz"], suffixes=suffixes)
+    for first, second in combinations(written, 2):
+        check_different(written[first], written[second], f"{first} and {second}")
+    mix = read_class_mix(class_mix)
     known = _read_calibration(calibration) if calibration is not None and calibration.exists() else None
     est = None if estimator is None else load_estimator(estimator)
     made, preprocess = load_model(model, device)
@@ -101,25 +102,31 @@ def check(
             found.check_classes(int(tried.n_classes or 0))
         return Batches(found, preprocess, batch_size, workers)
 
-    images = loader(target, with_labels=False)
+    images, known_rows = loader(target, with_labels=False), loader(labelled)
     c = models.check(
         made,
-        loader(labelled),
+        known_rows,
         images,
         est=est,
         network=start,
         val_loader=None if validation is None else loader(validation),
         calibration=known,
         normalize=None if normalize is None else (_numbers(normalize[0]), _numbers(normalize[1])),
+        class_mix=mix,
         steps=steps,
         batch_size=batch_size,
         seed=seed,
+        class_names=known_rows.classes,
         progress=False if quiet else None,
     )
     if calibration is not None and known is None:
         write_json(os.fspath(calibration), [asdict(a) for a in c.calibration])
     if rows is not None:
         _write_rows(rows, images.ids, c.right.tolist())
+    if html is not None:
+        from gdscore.report import Target, write_report
+
+        write_report(html, c.est, Target(target.name, c.estimate), made_by={"command": "gdscore check"})
     if json_path is not None:
         document = {"estimate": c.estimate.to_dict(), "agreement": asdict(c.agreement), "seconds": c.seconds}
         write_json(json_path, document | {"calibration": [asdict(a) for a in c.calibration]})
@@ -150,7 +157,7 @@ class _Arrays:
                 f"but it has {'none' if images is None else f'{images.dtype} of shape {images.shape}'}"
             )
         self.dataset = images[..., 0] if images.ndim == 4 and images.shape[3] == 1 else images
-        self.ids = [str(row) for row in range(len(images))]
+        self.ids, self.classes = [str(row) for row in range(len(images))], None
         self._labels, self._preprocess, self._size = found.get("labels"), preprocess, batch_size
 
     def __iter__(self) -> Iterator[Any]:

@@ -38,6 +38,23 @@ JsonPath: TypeAlias = Annotated[
 ]
 
 HtmlPath: TypeAlias = Annotated[Path | None, typer.Option(metavar="PATH", help="Write a report: one .html file.")]
+ClassMix: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MIX",
+        help="What is known of the targets' classes: unknown, stable (as in the reference), estimated (only their "
+        "mix has moved), or shares such as 0.2,0.8; by default what the estimator was fitted with.",
+    ),
+]
+
+
+def read_class_mix(text: str | None) -> str | list[float] | None:
+    """Value of ``--class-mix`` as `AccuracyEstimator` takes it."""
+    try:
+        return text if text is None or "," not in text else [float(share) for share in text.split(",")]
+    except ValueError as error:
+        raise GdscoreError(f"Expected shares such as 0.2,0.8 as --class-mix, but got {text!r}") from error
+
 
 _UNWRAPPED = 10_000
 Cell: TypeAlias = str | tuple[str, str]

@@ -17,6 +17,7 @@ from gdscore._paths import check_different, check_writable
 from gdscore._windows import Every, parse_every
 from gdscore.cli.console import (
     Address,
+    ClassMix,
     Debug,
     Engine,
     EngineOption,
@@ -28,6 +29,7 @@ from gdscore.cli.console import (
     collect_warnings,
     complain,
     describe_error,
+    read_class_mix,
     show,
     show_traceback,
 )
@@ -105,14 +107,7 @@ def estimate(
     reference: Annotated[
         str | None, typer.Option(metavar="FILE", help="Labelled outputs on reference data, for --method.")
     ] = None,
-    class_mix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MIX",
-            help="What is known of the targets' classes: unknown, stable (as in the reference), estimated (only their "
-            "mix has moved), or shares such as 0.2,0.8; by default as `gdscore fit` was told.",
-        ),
-    ] = None,
+    class_mix: ClassMix = None,
     *,
     columns: Columns,
     time: Annotated[
@@ -270,10 +265,7 @@ def _set_class_mix(fitted: AccuracyEstimator | None, text: str) -> None:
 
     if fitted is None:
         raise GdscoreError("Expected --class-mix with a fitted estimator, but got --method: leave one of them out")
-    try:
-        mix = [float(share) for share in text.split(",")] if "," in text else text
-    except ValueError as error:
-        raise GdscoreError(f"Expected shares such as 0.2,0.8 as --class-mix, but got {text!r}") from error
+    mix = read_class_mix(text)
     given_mix(mix, fitted.n_classes_, fitted.class_names_)
     fitted.set_params(class_mix=mix)
 

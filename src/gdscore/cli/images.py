@@ -169,6 +169,12 @@ class Batches:
         """Names of the images within their folder."""
         return self._images.ids
 
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of all classes in the model's order, where the folders tell them."""
+        names = self._images.classes
+        return None if names is None or _numbered(names) else names
+
     def __iter__(self) -> Iterator[Any]:
         """Tensors, with labels where there are."""
         import torch
