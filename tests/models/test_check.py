@@ -523,6 +523,28 @@ def test_weights_follow_the_half_widths(shifted):
     assert not {w.code for w in e.warnings} & {"check_unused", "class_mix"}
 
 
+def test_nothing_of_outputs_alone_stays_beside_a_check(shifted):
+    """What an estimate tells of the class mix, of other families and of the Brier score is of both, or of none."""
+    est, target, p = shifted
+    sets = [
+        agreement(family=name, accuracy=accuracy, check_accuracy=0.99) for name, accuracy in (("a", 0.58), ("b", 0.66))
+    ]
+    e, _ = combine(est, target, p, own_agreement(target, p), sets)
+    free = est.estimate(target)
+    assert free.assumptions
+    assert free.brier is not None
+    assert (e.assumptions, e.fits, e.brier) == ({}, {}, None)
+    assert e.left_out_error == pytest.approx((0.02 + 0.06) / 2)
+    assert e.class_mix_estimate == pytest.approx([c.share for c in e.per_class])
+    damaged = own_agreement(target, p, reference_accuracy=0.1)
+    unused, _ = combine(est, target, p, damaged, sets)
+    assert (unused.assumptions, unused.brier, unused.left_out_error) == (
+        free.assumptions,
+        free.brier,
+        free.left_out_error,
+    )
+
+
 @pytest.mark.parametrize(("known", "accuracy"), [(0.5, 0.8), (0.8, 0.85), (0.95, 0.95), (0.97, 0.9)])
 def test_agreement_is_corrected_by_what_it_is_off_on_labelled_rows(shifted, known, accuracy):
     """A target like the labelled rows is given their accuracy; where agreement is half of theirs, a fourth is left."""

@@ -101,6 +101,15 @@ def test_without_an_estimator(written, estimate):
     assert "svg" not in found.tags
 
 
+def test_a_check_network_is_named_with_its_part(written, estimate):
+    used = dataclasses.replace(estimate, method="check", scores={"agreement": 0.723, "weight": 0.914})
+    text = read(written(Target("a", used))).text
+    assert "a probability of 72.3% on average and counts for 91.4% of the estimate" in text
+    assert "agreement with a check network, and an estimator" in read(written(Target("a", used), None)).text
+    for other in (dataclasses.replace(used, scores={"agreement": 0.723, "weight": 0.0}), estimate):
+        assert "check network" not in read(written(Target("a", other))).text
+
+
 def test_numbers_are_those_of_the_estimate(written, estimate, targets):
     shown = read(written(Target("a", estimate, when=datetime(2025, 5, 1), truth=0.75))).data["targets"]
     assert shown == [

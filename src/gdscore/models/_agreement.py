@@ -122,7 +122,9 @@ def combine(
     combined = math.hypot(weight * half, weight * gap, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
-    per_class, f1 = _counts(right, probabilities, predicted).per_class(rows, low, high, level, est.class_names_)
+    counts = _counts(right, probabilities, predicted)
+    per_class, f1 = counts.per_class(rows, low, high, level, est.class_names_)
+    missed = [abs(_corrected(a) - a.accuracy) for a in calibration if a.accuracy is not None]
     found = [w for w in free.warnings if w.code not in _OF_OUTPUTS_ALONE]
     return (
         replace(
@@ -131,6 +133,12 @@ def combine(
             low=low,
             high=high,
             method="check",
+            # What `free` has of these is about the outputs alone.
+            assumptions={},
+            fits={},
+            brier=None,
+            class_mix_estimate=counts.share.tolist(),
+            left_out_error=math.fsum(missed) / len(missed) if missed else None,
             per_class=per_class,
             f1=f1,
             warnings=found,
@@ -148,6 +156,9 @@ _OF_OUTPUTS_ALONE = (
     "outputs_only",
     "one_family",
     "easy_reference",
+    "weak_evidence",
+    "moved_untaught",
+    "confidence_does_not_react",
 )
 """Warnings that are about an estimate from outputs alone."""
 
