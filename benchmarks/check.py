@@ -249,6 +249,13 @@ class Prepared:
         return list(estimates.batches(self.images, torch.from_numpy(self.labels)))
 
 
+def shifted_targets(job):
+    """Names of the job's targets from other data sets or domains."""
+    made = job.make
+    own = ((data, split) for data, split in made["targets"] if (data, split) != (made["data"], "test"))
+    return [split if data == made["data"] else data for data, split in own]
+
+
 def family_of(target):
     """Shift family of a target that is a corruption of some severity; nothing for other targets."""
     return target.rpartition("-")[0]
@@ -711,11 +718,10 @@ def main():
         fewer = [name for name in options.only if name in WITH_OTHER]
         names = {check: options.only if check == "copy" else fewer for check in options.check}
         jobs = [job for job in known[options.suite]() if any(text in job.name for text in options.jobs_with)]
-        pairs = [(job, split) for job in jobs for _, split in job.make["targets"]]
+        pairs = [(job, target) for job in jobs for target in ("unshifted", *shifted_targets(job))]
         # The first six were looked at when the training was chosen; the lighter suite shows the others.
         first = options.suite == "development-pacs"
-        pairs = [(job, split) for job, split in pairs if ((job.make["split"], split) in PAIRS) == first]
-        pairs += [] if first else [(job, "unshifted") for job in jobs]
+        pairs = [(job, target) for job, target in pairs if ((job.make["split"], target) in PAIRS) == first]
         run_jobs(arm, [(job, b, c, own, options) for c, own in names.items() for job, b in pairs], options.jobs)
 
 

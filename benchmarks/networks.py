@@ -168,11 +168,11 @@ NETWORKS = {
 }
 # Number of the network, and pixels that smaller images are enlarged to; 64 for what has to run on a CPU.
 LITE = {"lite0": (0, 128), "lite1": (1, 128), "lite2": (2, 128), "lite1at64": (1, 64)}
-NAMES = ("small", "vit", *NETWORKS, *LITE)
+NAMES = ("small", "smaller", "vit", *NETWORKS, *LITE)
 
 
 def network(name, classes, *, small=False, channels=3):
-    """A network by its name: ``"small"`` (SmallCNN), ``"vit"``, ``"lite0"``, another of `LITE` or of `NETWORKS`.
+    """A network by its name: ``"small"`` (SmallCNN), ``"smaller"`` (half as wide), ``"vit"``, ``"lite0"``, another of `LITE` or of `NETWORKS`.
 
     These last with ``small=True`` at 32 px.
     """
@@ -181,6 +181,8 @@ def network(name, classes, *, small=False, channels=3):
         return EfficientNetLite(number, classes, least)
     if name == "small":
         return SmallCNN(classes, channels=channels)
+    if name == "smaller":
+        return SmallCNN(classes, channels=channels, widths=(16, 32, 48))
     if name == "vit":
         return ViT(classes, channels=channels)
     return ResNet(classes=classes, small=small, channels=channels, **NETWORKS[name])
