@@ -342,6 +342,22 @@ def test_mistakes_are_explained(model, digits, est):
         models.check(model, [train], [x[:40]], augment=lambda images: images[:, :, :4], **options)
     with pytest.raises(GdscoreError, match="AccuracyEstimator"):
         models.check(model, [train], [x[:40]], **options | {"est": 3})
+    with pytest.raises(GdscoreError, match=r"`calibration` to be `Check.calibration`"):
+        models.check(model, [train], [x[:40]], **options | {"calibration": [1]})
+    with pytest.raises(GdscoreError, match=r"`network` to be a torch.nn.Module or None, but got str"):
+        models.check(model, [train], [x[:40]], network="resnet18", **options)
+    with pytest.raises(GdscoreError, match="`autocast` to be a floating-point torch.dtype"):
+        models.check(model, [train], [x[:40]], autocast="bfloat16", **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_in_half_precision_is_trained_in_full(model, digits, est, dtype):
+    train, reference, (x, _) = digits
+    half, full = copy.deepcopy(model).to(dtype), copy.deepcopy(model).to(dtype).float()
+    found = [models.check(m, [train], [x], est=est, val_loader=[reference], **QUICK) for m in (half, full)]
+    assert {p.dtype for p in half.parameters()} == {dtype}
+    assert {p.dtype for p in found[0].network.parameters()} == {torch.float32}
+    assert found[0].agreement.agreement == pytest.approx(found[1].agreement.agreement, abs=0.02)
 
 
 def test_normalised_images_are_augmented_as_images(model, digits, est):

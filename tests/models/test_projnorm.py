@@ -87,6 +87,15 @@ def test_equals_the_recipe_written_out(net):
     assert value > 0.01
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_trained_in_full(net, dtype):
+    """Steps that half precision rounds away count: the distance is that of the same weights in full precision."""
+    half, full = copy.deepcopy(net).to(dtype), copy.deepcopy(net).to(dtype).float()
+    x, options = TARGET[0].to(dtype), OPTIONS | {"start": "model", "lr": 0.001}
+    found, expected = projnorm(half, [x], **options), projnorm(full, [x.float()], **options)
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
 def test_start_model_measures_from_the_model_itself(net):
     start = torch.cat([p.detach().flatten() for p in net.parameters()])
     tuned = by_hand(net, TARGET[0], pseudo(net, TARGET[0]), **OPTIONS)

@@ -81,8 +81,7 @@ class Network:
         self.device = _device(self._model, device)
         self.dtype = floating_dtype(self._model)
         self._autocast = autocast
-        if autocast is not None and not (isinstance(autocast, torch.dtype) and autocast.is_floating_point):
-            raise GdscoreError(f"Expected `autocast` to be a floating-point torch.dtype or None, but got {autocast!r}")
+        check_autocast(autocast)
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         """Context of the precision asked for."""
@@ -194,6 +193,12 @@ def head_of(
         raise GdscoreError("Expected `head` to be a layer or its name, but got False")
     weight, bias = network.head.weight_and_bias()
     return binary_logits(weight), None if bias is None else binary_logits(bias[None])[0]
+
+
+def check_autocast(autocast: object) -> None:
+    """Refuse what is no precision."""
+    if autocast is not None and not (isinstance(autocast, torch.dtype) and autocast.is_floating_point):
+        raise GdscoreError(f"Expected `autocast` to be a floating-point torch.dtype or None, but got {autocast!r}")
 
 
 def floating_dtype(model: nn.Module) -> torch.dtype | None:

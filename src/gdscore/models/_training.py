@@ -125,12 +125,15 @@ def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where, name
 
 
 def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """Copy of a model to train, without gradients, compilation or data-parallel wrapping."""
+    """Copy of a model to train, without gradients, compilation, data-parallel wrapping or half precision."""
     try:
         twin: nn.Module = copy.deepcopy(unwrapped(model))
     except (RuntimeError, TypeError) as error:
         raise GdscoreError(f"Expected a model that copy.deepcopy can copy, but it failed: {error}") from error
     twin.zero_grad(set_to_none=True)
+    if any(p.dtype in (torch.float16, torch.bfloat16) for p in twin.parameters()):
+        # Steps of a training are smaller than what half precision can add to a weight.
+        twin = twin.float()
     try:
         return twin.to(device)
     except AssertionError as error:  # of a torch without CUDA

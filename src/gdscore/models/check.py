@@ -43,6 +43,7 @@ from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
 from gdscore.models._agreement import SETTINGS, Agreement, combine
 from gdscore.models._inputs import ImageForm
+from gdscore.models._network import check_autocast
 from gdscore.models._state import RandomStream
 from gdscore.models._training import Rows, checked, collected, device_of, seeded, working_copy
 from gdscore.models.estimator import estimator
@@ -193,6 +194,13 @@ def check(
     seed = integer("seed", seed, least=0)
     if est is not None and not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+    if calibration is not None and not all(isinstance(entry, Agreement) for entry in calibration):
+        raise GdscoreError(
+            "Expected `calibration` to be `Check.calibration` of an earlier call: a tuple of `Agreement`"
+        )
+    if network is not None and not isinstance(network, nn.Module):
+        raise GdscoreError(f"Expected `network` to be a torch.nn.Module or None, but got {type(network).__name__}")
+    check_autocast(autocast)
     where = device_of(model)
     # Parameters made in inference mode cannot be trained, wherever the caller is.
     with torch.inference_mode(False), RandomStream(_cuda(where)):
