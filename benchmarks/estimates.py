@@ -144,7 +144,6 @@ def suites():
         ),
         # What two CPU cores adapt a check network for in minutes.
         "development-light": lambda: (
-            *_pacs("development-light", "pacs", "lite1at64", FINE | {"shift": 6}, (0,)),
             *_pacs("development-light", "pacs32", "smaller", SCRATCH_PACS | {"epochs": 40}, (0,)),
             *_digits("development-light", "smaller", SCRATCH_DIGITS, (0,)),
         ),

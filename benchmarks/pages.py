@@ -168,7 +168,7 @@ def notebook_blocks():
         "choosing": comparison("choosing", cases),
         "mixture": comparison("choosing_mixture", mixture),
         "settings": settings_table(),
-        "check_arms": check_blocks()["check_arms"],
+        **{block: check_blocks()[block] for block in check.DEVELOPED_ON},
         "few": few_sets(),
         "classes": estimate_blocks()["classes"],
         "results": estimate_blocks()["results"],
