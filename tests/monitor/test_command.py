@@ -61,6 +61,7 @@ def test_alarms_are_acknowledged_by_their_ids(run, tmp_path):
         history.add_estimate("m", estimate(0.5), "2026-01-01", segment)
     history.close()
     ids = [alarm["id"] for alarm in json.loads(run("alarms", "--json", "-").output)]
+    assert isinstance(run("acknowledge", ids[0], 999, "--by", "Bob").exception, GdscoreError)  # all, or none
     done = run("acknowledge", *ids, "--by", "Ada")
     assert done.exit_code == 0, done.output
     assert done.output.count("acknowledged by Ada") == len(ids) > 1

@@ -171,6 +171,7 @@ def test_a_series_has_its_gaps_its_lines_and_the_labels_of_every_version(monitor
         late = series_points(session, "m", "", since=day(7))
         few = series_points(session, "m", "", points=4)
         none = series_points(session, "m", "unknown")
+        nothing = series_points(session, "n", "")
     assert [(p["start"][8:10], p["gap"]) for p in found["points"]] == [
         *(("01", False), ("02", False), ("03", False)),
         *(("07", True), ("08", False), ("09", False), ("10", False)),
@@ -183,7 +184,17 @@ def test_a_series_has_its_gaps_its_lines_and_the_labels_of_every_version(monitor
     assert [(v["version"], v["start"][8:10]) for v in late["versions"]] == [("b", "08"), ("1", "10")]
     assert found["lines"] == pytest.approx({"min_accuracy": 0.7, "max_drop": 0.8, "sequential": 0.89 - 0.02 * 2**0.5})
     assert [p["gap"] for p in few["points"]] == [False, True, False]
-    assert none == {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
+    assert none == nothing == {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
+
+
+def test_a_series_without_windows_has_its_alarms(local):
+    local.register("m", rules={"false_alarms_per_year": None, "min_accuracy": 0.8})
+    local.add_estimate("m", estimate(0.5), day(0))
+    with local.reading() as session:
+        found, later = (series_points(session, "m", "", since=since) for since in (None, day(5)))
+    assert later["points"] == []
+    assert later["alarms"] == found["alarms"]
+    assert [alarm["rule"] for alarm in later["alarms"]] == ["accuracy"]
 
 
 def test_charts_have_the_clock_of_the_windows(local):

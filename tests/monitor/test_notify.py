@@ -196,6 +196,13 @@ def test_a_notice_of_many_segments_names_some_and_counts_all():
     assert (len(made["alarms"]), made["count"]) == (notify.MOST_ALARMS, 1000)
 
 
+def test_a_notice_tells_withdrawn_alarms_from_ended_ones():
+    alarm = {"message": "m: it fell", "text": "late rows", "rule": "accuracy", "segment": "a", "withdrawn": True}
+    ended = [alarm | {"segment": segment, "withdrawn": False} for segment in "bc"]
+    text = notify.notice([alarm, *ended, alarm | {"segment": "d"}], "end")["text"]
+    assert text == "withdrawn: m: it fell (late rows); and 3 alarms more: accuracy, ended (b, c), accuracy (d)"
+
+
 def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
     with receiver([200]) as (url, posted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])

@@ -356,9 +356,8 @@ def acknowledge(
     Where somebody has acknowledged an alarm before, that name stays.
     """
     history = _open(database)
-    for number in alarms:
-        found = history.acknowledge(number, by or _person())
-        show(f"{number}: {found['message']}; {found['text']}")
+    for found in history.acknowledge_all(alarms, by or _person()):
+        show(f"{found['id']}: {found['message']}; {found['text']}")
 
 
 @monitor.command()

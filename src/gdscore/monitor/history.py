@@ -435,9 +435,13 @@ class Monitor:
 
     def acknowledge(self, alarm: int, by: str) -> dict[str, Any]:
         """Note that somebody has seen an alarm; the first one stays."""
+        return self.acknowledge_all([alarm], by)[0]
+
+    def acknowledge_all(self, alarms: Sequence[int], by: str) -> list[dict[str, Any]]:
+        """The same of several alarms, of all or of none."""
         check_name("person", by)
         with self.writing() as session:
-            return storing.acknowledge_alarm(session, alarm, by)
+            return [storing.acknowledge_alarm(session, alarm, by) for alarm in alarms]
 
     # -- reading --------------------------------------------------------------------------------------------
 

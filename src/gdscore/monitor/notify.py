@@ -50,12 +50,13 @@ class Notifier(Protocol):
 
 def notice(alarms: Sequence[dict[str, Any]], kind: str) -> dict[str, Any]:
     """Body of a notice: alarms of a model that begin or end together, how many, and one line for people."""
-    first = alarms[0]
-    ended = "withdrawn" if first["withdrawn"] else "ended"
-    text = first["message"] if kind == "begin" else f"{ended}: {first['message']} ({first['text']})"
+    first, ended = alarms[0], ("ended", "withdrawn")
+    text = first["message"] if kind == "begin" else f"{ended[first['withdrawn']]}: {first['message']} ({first['text']})"
     others: dict[str, list[str]] = {}
     for alarm in alarms[1:]:
-        others.setdefault(alarm["rule"], []).append(alarm["segment"] or "all rows")
+        same = kind == "begin" or alarm["withdrawn"] == first["withdrawn"]
+        rule = alarm["rule"] if same else f"{alarm['rule']}, {ended[alarm['withdrawn']]}"
+        others.setdefault(rule, []).append(alarm["segment"] or "all rows")
     if others:
         text += f"; and {len(alarms) - 1} {'alarms' if len(alarms) > 2 else 'alarm'} more: "
         text += ", ".join(f"{rule} ({_listed(segments)})" for rule, segments in others.items())

@@ -122,6 +122,18 @@ def series_points(
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
     found: dict[str, Any] = {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
+    models = session.scalars(select(Model).where(Model.name == model).order_by(Model.id)).all()
+    if not models:
+        return found
+    newest, versions = models[-1], {one.id: one.version for one in models}
+
+    def local(time: datetime | str) -> str:
+        return as_time(time).astimezone(newest.every.tzinfo).isoformat()
+
+    found["alarms"] = [
+        alarm | {time: local(alarm[time]) for time in ("began", "ended") if alarm[time] is not None}
+        for alarm in list_alarms(session, model, segment)
+    ]
     if not count:
         return found
     # Integer division differs between databases, so that spans are counted in floating point.
@@ -144,12 +156,6 @@ def series_points(
     }
     named = [value.label(name) for name, value in values.items()]
     made = session.execute(select(*named).where(*where).group_by(bucket).order_by(func.min(Window.start))).all()
-    models = session.scalars(select(Model).where(Model.name == model).order_by(Model.id)).all()
-    newest, versions = models[-1], {one.id: one.version for one in models}
-
-    def local(time: datetime | str) -> str:
-        return as_time(time).astimezone(newest.every.tzinfo).isoformat()
-
     labelled: list[Any] = []
     begun: Iterable[Any] = [(newest.id, made[0].start)]
     before = None
@@ -174,10 +180,6 @@ def series_points(
         for number, start, rows, correct in labelled
     ]
     found["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
-    found["alarms"] = [
-        alarm | {time: local(alarm[time]) for time in ("began", "ended") if alarm[time] is not None}
-        for alarm in list_alarms(session, model, segment)
-    ]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
     reference = found["points"][-1]["reference_accuracy"]
     found["lines"] = Rules.from_dict(newest.rules).lines(reference, newest.reference_rows, state)
