@@ -350,6 +350,19 @@ def test_mistakes_are_explained(model, digits, est):
         models.check(model, [train], [x[:40]], autocast="bfloat16", **options)
 
 
+def test_a_network_that_casts_to_half_precision_is_trained_in_it(digits):
+    class Cast(Net):
+        def forward(self, x):
+            return super().forward(x.to(torch.bfloat16)).float()
+
+    train, reference, (x, _) = digits
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Cast(nn.Identity).to(torch.bfloat16).eval()
+    c = models.check(model, [train], [x], val_loader=[reference], **QUICK | {"steps": 1})
+    assert {p.dtype for p in c.network.parameters()} == {torch.bfloat16}
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_model_in_half_precision_is_trained_in_full(model, digits, est, dtype):
     train, reference, (x, _) = digits
@@ -583,8 +596,35 @@ def test_probabilities_get_another_mean_in_the_same_order(mean):
     assert found.mean() == pytest.approx(mean, abs=1e-3)
     assert ((found >= 0) & (found <= 1)).all()
     assert (np.argsort(found[np.argsort(p)], kind="stable") == np.arange(500)).all() or mean in (0.0, 1.0)
-    sure = np.array([0.0, 1.0, 1.0])
-    assert (_with_mean(sure, mean) == sure).all()
+    sure = np.repeat([0.0, 1e-9, 1 - 1e-7, 1.0], 100)
+    assert _with_mean(sure, mean).mean() == pytest.approx(mean, abs=1e-3)
+
+
+@pytest.mark.parametrize(("known", "accuracy"), [(0.93, 0.985), (0.9, 0.98), (0.99, 0.93)])
+def test_the_correction_keeps_rows_apart(known, accuracy, shifted):
+    """Rows that a sure check network gives another class stay the least likely to be right, whatever the correction."""
+    est, target, _ = shifted
+    p = np.full((400, 5), 1e-9)
+    p[np.arange(400), target.predictions] = 1.0
+    p[:10] = np.roll(p[:10], 1, axis=1)
+    a = own_agreement(target, p, reference_agreement=known, model_accuracy=accuracy)
+    e, right = combine(replaced_estimate(est, 0.97), target, p, a, ())
+    assert e.scores["weight"] > 0.5
+    assert right[:10].max() < 0.6 < 0.9 < right[10:].min()
+    assert e.accuracy <= max(a.agreement, accuracy) + 1e-3
+    assert sum(e.class_mix_estimate) == pytest.approx(1)
+
+
+def replaced_estimate(est, accuracy):
+    """The estimator, with another estimate of the same width, so that the check network is not far outside."""
+    found = copy.copy(est)
+
+    def estimate(outputs):
+        e = est.estimate(outputs)
+        return replace(e, accuracy=accuracy, low=accuracy - 0.1, high=1.0)
+
+    found.estimate = estimate
+    return found
 
 
 def test_a_check_that_is_not_sure_widens_the_interval(shifted):

@@ -92,6 +92,14 @@ def test_a_first_layer_in_place_changes_no_later_pass(options):
         assert torch.equal(one.peer_logits, one.logits)
 
 
+def test_inputs_that_carry_a_graph():
+    """A loader may yield what another module computed, without `no_grad`."""
+    model, (x,) = seeded(CNN), [batch[0] for batch in loader()][:1]
+    computed = x * torch.ones(1, requires_grad=True)
+    (found,), (expected,) = (list(extract(model, [given], peer=model)) for given in (computed, x))
+    assert torch.equal(found.peer_logits, expected.peer_logits)
+
+
 def test_peer_in_the_same_pass():
     model, peer = seeded(CNN), seeded(CNN, bias=False)
     for out, alone in zip(extract(model, loader(), peer=peer), extract(peer, loader()), strict=True):

@@ -126,7 +126,7 @@ def check(
     if html is not None:
         from gdscore.report import Target, write_report
 
-        write_report(html, c.est, Target(target.name, c.estimate), made_by={"command": "gdscore check"})
+        write_report(html, c.est, Target(target.resolve().name, c.estimate), made_by={"command": "gdscore check"})
     if json_path is not None:
         document = {"estimate": c.estimate.to_dict(), "agreement": asdict(c.agreement), "seconds": c.seconds}
         write_json(json_path, document | {"calibration": [asdict(a) for a in c.calibration]})

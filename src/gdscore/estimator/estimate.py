@@ -134,7 +134,7 @@ class Estimate:
         ``correctness``, ``check`` (of `models.check`), or the name of the score whose straight line was used.
     assumptions : dict of str to float
         Accuracy under each assumption about the class mix: ``unknown``, ``stable`` (the reference's) and ``estimated``
-        (only the mix has moved). Empty, as are ``fits``, where a check network tells the classes.
+        (only the mix has moved). Empty, as are ``fits``, where a check network tells the classes of rows.
     fits : dict of str to float
         How well ``stable`` and ``estimated`` fit the outputs, from 0 to 1: 1 where the class mix explains all of how
         far the target is from the reference.
@@ -154,7 +154,7 @@ class Estimate:
         Mean absolute error of estimates of shifted sets whose family was left out; None without them.
     brier : Quantity or None
         Brier score of the model's probabilities, as scikit-learn's ``brier_score_loss`` defines it; None where the
-        method is a score or ``check``.
+        method is a score, and where a check network is part of the estimate.
     drift : list of ColumnDrift
         Columns of the inputs that are farthest from the reference's, where inputs were given: an explanation, which no
         number above depends on.

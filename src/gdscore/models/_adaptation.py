@@ -219,7 +219,7 @@ class Adaptation:
         self.evaluating()
         # Mixed: rows that come sorted by class would give statistics of one class each.
         order = torch.randperm(len(images), generator=self.generator, device=self.device)
-        parts = torch.chunk(order, math.ceil(len(order) / SETTINGS.statistics_batch))
+        parts = torch.tensor_split(order, math.ceil(len(order) / SETTINGS.statistics_batch))
         found = torch.cat([self.forward(images.take(rows)).softmax(dim=1) for rows in parts])
         return found[order.argsort()]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
 from gdscore.estimator.estimate import ClassCounts, most_severe_first, quantile_of, sampling_error
+from gdscore.estimator.evidence import expit, log_odds
 from gdscore.outputs import Outputs
 
 Floats = NDArray[np.float64]
@@ -39,6 +40,7 @@ class CheckSettings:
     kept: float = 0.85  # accuracy on labelled rows, relative to the model's, that the check network must keep
     # What agreement is off by on labelled rows is taken off in proportion to this power of the target's agreement
     fading: float = 2.0
+    edge: float = 1e-6  # probabilities count as so far from 0 and 1 where their log-odds are moved
 
 
 SETTINGS = CheckSettings()
@@ -109,7 +111,8 @@ def combine(
     half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
     own, apart = 0.5 * (free.high - free.low), abs(float(by_check.mean()) - free.accuracy)
     scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
-    reason = _why_unused(agreement, calibration, est.reference_accuracy_, apart > own + SETTINGS.outside * half)
+    outside = float(by_check.mean()) if apart > own + SETTINGS.outside * half else None
+    reason = _why_unused(agreement, calibration, est.reference_accuracy_, outside)
     if reason is not None:
         warning = EstimateWarning("check_unused", "warning", reason)
         found = most_severe_first([*free.warnings, warning])
@@ -167,20 +170,22 @@ def _corrected(a: Agreement) -> float:
     """Agreement less what it is off by on labelled rows, where the model's accuracy is known.
 
     A check network that lost some of its accuracy there disagrees with right predictions. That is a difference about
-    rows that both networks know, and fades with the share of them.
+    rows that both networks know, and fades with the share of them. It raises no agreement above the model's accuracy
+    there.
     """
     known = max(a.reference_agreement, 1e-9)
     share = math.pow(min(a.agreement / known, 1.0), SETTINGS.fading)
-    return a.agreement + share * (a.model_accuracy - known)
+    return min(a.agreement + share * (a.model_accuracy - known), max(a.agreement, a.model_accuracy))
 
 
 def _with_mean(p: Floats, mean: float) -> Floats:
-    """Probabilities raised to the power by which their mean is this one; they keep their order."""
-    low, high = -10.0, 10.0
+    """Probabilities whose log-odds are moved alike so that their mean is this one; they keep their order."""
+    odds = log_odds(p, SETTINGS.edge)
+    low, high = -40.0, 40.0
     for _ in range(60):
-        power = 0.5 * (low + high)
-        low, high = (power, high) if float((p ** math.exp(power)).mean()) > mean else (low, power)
-    found: Floats = p ** math.exp(0.5 * (low + high))
+        change = 0.5 * (low + high)
+        low, high = (low, change) if float(expit(odds + change).mean()) > mean else (change, high)
+    found: Floats = expit(odds + 0.5 * (low + high))
     return found
 
 
@@ -196,24 +201,25 @@ def _model_factor(calibration: Sequence[Agreement]) -> float:
     return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in known)) / (SETTINGS.sets + len(known)), 1.0))
 
 
-def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, outside: bool) -> str | None:
-    """Why the check network is no better than the model, if it is not."""
+def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, outside: float | None) -> str | None:
+    """Why the check network is no better than the model, if it is not; ``outside`` is what it says, if far outside."""
     sets = [(s.check_accuracy, s.accuracy) for s in calibration if s.accuracy is not None]
     reason = None
     if a.reference_accuracy < SETTINGS.kept * accuracy:
         reason = f"its accuracy on labelled rows fell to {a.reference_accuracy:.0%}"
     elif sets and sum(own or 0.0 for own, _ in sets) <= sum(model for _, model in sets):
         reason = "it is no more accurate than the model on shifted sets"
-    elif outside:
-        reason = f"its agreement with the model, {a.agreement:.0%}, is far outside the interval from outputs alone"
+    elif outside is not None:
+        reason = f"the accuracy by its agreement, {outside:.0%}, is far outside the interval from outputs alone"
     return reason and f"the check network was not used: {reason}; the estimate is from outputs alone"
 
 
 def _counts(right: Floats, probabilities: Floats, predicted: NDArray[Any]) -> ClassCounts:
     """Shares by class: predicted, right, and truly of the class by what the check network gives the other classes."""
     rows, classes = probabilities.shape
-    others = probabilities.copy()
+    # A check network may be so sure of the model's class that nothing is left for the others.
+    others = probabilities + SETTINGS.edge
     others[np.arange(rows), predicted] = 0
-    others *= ((1 - right) / np.maximum(others.sum(axis=1), 1e-12))[:, None]
+    others *= ((1 - right) / others.sum(axis=1))[:, None]
     by_class, of_rows = (np.bincount(predicted, weights=w, minlength=classes) / rows for w in (right, np.ones(rows)))
     return ClassCounts(of_rows, by_class, by_class + others.mean(axis=0))

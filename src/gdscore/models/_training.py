@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,19 +125,30 @@ def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where, name
 
 
 def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """Copy of a model to train, without gradients, compilation, data-parallel wrapping or half precision."""
+    """Copy of a model to train, without gradients, compilation or data-parallel wrapping."""
     try:
         twin: nn.Module = copy.deepcopy(unwrapped(model))
     except (RuntimeError, TypeError) as error:
         raise GdscoreError(f"Expected a model that copy.deepcopy can copy, but it failed: {error}") from error
     twin.zero_grad(set_to_none=True)
-    if any(p.dtype in (torch.float16, torch.bfloat16) for p in twin.parameters()):
-        # Steps of a training are smaller than what half precision can add to a weight.
-        twin = twin.float()
     try:
         return twin.to(device)
     except AssertionError as error:  # of a torch without CUDA
         raise GdscoreError(f"Expected a device that torch can use, but got {str(device)!r}: {error}") from error
+
+
+def in_full_precision(model: nn.Module, works: Callable[[nn.Module], object]) -> nn.Module:
+    """A copy in half precision made one in float32: steps of a training are smaller than what half precision can add.
+
+    ``works`` tries it; a network that fails, as it casts its inputs to half precision, is left as it was.
+    """
+    dtype = floating_dtype(model)
+    if dtype in (torch.float16, torch.bfloat16):
+        try:
+            works(model.float())
+        except (GdscoreError, RuntimeError):
+            model.to(dtype)
+    return model
 
 
 def device_of(model: nn.Module, device: torch.device | str | None = None) -> torch.device:

@@ -45,7 +45,15 @@ from gdscore.models._agreement import SETTINGS, Agreement, combine
 from gdscore.models._inputs import ImageForm
 from gdscore.models._network import check_autocast
 from gdscore.models._state import RandomStream
-from gdscore.models._training import Rows, checked, collected, device_of, seeded, working_copy
+from gdscore.models._training import (
+    Rows,
+    checked,
+    collected,
+    device_of,
+    in_full_precision,
+    seeded,
+    working_copy,
+)
 from gdscore.models.estimator import estimator
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Where
@@ -142,8 +150,10 @@ def check(
         What the check network starts from: a network of the same classes trained on the same data, such as another
         pretrained one, or ``Check.network`` of an earlier window. By default a copy of the model. It is not changed.
     val_loader : iterable of batches, optional
-        Labelled images that the model was not trained on, from which the shifted sets are made. By default 30 % of
-        the labelled rows.
+        Labelled images that the model was not trained on: the estimator is fitted on them, and shifted sets are made
+        of them. By default 30 % of the labelled rows, at most 1,000, which the check network is then not trained on.
+        Where the labelled rows are the model's training data, give others here: on rows that it was trained on, the
+        model is more accurate than elsewhere.
     calibration : sequence of Agreement, optional
         ``Check.calibration`` of an earlier call for the same model: shifted sets are then not trained on again.
     normalize : (mean, std), optional
@@ -194,6 +204,7 @@ def check(
     seed = integer("seed", seed, least=0)
     if est is not None and not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+    calibration = None if calibration is None else tuple(calibration)
     if calibration is not None and not all(isinstance(entry, Agreement) for entry in calibration):
         raise GdscoreError(
             "Expected `calibration` to be `Check.calibration` of an earlier call: a tuple of `Agreement`"
@@ -208,6 +219,7 @@ def check(
         labelled, labels = run.read(labelled_loader, "labelled_loader", labelled=True)
         target, _ = run.read(target_loader, "target_loader", labelled=False)
         outputs = run.outputs(target)
+        run.set_start(target)
         run.set_labelled(labelled, labels, outputs, val_loader)
         fitted = run.fitted(est, class_names)
         if class_mix is not None:
@@ -217,10 +229,8 @@ def check(
         with run.guarded(), seeded(seed, where):
             run.announce(target, (sets + 1) * steps, progress)
             with progress_bar((sets + 1) * steps, progress, "steps") as advance:
-                found = tuple(run.calibrated(advance)) if calibration is None else tuple(calibration)
-                adapted, probabilities, agreement = run.adapt(
-                    target, outputs, known, advance, run.labelled, run.labels, seed
-                )
+                found = tuple(run.calibrated(advance)) if calibration is None else calibration
+                adapted, probabilities, agreement = run.adapt(target, outputs, known, advance, seed)
     estimate, right = combine(fitted, outputs, probabilities, agreement, found)
     seconds = time.perf_counter() - begin
     return Check(estimate, right, adapted, probabilities, agreement, found, fitted, seconds)
@@ -268,22 +278,28 @@ class _Run:
         labels = torch.zeros(0, dtype=torch.int64) if rows.labels is None else rows.labels
         return Images(kept.to(self._device), self._form), labels.to(self._device)
 
+    def set_start(self, images: Images) -> None:
+        """Choose the precision that is trained in."""
+        few = self._form.for_model(images.take(slice(0, 2)))
+        self._start = in_full_precision(
+            self._start, lambda network: list(extract(network, [few], logits=self._logits, progress=False))
+        )
+
     def set_labelled(self, images: Images, labels: Tensor, outputs: Outputs, val_loader: Iterable[Any] | None) -> None:
-        """Keep labelled rows, and choose those that shifted sets are made of."""
+        """Choose the labelled rows to train on, and others, which shifted sets are made of."""
         classes = int(outputs.n_classes or 0)
         _check_labels(labels, classes, "labelled_loader")
-        self.labelled, self.labels = images, labels
-        self.mix = torch.bincount(labels, minlength=classes).float() / len(labels)
         if val_loader is not None:
             self._val, self._val_labels = self.read(val_loader, "val_loader", labelled=True)
             _check_labels(self._val_labels, classes, "val_loader")
-            self._others, self._other_labels = images, labels
         else:
             order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(self._seed)).to(self._device)
             held = max(min(int(0.3 * len(labels)), 1000), 1)
             self._val, self._val_labels = Images(images.kept[order[:held]], self._form), labels[order[:held]]
-            # The check network must not have seen the rows whose shifted copies it is adapted to.
-            self._others, self._other_labels = Images(images.kept[order[held:]], self._form), labels[order[held:]]
+            # What is measured on these rows, and on their shifted copies, is about rows that it was not trained on.
+            images, labels = Images(images.kept[order[held:]], self._form), labels[order[held:]]
+        self._labelled, self._labels = images, labels
+        self._mix = torch.bincount(labels, minlength=classes).float() / len(labels)
         self._val_predicted = torch.from_numpy(np.asarray(self.outputs(self._val).predictions)).to(self._device)
 
     def outputs(self, images: Images, labels: Tensor | None = None) -> Outputs:
@@ -318,14 +334,11 @@ class _Run:
         outputs: Outputs,
         mix_known: Floats | None,
         advance: Callable[[int], None],
-        labelled: Images,
-        labels: Tensor,
         seed: int,
         family: str = "",
     ) -> tuple[nn.Module, Floats, Agreement]:
         """Adapt a copy of the start to images; its probabilities there, and its agreement with the model's outputs."""
-        made = self._begun(images, mix_known, labelled, labels, seed)
-        classes = len(self.mix)
+        made = self._begun(images, mix_known, seed)
         made.train(advance)
         known = made.predict_labelled(self._val)
         made.set_statistics()
@@ -333,12 +346,12 @@ class _Run:
         if not bool(after.isfinite().all()):
             raise GdscoreError(
                 "The training diverged: the check network's outputs are not finite any more; leave out images with NaN "
-                "or Inf, or give another `network`"
+                "or Inf, or give another `network`, one in full precision where the model casts to float16"
             )
         strong = made.predict(lambda x: self._augment(x, made.generator))
         predicted = torch.from_numpy(np.asarray(outputs.predictions)).to(self._device)
         own = after.argmax(dim=1)
-        mix = torch.bincount(own, minlength=classes) / len(own)
+        mix = torch.bincount(own, minlength=len(self._mix)) / len(own)
         truth = outputs.labels if "labels" in outputs.has else None
         found = Agreement(
             family=family,
@@ -347,7 +360,7 @@ class _Run:
             confidence=float(after.max(dim=1).values.double().mean()),
             stability=float((strong.argmax(dim=1) == own).double().mean()),
             moved=float((made.before.argmax(dim=1) != own).double().mean()),
-            mix_distance=0.5 * float((mix - made.mix).abs().sum()),
+            mix_distance=0.5 * float((mix - self._mix).abs().sum()),
             reference_accuracy=float((known.argmax(dim=1) == self._val_labels).double().mean()),
             reference_agreement=float(known.gather(1, self._val_predicted[:, None]).double().mean()),
             model_accuracy=float((self._val_predicted == self._val_labels).double().mean()),
@@ -356,13 +369,13 @@ class _Run:
         )
         return made.network.eval(), after.double().cpu().numpy(), found
 
-    def _begun(self, images: Images, known: Floats | None, labelled: Images, labels: Tensor, seed: int) -> Adaptation:
+    def _begun(self, images: Images, known: Floats | None, seed: int) -> Adaptation:
         made = Adaptation(
             copy.deepcopy(self._start),
-            labelled,
-            labels,
+            self._labelled,
+            self._labels,
             images,
-            mix=torch.bincount(labels, minlength=len(self.mix)).float() / len(labels),
+            mix=self._mix,
             known=None if known is None else torch.from_numpy(known).float().to(self._device),
             augment=self._augment,
             steps=self._steps,
@@ -371,9 +384,9 @@ class _Run:
             logits=self._logits,
             autocast=self._autocast,
         )
-        if made.before.shape[1] != len(self.mix):
+        if made.before.shape[1] != len(self._mix):
             raise GdscoreError(
-                f"Expected `network` to have the {len(self.mix)} classes of the model, but it has "
+                f"Expected `network` to have the {len(self._mix)} classes of the model, but it has "
                 f"{made.before.shape[1]}"
             )
         return made
@@ -391,14 +404,14 @@ class _Run:
             images = Images(self._form.for_model(shifted), self._form)
             outputs = self.outputs(images, self._val_labels[rows])
             seed = self._seed + number + 1
-            yield self.adapt(images, outputs, None, advance, self._others, self._other_labels, seed, name)[2]
+            yield self.adapt(images, outputs, None, advance, seed, name)[2]
 
     def announce(self, images: Images, steps: int, progress: bool | None) -> None:
         """Say how long the training will take and how much memory it needs, measured on a few steps of a copy."""
         on_gpu = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self._device)
-        trial = self._begun(images, None, self.labelled, self.labels, self._seed)
+        trial = self._begun(images, None, self._seed)
         for _ in range(EAGER_STEPS + 1 if on_gpu else 1):
             trial.step()
         begin = self._now()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -18,7 +17,16 @@ from gdscore.errors import GdscoreError, nearest
 from gdscore.models._inputs import LoaderReader, check_loader, row_count
 from gdscore.models._network import Network, floating_dtype
 from gdscore.models._state import MODES, BatchNormMode, Unchanged, batchnorm_layers, unwrapped
-from gdscore.models.predictions import Inputs, OutputKind, Where, count_rows, describe, integer_labels, to_device
+from gdscore.models.predictions import (
+    Inputs,
+    OutputKind,
+    Where,
+    count_rows,
+    describe,
+    integer_labels,
+    map_tensors,
+    to_device,
+)
 from gdscore.outputs import Outputs
 from gdscore.scores import registry
 
@@ -142,13 +150,13 @@ def _stream(
                 continue
             # Where more passes follow, each has a copy: a first layer may work in place.
             shared = bool(others) or rotation is not None
-            returned, features = network.run(deepcopy(inputs) if shared else inputs, number)
+            returned, features = network.run(_copied(inputs) if shared else inputs, number)
             given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
             m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
                 given["labels"] = integer_labels(labels, m, device)
             for name, other in others.items():
-                there = to_device(deepcopy(inputs), other.device, dtype=other.dtype)
+                there = to_device(_copied(inputs), other.device, dtype=other.dtype)
                 given[name] = other.logits(there, number).to(device, non_blocking=True)
             if rotation is not None and features is not None:
                 given["rotation_logits"] = rotation.logits(inputs, features, number)
@@ -163,6 +171,10 @@ def _stream(
             advance(len(outputs))
     if not seen:
         raise GdscoreError(f"Expected the loader to yield rows, but all of its {reader.count} batches are empty")
+
+
+def _copied(inputs: Inputs) -> Inputs:
+    return map_tensors(lambda x: x.detach().clone(), inputs)  # type: ignore[no-any-return]
 
 
 def score_all(

@@ -29,6 +29,7 @@ from gdscore.models._training import (
     checked,
     collected,
     device_of,
+    in_full_precision,
     predicted,
     seeded,
     shuffled,
@@ -130,13 +131,18 @@ def projnorm(
 
     # Parameters made in inference mode cannot be trained, wherever the caller is.
     with torch.inference_mode(False):
-        given = working_copy(model, where)
-        target, n_classes = predicted(given, collected(loader, seed, where), batch_size, logits)
+        given, unlabelled = working_copy(model, where), collected(loader, seed, where)
+
+        def one_row(network: nn.Module) -> object:
+            return predicted(network, unlabelled[:1], 1, logits)
+
+        given = in_full_precision(given, one_row)
+        target, n_classes = predicted(given, unlabelled, batch_size, logits)
         runs = [target]
         if reference_loader is not None:
             reference = collected(reference_loader, seed, where, labelled=True, name="reference_loader")
             runs.append(checked(reference, n_classes))
-        initial = given if init is None else _initialised(init, seed, where)
+        initial = given if init is None else in_full_precision(_initialised(init, seed, where), one_row)
         for rows, name in zip(runs, ("loader", "reference_loader"), strict=False):
             _, classes = predicted(initial, rows[:1], 1, logits, name)
             if classes != n_classes:
