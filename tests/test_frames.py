@@ -316,7 +316,10 @@ def test_columns_of_another_type_than_before():
         profile.bins(old.assign(code=old["code"].astype(int)))
     assert set(profile.bins(old.assign(code=np.nan))[:, 0]) == {12}
     some = old["new"].astype("boolean").mask(np.arange(100) < 10)
-    assert profile.bins(old.assign(new=some))[:, 1].tolist() == [12] * 10 + profile.bins(old)[10:, 1].tolist()
+    for same in (some, some.astype(object).where(some.notna(), None), old["new"].astype(object).mask(some.isna())):
+        assert profile.bins(old.assign(new=same))[:, 1].tolist() == [12] * 10 + profile.bins(old)[10:, 1].tolist()
+        assert TableProfile.of(old.assign(new=same)).bins(old)[:, 1].tolist() == profile.bins(old)[:, 1].tolist()
+    assert set(profile.bins(old.assign(new=None))[:, 1]) == {12}
 
 
 def test_the_statistic_of_a_column_is_cramers_v():

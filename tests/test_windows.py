@@ -168,9 +168,25 @@ def test_missing_times_are_in_no_window(every, unit):
     for given_times in (times, pd.Series(times)):
         with pytest.raises(GdscoreError, match=message):
             window_starts(given_times, every)
-    masked = np.ma.masked_array(np.where(np.isnat(times), times[0], times), mask=np.isnat(times))
-    with pytest.raises(GdscoreError, match=r"in row 1, the first of 2"):
-        window_starts(masked, every)
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[s]", str, object])
+def test_masked_times_are_refused(dtype):
+    masked = np.ma.masked_array(np.array(["2026-01-01", "1999-01-01"], dtype=dtype), mask=[False, True])
+    with pytest.raises(GdscoreError, match="without a mask"):
+        window_starts(masked, "1d")
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Paris"])
+def test_times_of_polars_and_of_arrow(zone):
+    pl, pa, pd = (pytest.importorskip(name) for name in ("polars", "pyarrow", "pandas"))
+    times = [datetime(2026, 1, 1, 5), datetime(2026, 1, 2, 23, 30)]
+    series = pl.Series(times, dtype=pl.Datetime("us", zone))
+    backed = pd.Series(times, dtype=pd.ArrowDtype(pa.timestamp("us", zone)))
+    for given_times in (series, backed):
+        found = window_starts(given_times, "1d").astype(str).tolist()
+        assert [day[:10] for day in found] == ["2026-01-01", "2026-01-02"]
+    assert window_starts(pl.Series([t.date() for t in times]), "1d").astype(str)[1].startswith("2026-01-02")
 
 
 def test_times_far_away_do_not_wrap_around():

@@ -301,10 +301,12 @@ def as_times(values: Any) -> NDArray[np.datetime64]:
     >>> as_times(np.array(["2026-01-31T05:00", "2026-01-31T05:00+01:00"])).astype(str).tolist()
     ['2026-01-31T05:00:00.000000', '2026-01-31T04:00:00.000000']
     """
+    if np.ma.isMaskedArray(values):  # what is under the mask would count
+        raise GdscoreError("Expected times without a mask, but got a masked array: leave out rows without a time")
     column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if column.dtype.kind == "M":
         years = column.astype("datetime64[Y]").astype(np.int64) + 1970  # of a missing time, far from all others
-        fits = (years >= 1) & (years <= 9999) & ~np.ma.getmaskarray(values)
+        fits = (years >= 1) & (years <= 9999)
         if not fits.all():
             row = int(fits.argmin())
             raise GdscoreError(

@@ -276,7 +276,7 @@ def _plain_columns(table: Any) -> dict[str, NDArray[Any]] | None:
         return None
     frame = nw.from_native(table, eager_only=True)
     columns = {name: frame.get_column(name) for name in frame.columns}
-    # With missing values, booleans are objects in some libraries.
+    # With missing values, nullable booleans are objects in some libraries.
     columns = {name: c.cast(nw.Float64) if c.dtype == nw.Boolean else c for name, c in columns.items()}
     return {str(name): _plain(column.to_numpy()) for name, column in columns.items()}
 
@@ -285,7 +285,13 @@ def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind in "mM":
         # One unit, whatever that of the column is.
         return np.where(np.isnat(column), np.nan, column.astype(f"{column.dtype.kind}8[us]").astype(np.float64))
+    if column.dtype.kind == "O" and all(_is_missing(v) or isinstance(v, _NUMBERS) for v in column.tolist()):
+        # Where a value is missing, some libraries make objects of booleans and whole numbers.
+        column = np.array([np.nan if _is_missing(value) else float(value) for value in column.tolist()])
     return np.asarray(column, dtype=np.float64 if column.dtype.kind in "biuf" else object)
+
+
+_NUMBERS = (bool, int, float, np.bool_, np.number)
 
 
 def _absent(column: NDArray[Any]) -> NDArray[np.bool_]:

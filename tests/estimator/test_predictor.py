@@ -57,8 +57,11 @@ def test_a_shift_that_changes_its_inputs_changes_no_other_set(make):
         inputs += 1.0
         return inputs
 
+    def with_start(inputs, *, start=0):
+        return in_place(inputs)
+
     inputs = make(X)
-    found = fit(GaussianNB().fit(X, Y), inputs, used=[in_place, in_place, offset])
+    found = fit(GaussianNB().fit(X, Y), inputs, used=[in_place, with_start, offset])
     assert len(set(found.shifted_sets_.accuracy.tolist())) == 1
     np.testing.assert_array_equal(inputs, X)
 

@@ -104,6 +104,7 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
         ('p_0,p_1\n0.5,"0.5\n' + "0.5,0.5\n" * 10, "damaged|longer|cells|a number"),
         ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"half\n' + "0.5,0.5,ok\n" * 10, "damaged .unexpected end of data"),
         ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"trunc', "damaged .unexpected end of data"),
+        ("note,p_0,p_1\n" + ('"r,0.5,0.5\n' + "ok,0.5,0.5\n" * 3) * 2, "damaged .',' expected after"),
         ("p_0,p_1\n0.5,0.5\n" * 2, "'p_0' in row 1"),
     ],
 )

@@ -82,12 +82,15 @@ class CsvTable:
                     strings_can_be_null=True,
                 ),
             )
+            rows = 0
             for batch in batches:
+                rows += batch.num_rows
                 yield from reader.blocks(batch)
         with self.path.open("rb") as file:
-            quotes = sum(piece.count(b'"') for piece in iter(lambda: file.read(_PIECE), b""))
-        if quotes % 2:
-            # Of a quotation mark that is never closed Arrow makes one cell of all rows that follow, and is silent.
+            counts = [(piece.count(b'"'), piece.count(b"\n")) for piece in iter(lambda: file.read(_PIECE), b"")]
+        quotes, lines = (sum(numbers) for numbers in zip(*counts, strict=True))
+        if quotes % 2 or (quotes and lines > rows + 1):
+            # Of a quotation mark that is never closed Arrow makes one cell of the rows up to the next, and is silent.
             for _ in self._plain_pieces(Chosen({}, None, None, None, (), None)):
                 pass
 

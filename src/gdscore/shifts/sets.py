@@ -18,6 +18,7 @@ from gdscore._checks import integer
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
+from gdscore.shifts._families import RowShift
 from gdscore.shifts.images import Composition, Corruption, compositions, corruptions
 
 _SEVERITIES, _COMPOSITIONS = (2, 4, 6, 8), 40
@@ -177,7 +178,7 @@ class ShiftPasses:
         rows = np.arange(len(self.inputs))
         for start, x in self.inputs.batches(self._size):
             # A copy, as a predictor may scale its inputs in place, and they are shifted after this.
-            self._predictor.run(deepcopy(x), rows[start : start + self._size], None)
+            self._predictor.run(_copied(x), rows[start : start + self._size], None)
         found: Outputs = self._predictor.outputs()
         return found
 
@@ -267,8 +268,15 @@ def apply_shift(shift: Any, batch: Any, start: int) -> Any:
         takes_start = "start" in inspect.signature(shift).parameters
     except (TypeError, ValueError):
         takes_start = False
-    # Functions of the caller's own may change what they get, which is the reference.
-    return shift(batch, start=start) if takes_start else shift(deepcopy(batch))
+    if not isinstance(shift, (Corruption, Composition, RowShift)):
+        # Functions of the caller's own may change what they get, which is the reference.
+        batch = _copied(batch)
+    return shift(batch, start=start) if takes_start else shift(batch)
+
+
+def _copied(batch: Any) -> Any:
+    """Copy of a batch; a tensor's without the graph it was computed by, which cannot be copied."""
+    return batch.detach().clone() if hasattr(batch, "detach") else deepcopy(batch)
 
 
 def named_families(shifts: Sequence[Any]) -> list[str]:
