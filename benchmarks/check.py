@@ -452,7 +452,7 @@ def again(options):
 
 COMPARED = (
     *({}, {"mix": 2.0}, {"mix": 0.5}, {"fading": 1.0}, {"fading": 3.0}, {"fading": math.inf}),
-    *({"power": 2.0}, {"power": 8.0}, {"outside": 0.0}, {"outside": 9.0}, {"error": 0.07}, {"error": 0.14}),
+    *({"power": 2.0}, {"power": 8.0}, {"below": 0.0}, {"below": 9.0}, {"error": 0.07}, {"error": 0.14}),
 )
 
 

@@ -608,22 +608,17 @@ def test_the_correction_keeps_rows_apart(known, accuracy, shifted):
     p[np.arange(400), target.predictions] = 1.0
     p[:10] = np.roll(p[:10], 1, axis=1)
     a = own_agreement(target, p, reference_agreement=known, model_accuracy=accuracy)
-    e, right = combine(replaced_estimate(est, 0.97), target, p, a, ())
+    e, right = combine(replaced_estimate(est, 0.87, 0.97, 1.0), target, p, a, ())
     assert e.scores["weight"] > 0.5
     assert right[:10].max() < 0.6 < 0.9 < right[10:].min()
     assert e.accuracy <= max(a.agreement, accuracy) + 1e-3
     assert sum(e.class_mix_estimate) == pytest.approx(1)
 
 
-def replaced_estimate(est, accuracy):
-    """The estimator, with another estimate of the same width, so that the check network is not far outside."""
+def replaced_estimate(est, low, accuracy, high):
+    """The estimator, with another estimate."""
     found = copy.copy(est)
-
-    def estimate(outputs):
-        e = est.estimate(outputs)
-        return replace(e, accuracy=accuracy, low=accuracy - 0.1, high=1.0)
-
-    found.estimate = estimate
+    found.estimate = lambda outputs: replace(est.estimate(outputs), accuracy=accuracy, low=low, high=high)
     return found
 
 
@@ -650,7 +645,7 @@ def test_errors_on_shifted_sets_of_the_model_widen_the_interval(shifted):
     assert widths[2].scores["weight"] < widths[1].scores["weight"]
 
 
-@pytest.mark.parametrize("why", ["damaged", "no better", "far outside"])
+@pytest.mark.parametrize("why", ["damaged", "no better", "far below"])
 def test_a_check_that_is_no_better_is_not_used(shifted, why):
     est, target, p = shifted
     sets = []
@@ -662,7 +657,7 @@ def test_a_check_that_is_no_better_is_not_used(shifted, why):
     else:
         p = np.full((400, 5), 0.25)
         p[np.arange(400), target.predictions] = 0.0
-        a, text = own_agreement(target, p), "far outside"
+        a, text = own_agreement(target, p), "far below"
     e, right = combine(est, target, p, a, sets)
     free = est.estimate(target)
     assert (e.low, e.high) == (free.low, free.high)
@@ -671,6 +666,17 @@ def test_a_check_that_is_no_better_is_not_used(shifted, why):
     warning = next(w for w in e.warnings if w.code == "check_unused")
     assert warning.severity == "warning"
     assert text in warning.message
+
+
+def test_a_check_that_agrees_more_than_outputs_alone_expect_is_used(shifted):
+    """Far above the interval too; that interval then widens the one of both."""
+    est, target, p = shifted
+    a = own_agreement(target, p)
+    apart, beside = (combine(replaced_estimate(est, x - 0.15, x, x + 0.15), target, p, a, ())[0] for x in (0.2, 0.8))
+    for e in (apart, beside):
+        assert e.scores["weight"] > 0.9
+        assert e.low < a.agreement < e.high
+    assert apart.high - apart.low > 1.5 * (beside.high - beside.low)
 
 
 def test_relabelling_classes_changes_nothing(shifted):

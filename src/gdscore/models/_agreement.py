@@ -35,8 +35,9 @@ class CheckSettings:
     far_mix: float = 0.2
     sets: float = 4.0  # shifted sets that the expected error counts as, against those of this model
     power: float = 4.0  # estimates are weighted by their half-widths to minus this power
-    # Share of the check's half-width by which the agreement may be outside the estimator's interval
-    outside: float = 0.5
+    # Share of the check's half-width by which the agreement may be below the estimator's interval: an adaptation that
+    # went wrong loses agreement. Above, the check network was right where it was measured.
+    below: float = 0.5
     kept: float = 0.85  # accuracy on labelled rows, relative to the model's, that the check network must keep
     # What agreement is off by on labelled rows is taken off in proportion to this power of the target's agreement
     fading: float = 2.0
@@ -109,10 +110,10 @@ def combine(
     agreed = probabilities[np.arange(rows), predicted]
     by_check = _with_mean(agreed, _corrected(agreement))
     half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
-    own, apart = 0.5 * (free.high - free.low), abs(float(by_check.mean()) - free.accuracy)
+    own, lower = 0.5 * (free.high - free.low), free.accuracy - float(by_check.mean())
     scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
-    outside = float(by_check.mean()) if apart > own + SETTINGS.outside * half else None
-    reason = _why_unused(agreement, calibration, est.reference_accuracy_, outside)
+    below = float(by_check.mean()) if lower > own + SETTINGS.below * half else None
+    reason = _why_unused(agreement, calibration, est.reference_accuracy_, below)
     if reason is not None:
         warning = EstimateWarning("check_unused", "warning", reason)
         found = most_severe_first([*free.warnings, warning])
@@ -122,7 +123,9 @@ def combine(
     accuracy = min(max(float(right.mean()), 0.0), 1.0)
     # Probabilities of a check network that is not sure of its classes say less than the classes do.
     gap = quantile_of(level) * float((probabilities.argmax(axis=1) == predicted).mean() - agreed.mean())
-    combined = math.hypot(weight * half, weight * gap, (1 - weight) * own) * max(1.0, apart / math.hypot(half, own))
+    combined = math.hypot(weight * half, weight * gap, (1 - weight) * own) * max(
+        1.0, abs(lower) / math.hypot(half, own)
+    )
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
     counts = _counts(right, probabilities, predicted)
@@ -201,16 +204,16 @@ def _model_factor(calibration: Sequence[Agreement]) -> float:
     return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in known)) / (SETTINGS.sets + len(known)), 1.0))
 
 
-def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, outside: float | None) -> str | None:
-    """Why the check network is no better than the model, if it is not; ``outside`` is what it says, if far outside."""
+def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, below: float | None) -> str | None:
+    """Why the check network is no better than the model, if it is not; ``below`` is what it says, if far too low."""
     sets = [(s.check_accuracy, s.accuracy) for s in calibration if s.accuracy is not None]
     reason = None
     if a.reference_accuracy < SETTINGS.kept * accuracy:
         reason = f"its accuracy on labelled rows fell to {a.reference_accuracy:.0%}"
     elif sets and sum(own or 0.0 for own, _ in sets) <= sum(model for _, model in sets):
         reason = "it is no more accurate than the model on shifted sets"
-    elif outside is not None:
-        reason = f"the accuracy by its agreement, {outside:.0%}, is far outside the interval from outputs alone"
+    elif below is not None:
+        reason = f"the accuracy by its agreement, {below:.0%}, is far below the interval from outputs alone"
     return reason and f"the check network was not used: {reason}; the estimate is from outputs alone"
 
 
