@@ -668,6 +668,21 @@ def test_a_check_that_is_no_better_is_not_used(shifted, why):
     assert text in warning.message
 
 
+@pytest.mark.parametrize(("distance", "known"), [(0.1, False), (0.7, False), (0.7, True)])
+def test_another_class_mix_or_a_failure_of_the_check_is_a_warning(shifted, distance, known):
+    """Warnings of the class mix stay where the check network does not find the labelled rows' mix either."""
+    est, target, p = shifted
+    found = replaced_estimate(est, 0.4, 0.6, 0.8)
+    free, own = (
+        found.estimate(target),
+        [gdscore.EstimateWarning(code, "critical", "") for code in ("collapse", "beyond")],
+    )
+    found.estimate = lambda outputs: replace(free, warnings=own, class_mix="given" if known else "unknown")
+    e, _ = combine(found, target, p, own_agreement(target, p, mix_distance=distance), ())
+    codes = [w.code for w in e.warnings]
+    assert codes == (["collapse", "check_mix"] if distance > 0.2 and not known else [])
+
+
 def test_a_check_that_agrees_more_than_outputs_alone_expect_is_used(shifted):
     """Far above the interval too; that interval then widens the one of both."""
     est, target, p = shifted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +131,9 @@ def combine(
     counts = _counts(right, probabilities, predicted)
     per_class, f1 = counts.per_class(rows, low, high, level, est.class_names_)
     missed = [abs(_corrected(a) - a.accuracy) for a in calibration if a.accuracy is not None]
-    found = [w for w in free.warnings if w.code not in _OF_OUTPUTS_ALONE]
+    other_mix = list(_other_mix(agreement)) if free.class_mix != "given" else []
+    dropped = _OF_OUTPUTS_ALONE if other_mix else (*_OF_OUTPUTS_ALONE, *_OF_CLASS_MIX)
+    found = most_severe_first([*(w for w in free.warnings if w.code not in dropped), *other_mix])
     return (
         replace(
             free,
@@ -154,10 +156,9 @@ def combine(
     )
 
 
+_OF_CLASS_MIX = ("collapse", "class_mix", "unequal_classes")
+"""Warnings that a check network answers which finds the class mix of the labelled rows."""
 _OF_OUTPUTS_ALONE = (
-    "collapse",
-    "class_mix",
-    "unequal_classes",
     "beyond",
     "outputs_only",
     "one_family",
@@ -167,6 +168,18 @@ _OF_OUTPUTS_ALONE = (
     "confidence_does_not_react",
 )
 """Warnings that are about an estimate from outputs alone."""
+
+
+def _other_mix(a: Agreement) -> Iterator[EstimateWarning]:
+    """Warning where the check network cannot tell another class mix from a failure of its own."""
+    if a.mix_distance > SETTINGS.far_mix:
+        yield EstimateWarning(
+            "check_mix",
+            "warning",
+            f"the check network's classes are far from the mix of the labelled rows: {a.mix_distance:.0%} of the rows "
+            "would have to change class. Either the target has another mix (where it is known, give class_mix=), or "
+            "the check network fails on it too",
+        )
 
 
 def _corrected(a: Agreement) -> float:
