@@ -347,3 +347,10 @@ def test_what_is_no_table_has_no_profile():
     assert TableProfile.of(["a text", "another"]) is None
     assert TableProfile.of(np.zeros((5, 3, 8, 8))) is None
     assert TableProfile.of(np.zeros((5, 301))) is None
+
+
+def test_columns_of_lists_have_no_drift():
+    pl, pd = pytest.importorskip("polars"), pytest.importorskip("pandas")
+    old = {"a": np.arange(50.0), "lists": [[1, 2]] * 50}
+    for frame in (pd.DataFrame(old), pl.DataFrame(old), pl.DataFrame(old).with_columns(s=pl.struct("a"))):
+        assert TableProfile.of(frame).names == ("a",)

@@ -15,7 +15,7 @@ import math
 import numbers
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from decimal import Decimal
 from typing import Any
 
@@ -30,8 +30,8 @@ _TRUTHS = {"false": False, "true": True}
 
 
 def list_of(value: Any) -> list[Any] | None:
-    """Items of a list, a tuple, an array or another iterable; None for text, a mapping, or a single value."""
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    """Items of a list, a tuple, an array or another iterable; None for text, what has no order, or a single value."""
+    if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
         return None
     return None if getattr(value, "ndim", 1) == 0 else list(value)
 
@@ -44,6 +44,8 @@ def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
     for name in found:
         if not isinstance(name, str):
             raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
+        if not name:
+            raise GdscoreError("Expected `class_names` of at least one letter, but one is empty")
     if classes is None or len(found) != classes:
         of = "no array with a column for each class" if classes is None else f"{classes} classes"
         raise GdscoreError(f"Expected a name for each class, but got {len(found)} `class_names` for {of}")

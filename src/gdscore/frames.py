@@ -110,7 +110,8 @@ def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
 
     Columns are named ``logit_*`` or ``prob_*``, ``feature_*``, ``input_*``, ``peer_logit_*``, ``batch_logit_*``,
     ``rotation_logit_*``, ``label`` and ``id``; stars are the names of the classes where the outputs have them, and
-    numbers elsewhere. `from_frame` reads it back.
+    numbers elsewhere. `from_frame` reads logits or probabilities, features, inputs, labels and ids back; where class
+    names are numbers, give them as ``class_names``, as columns are ordered by their numbers.
 
     Parameters
     ----------
@@ -278,16 +279,18 @@ def _plain_columns(table: Any) -> dict[str, NDArray[Any]] | None:
     columns = {name: frame.get_column(name) for name in frame.columns}
     # With missing values, nullable booleans are objects in some libraries.
     columns = {name: c.cast(nw.Float64) if c.dtype == nw.Boolean else c for name, c in columns.items()}
-    return {str(name): _plain(column.to_numpy()) for name, column in columns.items()}
+    plain = {str(name): _plain(column.to_numpy()) for name, column in columns.items() if not column.dtype.is_nested()}
+    nested = (list, tuple, dict, np.ndarray)
+    return {n: c for n, c in plain.items() if c.dtype.kind == "f" or not any(isinstance(v, nested) for v in c.tolist())}
 
 
 def _plain(column: NDArray[Any]) -> NDArray[Any]:
     if column.dtype.kind in "mM":
         # One unit, whatever that of the column is.
         return np.where(np.isnat(column), np.nan, column.astype(f"{column.dtype.kind}8[us]").astype(np.float64))
-    if column.dtype.kind == "O" and all(_is_missing(v) or isinstance(v, _NUMBERS) for v in column.tolist()):
+    if column.dtype.kind == "O" and all(is_missing(v) or isinstance(v, _NUMBERS) for v in column.tolist()):
         # Where a value is missing, some libraries make objects of booleans and whole numbers.
-        column = np.array([np.nan if _is_missing(value) else float(value) for value in column.tolist()])
+        column = np.array([np.nan if is_missing(value) else float(value) for value in column.tolist()])
     return np.asarray(column, dtype=np.float64 if column.dtype.kind in "biuf" else object)
 
 
@@ -297,7 +300,7 @@ _NUMBERS = (bool, int, float, np.bool_, np.number)
 def _absent(column: NDArray[Any]) -> NDArray[np.bool_]:
     if column.dtype.kind == "f":
         return np.asarray(np.isnan(column))
-    return np.array([_is_missing(value) for value in column.tolist()], dtype=bool)
+    return np.array([is_missing(value) for value in column.tolist()], dtype=bool)
 
 
 # -- columns of any library -----------------------------------------------------------------------------------
@@ -353,7 +356,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 
 def _object_type(series: Any) -> ColumnType:
     """Type of a column of Python objects, by the first that is not missing; `_values` checks that all are alike."""
-    first = next((value for value in series.to_list() if not _is_missing(value)), None)
+    first = next((value for value in series.to_list() if not is_missing(value)), None)
     for kind, types in _PYTHON_TYPES.items():
         if isinstance(first, types):
             return ColumnType(kind, 0, "object")
@@ -435,5 +438,7 @@ def _lists(name: str, values: list[Any], place: Place) -> NDArray[Any]:
     return array.astype(np.float64)
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
+def is_missing(value: Any) -> bool:
+    """Whether it is None, NaN of any precision, or what pandas has for these."""
+    missing = isinstance(value, (float, np.floating)) and value != value
+    return value is None or bool(missing) or type(value).__name__ in ("NAType", "NaTType")

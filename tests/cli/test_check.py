@@ -89,3 +89,20 @@ def test_mistakes_are_one_line(gd, folder, args, message):
     assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == [
         name for name in before if name != "__pycache__"
     ]
+
+
+@pytest.mark.parametrize("how", ["cut", "flipped", "npy", "labels"])
+def test_damaged_arrays_are_one_line(gd, folder, how):
+    images = np.zeros((30, 16, 16, 3), dtype=np.uint8)
+    np.savez(folder / "x.npz", images=images, labels=np.arange(40 if how == "labels" else 30) % 3)
+    raw = bytearray((folder / "x.npz").read_bytes())
+    if how == "cut":
+        raw = raw[:-100]
+    elif how == "flipped":
+        raw[500] ^= 255
+    (folder / "x.npz").write_bytes(raw)
+    if how == "npy":
+        np.save(folder / "x.npy", images)
+        (folder / "x.npy").replace(folder / "x.npz")
+    message = "a label for each of the 30 images" if how == "labels" else "Expected an npz file in 'x.npz'"
+    assert message in refused(gd("check", "network:load", "x.npz", "photos/cat", *QUICK))

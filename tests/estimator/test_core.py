@@ -114,12 +114,11 @@ def test_fitted_attributes():
 
 
 def test_parameters_set_after_fit():
-    """Level and class mix are used when estimating; the method is the one fitted."""
+    """Level and class mix are used when estimating."""
     est = fitted()
     wide, narrow = est.set_params(level=0.99).estimate(TARGET), est.set_params(level=0.5).estimate(TARGET)
     assert wide.high - wide.low > narrow.high - narrow.low
     assert est.set_params(class_mix="stable").estimate(TARGET).class_mix == "stable"
-    assert est.set_params(method="gdscore").estimate(TARGET).method == "correctness"
     for params in ({"level": 7}, {"level": float("nan")}, {"class_mix": "x"}, {"class_mix": [1, 2]}, {"seed": -1}):
         changed = fitted().set_params(**params)
         for call in (changed.estimate, changed.predict_correct, lambda _, c=changed: c.save("never.gdscore")):
@@ -405,3 +404,41 @@ def test_the_brier_score_follows_from_the_rows(classes):
     assert e.brier.low < truth < e.brier.high
     assert e.brier.value == pytest.approx(truth, abs=0.03)
     assert gdscore.Estimate.from_dict(e.to_dict()) == e
+
+
+def test_a_method_that_was_not_fitted_is_refused():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 600)
+    out = gdscore.Outputs(logits=3 * np.eye(3)[y] + rng.normal(size=(600, 3)), labels=y)
+    est = gdscore.AccuracyEstimator().fit(out).set_params(method="confscore")
+    for call in (lambda: est.estimate(out), lambda: est.predict_correct(out), est.to_bytes):
+        with pytest.raises(gdscore.GdscoreError, match="'correctness', but it is 'confscore' now: fit again"):
+            call()
+
+
+@pytest.mark.parametrize("method", ["confscore", "atc", "gdscore"])
+def test_shares_of_classes_sum_to_1_with_a_score(method):
+    rng = np.random.default_rng(0)
+
+    def outputs(rows, noise):
+        y = rng.integers(0, 2, rows)
+        x = np.eye(2)[y] + noise * rng.normal(size=(rows, 2))
+        return gdscore.Outputs(logits=x, features=x, labels=y)
+
+    sets = [gdscore.ShiftedSet(outputs(300, noise), f"{noise}") for noise in (1.5, 2.0, 3.0)]
+    est = gdscore.AccuracyEstimator(method=method).fit(outputs(600, 1.0), shifted_sets=sets)
+    x = np.tile([2.0, 0.0], (200, 1)) + 0.1 * rng.normal(size=(200, 2))
+    e = est.estimate(gdscore.Outputs(logits=x, features=x))
+    assert sum(c.share for c in e.per_class) == pytest.approx(1)
+
+
+def test_inputs_of_another_width_are_refused():
+    rng = np.random.default_rng(0)
+
+    def outputs(width):
+        y = rng.integers(0, 3, 300)
+        return gdscore.Outputs(logits=3 * np.eye(3)[y], labels=y, inputs=rng.normal(size=(300, width)))
+
+    for width in (1, 3):
+        with pytest.raises(gdscore.GdscoreError, match=f"with 4 `inputs` as the reference has, but 'a' has {width}"):
+            gdscore.AccuracyEstimator().fit(outputs(4), shifted_sets=[gdscore.ShiftedSet(outputs(width), "a")])

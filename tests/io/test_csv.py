@@ -91,6 +91,7 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
         ("p_0,p_1\n", "at least one row"),
         ("a,b\n1,2\n", r"match 'p_\*'.*'a', 'b'"),
         ("p_0,p_0\n1,2\n", "one column 'p_0'"),
+        ("p_0, p_1\n0.9,0.1\n", "a column for each class that matches 'p_.'.*'p_0' alone.*' p_1'"),
         ("p_0,p_1\n0.5,0.5\n0.5\n", "2 cells.*got 1 in row 1"),
         ("p_0,p_1\n0.5,0.5\n0.5,0.5,1\n", "2 cells.*got 3 in row 1"),
         ("p_0,p_1\n0.5,0.5\n0.5,\n", "'p_1'.*none in row 1"),

@@ -199,3 +199,11 @@ for write in (
     ]
     assert told.count("free some space, or write to another disk") == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_batches_with_other_class_names_are_refused(tmp_path):
+    batches = [Outputs(logits=np.zeros((2, 2)), class_names=names) for names in (("a", "b"), ("b", "a"))]
+    for name in ("x.npz", "x.parquet"):
+        with pytest.raises(GdscoreError, match="the same classes in the same order"):
+            write_outputs(tmp_path / name, batches)
+        assert not list(tmp_path.iterdir())

@@ -104,3 +104,35 @@ def test_other_files(tmp_path, rows):
         read_csv(tmp_path / "absent.csv")
     with pytest.raises(gdscore.GdscoreError, match="each of 30 rows"):
         rows.to_csv(tmp_path / "x.csv", labels=["a"])
+
+
+def test_labels_of_a_series_go_by_its_index(est, named_target):
+    pd = pytest.importorskip("pandas")
+    target = gdscore.Outputs(**{k: v for k, v in named_target.arrays.items() if k not in ("labels", "ids")})
+    drawn, truth = choose(est, target, 40), pd.Series(np.asarray(named_target.labels))
+    expected = estimate(est, target, drawn, truth[drawn.rows].to_numpy()).accuracy
+    in_table_order = truth[truth.index.isin(drawn.rows)]
+    for labels in (
+        in_table_order,
+        truth[drawn.rows],
+        truth[drawn.rows].reset_index(drop=True),
+        in_table_order.to_dict(),
+    ):
+        assert estimate(est, target, drawn, labels).accuracy == expected
+    for wrong in (truth, truth[drawn.rows].add_suffix("x"), pd.concat([in_table_order] * 2), in_table_order.to_frame()):
+        with pytest.raises(gdscore.GdscoreError, match="index of `labels`|a list or a dict"):
+            estimate(est, target, drawn, wrong)
+
+
+def test_segments_that_differ_by_white_space_are_told(tmp_path, est, named_target):
+    by = np.array(["fr", "fr ", "de"])[np.random.default_rng(0).integers(0, 3, 900)]
+    choose(est, named_target, 60, by=by).to_csv(tmp_path / "todo.csv")
+    with pytest.raises(gdscore.GdscoreError, match="one number of rows of the segment 'fr'"):
+        read_csv(tmp_path / "todo.csv")
+
+
+def test_missing_labels_of_every_kind(est, named_target):
+    pd = pytest.importorskip("pandas")
+    drawn = choose(est, named_target, 6)
+    missing = [None, float("nan"), np.float32("nan"), pd.NA, "", " "]
+    assert estimate(est, named_target, drawn, [*missing[:5], named_target.class_names[0]]).labels == 1

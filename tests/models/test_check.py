@@ -706,3 +706,17 @@ def test_relabelling_classes_changes_nothing(shifted):
         warnings.simplefilter("error")
         again, _ = combine(est, target, p, own_agreement(target, p), ())
     assert again == first
+
+
+def test_a_mix_of_one_call_is_not_that_of_the_next(model, digits, est):
+    train, reference, (x, _) = digits
+    c = models.check(model, [train], [x], est=est, val_loader=[reference], class_mix="stable", **QUICK)
+    assert (c.estimate.class_mix, c.est.class_mix) == ("stable", "unknown")
+
+
+def test_a_calibration_of_another_model_is_a_warning(shifted):
+    est, target, p = shifted
+    for accuracy, codes in ((0.95, set()), (0.7, {"other_calibration"})):
+        sets = [agreement(family="fog", accuracy=0.6, check_accuracy=0.9, model_accuracy=accuracy)]
+        e, _ = combine(est, target, p, own_agreement(target, p), sets)
+        assert {w.code for w in e.warnings} & {"other_calibration"} == codes

@@ -322,3 +322,11 @@ def test_batches_without_rows_are_passed_over():
     net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
     outputs = list(extract(net, [torch.randn(5, 6), torch.randn(0, 6), torch.randn(3, 6), torch.randn(0, 6)]))
     assert [len(out) for out in outputs] == [5, 3]
+
+
+def test_a_first_layer_in_place_leaves_the_loaders_data():
+    batches = [batch[0] for batch in loader()]
+    before = [x.clone() for x in batches]
+    first, second = ([o.logits for o in extract(Scaled(True), batches)] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(batches, before, strict=True))

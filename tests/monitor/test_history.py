@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
@@ -552,3 +553,12 @@ def test_an_alarm_never_ends_before_it_began(monitor):
     monitor.add_estimate("m", estimate(0.5), soon, version="1")
     alarm = monitor.alarms("m").iloc[0]
     assert alarm.ended >= alarm.began
+
+
+def test_labels_of_rows_that_a_window_no_longer_has_are_gone(local):
+    local.register("m")
+    local.add_estimate("m", estimate(), day(0))
+    rows = int(local.windows("m").rows[0])
+    local.add_labels("m", day(0), correct=rows - 1, rows=rows)
+    local.add_estimate("m", dataclasses.replace(estimate(), n_rows=rows // 2), day(0), replace=True)
+    assert local.windows("m").labelled.isna().all()

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from itertools import combinations
@@ -142,9 +144,9 @@ class _Arrays:
 
         check_readable(path)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
                 found = {name: file[name] for name in ("images", "labels") if name in file.files}
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             raise GdscoreError(
                 f"Expected an npz file in {os.fspath(path)!r}, but reading it failed: {error}"
             ) from error
@@ -156,9 +158,15 @@ class _Arrays:
                 f"Expected `images` of 8 bits, shape (N, H, W), (N, H, W, C) or (N, C, H, W), in {os.fspath(path)!r}, "
                 f"but it has {'none' if images is None else f'{images.dtype} of shape {images.shape}'}"
             )
+        labels = found.get("labels")
+        if labels is not None and labels.shape != (len(images),):
+            raise GdscoreError(
+                f"Expected a label for each of the {len(images)} images in {os.fspath(path)!r}, but `labels` have the "
+                f"shape {labels.shape}"
+            )
         self.dataset = images[..., 0] if images.ndim == 4 and images.shape[3] == 1 else images
         self.ids, self.classes = [str(row) for row in range(len(images))], None
-        self._labels, self._preprocess, self._size = found.get("labels"), preprocess, batch_size
+        self._labels, self._preprocess, self._size = labels, preprocess, batch_size
 
     def __iter__(self) -> Iterator[Any]:
         """Tensors, with labels where there are."""

@@ -205,6 +205,8 @@ def add(
     with history.reading() as session:
         check_known(session, model)
     found = find_targets(targets, columns)
+    if at is not None and time is not None:
+        raise GdscoreError("Expected --at or --time, but got both: --at is one time for all rows, --time their column")
     if at is not None and len(found) > 1:
         raise GdscoreError(f"Expected one target with --at, but got {len(found)}: give one at a time, or a pattern")
     for target in found:

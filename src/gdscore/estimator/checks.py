@@ -234,16 +234,21 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
             f"Expected shifted sets with {reference.n_classes} classes and {reference.n_features} features as the "
             f"reference has, but one of {shifted.family!r} has {outputs.n_classes} and {outputs.n_features}"
         )
-    if profile.located == "inputs" and "inputs" not in outputs.has:
-        raise GdscoreError(f"Expected shifted sets with `inputs` as the reference has, but {shifted.family!r} has none")
+    if profile.located == "inputs" and profile.centres is not None:
+        width, own_width = (profile.centres.shape[1], outputs.inputs.shape[1] if "inputs" in outputs.has else None)
+        if own_width != width:
+            raise GdscoreError(
+                f"Expected shifted sets with {width} `inputs` as the reference has, but {shifted.family!r} has "
+                f"{'none' if own_width is None else own_width}"
+            )
     same_class_names(reference.class_names, outputs.class_names)
     own = None
     if shifted.rows is not None:
         rows = np.asarray(shifted.rows)
         if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(labels):
+            came = f"they go from {rows.min()} to {rows.max()}" if rows.dtype.kind in "iuf" else f"got {rows.dtype}"
             raise GdscoreError(
-                f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but they go "
-                f"from {rows.min()} to {rows.max()}"
+                f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but {came}"
             )
         own = labels[rows]
     evidence, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))

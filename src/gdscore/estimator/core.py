@@ -42,7 +42,7 @@ from gdscore.estimator.estimate import (
 from gdscore.estimator.evidence import Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
 from gdscore.estimator.settings import SETTINGS
-from gdscore.estimator.state import SegmentState, TargetState
+from gdscore.estimator.state import SegmentState, TargetState, check_outputs
 from gdscore.frames import TableProfile
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
@@ -204,9 +204,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         function, classes = as_predictor(predict, inputs, labels)
         passes = ShiftPasses(Rows(inputs), Predictions(function, classes), chosen, batch_size)
         reference = labelled_reference(passes.reference())
+        profile = TableProfile.of(inputs)
         with progress_bar(len(chosen) * len(passes.inputs), progress) as advance:
             self._fit(reference, passes.shifted_sets(advance), progress=False)
-        return self._with(replace(self.fitted_, table_profile=TableProfile.of(inputs)))
+        return self._with(replace(self.fitted_, table_profile=profile))
 
     def _fit(self, reference: Outputs, sets: Iterable[ShiftedSet] | None, progress: bool | None) -> Self:
         self._check_params(int(reference.n_classes or 0), reference.class_names)
@@ -402,6 +403,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:
         """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy."""
         fitted = self._fitted()
+        check_outputs(fitted, outputs)
         _, class_mix, given = self._assumption(fitted, None)
         ((_, state),) = TargetState(fitted).update(outputs).by_segment()
         correction, evidence = fitted.correction, state.evidence
@@ -433,6 +435,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def _assumption(self, fitted: Fitted, class_mix: Any) -> tuple[float, str, Floats | None]:
         """Level, assumption about the class mix, and the mix where it is given."""
         level = self._check_params(fitted.n_classes, fitted.class_names)
+        if self.method != fitted.method:
+            raise GdscoreError(
+                f"Expected `method` to be what the estimator was fitted with, {fitted.method!r}, but it is "
+                f"{self.method!r} now: fit again"
+            )
         assumed = self.class_mix if class_mix is None else class_mix
         given = given_mix(assumed, fitted.n_classes, fitted.class_names)
         return level, assumed if given is None else "given", given
@@ -442,7 +449,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def to_bytes(self) -> bytes:
         """Fitted estimator as bytes, as `save` writes them; `load` takes them."""
         fitted = self._fitted()
-        self._check_params(fitted.n_classes, fitted.class_names)
+        self._assumption(fitted, None)
         shares = given_shares(self.class_mix, fitted.n_classes, fitted.class_names)
         params = self.get_params() if shares is None else {**self.get_params(), "class_mix": shares.tolist()}
         return learned.to_bytes(fitted, params)
@@ -474,5 +481,6 @@ def _reaction(correction: Correction, sets: list[SetSummary], accuracy: float) -
 def _used(fitted: Fitted, state: SegmentState, counts: ClassCounts) -> ClassCounts:
     """Expected shares of the target's rows by class that an estimate is made of: these, or a line's accuracy."""
     if fitted.line is not None and state.score is not None:
-        return fitted.correction.counts(state.evidence).scaled(fitted.line.accuracy(state.score.compute()))
+        counts = fitted.correction.counts(state.evidence)
+        return counts.scaled(fitted.line.accuracy(state.score.compute())).with_wrong_rows_of(counts)
     return counts

@@ -214,7 +214,9 @@ class Estimate:
             if facts.get("confidence") is not None:
                 made["confidence"] = ConfidenceHistogram(**facts["confidence"])
             return cls(**made)
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, ValueError) as error:
+            if isinstance(error, GdscoreError):
+                raise
             raise GdscoreError(f"Expected what `Estimate.to_dict` gives, but got something else: {error}") from error
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -493,6 +495,12 @@ class ClassCounts:
             change = float(brentq(missing, down, up, xtol=1e-9))
         right = self.predicted * expit(odds + change)
         return ClassCounts(self.predicted, right, np.maximum(self.share, right))
+
+    def with_wrong_rows_of(self, other: ClassCounts) -> ClassCounts:
+        """The same with shares that sum to 1: rows that are wrong are of the classes that they are of there."""
+        wrong = np.maximum(other.share - other.right, 0)
+        wrong = wrong / wrong.sum() if wrong.any() else np.full_like(wrong, 1 / len(wrong))
+        return ClassCounts(self.predicted, self.right, self.right + wrong * max(1 - float(self.right.sum()), 0.0))
 
     def measures(self) -> Floats:
         """Recall, precision and F1 of each class, shape (3, K)."""

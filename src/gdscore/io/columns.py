@@ -155,8 +155,9 @@ def choose_columns(columns: Columns, found: Sequence[str], where: str) -> Chosen
     if stars is not None:
         matrices[outputs_name], class_names = _in_class_order(matrices[outputs_name], stars, class_names, where)
     chosen = Chosen(matrices, label, ids, columns.time, by, class_names)
-    for single in (label, ids, columns.time):
-        if single in chosen.numeric:
+    outputs = frozenset(matrices.get(outputs_name, ()))
+    for single, numeric in (*((s, chosen.numeric) for s in (label, ids, columns.time)), *((s, outputs) for s in by)):
+        if single in numeric:
             raise GdscoreError(
                 f"Expected {single!r} of {where} to be used once, but it is also among the columns of outputs or "
                 "features: give them as a list instead of a pattern"
@@ -241,6 +242,13 @@ def _selected(name: str, selection: Selection, table: _Names) -> tuple[tuple[str
         )
     for column in matches:
         table.require(name, column)
+    if OUTPUT_ARRAYS[name].per_class and len(matches) == 1:
+        # One column is the second class of two: the pattern may have missed the others.
+        raise GdscoreError(
+            f"Expected a column for each class that matches {selection!r} for `{name}` in {table.where}, but there is "
+            f"{matches[0]!r} alone: name it without * if it holds lists, or the second class of two. There are "
+            f"{_listed(list(table.counts))}"
+        )
     parts = {column: column[len(before) : len(column) - len(after)] for column in matches}
     order = {column: as_number(part) for column, part in parts.items()}
     if None not in order.values():

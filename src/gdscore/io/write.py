@@ -13,7 +13,7 @@ from gdscore._paths import PathLike, check_path
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import Block, layout, write_parquet
 from gdscore.io.npz import write_npz
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, same_class_names
 
 
 def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
@@ -53,9 +53,11 @@ def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
 
 def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
     expected: dict[str, str] = {}
+    names: tuple[str, ...] | None = None
     for number, out in enumerate(stream):
         if not isinstance(out, Outputs):
             raise GdscoreError(f"Expected `Outputs` or an iterable of them to write, but got {type(out).__name__}")
+        names = same_class_names(names, out.class_names)
         block = {name: storable(array) for name, array in out.to_numpy().arrays.items()}
         found = layout(block, exact=True)
         if expected and found != expected:

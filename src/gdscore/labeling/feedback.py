@@ -79,6 +79,11 @@ class Recalibration:
             accuracy=accuracy,
             low=max(low - short, 0.0),
             high=min(high + short, 1.0),
+            # Labels tell how far the accuracy is off, not which classes it is off on.
+            per_class=[],
+            f1=None,
+            brier=None,
+            assumptions={},
             warnings=[*estimate.warnings, warning],
         )
 

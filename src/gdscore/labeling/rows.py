@@ -17,6 +17,7 @@ from gdscore._classes import ClassLabels, list_of
 from gdscore._paths import PathLike, atomic, check_readable, path_errors
 from gdscore._stream import segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError, nearest, shown
+from gdscore.frames import is_missing
 
 STRATA = 10
 _REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
@@ -163,6 +164,14 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
     ordered = [by_order[k] for k in range(1, budget + 1)]
     with_segments = "segment" in lines[0] and "segment_rows" in lines[0]
     segments = tuple(segment_from_text(_unguarded(line["segment"])) for line in ordered) if with_segments else None
+    sizes: dict[Any, int] = {}
+    for segment, line in zip(segments or (), ordered, strict=False):
+        size = _integer(line["segment_rows"], "segment_rows", where)
+        if sizes.setdefault(segment, size) != size:
+            raise GdscoreError(
+                f"Expected one number of rows of the segment {segment!r} in {where!r}, but got {sizes[segment]} and "
+                f"{size}: do segments differ by white space only?"
+            )
     rows = LabelRows(
         rows=np.array([_integer(line["row"], "row", where) for line in ordered], dtype=np.int64),
         ids=np.array([_unguarded(line["id"]) for line in ordered]) if "id" in lines[0] else None,
@@ -174,9 +183,7 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
         seed=_integer(seed, "sample", where),
         mean_predicted_correct=_from_hex(mean, where),
         fingerprint=fingerprint,
-        segment_rows={}
-        if segments is None
-        else {s: _integer(o["segment_rows"], "segment_rows", where) for s, o in zip(segments, ordered, strict=True)},
+        segment_rows=sizes,
         options=_unguarded(lines[0].get("options", "")),
     )
     if len(set(rows.rows.tolist())) != budget or rows.rows.max() >= total or rows.ranks.max() >= total:
@@ -264,6 +271,8 @@ def as_classes(labels: Any, rows: LabelRows, classes: int, names: tuple[str, ...
     """
     if isinstance(labels, Mapping):
         listed = _from_mapping(labels, rows)
+    elif hasattr(labels, "index") and hasattr(labels, "to_dict"):
+        listed = _from_series(labels, rows)
     else:
         if arrays.is_array(labels) or hasattr(labels, "tolist"):
             labels = arrays.to_numpy(labels if arrays.is_array(labels) else np.asarray(labels)).tolist()
@@ -296,17 +305,37 @@ def _from_mapping(labels: Mapping[Any, Any], rows: LabelRows) -> list[Any]:
     return listed
 
 
+def _from_series(labels: Any, rows: LabelRows) -> list[Any]:
+    """Labels of a pandas Series: by its index of rows or ids, or in the order of the rows where that is 0, 1, …"""
+    index = labels.index.tolist()
+    if getattr(labels, "ndim", 0) == 1 and len(labels) <= len(rows):
+        if index == list(range(len(index))):
+            return [*labels.tolist(), *[None] * (len(rows) - len(labels))]
+        for keys in (rows.ids, rows.rows):
+            known = {} if keys is None else {str(key): i for i, key in enumerate(keys.tolist())}
+            places = [known.get(str(key), -1) for key in index]
+            if min(places) >= 0 and len(set(places)) == len(places):
+                by_place = dict(zip(places, labels.tolist(), strict=True))
+                return [by_place.get(i) for i in range(len(rows))]
+    raise GdscoreError(
+        f"Expected the index of `labels` to hold the {len(rows)} rows that were drawn, or their ids, each once, but it "
+        "holds others: give labels[rows.rows], or labels.to_numpy() in the order of the rows"
+    )
+
+
 def _by_name(names: tuple[str, ...]) -> dict[str, int]:
-    """Classes by name, and by name without case where that is unambiguous."""
-    found = {name.casefold(): k for k, name in enumerate(names)}
+    """Classes by name, and by name without case and outer white space where that is unambiguous."""
+    found = {name.strip().casefold(): k for k, name in enumerate(names)}
     folded = found if len(found) == len(names) else {}
     return folded | {name: k for k, name in enumerate(names)}
 
 
 def _as_class(value: Any, rule: ClassLabels, known: dict[str, int], i: int) -> int:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if is_missing(value):
         return NOT_LABELLED
     if isinstance(value, str):
+        if value in known:
+            return known[value]
         text = value.strip()
         if text and text[0] in _QUOTES and text[-1] in _QUOTES and text not in known:
             text = text[1:-1].strip()

@@ -355,6 +355,7 @@ class Adaptation:
         self.network.eval()
         found = []
         for start in range(0, len(self.target), EVALUATED_AT_ONCE):
-            x = self.target.take(slice(start, start + EVALUATED_AT_ONCE))
+            # A copy, as a first layer may work in place.
+            x = self.target.take(slice(start, start + EVALUATED_AT_ONCE)).clone()
             found.append(self.forward(x if change is None else change(x)).softmax(dim=1))
         return torch.cat(found)

@@ -41,6 +41,8 @@ class CheckSettings:
     kept: float = 0.85  # accuracy on labelled rows, relative to the model's, that the check network must keep
     # What agreement is off by on labelled rows is taken off in proportion to this power of the target's agreement
     fading: float = 2.0
+    # Difference of a model's accuracies on labelled rows that tells it is another one
+    other_accuracy: float = 0.03
     edge: float = 1e-6  # probabilities count as so far from 0 and 1 where their log-odds are moved
 
 
@@ -133,7 +135,8 @@ def combine(
     missed = [abs(_corrected(a) - a.accuracy) for a in calibration if a.accuracy is not None]
     other_mix = list(_other_mix(agreement)) if free.class_mix != "given" else []
     dropped = _OF_OUTPUTS_ALONE if other_mix else (*_OF_OUTPUTS_ALONE, *_OF_CLASS_MIX)
-    found = most_severe_first([*(w for w in free.warnings if w.code not in dropped), *other_mix])
+    own_warnings = [*other_mix, *_other_calibration(agreement, calibration)]
+    found = most_severe_first([*(w for w in free.warnings if w.code not in dropped), *own_warnings])
     return (
         replace(
             free,
@@ -179,6 +182,18 @@ def _other_mix(a: Agreement) -> Iterator[EstimateWarning]:
             f"the check network's classes are far from the mix of the labelled rows: {a.mix_distance:.0%} of the rows "
             "would have to change class. Either the target has another mix (where it is known, give class_mix=), or "
             "the check network fails on it too",
+        )
+
+
+def _other_calibration(a: Agreement, calibration: Sequence[Agreement]) -> Iterator[EstimateWarning]:
+    """Warning where the calibration seems to be of another model."""
+    before = [s.model_accuracy for s in calibration]
+    if before and abs(before[0] - a.model_accuracy) > SETTINGS.other_accuracy:
+        yield EstimateWarning(
+            "other_calibration",
+            "warning",
+            f"the calibration is of a model that was {before[0]:.0%} right on labelled rows, and this one is "
+            f"{a.model_accuracy:.0%} right there: leave `calibration` out after the model has changed",
         )
 
 

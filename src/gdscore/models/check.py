@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gdscore._checks import integer
+from gdscore._classes import list_of
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
@@ -204,8 +205,10 @@ def check(
     seed = integer("seed", seed, least=0)
     if est is not None and not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
-    calibration = None if calibration is None else tuple(calibration)
-    if calibration is not None and not all(isinstance(entry, Agreement) for entry in calibration):
+    calibration = list_of(calibration) if isinstance(calibration, Iterable) else calibration
+    if calibration is not None and not (
+        isinstance(calibration, list) and all(isinstance(entry, Agreement) for entry in calibration)
+    ):
         raise GdscoreError(
             "Expected `calibration` to be `Check.calibration` of an earlier call: a tuple of `Agreement`"
         )
@@ -221,19 +224,18 @@ def check(
         outputs = run.outputs(target)
         run.set_start(target)
         run.set_labelled(labelled, labels, outputs, val_loader)
-        fitted = run.fitted(est, class_names)
-        if class_mix is not None:
-            fitted = copy.copy(fitted).set_params(class_mix=class_mix)
+        given = run.fitted(est, class_names)
+        fitted = given if class_mix is None else copy.copy(given).set_params(class_mix=class_mix)
         known = fitted._assumption(fitted._fitted(), None)[2]
         sets = 0 if calibration is not None else len(SETTINGS.shifts)
         with run.guarded(), seeded(seed, where):
             run.announce(target, (sets + 1) * steps, progress)
             with progress_bar((sets + 1) * steps, progress, "steps") as advance:
-                found = tuple(run.calibrated(advance)) if calibration is None else calibration
+                found = tuple(run.calibrated(advance)) if calibration is None else tuple(calibration)
                 adapted, probabilities, agreement = run.adapt(target, outputs, known, advance, seed)
     estimate, right = combine(fitted, outputs, probabilities, agreement, found)
     seconds = time.perf_counter() - begin
-    return Check(estimate, right, adapted, probabilities, agreement, found, fitted, seconds)
+    return Check(estimate, right, adapted, probabilities, agreement, found, given, seconds)
 
 
 def _cuda(device: torch.device) -> list[int]:

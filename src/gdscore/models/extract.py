@@ -148,9 +148,8 @@ def _stream(
             if not count_rows(inputs):
                 reader.prefetch()
                 continue
-            # Where more passes follow, each has a copy: a first layer may work in place.
-            shared = bool(others) or rotation is not None
-            returned, features = network.run(_copied(inputs) if shared else inputs, number)
+            # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
+            returned, features = network.run(_copied(inputs), number)
             given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
             m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
@@ -171,6 +170,10 @@ def _stream(
             advance(len(outputs))
     if not seen:
         raise GdscoreError(f"Expected the loader to yield rows, but all of its {reader.count} batches are empty")
+
+
+def _rows_of(inputs: Inputs, own: slice, rows: int) -> Inputs:
+    return map_tensors(lambda x: x[own] if x.ndim and len(x) == rows else x, inputs)  # type: ignore[no-any-return]
 
 
 def _copied(inputs: Inputs) -> Inputs:
@@ -275,16 +278,14 @@ class _BatchStatistics(Network):
     """The model with the statistics of each batch, large ones taken in even pieces."""
 
     def run(self, inputs: Inputs, batch: int) -> tuple[Tensor, Tensor | None]:
-        pieces = (
-            torch.tensor_split(inputs, max(1, round(len(inputs) / STATISTICS_ROWS)))
-            if isinstance(inputs, Tensor)
-            else ()
-        )
+        rows = count_rows(inputs)
+        pieces = torch.tensor_split(torch.arange(rows), max(1, round(rows / STATISTICS_ROWS)))
         if len(pieces) < 2:
             return super().run(inputs, batch)
         returned = []
         for piece in pieces:
-            returned.append(super().run(piece, batch)[0])
+            own = slice(int(piece[0]), int(piece[-1]) + 1)
+            returned.append(super().run(_rows_of(inputs, own, rows), batch)[0])
         return torch.cat(returned), None
 
 

@@ -290,6 +290,9 @@ def _store_window(
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
     window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
+    if window.labelled is not None and window.labelled > estimate.n_rows:
+        # They were of rows that the window no longer has.
+        window.labelled = window.correct = None
     window.created_at = utc_now()
     return window, fate
 
