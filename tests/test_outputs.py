@@ -280,7 +280,6 @@ NAN[4, 1], INF[2, 0] = np.nan, -np.inf
         ({"logits": Z, "rotation_logits": np.zeros((6, 4, 3))}, "4 rotations shown"),
         ({"logits": Z, "rotation_logits": np.zeros((6, 4))}, "3 dimensions"),
         ({"logits": Z, "class_names": {"a", "b", "c"}}, "to be a sequence of strings"),
-        ({"logits": Z, "class_names": ["a", "b", ""]}, "one is empty"),
         ({"logits": Z, "ids": np.ones(6)}, "`ids` to be integers"),
         ({"logits": Z, "ids": np.array([1, "a", None, 2, 3, 4], dtype=object)}, "integers or strings"),
         ({"probabilities": np.ones(4, dtype=int)}, "floating-point"),

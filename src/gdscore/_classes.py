@@ -44,8 +44,6 @@ def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
     for name in found:
         if not isinstance(name, str):
             raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
-        if not name:
-            raise GdscoreError("Expected `class_names` of at least one letter, but one is empty")
     if classes is None or len(found) != classes:
         of = "no array with a column for each class" if classes is None else f"{classes} classes"
         raise GdscoreError(f"Expected a name for each class, but got {len(found)} `class_names` for {of}")

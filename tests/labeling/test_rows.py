@@ -136,3 +136,10 @@ def test_missing_labels_of_every_kind(est, named_target):
     drawn = choose(est, named_target, 6)
     missing = [None, float("nan"), np.float32("nan"), pd.NA, "", " "]
     assert estimate(est, named_target, drawn, [*missing[:5], named_target.class_names[0]]).labels == 1
+
+
+def test_a_class_without_a_name_is_refused(est, target):
+    named = target.with_class_names(["", "a", "b", "c"])
+    drawn = choose(est, named, 6)
+    with pytest.raises(gdscore.GdscoreError, match="one is empty, which means not labelled"):
+        estimate(est, named, drawn, ["a"] * 6)

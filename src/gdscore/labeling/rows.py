@@ -285,6 +285,11 @@ def as_classes(labels: Any, rows: LabelRows, classes: int, names: tuple[str, ...
         if len(found) > len(rows):
             raise GdscoreError(f"Expected at most {len(rows)} labels, as so many rows were drawn, but got {len(found)}")
         listed = found + [None] * (len(rows) - len(found))
+    if "" in (names or ()):
+        raise GdscoreError(
+            "Expected class names of at least one letter, but one is empty, which means not labelled: name the class, "
+            "such as 'none'"
+        )
     known = {} if names is None else _by_name(names)
     rule = ClassLabels(names, classes)
     return np.array([_as_class(value, rule, known, i) for i, value in enumerate(listed)], dtype=np.int64)
