@@ -442,3 +442,14 @@ def test_inputs_of_another_width_are_refused():
     for width in (1, 3):
         with pytest.raises(gdscore.GdscoreError, match=f"with 4 `inputs` as the reference has, but 'a' has {width}"):
             gdscore.AccuracyEstimator().fit(outputs(4), shifted_sets=[gdscore.ShiftedSet(outputs(width), "a")])
+
+
+def test_what_is_no_estimate_and_no_outputs_is_explained():
+    e = fitted().estimate(TARGET)
+    with pytest.raises(gdscore.GdscoreError, match="what `Estimate.to_dict` gives"):
+        gdscore.Estimate.from_dict(json.dumps(e.to_dict()))
+    with pytest.raises(gdscore.GdscoreError, match=r"Expected `gdscore.Outputs`, but got"):
+        fitted().predict_correct(gdscore.io.Batch(TARGET, None, None))
+    for rows in (["a", "b"], [0, None]):
+        with pytest.raises(gdscore.GdscoreError, match="`rows` of a shifted set to be rows of the reference"):
+            gdscore.AccuracyEstimator().fit(outputs(300), shifted_sets=[gdscore.ShiftedSet(outputs(2), "a", rows=rows)])

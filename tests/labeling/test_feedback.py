@@ -65,3 +65,11 @@ def test_bad_input():
             recalibrate(SEEN).apply(wrong)
     with pytest.raises(gdscore.GdscoreError, match="list"):
         past_errors(SEEN)
+
+
+def test_nothing_made_of_the_accuracy_before_stays(est, target):
+    free = est.estimate(target)
+    found = recalibrate(SEEN).apply(free)
+    assert found.accuracy != free.accuracy
+    assert free.per_class
+    assert (found.per_class, found.f1, found.brier, found.assumptions) == ([], None, None, {})

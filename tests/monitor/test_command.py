@@ -94,6 +94,8 @@ def test_labels_by_id_come_from_a_file(run, fitted, tmp_path):
     write_outputs(tmp_path / "2026-01-01.npz", rows)
     assert "keep_rows 90d" in run("register", "m", tmp_path / "m.gdscore", "--keep-rows", "90d").output
     assert run("add", "m", tmp_path / "2026-01-01.npz").exit_code == 0
+    both = run("add", "m", tmp_path / "2026-01-01.npz", "--at", "2026-02-01", "--time", "ts")
+    assert "--at or --time, but got both" in str(both.exception)
     lines = [f"r{n},{label}" for n, label in enumerate(made.labels.tolist()[:200])]
     (tmp_path / "labels.csv").write_text("\n".join(["id,label", *lines, "other,1"]))
     done = run("labels", "m", "--file", tmp_path / "labels.csv")
