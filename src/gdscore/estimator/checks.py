@@ -62,13 +62,6 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
             "the rows of each class have the same features on the reference, so that distances say nothing about "
             "errors and are left out: give the features of the last hidden layer, or none",
         )
-    if accuracy > SETTINGS.easy_reference:
-        yield EstimateWarning(
-            "easy_reference",
-            "info",
-            f"the model makes almost no errors on the reference ({accuracy:.1%} accurate), so that little can be "
-            "learned about its errors",
-        )
     if not len(left_out):
         yield EstimateWarning(
             "outputs_only",
@@ -117,7 +110,7 @@ def target_warnings(
     if given is None:
         expected, where, whose = fitted.correction.profile.predicted_mix, "on the reference", "the reference's"
         other = 'nothing but the mix has changed: class_mix="estimated"'
-        if explained <= SETTINGS.explained:
+        if explained <= 0.5:
             other = 'it is the reference\'s: class_mix="stable"'
         cure = f"If it is known: est.estimate(outputs, class_mix={_example_mix(fitted)}); if {other}"
     else:
@@ -125,7 +118,7 @@ def target_warnings(
         cure = "Give the shares of the target's true classes, or leave class_mix out"
     predicted = evidence.histogram.sum(axis=1) / rows
     spread, usual = _effective_classes(predicted), _effective_classes(_sampled(expected, rows))
-    if spread < SETTINGS.collapse * usual:
+    if spread < 0.5 * usual:
         yield EstimateWarning(
             "collapse",
             "critical",
@@ -135,7 +128,7 @@ def target_warnings(
     distance = 0.5 * float(np.abs(predicted - expected).sum())
     noise = 0.8 * float(np.sqrt(expected * (1 - expected) / rows).sum())
     if distance > SETTINGS.far_mix + noise:
-        known = explained > SETTINGS.explained
+        known = explained > 0.5
         yield EstimateWarning(
             "class_mix",
             "info" if known else "warning",
@@ -143,7 +136,7 @@ def target_warnings(
             f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}",
         )
     profile, far = fitted.correction.profile, float(np.abs(moved).max())
-    if class_mix == "unknown" and profile.exposed > SETTINGS.exposed and far > fitted.correction.chance(rows):
+    if class_mix == "unknown" and profile.exposed > SETTINGS.far_mix and far > fitted.correction.chance(rows):
         recall = profile.recall[profile.counts > 0]
         yield EstimateWarning(
             "unequal_classes",
@@ -177,21 +170,10 @@ def target_warnings(
         )
 
 
-def other_assumption(accuracy: float, low: float) -> EstimateWarning:
-    """Warning that the reference's class mix means another accuracy, below the interval if that had not been moved."""
-    return EstimateWarning(
-        "class_mix",
-        "warning",
-        f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}; the interval "
-        f"{'covers' if low <= accuracy else 'reaches towards'} that too. If you know that it has: "
-        'est.estimate(outputs, class_mix="stable")',
-    )
-
-
 def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateWarning]:
     """Warning where shifts that were left out of the fit were missed by far more than this interval allows for."""
     error, half = fitted.table.left_out_error, (high - low) / 2
-    if error is not None and error > SETTINGS.weak_evidence * half:
+    if error is not None and error > half:
         yield EstimateWarning(
             "weak_evidence",
             "info",
@@ -251,8 +233,8 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
                 f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but {came}"
             )
         own = labels[rows]
-    evidence, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
-    return lambda: SetSummary.of(shifted.family, evidence(), of_set(), classes=len(profile.mix))
+    begun, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
+    return lambda: SetSummary.of(shifted.family, *begun(), of_set(), classes=len(profile.mix))
 
 
 def given_mix(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:

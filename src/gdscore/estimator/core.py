@@ -23,7 +23,6 @@ from gdscore.estimator.checks import (
     begin_set,
     given_mix,
     given_shares,
-    other_assumption,
     reference_warnings,
     target_warnings,
     weak_evidence,
@@ -31,10 +30,10 @@ from gdscore.estimator.checks import (
 from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import (
-    ClassCounts,
     ConfidenceHistogram,
     Estimate,
     Estimates,
+    class_estimates,
     expected_brier,
     most_severe_first,
     sampling_error,
@@ -43,6 +42,7 @@ from gdscore.estimator.evidence import Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState, TargetState, check_outputs
+from gdscore.estimator.table import scaled_to, with_means
 from gdscore.frames import TableProfile
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
@@ -236,7 +236,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             kept.extend(finish() for finish in begun)
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
-        correction, table = Correction.fit(profile, own, kept, seed=self.seed)
+        correction, table = Correction.fit(profile, own, kept)
         line = None
         if score is not None:
             line, table = ScoreLine.fit(self.method, np.array(values), table)
@@ -345,35 +345,28 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         mean, rows = evidence.mean(), evidence.rows
         moved = correction.moved(mean)
         assumed = correction.assumptions(evidence, given)
-        counts, best = assumed[class_mix]
-        explained = float(best.share(1.0))
+        cells, best = assumed[class_mix]
+        explained = float(best.share)
         warnings = [
             *reference_warnings(fitted),
             *target_warnings(fitted, state, moved, explained, class_mix, given),
         ]
-        used = _used(fitted, state, counts)
+        joint = cells.joint()
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
+            joint = correction.cells(evidence).joint().scaled(accuracy)
         else:
-            scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), used.accuracy
+            scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), joint.accuracy
             half = math.hypot(
                 correction.expected_error(accuracy, mean, rows, level, known_mix=class_mix != "unknown"),
                 sampling_error(accuracy, rows, level),
                 sampling_error(fitted.reference_accuracy, fitted.reference_rows, level),
             )
         low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
-        if fitted.line is None and class_mix == "unknown":
-            # The ends do not jump when a row more is seen: they go a part of the way to what else may be true.
-            only_mix, stable = assumed["estimated"][0].accuracy, assumed["stable"][0].accuracy
-            low, high = low + explained * min(only_mix - low, 0.0), high + explained * max(only_mix - high, 0.0)
-            shifted = float(np.clip(2 * correction.looks_shifted(counts.predicted, mean, rows) - 1, 0, 1))
-            if stable < low and shifted:
-                low = stable + (1 - shifted) * (low - stable)
-                warnings.append(other_assumption(stable, low))
         warnings.extend(weak_evidence(fitted, low, high))
-        per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
+        per_class, f1 = class_estimates(joint, rows, low, high, level, fitted.class_names)
         brier = None
         if fitted.score is None:
             probability = correction.probability(evidence.bins(), mean)
@@ -387,7 +380,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             reference_accuracy=fitted.reference_accuracy,
             class_mix=class_mix,
             method=fitted.method,
-            assumptions={name: assumed[name][0].accuracy for name in ("unknown", "stable", "estimated")},
+            assumptions={name: float(assumed[name][0].accuracy) for name in ("unknown", "stable", "estimated")},
             fits={name: float(1 / (1 + assumed[name][1].left)) for name in ("stable", "estimated")},
             class_mix_estimate=assumed["estimated"][1].mix.tolist(),
             per_class=per_class,
@@ -407,19 +400,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         _, class_mix, given = self._assumption(fitted, None)
         ((_, state),) = TargetState(fitted).update(outputs).by_segment()
         correction, evidence = fitted.correction, state.evidence
-        counts, (assumed, mixture) = correction.pooled(evidence), correction.assumptions(evidence, given)[class_mix]
         rows = correction.profile.rows(outputs)
-        found = correction.probability(rows.calibrated, evidence.mean())
-        follow = 1.0 if class_mix == "estimated" else float(mixture.share(correction.strictness))
-        found = found + follow * (mixture.of_cell[correction.profile.cells_of(rows)] - found)
-        right, known = counts.right + follow * (mixture.right - counts.right), _used(fitted, state, assumed).right
-        # Towards 0 for classes with too many rows, towards 1 for those with room.
-        lower = np.minimum(known / np.maximum(right, 1e-300), 1)[rows.predicted]
-        upper = np.clip((known - right) / np.maximum(counts.predicted - right, 1e-300), 0, 1)
-        found = found * lower + upper[rows.predicted] * (1 - found)
-        # Estimates are made of the mean log-odds of each bin: all log-odds move a little until the means agree.
-        free = found * (1 - found)
-        return np.asarray(found + (known.sum() - found.mean()) / max(free.mean(), 1e-300) * free)
+        p = correction.probability(rows.calibrated, evidence.mean())
+        if fitted.line is not None and state.score is not None:
+            return scaled_to(fitted.line.accuracy(state.score.compute()), p, np.full(len(p), 1 / len(p)))
+        _, cell_of_row = np.unique(correction.profile.cells_of(rows), return_inverse=True)
+        cells = correction.assumptions(evidence, given)[class_mix][0]
+        return with_means(p, cell_of_row, cells.correct)
 
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):
@@ -470,17 +457,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
 def _reaction(correction: Correction, sets: list[SetSummary], accuracy: float) -> float | None:
     """How far the evidence moves for the accuracy that sets lose: the slope through the origin, by least squares."""
     lost = np.array([max(accuracy - s.accuracy, 0.0) for s in sets])
-    if lost.max(initial=0.0) < SETTINGS.small_loss:
+    if lost.max(initial=0.0) < SETTINGS.floor:
         return None
     moved = np.array([correction.moved(s.mean) for s in sets])
     # Confidence that rises as accuracy falls is no sign of it; distances count in both directions.
     moved = np.concatenate([-moved[:, :1], np.abs(moved[:, 1:])], axis=1).max(axis=1)
     return float(lost @ moved / (lost @ lost))
-
-
-def _used(fitted: Fitted, state: SegmentState, counts: ClassCounts) -> ClassCounts:
-    """Expected shares of the target's rows by class that an estimate is made of: these, or a line's accuracy."""
-    if fitted.line is not None and state.score is not None:
-        counts = fitted.correction.counts(state.evidence)
-        return counts.scaled(fitted.line.accuracy(state.score.compute())).with_wrong_rows_of(counts)
-    return counts

@@ -1,22 +1,6 @@
 """The probability that a row's prediction is right, and how far estimates made of it are off.
 
-On the reference, a row of a given confidence is right with a known frequency: isotonic regression gives its log-odds a.
-On a target, the mean evidence of all rows (confidence, distance) differs from the reference's by Δ, in standard
-deviations. Shifted sets teach how much that lowers the log-odds and how much less confidence counts:
-
-    P(right) = σ( a + Δ·γ + (a − ā) Δ·δ ).
-
-Where nothing has moved, Δ is 0 and this is calibrated confidence, which people know as CBPE. The accuracy is the mean
-of P(right) over the rows, adjusted to what is known of the class mix.
-
-Where the class mix is known, no more rows can be right for a class than there are of it. Where it is not known but rows
-look shifted, the estimate goes a part of the way to the one under the reference's mix; shifted sets, in their own class
-mix and in others, teach how far.
-
-Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + m (1 − m). Each
-family of shifts is left out in turn; q is the 90 % quantile of |error| / s over the sets left out. The half-width of an
-interval is √q · s(m): √q is the geometric mean of q, measured on this model's families, and 1, which fitted natural
-shifts of development data. The sampling error of the rows is added to it (root of the sum of squares).
+DOCSTRING
 """
 
 from __future__ import annotations
@@ -27,17 +11,31 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import gammaincinv
 
-from gdscore._hashing import id_words, key_as_uint64, row_key
-from gdscore.estimator.estimate import ClassCounts, quantile_of
-from gdscore.estimator.evidence import CENTRES, Evidence, Explanation, Floats, Profile, Rows, bins_of, expit
+from gdscore.estimator.estimate import quantile_of
+from gdscore.estimator.evidence import (
+    CENTRES,
+    FARTHEST,
+    Evidence,
+    Floats,
+    Profile,
+    Rows,
+    bins_of,
+    expit,
+    group_of_bin,
+    groups_of,
+)
 from gdscore.estimator.settings import SETTINGS
+from gdscore.estimator.table import Cells
 from gdscore.shifts.sets import parts_of
 
-MOST_NUMBERS = 5_000_000
-"""Numbers by predicted class and bin that are kept of all sets in all their class mixes."""
+MOST_OTHERS = 16
+"""Other classes of which a shifted set keeps the probability; the rest counts as the reference's mix."""
+MIXTURE_STEPS = 300
+MOST_BLOCKS = 16
+MOST_NUMBERS, MOST_PRODUCTS, MOST_RAKED = 5_000_000, 300_000_000, 200_000
+"""Limits on the work of a fit: numbers by bin of all sets in all class mixes, products of one step of their mixtures,
+and numbers of one set whose rows are raked. With many classes or rows there are fewer class mixes."""
 
 
 @dataclass(frozen=True)
@@ -49,35 +47,46 @@ class SetSummary:
     rows: int  # number of rows
     counts: Floats  # shape (K,): rows of each class
     means: Floats  # shape (K, E): mean evidence of the rows of each class; 0 where there are none
-    # Shape (T,): class, predicted class and bin of calibrated log-odds, wherever there are rows
-    label: NDArray[Any]
+    # Shape (T,): predicted class, bin of calibrated log-odds and class, in rising order, wherever there are rows
     predicted: NDArray[Any]
     bin: NDArray[Any]
+    label: NDArray[Any]
     # Shape (T,): number of those rows, and sum of their log-odds
     cell_rows: Floats
     cell_odds: Floats
+    # Shape (T, up to 16): likeliest classes beside the predicted one, and their shares
+    other: NDArray[Any]
+    other_share: Floats
 
     @classmethod
-    def of(cls, family: str, rows: Rows, labels: NDArray[Any], *, classes: int) -> SetSummary:
-        """Summary of a set."""
-        shape = (classes, classes, len(CENTRES))
+    def of(cls, family: str, rows: Rows, others: Floats, labels: NDArray[Any], *, classes: int) -> SetSummary:
+        """Summary of a set; ``others`` are the shares of the classes that are not predicted."""
+        shape = (classes, len(CENTRES), classes)
         cells, place = np.unique(
-            np.ravel_multi_index((labels, rows.predicted, bins_of(rows.calibrated)), shape), return_inverse=True
+            np.ravel_multi_index((rows.predicted, bins_of(rows.calibrated), labels), shape), return_inverse=True
         )
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
         sums = [np.bincount(labels, weights=column, minlength=classes) for column in rows.evidence.T]
-        label, predicted, index = np.unravel_index(cells, shape)
+        predicted, index, label = np.unravel_index(cells, shape)
+        cell_rows = np.bincount(place).astype(np.float64)
+        order = np.argsort(place, kind="stable")
+        shares = np.add.reduceat(others[order], np.searchsorted(place[order], np.arange(len(cells))), axis=0)
+        shares = shares / cell_rows[:, None]
+        most = min(MOST_OTHERS, classes - 1)
+        other = np.argsort(-shares, axis=1, kind="stable")[:, :most]
         return cls(
             family=family,
             accuracy=float((rows.predicted == labels).mean()),
             rows=len(labels),
             counts=counts,
             means=np.stack(sums, axis=1) / np.maximum(counts, 1)[:, None],
-            label=label,
             predicted=predicted,
             bin=index,
-            cell_rows=np.bincount(place).astype(np.float64),
+            label=label,
+            cell_rows=cell_rows,
             cell_odds=np.asarray(np.bincount(place, weights=rows.calibrated), dtype=np.float64),
+            other=other,
+            other_share=np.take_along_axis(shares, other, axis=1).astype(np.float32),
         )
 
     @property
@@ -85,107 +94,13 @@ class SetSummary:
         """Mean evidence."""
         return np.asarray(self.counts @ self.means / self.rows)
 
-    def mixes(self, count: int, seed: int) -> Floats:
-        """Shares of the classes in its own class mix and in ``count`` random ones, of shape (1 + count, K).
-
-        They are drawn from a Dirichlet distribution. The numbers of a class are a hash of how its rows are predicted,
-        so that its name and place mean nothing. Over the mixes they are stratified (a Latin hypercube): each class is
-        rare in some mixes and frequent in others.
-        """
-        classes = len(self.counts)
-        pairs, place = np.unique(self.label * classes + self.predicted, return_inverse=True)
-        true, found = np.divmod(pairs, classes)
-        rows = np.bincount(place, weights=self.cell_rows)
-        sums = ((true, rows), (found, rows), (true, rows * (true == found)), (true, rows**2), (found, rows**2))
-        of_class = np.stack([np.bincount(k, weights=w, minlength=classes) for k, w in sums], axis=1)
-        of_set = np.stack(row_key(id_words(np.array([f"{seed} {self.family}"], dtype=np.str_))), axis=1)
-        words = np.hstack([of_class.astype(np.int64).astype(np.int32), np.repeat(of_set, classes, axis=0)])
-
-        def uniform(draw: int) -> Floats:
-            draws = np.tile(np.arange(draw * count, (draw + 1) * count, dtype=np.int32), classes)
-            key = row_key(np.column_stack([np.repeat(words, count, axis=0), draws]))
-            return np.asarray(((key_as_uint64(key) >> np.uint64(11)) * 2.0**-53).reshape(classes, count))
-
-        strata = uniform(0).argsort(axis=1).argsort(axis=1)
-        drawn = gammaincinv(SETTINGS.concentration, (strata + uniform(1)) / max(count, 1)).T + 1e-9
-        shares = np.vstack([self.counts, np.where(self.counts > 0, drawn, 0)])
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
-
-
-@dataclass(frozen=True)
-class _Sets:
-    """The same of many sets, one entry for each set and class mix."""
-
-    number: NDArray[Any]  # shape (R,): which set it is
-    own: NDArray[Any]  # shape (R,): whether it is in its own class mix
-    share: Floats  # shape (R,): what it counts: a set counts 1, half of it in its own class mix
-    # Shape (R,): rows of the set, and the true accuracy in this class mix
-    rows: NDArray[Any]
-    accuracy: Floats
-    # Shape (R, K): share of each class among the labels and among the predictions
-    mix: Floats
-    predicted: Floats
-    # Shape (R, E) or (R, B): as of a summary
-    mean: Floats
-    weight: Floats
-    right: Floats
-    odds: Floats
-    # Shape (T,): entry × K + predicted class, and entry × B + bin, wherever there are rows
-    place: NDArray[Any]
-    bin: NDArray[Any]
-    cell_weight: Floats  # shape (T,): share of those rows
-    # By the class mix that explains the outputs best, and by the true one
-    unknown: Explanation
-    known: Explanation
-
-    @classmethod
-    def of(cls, sets: list[SetSummary], profile: Profile, seed: int) -> _Sets:
-        """All sets, each in its own class mix and in as many others as make the number of entries enough."""
-        numbers = sum(len(s.label) for s in sets)
-        count = min(math.ceil(SETTINGS.mixes / len(sets)), SETTINGS.most_mixes, max(MOST_NUMBERS // numbers, 2))
-        entries, classes, bins = 1 + count, len(sets[0].counts), len(CENTRES)
-        mix = np.concatenate([s.mixes(count, seed) for s in sets])
-        mean, weight, right, odds, place, cell, cell_weight = ([] for _ in range(7))
-        for number, s in enumerate(sets):
-            shares = mix[number * entries : (number + 1) * entries]
-            of_row = (shares / np.maximum(s.counts, 1))[:, s.label]
-            at = np.arange(entries)[:, None] * bins + s.bin
-            mean.append(shares @ s.means)
-            weight.append(_summed(at, of_row * s.cell_rows, (entries, bins)))
-            right.append(_summed(at, of_row * s.cell_rows * (s.label == s.predicted), (entries, bins)))
-            total = _summed(at, of_row * s.cell_odds, (entries, bins))
-            odds.append(np.where(weight[-1] > 0, total / np.maximum(weight[-1], 1e-300), CENTRES))
-            cells, inverse = np.unique(s.predicted * bins + s.bin, return_inverse=True)
-            entry = np.arange(entries)[:, None]
-            cell_weight.append(
-                _summed(entry * len(cells) + inverse, of_row * s.cell_rows, (entries, len(cells))).ravel()
-            )
-            entry = entry + number * entries
-            place.append((entry * classes + cells // bins).ravel())
-            cell.append((entry * bins + cells % bins).ravel())
-        own = np.arange(len(mix)) % entries == 0
-        places, bins_at, of_cell = np.concatenate(place), np.concatenate(cell), np.concatenate(cell_weight)
-        means, rows = np.concatenate(mean), np.repeat([s.rows for s in sets], entries)
-        groups = len(profile.cells) // classes
-        grouped = _summed(places * groups + profile.groups[bins_at % bins], of_cell, (len(mix), classes * groups))
-        return cls(
-            number=np.repeat(np.arange(len(sets)), entries),
-            own=own,
-            share=np.where(own, 1.0, 1 / max(count, 1)) / (1 + min(count, 1)),
-            rows=rows,
-            accuracy=np.concatenate(right).sum(axis=1),
-            mix=mix,
-            predicted=_summed(places, of_cell, mix.shape),
-            mean=means,
-            weight=np.concatenate(weight),
-            right=np.concatenate(right),
-            odds=np.concatenate(odds),
-            place=places,
-            bin=bins_at,
-            cell_weight=of_cell,
-            unknown=profile.explain(grouped, means, rows),
-            known=profile.explain(grouped, means, rows, mix),
-        )
+    def others(self, usual: Floats) -> Floats:
+        """Shares of the classes that are not predicted, of shape (T, K)."""
+        rest = 1 - self.other_share.sum(axis=1, dtype=np.float64)
+        shares = np.maximum(rest, 0)[:, None] * usual
+        np.put_along_axis(shares, self.other, self.other_share, axis=1)
+        shares[np.arange(len(shares)), self.predicted] = 0.0
+        return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300))
 
 
 @dataclass(frozen=True)
@@ -216,6 +131,127 @@ class ShiftedSetTable:
         return float(np.nanmean(errors)) if np.isfinite(errors).any() else None
 
 
+def class_mixes(sets: list[SetSummary], profile: Profile) -> Floats:
+    """Factors of the classes' shares in which sets are used besides their own mix, of shape (M, K).
+
+    One class, or one block of classes of similar confidence where there are many, is made rarer and more frequent by
+    each of the constants ``tilts``: nothing is drawn, so that no row and no rounding decides which mixes there are.
+    """
+    classes, tilts = len(profile.mix), np.array(SETTINGS.tilts)
+    rows, products = sum(s.rows for s in sets), len(sets) * len(profile.cells) * classes
+    entries = min(MOST_NUMBERS / rows, MOST_PRODUCTS / products)
+    blocks = int(np.clip((entries - 1) / len(tilts), 1, min(classes, MOST_BLOCKS)))
+    order = np.lexsort((-profile.counts, profile.label_means[:, 0]))
+    block = np.empty(classes, dtype=np.int64)
+    block[order] = np.arange(classes) * blocks // classes
+    return np.asarray(np.exp(tilts[:, None] * (block == np.arange(blocks)[:, None, None])).reshape(-1, classes))
+
+
+@dataclass(frozen=True)
+class _MixedSet:
+    """A set in its own class mix, the first entry, and in others: R entries."""
+
+    summary: SetSummary
+    mix: Floats  # shape (R, K): share of each class
+    accuracy: Floats  # shape (R,): true accuracy
+    mean: Floats  # shape (R, E): mean evidence
+    # Shape (R, B): share of the rows in each bin of log-odds, share that is right, and mean log-odds
+    weight: Floats
+    right: Floats
+    odds: Floats
+    of_row: Floats  # shape (R, T): share of the rows of each count of the summary
+    cells: NDArray[Any]  # shape (T,): cell of each count
+
+    @classmethod
+    def of(cls, summary: SetSummary, factors: Floats, classes: int) -> _MixedSet:
+        """The set in its own mix and with these factors of its classes' shares."""
+        mix = np.vstack([summary.counts, summary.counts * factors])
+        mix = mix / mix.sum(axis=1, keepdims=True)
+        of_row = (mix / np.maximum(summary.counts, 1))[:, summary.label] * summary.cell_rows
+        groups, shape = groups_of(classes), (len(mix), len(CENTRES))
+        at = np.arange(len(mix))[:, None] * len(CENTRES) + summary.bin
+        weight = _summed(at, of_row, shape)
+        right = _summed(at, of_row * (summary.label == summary.predicted), shape)
+        total = _summed(at, of_row * (summary.cell_odds / summary.cell_rows), shape)
+        return cls(
+            summary=summary,
+            mix=mix,
+            accuracy=right.sum(axis=1),
+            mean=mix @ summary.means,
+            weight=weight,
+            right=right,
+            odds=np.where(weight > 0, total / np.maximum(weight, 1e-300), CENTRES),
+            of_row=of_row,
+            cells=summary.predicted * groups + group_of_bin(groups)[summary.bin],
+        )
+
+    def cell_shares(self, size: int) -> Floats:
+        """Share of the rows in each cell, of shape (R, C)."""
+        at = np.arange(len(self.mix))[:, None] * size + self.cells
+        return _summed(at, self.of_row, (len(self.mix), size))
+
+    def predicted_shares(self, shares: Floats) -> Floats:
+        """Share of the rows that are predicted as each class, of shape (R, K)."""
+        return np.asarray(shares.reshape(len(shares), self.mix.shape[1], -1).sum(axis=2))
+
+    def in_cells(self, probability: Floats, usual: Floats, entries: Any) -> Cells:
+        """Rows of some entries by cell; ``probability`` is that of being right, of shape (R, B)."""
+        cells, starts = np.unique(self.cells, return_index=True)
+        of_row = self.of_row[entries]
+        shares = np.add.reduceat(of_row, starts, axis=1)
+        filled = np.maximum(shares, 1e-300)
+        p = np.add.reduceat(of_row * probability[entries][:, self.summary.bin], starts, axis=1) / filled
+        classes = np.add.reduceat(of_row[:, :, None] * self.summary.others(usual), starts, axis=1)
+        classes *= ((1 - p) / filled)[:, :, None]
+        predicted = self.summary.predicted[starts]
+        classes[:, np.arange(len(cells)), predicted] = p
+        return Cells(predicted, shares, classes)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How far a class mix explains the outputs of a target, or of R targets."""
+
+    mix: Floats  # shape (K,) or (R, K): shares of the classes
+    # Number or shape (R,): how far this mix moves the reference's outputs, and how far the target is from there: both
+    # squared, in standard deviations
+    explained: Any
+    left: Any
+    chance: Any  # number or shape (R,): how far samples of these sizes are from there by chance
+
+    @property
+    def share(self) -> Any:
+        """Share of the movement that the mix explains, from 0 to 1."""
+        return self.explained / (self.explained + SETTINGS.strictness * self.left + 1e-9)
+
+
+def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:
+    """How far a class mix explains the cells and the mean evidence of a target, or of R targets.
+
+    Where only the class mix has moved, the share of the rows in each cell is a mixture of those of the reference's
+    classes. Without ``mix`` the shares of the classes are estimated: maximum likelihood by expectation-maximisation
+    (Saerens et al. 2002), as if a few rows more had been seen in the reference's mix.
+    """
+    likely, usual = profile.of_class, profile.mix
+    rows = np.asarray(rows, dtype=np.float64)[..., None]
+    if mix is None:
+        mix = np.broadcast_to(usual, (*cells.shape[:-1], len(usual)))
+        for _ in range(MIXTURE_STEPS):
+            seen = rows * mix * ((cells / np.maximum(mix @ likely.T, 1e-300)) @ likely) + SETTINGS.prior_rows * usual
+            before, mix = mix, seen / (rows + SETTINGS.prior_rows)
+            if np.abs(mix - before).max() < 1e-6:
+                break
+    expected, reference = np.maximum(mix @ likely.T, 1e-300), usual @ likely.T
+    noise = expected * (1 - expected) / rows
+    noise = noise + np.square(mix) / np.maximum(profile.counts, 1) @ (likely * (1 - likely)).T
+    scale = (cells + expected + reference) / 3
+    apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
+    moved = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
+    left = np.maximum(apart - chance, 0) + np.square(moved).sum(axis=-1)
+    explained = (np.square(expected - reference) / scale).sum(axis=-1)
+    return Explanation(np.asarray(mix), explained * profile.told, left, chance)
+
+
 @dataclass(frozen=True)
 class Correction:
     """How moved evidence changes the log-odds of being right."""
@@ -232,20 +268,14 @@ class Correction:
     # Mean absolute error on families left out, where the class mix is not known and where it is; None without them
     left_out: float | None = None
     known_left_out: float | None = None
-    # Where the class mix is known, what exceeds it is not right: this share of it goes to other classes instead. 0
-    # without shifted sets.
-    returned: float = 0.0
     # Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the reference's
     # mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
     lean: float = 0.0
-    # How much what a class mix does not explain of a target's movement counts against the estimate that only the mix
-    # has moved
-    strictness: float = 0.0
+    # Where the class mix is known, how far the estimate stays at what rows show without it. 0 without shifted sets.
+    reserve: float = 0.0
 
     @classmethod
-    def fit(
-        cls, profile: Profile, reference: Rows, sets: list[SetSummary], *, seed: int
-    ) -> tuple[Correction, ShiftedSetTable]:
+    def fit(cls, profile: Profile, reference: Rows, sets: list[SetSummary]) -> tuple[Correction, ShiftedSetTable]:
         """Learn from shifted sets; without any, confidence as calibrated on the reference is all there is."""
         kinds = reference.evidence.shape[1]
         centre, base = float(reference.calibrated.mean()), float(expit(reference.calibrated).mean())
@@ -253,7 +283,7 @@ class Correction:
         power = 1.0 if profile.scale.any() else 2.0
         error = SETTINGS.outputs_only**power
         nothing = np.zeros(kinds)
-        plain = cls(profile, nothing, nothing, centre, base, error, error, strictness=SETTINGS.strictness)
+        plain = cls(profile, nothing, nothing, centre, base, error, error)
         table = ShiftedSetTable(
             [s.family for s in sets],
             np.array([s.accuracy for s in sets]),
@@ -262,71 +292,98 @@ class Correction:
         )
         if not sets:
             return plain, table
-        stacked = _Sets.of(sets, profile, seed)
-        fitted, _ = plain._learned(stacked, np.ones(len(stacked.number), dtype=bool))
+        factors = class_mixes(sets, profile)
+        mixed = [_MixedSet.of(s, factors, len(profile.mix)) for s in sets]
         parts = [parts_of(s.family) for s in sets]
-        unknown, known = (np.full(len(stacked.number), np.nan) for _ in range(2))
+        stacked = _Stacked.of(mixed)
+        fitted = plain._with_slopes(stacked, np.ones(len(sets), dtype=bool), None)
+        left_out: dict[int, _LeftOut] = {}
         for group in sorted(set(parts), key=sorted):
-            others = np.array([not group & own for own in parts])[stacked.number]
+            others = np.array([not group & own for own in parts])
             if others.any():
-                without, counts = plain._learned(stacked, others, start=fitted)
-                own = np.array([own == group for own in parts])[stacked.number]
-                for estimates, found in ((unknown, stacked.unknown), (known, stacked.known)):
-                    assumed = without.assumed(counts, found, stacked.mean, stacked.rows, known=found is stacked.known)
-                    estimates[own] = assumed.right.sum(axis=1)[own]
-        table.predicted[:] = unknown[stacked.own]
-        if np.isnan(unknown).all():
+                without = plain._with_slopes(stacked, others, fitted)
+                left_out |= {k: without._estimates(mixed[k]) for k, own in enumerate(parts) if own == group}
+        if not left_out:
             return fitted, table
-        families = sorted(frozenset[str]().union(*parts))
-        members = np.array([[family in own for own in parts] for family in families])[:, stacked.number] * stacked.share
-        error, known_mix_error = (
-            _relative_error(e, stacked.accuracy, base, members) ** power for e in (unknown, known)
+        return fitted._with_errors(left_out, parts, table)
+
+    def _estimates(self, s: _MixedSet) -> _LeftOut:
+        """What each assumption about the class mix says of a set whose family was left out, by class mix."""
+        profile, rows = self.profile, s.summary.rows
+        p = self.probability(s.odds, s.mean)
+        shown = (s.weight * p).sum(axis=1)
+        shares = s.cell_shares(len(profile.cells))
+        best = explain(profile, shares, s.mean, rows)
+        only_mix = (shares * profile.correct_in(best.mix)).sum(axis=1)
+        looks = self._leaning(s.predicted_shares(shares), s.mean, rows)
+        # Raking is the work of a fit: in some of the mixes where there are many classes.
+        numbers = len(np.unique(s.cells)) * len(profile.mix)
+        used = np.unique(
+            np.linspace(0, len(s.mix) - 1, max(min(MOST_RAKED // numbers, len(s.mix)), 2)).round().astype(int)
         )
-        left_out, known_left_out = (
-            float(np.nanmean(np.abs(e - stacked.accuracy)[stacked.own])) for e in (unknown, known)
-        )
-        errors = {"error": error, "known_mix_error": known_mix_error}
-        return replace(fitted, **errors, left_out=left_out, known_left_out=known_left_out), table
+        cells = s.in_cells(p, profile.mix, used)
+        stable, raked = np.full(len(s.mix), np.nan), np.full(len(s.mix), np.nan)
+        stable[used] = self.raked(
+            cells, np.broadcast_to(profile.usual_mix, (len(used), len(profile.mix))), rows, stable=True
+        ).accuracy
+        raked[used] = self.raked(cells, s.mix[used], rows).accuracy
+        return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best.share, looks)
 
-    def _learned(
-        self, sets: _Sets, used: NDArray[Any], start: Correction | None = None
-    ) -> tuple[Correction, ClassCounts]:
-        """What the used entries teach; and counts of all of them before anything is assumed of the class mix."""
-        fitted = self._with_slopes(sets, used, start)
-        p = fitted.probability(sets.odds, sets.mean).ravel()[sets.bin]
-        right = _summed(sets.place, sets.cell_weight * p, sets.mix.shape)
-        counts = ClassCounts(sets.predicted, right, right).moved(self.profile.class_odds)
-        weight = sets.share[used]
-        fitted = fitted._with_strictness(sets, used, right.sum(axis=1))
-        known, unknown = (fitted.followed(counts, found) for found in (sets.known, sets.unknown))
-        excess = known.excess(sets.mix, self._mix_noise(sets.mix, sets.rows)).sum(axis=1)
-        missing = sets.accuracy - known.right.sum(axis=1) + excess
-        fitted = replace(fitted, returned=_share(excess[used], missing[used], weight))
-        stable = fitted._capped(unknown, self.profile.mix, sets.rows).right.sum(axis=1)
-        estimate = unknown.right.sum(axis=1)
-        way = self._leaning(counts.predicted, sets.mean, sets.rows) * (stable - estimate)
-        return replace(fitted, lean=_share(way[used], (sets.accuracy - estimate)[used], weight)), counts
+    def raked(self, cells: Cells, mix: Floats, rows: Any, *, stable: bool = False) -> Cells:
+        """Rows where the classes have these shares; ``stable`` where they are the reference's."""
+        noise = 1 / np.asarray(rows)
+        if stable:
+            noise = SETTINGS.stable_slack * (noise + 1 / self.profile.counts.sum())
+        return cells.raked(mix, mix * (1 - mix) * noise[..., None])
 
-    def _with_strictness(self, sets: _Sets, used: NDArray[Any], right: Floats) -> Correction:
-        """The strictness with the least squared error where the class mix is not known."""
-        found, weight, right = sets.unknown, sets.share[used], right[used]
-        way, missing = found.right.sum(axis=1)[used] - right, sets.accuracy[used] - right
+    def _with_errors(
+        self, left_out: dict[int, _LeftOut], parts: list[frozenset[str]], table: ShiftedSetTable
+    ) -> tuple[Correction, ShiftedSetTable]:
+        """How the assumptions are weighed, and how far estimates are off where a family was left out."""
+        groups = [parts[k] for k in left_out]
+        sets = list(left_out.values())
 
-        def error(logarithm: float) -> float:
-            return float(weight @ np.square(found.share(math.exp(logarithm))[used] * way - missing))
+        def learned(used: list[_LeftOut]) -> Correction:
+            lean = _share([(s.looks * (s.stable - s.unknown(0.0)), s.accuracy - s.unknown(0.0)) for s in used])
+            reserve = _share([(s.shown - s.raked, s.accuracy - s.raked) for s in used])
+            return replace(self, lean=lean, reserve=reserve)
 
-        ends = (math.log(SETTINGS.strictness), math.log(SETTINGS.most_strictness))
-        return replace(self, strictness=math.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
+        unknown, known, only = [], [], []
+        for own, s in zip(groups, sets, strict=True):
+            others = [t for t, group in zip(sets, groups, strict=True) if not own & group]
+            weights = learned(others) if others else self
+            unknown.append(s.unknown(weights.lean))
+            known.append(s.known(weights.reserve))
+            only.append(s.only_mix)
+        table.predicted[list(left_out)] = [float(e[0]) for e in unknown]
+        fitted = learned(sets)
+        families = sorted(frozenset[str]().union(*groups))
+        members = [np.array([family in group for group in groups], dtype=float) for family in families]
+        weight = (np.array(members) / np.maximum(np.sum(members, axis=1, keepdims=True), 1)).sum(axis=0)
+        power = 1.0 if self.profile.scale.any() else 2.0
+        truth = [s.accuracy for s in sets]
+        error, known_mix_error = (_relative_error(e, truth, self.base, weight) ** power for e in (unknown, known))
+        own_mix = np.array([[e[0] - t[0] for e, t in zip(kind, truth, strict=True)] for kind in (unknown, known)])
+        left_out_error, known_left_out = np.abs(own_mix).mean(axis=1).tolist()
+        return replace(
+            fitted, error=error, known_mix_error=known_mix_error, left_out=left_out_error, known_left_out=known_left_out
+        ), table
 
-    def _with_slopes(self, sets: _Sets, used: NDArray[Any], start: Correction | None) -> Correction:
+    def _with_slopes(self, sets: _Stacked, used: NDArray[Any], start: Correction | None) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets."""
-        moved, offset = self.moved(sets.mean[used])[:, None, :], sets.odds[used]
+        entries = used[sets.number]
+        moved, offset = self.moved(sets.mean[entries])[:, None, :], sets.odds[entries]
         x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
-        weight, right = (sets.share[used, None] * sums[used] for sums in (sets.weight, sets.right))
+        weight, right = (sets.share[entries, None] * sums[entries] for sums in (sets.weight, sets.right))
         full = weight > 0
         begin = None if start is None else np.concatenate([start.shift, start.slope])
-        found = fit_logistic(x[full], weight[full], right[full], offset[full], penalty=SETTINGS.penalty, start=begin)
-        shift, slope = np.split(found, 2)
+        # δ multiplies log-odds, whose spread is about 1: where that of a − ā is far less, δ is penalised as if it were 1.
+        spread = np.sqrt(np.average(np.square(moved[:, 0]), axis=0, weights=sets.share[entries]))
+        least = np.concatenate([np.zeros_like(spread), spread])
+        coefficients = fit_logistic(
+            x[full], weight[full], right[full], offset[full], penalty=SETTINGS.penalty, least=least, start=begin
+        )
+        shift, slope = np.split(coefficients, 2)
         return replace(self, shift=shift, slope=slope)
 
     def moved(self, mean: Floats) -> Floats:
@@ -348,62 +405,46 @@ class Correction:
         """From 0, where rows do not look shifted, to 1 at twice as far."""
         return np.clip(self.looks_shifted(predicted, mean, rows) - 1, 0, 1)
 
-    def counts(self, evidence: Evidence) -> ClassCounts:
-        """Expected shares of a target's rows by class."""
-        return self.pooled(evidence).moved(self.profile.class_odds)
-
-    def pooled(self, evidence: Evidence) -> ClassCounts:
-        """The same where rows of one confidence are right as often in every class."""
+    def cells(self, evidence: Evidence) -> Cells:
+        """Rows of a target by cell, before anything is assumed of its class mix."""
+        classes, groups = evidence.histogram.shape[0], groups_of(evidence.histogram.shape[0])
         p = self.probability(evidence.bins(), evidence.mean())
-        right = evidence.histogram @ p / evidence.rows
-        wrong = (1 - p) @ evidence.others / evidence.rows
-        return ClassCounts(evidence.histogram.sum(axis=1) / evidence.rows, right, right + wrong)
+        starts = np.searchsorted(group_of_bin(groups), np.arange(groups))
+        rows, right = (
+            np.add.reduceat(sums, starts, axis=1).ravel() for sums in (evidence.histogram, evidence.histogram * p)
+        )
+        filled = np.flatnonzero(rows)
+        predicted, share = filled // groups, right[filled] / rows[filled]
+        others = evidence.others[filled]
+        others[np.arange(len(filled)), predicted] = 0.0
+        total = others.sum(axis=1, keepdims=True)
+        # Probabilities so small that nothing of them is left on the grid.
+        others = np.where(total > 0, others, 1.0 / (classes - 1)) / np.where(total > 0, total, 1.0)
+        table = others * (1 - share)[:, None]
+        table[np.arange(len(filled)), predicted] = share
+        return Cells(predicted, rows[filled] / evidence.rows, table)
 
-    def followed(self, counts: ClassCounts, found: Explanation) -> ClassCounts:
-        """Counts on the way to those where only the class mix has moved, as far as this explains the target."""
-        only_mix = ClassCounts(counts.predicted, found.right, found.mix)
-        return counts.towards(only_mix, found.share(self.strictness))
-
-    def assumed(self, counts: ClassCounts, found: Explanation, mean: Floats, rows: Any, *, known: bool) -> ClassCounts:
-        """Counts of a target with this mean evidence where the class mix is known, or, with False, may be any.
-
-        ``found`` explains the target by the mix that is known, or by the one that explains it best.
-        """
-        nearer = self.followed(counts, found)
-        if known:
-            return self._capped(nearer, found.mix, rows)
-        stable = self._capped(nearer, self.profile.mix, rows)
-        return nearer.towards(stable, self.lean * self._leaning(counts.predicted, mean, rows))
-
-    def assumptions(
-        self, evidence: Evidence, given: Floats | None = None
-    ) -> dict[str, tuple[ClassCounts, Explanation]]:
-        """Counts of a target under each assumption about its class mix, and how far its mix explains the target."""
-        counts, mean, rows, profile = self.counts(evidence), evidence.mean(), evidence.rows, self.profile
-        cells = profile.grouped(evidence.histogram) / rows
-        best = profile.explain(cells, mean, rows)
+    def assumptions(self, evidence: Evidence, given: Floats | None = None) -> dict[str, tuple[Cells, Explanation]]:
+        """Rows of a target under each assumption about its class mix, and how far its mix explains the target."""
+        profile, mean, rows = self.profile, evidence.mean(), evidence.rows
+        shown = self.cells(evidence)
+        groups = groups_of(len(profile.mix))
+        starts = np.searchsorted(group_of_bin(groups), np.arange(groups))
+        in_cells = np.add.reduceat(evidence.histogram, starts, axis=1).ravel()
+        filled, shares = np.flatnonzero(in_cells), in_cells / rows
+        best = explain(profile, shares, mean, rows)
+        only_mix = replace(shown, classes=profile.posterior(best.mix)[filled])
+        stable = self.raked(shown, profile.usual_mix, rows, stable=True)
+        looks = self._leaning(evidence.histogram.sum(axis=1) / rows, mean, rows)
         found = {
-            "unknown": (self.assumed(counts, best, mean, rows, known=False), best),
-            "estimated": (ClassCounts(counts.predicted, best.right, best.mix), best),
+            "unknown": (shown.towards(only_mix, best.share).towards(stable, self.lean * looks), best),
+            "estimated": (only_mix, best),
+            "stable": (stable.towards(shown, self.reserve), explain(profile, shares, mean, rows, profile.mix)),
         }
-        for name, mix in (("stable", profile.mix), ("given", given)):
-            if mix is not None:
-                known = profile.explain(cells, mean, rows, mix)
-                found[name] = (self.assumed(counts, known, mean, rows, known=True), known)
+        if given is not None:
+            raked = self.raked(shown, given, rows).towards(shown, self.reserve)
+            found["given"] = (raked, explain(profile, shares, mean, rows, given))
         return found
-
-    def _capped(self, counts: ClassCounts, mix: Floats, rows: Any) -> ClassCounts:
-        """Counts where the classes have these shares: no more rows can be right for a class than there are of it."""
-        return counts.with_mix(mix, self._mix_noise(mix, rows), self.returned)
-
-    def _mix_noise(self, mix: Floats, rows: Any) -> Any:
-        """How much more of some classes than their shares so many rows show by chance, on average, over all classes.
-
-        Rows show a class mix with noise, those of the target and those of the reference that it is known from. The mean
-        of the positive part of a normal variable is its standard deviation divided by √(2π).
-        """
-        noise = 1 / np.asarray(rows) + 1 / self.profile.counts.sum()
-        return np.sqrt(mix * np.maximum(1 - mix, 0)).sum(axis=-1) * np.sqrt(noise / (2 * np.pi))
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
@@ -428,27 +469,78 @@ class Correction:
         return half * quantile_of(level) / quantile_of(0.9)
 
 
+@dataclass(frozen=True)
+class _Stacked:
+    """Sets in their own and in other class mixes, one entry for each."""
+
+    number: NDArray[Any]  # shape (R,): which set it is
+    share: Floats  # shape (R,): what it counts: a set counts 1, half of it in its own class mix
+    # Shape (R, E) or (R, B): as of a set
+    mean: Floats
+    weight: Floats
+    right: Floats
+    odds: Floats
+
+    @classmethod
+    def of(cls, sets: list[_MixedSet]) -> _Stacked:
+        entries = len(sets[0].mix)
+        share = np.full(entries, 0.5 / max(entries - 1, 1))
+        share[0] = 0.5
+        parts = {name: np.concatenate([getattr(s, name) for s in sets]) for name in ("mean", "weight", "right", "odds")}
+        return cls(np.repeat(np.arange(len(sets)), entries), np.tile(share, len(sets)), **parts)
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """Accuracies of a set whose family was left out, by class mix, the set's own first; all of shape (R,)."""
+
+    accuracy: Floats  # the true one
+    shown: Floats  # by its rows alone
+    only_mix: Floats  # if only the class mix has moved
+    stable: Floats  # raked to the reference's mix; NaN where that was not computed
+    raked: Floats  # raked to its own mix
+    explained: Floats  # share of its movement that a class mix explains
+    looks: Floats  # how far its rows look shifted, from 0 to 1
+
+    def unknown(self, lean: float) -> Floats:
+        """Estimate where the class mix is not known."""
+        nearer = self.shown + self.explained * (self.only_mix - self.shown)
+        return np.asarray(nearer + (lean * self.looks * (self.stable - nearer) if lean else 0.0))
+
+    def known(self, reserve: float) -> Floats:
+        """Estimate where the class mix is known."""
+        return np.asarray(self.raked + reserve * (self.shown - self.raked))
+
+
 def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:
     """Sums of values by their place in an array of the shape."""
     found = np.bincount(place.ravel(), weights=values.ravel(), minlength=math.prod(shape))
     return found.astype(np.float64).reshape(shape)
 
 
-def _share(x: Floats, y: Floats, weight: Floats) -> float:
+def _halves(values: Floats) -> Floats:
+    """What each entry of a set counts: its own class mix half, and the others, where there is a number, the rest."""
+    there = np.isfinite(values)
+    share = np.where(there, 0.5 / max(np.count_nonzero(there[1:]), 1), 0.0)
+    share[0] = 0.5
+    return share
+
+
+def _share(pairs: list[tuple[Floats, Floats]]) -> float:
     """The share of x that is nearest to y, by weighted least squares; near 0 where all of x is small."""
-    squares = float(weight @ (np.square(x) + SETTINGS.small_way**2))
-    return min(max(float((weight * x) @ y) / squares, 0.0), 1.0)
+    products = squares = 0.0
+    for x, y in pairs:
+        weight, x = _halves(x), np.nan_to_num(x)
+        products += float(weight @ (x * np.nan_to_num(y)))
+        squares += float(weight @ (np.square(x) + SETTINGS.small_way**2))
+    return min(max(products / squares, 0.0), 1.0)
 
 
-def _relative_error(estimates: Floats, accuracy: Floats, base: float, members: NDArray[Any]) -> float:
-    """√q: the root of the 90 % quantile of |error| / s, every family weighing the same.
-
-    ``members`` has a row for each family and a column for each estimate: what it counts, or 0. NaN is no estimate.
-    """
-    there = ~np.isnan(estimates)
-    relative = np.abs(estimates - accuracy)[there] / _expected(estimates[there], base)
-    own = members[:, there]
-    share = (own / np.maximum(own.sum(axis=1, keepdims=True), 1e-9)).sum(axis=0)
+def _relative_error(estimates: list[Floats], accuracy: list[Floats], base: float, weight: Floats) -> float:
+    """√q: the root of the 90 % quantile of |error| / s, every family weighing the same."""
+    relative = np.concatenate([np.abs(e - t) / _expected(e, base) for e, t in zip(estimates, accuracy, strict=True)])
+    share = np.concatenate([w * _halves(e) for e, w in zip(estimates, weight, strict=True)])
+    relative, share = relative[share > 0], share[share > 0]
     order = np.argsort(relative)
     index = int(np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum() - 1e-9))
     return math.sqrt(relative[order][min(index, len(order) - 1)])
@@ -465,12 +557,20 @@ LEAST_SCALE = 1e-3
 
 
 def fit_logistic(
-    x: Floats, weight: Floats, right: Floats, offset: Floats, *, penalty: float, start: Floats | None = None
+    x: Floats,
+    weight: Floats,
+    right: Floats,
+    offset: Floats,
+    *,
+    penalty: float,
+    least: Any = 0.0,
+    start: Floats | None = None,
 ) -> Floats:
     """Coefficients β of P = σ(offset + x β), by Newton's method with step halving, from ``start`` or 0.
 
     They maximise Σ right ln P + (weight − right) ln(1 − P) less ½ ``penalty`` times the sum of squares of β, each
-    multiplied by the standard deviation of its column; ``weight`` and ``right`` may be fractions of rows.
+    multiplied by the standard deviation of its column, or by ``least`` where that is more; ``weight`` and ``right`` may
+    be fractions of rows.
 
     Examples
     --------
@@ -483,7 +583,7 @@ def fit_logistic(
     # Where a column hardly varies it is as good as constant, and its own size is its scale; what varies by less than
     # LEAST_SCALE in all is taken for rounding, from which nothing is learned.
     scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square))
-    scale = np.maximum(scale, LEAST_SCALE)
+    scale = np.maximum(scale, np.maximum(least, LEAST_SCALE))
     x = x / scale
     beta = np.zeros(x.shape[1]) if start is None else start * scale
 

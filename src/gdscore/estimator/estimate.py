@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from gdscore._format import percent, points
 from gdscore._paths import PathLike
 from gdscore._windows import as_utc, end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
-from gdscore.estimator.evidence import Evidence, Floats, expit, log_odds
+from gdscore.estimator.evidence import Evidence, Floats
 from gdscore.estimator.settings import SETTINGS
+from gdscore.estimator.table import Joint, scaled_to
 from gdscore.frames import ColumnDrift, frame_of
 
 if TYPE_CHECKING:
@@ -378,10 +378,9 @@ def expected_brier(
     """
     counts = evidence.histogram.sum(axis=0)
     share, losses = counts / evidence.rows, evidence.losses / np.maximum(counts, 1)  # means of each bin
-    bins = ClassCounts(share, share * probability, share)
 
     def mean(of: float, power: int = 1) -> float:
-        right = bins.scaled(min(max(of, 0.0), 1.0)).right
+        right = share * scaled_to(min(max(of, 0.0), 1.0), probability, share)
         return float(losses[0] ** power @ right + losses[1] ** power @ (share - right))
 
     value, ends = mean(accuracy), [mean(accuracy + SETTINGS.class_width * (end - accuracy)) for end in (low, high)]
@@ -415,114 +414,22 @@ def sampling_error(share: Any, rows: Any, level: float) -> Any:
     return quantile_of(level) * np.sqrt(shrunk * (1 - shrunk) / rows)
 
 
-@dataclass(frozen=True)
-class ClassCounts:
-    """Expected shares of rows by class, of shape (K,): predicted, right, and truly of the class.
-
-    Those of many targets, of shape (R, K), can be moved to a class mix at once.
-    """
-
-    predicted: Floats
-    right: Floats
-    share: Floats
-
-    @property
-    def accuracy(self) -> float:
-        """Share of rows that are right."""
-        return min(float(self.right.sum()), 1.0)
-
-    def with_mix(self, mix: Floats, noise: Any, returned: float) -> ClassCounts:
-        """The same where the classes have these shares: no more rows can be right for a class than there are of it.
-
-        ``noise`` is how much more than that a sample shows by chance, summed over the classes; so much is left. Of the
-        rest, the share ``returned`` goes to the other classes as far as they have room.
-        """
-        right = self.right - self.excess(mix, noise)
-        free = np.maximum(np.minimum(self.predicted, mix) - right, 0)
-        taken, total = ((self.right - right).sum(axis=-1, keepdims=True), free.sum(axis=-1, keepdims=True))
-        right = right + np.minimum(returned * taken, total) * free / np.maximum(total, 1e-300)
-        # Rows that are wrong belong to the classes that have fewer right rows than their share.
-        missing = np.maximum(mix - right, 0)
-        wrong = (1 - right.sum(axis=-1, keepdims=True)) / np.maximum(missing.sum(axis=-1, keepdims=True), 1e-300)
-        return ClassCounts(self.predicted, right, right + wrong * missing)
-
-    def excess(self, mix: Floats, noise: Any) -> Floats:
-        """Right rows of each class beyond its share, without what a sample shows by chance."""
-        found = np.maximum(self.right - mix, 0)
-        total = np.where(mix > 0, found, 0).sum(axis=-1)
-        kept = np.minimum(noise / np.maximum(total, 1e-300), 1)[..., None]
-        return np.asarray(np.where(mix > 0, found * (1 - kept), found))
-
-    def towards(self, other: ClassCounts, part: Any) -> ClassCounts:
-        """A part of the way, from 0 to 1, to other counts of the same predictions."""
-        part = np.asarray(part)[..., None]
-        right, share = (a + part * (b - a) for a, b in ((self.right, other.right), (self.share, other.share)))
-        return ClassCounts(self.predicted, right, share)
-
-    def moved(self, odds: Floats) -> ClassCounts:
-        """The same with the log-odds of each class moved by these, less a number that leaves the accuracy as it is."""
-        if not odds.any():
-            return self
-        odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9) + odds
-        change = np.zeros((*self.right.shape[:-1], 1))
-        for _ in range(30):  # Newton's steps
-            right = self.predicted * expit(odds - change)
-            off = (right - self.right).sum(axis=-1, keepdims=True)
-            slope = (right * expit(change - odds)).sum(axis=-1, keepdims=True)
-            change = change + np.clip(off / np.maximum(slope, 1e-300), -1, 1)
-            if np.abs(off).max() < 1e-12:
-                break
-        # Rows that are wrong are of the other classes, in proportion to what these had of them.
-        wrong, small = np.maximum(self.share - self.right, 0), 1e-12
-        total = wrong.sum(axis=-1, keepdims=True)
-        from_class = [(self.predicted - part) / np.maximum(total - wrong, small) for part in (self.right, right)]
-        before, after = (np.maximum(part.sum(axis=-1, keepdims=True) - part, 0) for part in from_class)
-        wrong = wrong * after / np.maximum(before, small)
-        wrong = wrong * total / np.maximum(wrong.sum(axis=-1, keepdims=True), small)
-        return ClassCounts(self.predicted, right, right + wrong)
-
-    def scaled(self, accuracy: float) -> ClassCounts:
-        """The same with the log-odds of all classes moved until the accuracy is this one."""
-        odds = log_odds(self.right / np.maximum(self.predicted, 1e-12), 1e-9)
-
-        def missing(change: float) -> float:
-            return float((self.predicted * expit(odds + change)).sum()) - accuracy
-
-        down, up = -45.0, 45.0
-        if missing(down) >= 0 or missing(up) <= 0:
-            change = down if missing(down) >= 0 else up
-        else:
-            change = float(brentq(missing, down, up, xtol=1e-9))
-        right = self.predicted * expit(odds + change)
-        return ClassCounts(self.predicted, right, np.maximum(self.share, right))
-
-    def with_wrong_rows_of(self, other: ClassCounts) -> ClassCounts:
-        """The same with shares that sum to 1: rows that are wrong are of the classes that they are of there."""
-        wrong = np.maximum(other.share - other.right, 0)
-        wrong = wrong / wrong.sum() if wrong.any() else np.full_like(wrong, 1 / len(wrong))
-        return ClassCounts(self.predicted, self.right, self.right + wrong * max(1 - float(self.right.sum()), 0.0))
-
-    def measures(self) -> Floats:
-        """Recall, precision and F1 of each class, shape (3, K)."""
-        sizes = np.stack([self.share, self.predicted, 0.5 * (self.share + self.predicted)])
-        return np.clip(self.right / np.maximum(sizes, 1e-12), 0, 1)
-
-    def per_class(
-        self, rows: int, low: float, high: float, level: float, names: tuple[str, ...] | None
-    ) -> tuple[list[ClassEstimate], Quantity]:
-        """Estimates of each class; their intervals move with one that is wider than the accuracy's by a constant."""
-        a = self.accuracy
-        wider = (max(a - SETTINGS.class_width * (a - low), 0.0), min(a + SETTINGS.class_width * (high - a), 1.0))
-        value, lower, upper = (counts.measures() for counts in (self, *map(self.scaled, wider)))
-        sizes = np.stack([self.share, self.predicted, self.share + self.predicted]) * rows
-        noise = sampling_error(value, np.maximum(sizes, 1), level)
-        lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)
-        highest = np.minimum(value + np.hypot(np.maximum(upper - value, 0), noise), 1)
-        columns = np.stack([value, lowest, highest], axis=2).tolist()
-        shares = zip(self.share.tolist(), self.predicted.tolist(), strict=True)
-        found = [
-            ClassEstimate(k, str(k) if names is None else names[k], *both, *(Quantity(*c[k]) for c in columns))
-            for k, both in enumerate(shares)
-        ]
-        f1, below, above = (float(part[2].mean()) for part in (value, lower, upper))
-        return found, Quantity(f1, min(f1, below), max(f1, above))
+def class_estimates(
+    joint: Joint, rows: int, low: float, high: float, level: float, names: tuple[str, ...] | None
+) -> tuple[list[ClassEstimate], Quantity]:
+    """Estimates of each class; their intervals move with one that is wider than the accuracy's by a constant."""
+    a = joint.accuracy
+    wider = (max(a - SETTINGS.class_width * (a - low), 0.0), min(a + SETTINGS.class_width * (high - a), 1.0))
+    value, lower, upper = (table.measures() for table in (joint, *map(joint.scaled, wider)))
+    sizes = np.stack([joint.mix, joint.predicted, joint.mix + joint.predicted]) * rows
+    noise = sampling_error(value, np.maximum(sizes, 1), level)
+    lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)
+    highest = np.minimum(value + np.hypot(np.maximum(upper - value, 0), noise), 1)
+    columns = np.stack([value, lowest, highest], axis=2).tolist()
+    shares = zip(joint.mix.tolist(), joint.predicted.tolist(), strict=True)
+    found = [
+        ClassEstimate(k, str(k) if names is None else names[k], *both, *(Quantity(*c[k]) for c in columns))
+        for k, both in enumerate(shares)
+    ]
+    f1, below, above = (float(part[2].mean()) for part in (value, lower, upper))
+    return found, Quantity(f1, min(f1, below), max(f1, above))

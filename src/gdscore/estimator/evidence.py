@@ -30,9 +30,15 @@ Floats = NDArray[np.float64]
 LIMIT, WIDTH = 6.0, 0.125
 CENTRES: Floats = np.arange(-LIMIT + WIDTH / 2, LIMIT, WIDTH)
 """Log-odds in the middle of each bin."""
+GROUPS = 12
+"""Groups of bins: the rows of a predicted class and a group are a cell."""
 CONFIDENCE_BINS = 20
 CHUNK = 4096
-MOST_CELLS = 4_000_000
+CONSTANT, REACH = 1e-3, 20.0
+"""Evidence whose standard deviation on the reference is below the first is constant; rows count as at most so many
+standard deviations from the reference's mean as the second."""
+MOST_CELLS = 1_000_000
+"""Numbers of a table of cells by class at most: with many classes there are fewer groups."""
 FARTHEST = 1e6
 GRID = 2.0**-20
 CONFIDENCE_GRID = 2.0**-17
@@ -68,29 +74,11 @@ class Rows:
     """Evidence of some rows."""
 
     predicted: NDArray[Any]  # shape (m,): predicted classes
-    confidence: Floats  # shape (m,): largest probability, with temperature
+    confidence: Floats  # shape (m,): probability of the predicted class, with temperature
     # Shape (m, E): log-odds of the confidence; log of the squared distance to the predicted class relative to the
     # reference's spread, where there are features
     evidence: Floats
-    calibrated: Floats  # shape (m,): log-odds of being right that rows of this confidence have on the reference
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """How far a class mix explains the outputs of a target, or of R targets."""
-
-    mix: Floats  # shape (K,) or (R, K): shares of the classes
-    of_cell: Floats  # shape (C,) or (R, C): P(right) of the rows of each cell if nothing but the class mix has moved
-    right: Floats  # shape (K,) or (R, K): share of the rows that are predicted as each class and right, in that case
-    # Number or shape (R,): how far this mix moves the reference's outputs, and how far the target is from there: both
-    # squared, in standard deviations
-    explained: Any
-    left: Any
-    chance: Any  # number or shape (R,): how far samples of these sizes are from there by chance
-
-    def share(self, strictness: float) -> Any:
-        """Share of the movement that the mix explains, from 0 to 1; what is left counts ``strictness`` times."""
-        return self.explained / (self.explained + strictness * self.left + SETTINGS.doubt * self.chance + 1e-9)
+    calibrated: Floats  # shape (m,): log-odds of being right that rows like these have on the reference
 
 
 @dataclass(frozen=True)
@@ -116,12 +104,14 @@ class Profile:
     counts: Floats  # shape (K,): rows of each class
     # Shape (K, E): mean evidence of the reference's rows of each class; the overall mean where there are none
     label_means: Floats
-    # Shape (B,): group of each bin of calibrated log-odds, G of them. A cell is a predicted class and a group.
-    groups: NDArray[Any]
+    # Shape (K,): log-odds of the reference's rows predicted as each class beyond those of all rows of their confidence
+    class_odds: Floats
     cells: Floats  # shape (C, K): rows of the reference by cell, K × G of them, and true class
+    expected: Floats  # shape (C, K): the same as their probabilities of the classes say
     # {"features", "inputs", ""}: Array that distances are measured in: inputs where the reference has them, otherwise
     # features, if any
     located: str
+    units: Floats | None  # shape (D,) or None: what the columns of inputs are divided by
     centres: Floats | None  # shape (K, D) or None: its mean of each class; None without such an array
     spread: float  # mean squared distance of the reference's rows to the centre of their class
 
@@ -131,32 +121,50 @@ class Profile:
         from sklearn.isotonic import IsotonicRegression
 
         classes = int(reference.n_classes or 0)
-        labels, right = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.correct)
+        labels, right = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.correct).astype(np.float64)
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
         located = next((name for name in ("inputs", "features") if name in reference.has), "")
-        centres, spread = _centres(getattr(reference, located), labels, counts) if located else (None, 1.0)
-        nothing, one = np.zeros(0), np.ones(1)
+        units, centres, spread = None, None, 1.0
+        if located:
+            positions = getattr(reference, located)
+            units = _units(positions) if located == "inputs" else None
+            centres, spread = _centres(positions, units, labels, counts)
         predicted = np.bincount(arrays.to_numpy(reference.predictions), minlength=classes) / len(labels)
-        fixed = (temperature, counts / len(labels), predicted)
         most = np.full(1 if centres is None else 2, LARGEST)
-        unset = (nothing, nothing, nothing)
-        start = (*fixed, one, one, nothing, nothing, -most, most, nothing, counts, *unset)
-        plain = cls(*start, located, centres, spread or 1.0)
+        unset = np.zeros(0)
+        plain = cls(
+            temperature=temperature,
+            mix=counts / len(labels),
+            predicted_mix=predicted,
+            knots=np.ones(1),
+            levels=np.ones(1),
+            class_odds=np.zeros(classes),
+            mean=unset,
+            scale=unset,
+            lowest=-most,
+            highest=most,
+            class_means=unset,
+            counts=counts,
+            label_means=unset,
+            cells=unset,
+            expected=unset,
+            located=located,
+            units=units,
+            centres=centres,
+            spread=spread or 1.0,
+        )
         rows = plain.rows(reference, labels)
         curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), right)
-        mean, reach = rows.evidence.mean(axis=0), SETTINGS.reach * rows.evidence.std(axis=0)
+        mean, reach = rows.evidence.mean(axis=0), REACH * rows.evidence.std(axis=0)
         lowest, highest = (np.clip(_rounded(end), -most, most) for end in (mean - reach, mean + reach))
         evidence = np.clip(rows.evidence, lowest, highest)
         mean, scale = evidence.mean(axis=0), evidence.std(axis=0)
-        scale = np.where(scale > SETTINGS.constant, scale, 0.0)
+        scale = np.where(scale > CONSTANT, scale, 0.0)
         if not spread:
             scale[-1] = 0.0
         class_means, label_means = (
-            np.where(there[:, None] > 0, _means(evidence, groups, classes), mean)
-            for there, groups in ((predicted, rows.predicted), (counts, labels))
-        )
-        rows = replace(
-            rows, evidence=evidence, calibrated=_calibrated(rows.confidence, curve.X_thresholds_, curve.y_thresholds_)
+            np.where(present[:, None] > 0, _means(evidence, of_class, classes), mean)
+            for present, of_class in ((predicted, rows.predicted), (counts, labels))
         )
         profile = replace(
             plain,
@@ -168,11 +176,21 @@ class Profile:
             highest=highest,
             class_means=class_means,
             label_means=label_means,
-            groups=_groups(bins_of(rows.calibrated), classes),
         )
-        size = classes * int(profile.groups[-1] + 1)
-        cells = np.bincount(profile.cells_of(rows) * classes + labels, minlength=size * classes)
-        return replace(profile, cells=cells.reshape(size, classes).astype(np.float64)), rows
+        odds = profile.calibrated(rows)
+        profile = replace(profile, class_odds=_class_odds(odds, right, rows.predicted, classes))
+        rows = replace(rows, evidence=evidence, calibrated=profile.calibrated(rows))
+        n_cells = classes * groups_of(classes)
+        cells = np.bincount(profile.cells_of(rows) * classes + labels, minlength=n_cells * classes)
+        expected = np.zeros((n_cells, classes))
+        start = 0
+        for part, others, _ in profile.chunks(reference, brier=False):
+            p, at = expit(rows.calibrated[start : start + len(others)]), np.arange(len(others))
+            others *= (1 - p)[:, None]
+            others[at, part.predicted] = p
+            np.add.at(expected, profile.cells_of(rows)[start : start + len(others)], others)
+            start += len(others)
+        return replace(profile, cells=cells.reshape(n_cells, classes).astype(np.float64), expected=expected), rows
 
     def standardised(self, difference: Floats) -> Floats:
         """Difference of evidence in standard deviations of the reference's rows; 0 where these do not vary."""
@@ -186,88 +204,78 @@ class Profile:
         return np.asarray(right / np.maximum(self.counts, 1))
 
     @cached_property
-    def class_odds(self) -> Floats:
-        """Log-odds of the reference's rows of each predicted class beyond those of all rows of their confidence.
+    def of_class(self) -> Floats:
+        """Share of the rows of each class that is in each cell, of shape (C, K), as far as the reference tells.
 
-        Classes differ where a model was trained with weights of classes, for instance. What they differ by chance is
-        left out: each class's log-odds are multiplied by the share of their variance that is not its sampling error.
+        It is what the reference's labels say together with what the probabilities of its rows say, which counts as many
+        rows of each class as the constant ``smoothing``: a cell has few rows of a rare class, or none.
         """
-        classes = len(self.mix)
-        cells = self.cells.reshape(classes, -1, classes)
-        rows, right = cells.sum(axis=2), cells.diagonal(axis1=0, axis2=2).T
-        rate = right.sum(axis=0) / np.maximum(rows.sum(axis=0), 1)
-        expected, information, count = rows @ rate, rows @ (rate * (1 - rate)), rows.sum(axis=1)
-        beyond = right.sum(axis=1) - expected
-        known = information > 0
-        spread = (np.square(beyond[known]) / information[known]).sum() - np.count_nonzero(known)
-        variance = max(spread, 0.0) / max(information.sum(), 1e-300)
-        share = variance * information / (1 + variance * information)
-        found, pooled = (log_odds((part + 0.5) / (count + 1), 1e-9) for part in (right.sum(axis=1), expected))
-        return np.asarray(share * (found - pooled))
+        usual = (self.cells.sum(axis=1) + 0.5) / (self.counts.sum() + 0.5 * len(self.cells))
+        # As if each class had a part of a row more, like a row of any class: no cell is impossible for a class.
+        likely = (self.expected + 0.02 * usual[:, None]) / (self.expected.sum(axis=0) + 0.02)
+        rows = SETTINGS.smoothing * (self.counts + 1)
+        return np.asarray((self.cells + rows * likely) / (self.counts + rows))
+
+    def posterior(self, mix: Floats) -> Floats:
+        """Probabilities of the true classes in each cell where the classes have these shares, of shape (C, K)."""
+        mixed = self.of_class * mix
+        return np.asarray(mixed / mixed.sum(axis=1, keepdims=True))
+
+    def correct_in(self, mix: Floats) -> Floats:
+        """Probability that the predictions of each cell are right where only the mix has moved, of shape (R, C)."""
+        predicted = np.repeat(np.arange(len(self.mix)), len(self.cells) // len(self.mix))
+        likely = self.of_class[np.arange(len(predicted)), predicted]
+        return np.asarray(mix[..., predicted] * likely / np.maximum(mix @ self.of_class.T, 1e-300))
+
+    @property
+    def usual_mix(self) -> Floats:
+        """Shares of the classes in the population that the reference comes from, none of them 0."""
+        return (self.counts + 0.5) / (self.counts.sum() + 0.5 * len(self.counts))
 
     @property
     def exposed(self) -> float:
-        """Standard deviation of the reference's accuracy over the random class mixes of `Settings`."""
-        there = self.counts > 0
-        return float(np.sqrt(self.recall[there].var() / (there.sum() * SETTINGS.concentration + 1)))
+        """Standard deviation of the reference's recall over the classes."""
+        return float(self.recall[self.counts > 0].std())
 
-    def grouped(self, histogram: Floats) -> Floats:
-        """Sums by cell of numbers by predicted class and bin."""
-        starts = np.flatnonzero(np.diff(self.groups, prepend=-1))
-        return np.asarray(np.add.reduceat(histogram, starts, axis=-1).reshape(*histogram.shape[:-2], -1))
+    @cached_property
+    def told(self) -> float:
+        """How far cells can tell another class mix from any other change, from 0 to 1.
+
+        As many cells as classes are matched by some mix whatever the target is. Of both, the effective number counts.
+        """
+        shares = self.cells.sum(axis=1) / self.counts.sum()
+        cells, classes = (float(np.exp(-(s[s > 0] * np.log(s[s > 0])).sum())) for s in (shares, self.predicted_mix))
+        return min(cells / classes - 1, 1.0)
 
     def cells_of(self, rows: Rows) -> NDArray[Any]:
         """Cell of each row."""
-        return np.asarray(rows.predicted * (self.groups[-1] + 1) + self.groups[bins_of(rows.calibrated)])
+        groups = groups_of(len(self.mix))
+        return np.asarray(rows.predicted * groups + group_of_bin(groups)[bins_of(rows.calibrated)])
 
-    def explain(self, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:
-        """How far a class mix explains the cells and the mean evidence of a target, or of R targets.
-
-        Where only the class mix has moved, the share of the rows in each cell is a mixture of those of the reference's
-        classes. Without ``mix`` the shares of the classes are estimated: maximum likelihood by expectation-maximisation
-        (Saerens et al. 2002), as if a few rows more had been seen in the reference's mix.
-        """
-        total, size = self.counts.sum(), len(self.cells)
-        usual = (self.cells.sum(axis=1) + 0.5) / (total + 0.5 * size)
-        # As if each class had a part of a row more, like a row of any class: no cell is impossible for a class.
-        likely = (self.cells + SETTINGS.smoothing * usual[:, None]) / (self.counts + SETTINGS.smoothing)
-        rows = np.asarray(rows, dtype=np.float64)[..., None]
-        if mix is None:
-            mix = np.broadcast_to(self.mix, (*cells.shape[:-1], len(self.mix)))
-            for _ in range(SETTINGS.mixture_steps):
-                seen = (
-                    rows * mix * ((cells / np.maximum(mix @ likely.T, 1e-300)) @ likely)
-                    + SETTINGS.prior_rows * self.mix
-                )
-                before, mix = mix, seen / (rows + SETTINGS.prior_rows)
-                if np.abs(mix - before).max() < 1e-6:
-                    break
-        expected, reference = np.maximum(mix @ likely.T, 1e-300), self.mix @ likely.T
-        noise = expected * (1 - expected) / rows
-        noise = noise + np.square(mix) / np.maximum(self.counts, 1) @ (likely * (1 - likely)).T
-        scale = (cells + expected + reference) / 3
-        apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
-        left = np.maximum(apart - chance, 0)
-        moved = np.clip(self.standardised(mean - mix @ self.label_means), -FARTHEST, FARTHEST)
-        # No more cells than classes are matched by some mix whatever the target is: nothing tells then whether only
-        # the mix has moved.
-        told = np.count_nonzero(self.cells.any(axis=1)) > len(self.mix)
-        left = left + (np.square(moved).sum(axis=-1) if told else np.inf)
-        own = np.repeat(np.arange(len(self.mix)), size // len(self.mix))
-        of_cell = mix[..., own] * likely[np.arange(size), own] / expected
-        right = (cells * of_cell).reshape(*cells.shape[:-1], len(self.mix), -1).sum(axis=-1)
-        explained = (np.square(expected - reference) / scale).sum(axis=-1)
-        return Explanation(np.asarray(mix), of_cell, right, explained, left, chance)
+    def calibrated(self, rows: Rows) -> Floats:
+        """Log-odds of being right that rows of these confidences and predicted classes have on the reference."""
+        share = np.interp(_tied(rows.confidence), self.knots, self.levels)
+        return np.asarray(log_odds(share, SETTINGS.calibration_edge) + self.class_odds[rows.predicted])
 
     def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
         """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
-        return self.begin(outputs, own)()
-
-    def begin(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Callable[[], Rows]:
-        """Begin to compute `rows` on an accelerator; the function returned gives them, and waits for nothing later."""
         parts = [self._measured(outputs[s : s + CHUNK])[0] for s in range(0, len(outputs), CHUNK)]
-        fetched = arrays.fetch(arrays.concatenate(parts))
-        return lambda: self._rows(fetched(), own)
+        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), own)
+
+    def begin(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Callable[[], tuple[Rows, Floats]]:
+        """Begin to compute `rows`, and the shares of their other classes, on an accelerator.
+
+        The function returned gives them, and waits for nothing later.
+        """
+        parts = [self._measured(outputs[s : s + CHUNK]) for s in range(0, len(outputs), CHUNK)]
+        measured, others = (arrays.fetch(arrays.concatenate(list(part))) for part in zip(*parts, strict=True))
+
+        def finish() -> tuple[Rows, Floats]:
+            measures, shares = measured(), others()
+            rows = self._rows(measures, own)
+            return rows, _other_shares(np.array(shares), measures[:, 2], rows.predicted)
+
+        return finish
 
     def chunks(self, outputs: Outputs, brier: bool = True) -> Iterator[tuple[Rows, Floats, Floats]]:
         """Evidence of a few rows at a time, probabilities of their other classes, and Brier scores."""
@@ -276,13 +284,8 @@ class Profile:
             measured, found = self._measured(part)
             losses = arrays.to_numpy(_losses(part, found, measured[:, 2])) if brier else np.zeros((len(part), 2))
             measures, others = arrays.to_numpy(measured), arrays.to_numpy(found)
-            rows, total = self._rows(measures, None), measures[:, 2].copy()
-            certain = np.flatnonzero(total <= 0)
-            others[certain] = 1.0  # nothing is known of the other classes
-            others[certain, rows.predicted[certain]] = 0.0
-            total[certain] = others.shape[1] - 1
-            others /= np.maximum(total, 1e-300)[:, None]
-            yield rows, others, losses
+            rows = self._rows(measures, None)
+            yield rows, _other_shares(others, measures[:, 2], rows.predicted), losses
 
     def _measured(self, outputs: Outputs) -> tuple[Array, Array]:
         """Predicted class, confidence, sum of the other probabilities and distance of rows; the other probabilities.
@@ -300,6 +303,8 @@ class Profile:
             if self.centres is not None:
                 gap = arrays.like(self.centres, others)[predicted]
                 gap -= arrays.like(getattr(scaled, self.located), others)
+                if self.units is not None:
+                    gap = gap / arrays.like(self.units, others)
                 found.append(xp.vecdot(gap, gap))
             return xp.stack(found, axis=1), others
 
@@ -313,7 +318,8 @@ class Profile:
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        return Rows(predicted, confidence, found, _calibrated(confidence, self.knots, self.levels))
+        rows = Rows(predicted, confidence, found, np.zeros(len(predicted)))
+        return replace(rows, calibrated=self.calibrated(rows))
 
     def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
@@ -339,9 +345,35 @@ def _losses(outputs: Outputs, others: Array, total: Array) -> Array:
     return arrays.wide(xp.vecdot(p, p))[:, None] + 1 - 2 * xp.stack([right, wrong], axis=1)
 
 
-def _calibrated(confidence: Floats, knots: Floats, levels: Floats) -> Floats:
-    """Log-odds of being right that rows of these confidences have on the reference."""
-    return np.asarray(log_odds(np.interp(_tied(confidence), knots, levels), SETTINGS.calibration_edge))
+def _other_shares(others: Floats, total: Floats, predicted: NDArray[Any]) -> Floats:
+    """Shares of the classes that are not predicted; equal where nothing is known of them."""
+    rows = np.arange(len(predicted))
+    certain = total <= 0
+    others[certain] = 1.0
+    others[rows, predicted] = 0.0
+    others /= np.where(certain, others.shape[1] - 1, np.maximum(total, 1e-300))[:, None]
+    return others
+
+
+def _class_odds(odds: Floats, right: Floats, predicted: NDArray[Any], classes: int) -> Floats:
+    """Log-odds that rows predicted as each class have beyond these, without what they differ by chance.
+
+    Classes differ where a model was trained with weights of classes, for instance. Their own log-odds are found by
+    maximum likelihood and multiplied by the share of their variance that is not their sampling error.
+    """
+    beyond = np.zeros(classes)
+    expected = expit(odds)
+    information = np.bincount(predicted, expected * (1 - expected), classes)
+    score = np.bincount(predicted, right - expected, classes)
+    present = information > 0
+    spread = (np.square(score[present]) / information[present]).sum() - np.count_nonzero(present)
+    variance = max(float(spread), 0.0) / max(float(information.sum()), 1e-300)
+    for _ in range(20):  # Newton's steps
+        expected = expit(odds + beyond[predicted])
+        score = np.bincount(predicted, right - expected, classes)
+        curvature = np.bincount(predicted, expected * (1 - expected), classes)
+        beyond += np.where(present, np.clip(score / np.maximum(curvature, 1e-9), -1, 1), 0.0)
+    return np.asarray(np.clip(beyond, -LIMIT, LIMIT) * variance * information / (1 + variance * information))
 
 
 def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
@@ -350,7 +382,16 @@ def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
     return np.asarray(np.stack(sums, axis=1) / np.maximum(np.bincount(groups, minlength=count), 1)[:, None])
 
 
-def _centres(positions: Array, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
+def _units(positions: Array) -> Floats:
+    """Standard deviation of each column of inputs, in which its distances are measured; 1 where it does not vary."""
+    x = arrays.to_numpy(positions).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = x.std(axis=0)
+    rounding = ROUNDING if x.dtype.itemsize > 4 else FLOAT32_ROUNDING
+    return np.asarray(np.where(spread > rounding * np.abs(x).max(axis=0, initial=0.0), spread, 1.0))
+
+
+def _centres(positions: Array, units: Floats | None, labels: NDArray[Any], counts: Floats) -> tuple[Floats, float]:
     """Mean features of each class, and the mean squared distance of rows to it; absent classes get the overall mean.
 
     The distance is 0 where rows differ from the mean of their class by rounding only.
@@ -363,9 +404,11 @@ def _centres(positions: Array, labels: NDArray[Any], counts: Floats) -> tuple[Fl
         centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], sums.sum(axis=0) / len(x))
         apart, size = 0.0, 0.0
         for start in range(0, len(x), CHUNK):
-            part = x[start : start + CHUNK].astype(np.float64)
+            part, centre = x[start : start + CHUNK].astype(np.float64), centres[labels[start : start + CHUNK]]
+            if units is not None:
+                part, centre = part / units, centre / units
             size += float(np.square(part).sum())
-            apart += float(np.square(part - centres[labels[start : start + CHUNK]]).sum())
+            apart += float(np.square(part - centre).sum())
     if not np.isfinite(apart):
         raise GdscoreError("Expected features of ordinary size, but their squares are too large to compute with")
     return centres, apart / len(x) if apart > (
@@ -373,13 +416,14 @@ def _centres(positions: Array, labels: NDArray[Any], counts: Floats) -> tuple[Fl
     ) ** 2 * size else 0.0
 
 
-def _groups(index: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """Group of each bin: as many rows of the reference in each, and no more groups than it has rows to fill."""
-    most = min(len(index) / (SETTINGS.cell_rows * classes), MOST_CELLS / classes**2, SETTINGS.confidence_groups)
-    below = np.cumsum(np.bincount(index, minlength=len(CENTRES))) / len(index)
-    wanted = np.floor(np.concatenate([[0.0], below[:-1]]) * max(int(most), 1))
-    # Above the highest bin that has rows nothing begins.
-    return np.unique(np.minimum(wanted, wanted[index.max()]), return_inverse=True)[1].astype(np.int64)
+def groups_of(classes: int) -> int:
+    """Groups of confidence in which the rows of a predicted class are kept."""
+    return min(GROUPS, max(MOST_CELLS // classes**2, 1))
+
+
+def group_of_bin(groups: int) -> NDArray[np.int64]:
+    """Group of each bin of calibrated log-odds."""
+    return np.arange(len(CENTRES)) * groups // len(CENTRES)
 
 
 def bins_of(odds: Floats) -> NDArray[np.int64]:
@@ -403,7 +447,7 @@ class Evidence:
         # Sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean probability
         # is off by less than 1e-4.
         self.odds: Floats = np.zeros(len(CENTRES))
-        self.others: Floats = np.zeros((len(CENTRES), classes))  # probabilities of the other classes, by log-odds
+        self.others: Floats = np.zeros((classes * groups_of(classes), classes))  # shares of the other classes, by cell
         self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))  # rows, and sum of confidences, by confidence
         # Brier score of rows if they are right and if they are wrong, by calibrated log-odds
         self.losses: Floats = np.zeros((2, len(CENTRES)))

@@ -26,7 +26,7 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
-from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, LARGEST, Profile
+from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, LIMIT, Profile, groups_of
 from gdscore.files import RecordSchema
 from gdscore.frames import BINS, TableProfile
 from gdscore.outputs import Outputs
@@ -161,7 +161,7 @@ _SHARE = Number(least=0, most=1)
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=9,
+    version=10,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf("unknown", "stable", "estimated", [Number(least=0)]),
@@ -179,9 +179,8 @@ SCHEMA = RecordSchema(
         "known_mix_error": Number(least=0, most=1e6),
         "left_out": OneOf(None, _SHARE),
         "known_left_out": OneOf(None, _SHARE),
-        "returned": _SHARE,
         "lean": _SHARE,
-        "strictness": Number(above=0, most=1e9),
+        "reserve": _SHARE,
         "farthest": Number(least=0, most=1e9),
         "reaction": OneOf(None, Number(least=-1e9, most=1e9)),
         "families": [str],
@@ -202,8 +201,10 @@ SCHEMA = RecordSchema(
         "class_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
         "counts": ArraySpec("f", _K, least=0, most=1e15),
         "label_means": ArraySpec("f", (*_K, *_E), least=-LARGEST, most=LARGEST),
-        "groups": ArraySpec("i", (len(CENTRES),), least=0, most=len(CENTRES) - 1),
+        "class_odds": ArraySpec("f", _K, least=-2 * LIMIT, most=2 * LIMIT),
         "cells": ArraySpec("f", ("cells", *_K), least=0, most=1e15),
+        "expected": ArraySpec("f", ("cells", *_K), least=0, most=1e15),
+        "units": ArraySpec("f", ("places",), least=1e-300, optional=True),
         "centres": ArraySpec("f", (*_K, "places"), optional=True),
         "shift": ArraySpec("f", _E, least=-1e9, most=1e9),
         "slope": ArraySpec("f", _E, least=-1e9, most=1e9),
@@ -221,13 +222,7 @@ SCHEMA = RecordSchema(
     least_sizes={"classes": 2, "sets": 0},
 )
 _CORRECTION_NUMBERS = [f.name for f in fields(Correction) if f.name in SCHEMA.header]
-_PROFILE_ARRAYS = [f.name for f in fields(Profile) if f.name in SCHEMA.arrays and f.name != "centres"]
-
-
-def _cells_fit(groups: Any, cells: int, classes: int) -> bool:
-    """Whether groups are numbered in rising order without a gap, and there are as many cells as they make."""
-    steps = np.diff(groups, prepend=0)
-    return bool(np.isin(steps, (0, 1)).all()) and cells == classes * (int(groups[-1]) + 1)
+_PROFILE_ARRAYS = [f.name for f in fields(Profile) if f.name in SCHEMA.arrays and f.name not in ("centres", "units")]
 
 
 def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
@@ -261,6 +256,8 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     arrays["confidence"] = np.array(list(asdict(fitted.confidence).values()))
     if profile.centres is not None:
         arrays["centres"] = profile.centres
+    if profile.units is not None:
+        arrays["units"] = profile.units
     if mark is not None:
         arrays |= {"direction": mark.direction, "weights": mark.weights}
     if seen is not None:
@@ -295,11 +292,12 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         (arrays["predicted_mix"].sum() > 0, "predictions of some class"),
         (arrays["counts"].sum() >= 1, "rows of some class"),
         (np.array_equal(arrays["cells"].sum(axis=0), arrays["counts"]), "each row of the reference in a cell"),
-        (_cells_fit(arrays["groups"], len(arrays["cells"]), classes), "a cell for each class and group"),
+        (len(arrays["cells"]) == classes * groups_of(classes), "a cell for each class and group"),
         ((header["method"] == CORRECTNESS) == (header["line"] is None) == ("score" not in arrays), "one method"),
         ((mark is not None) == ("direction" in arrays) == ("weights" in arrays), "a fingerprint with its arrays"),
         (sizes["kinds"] == (2 if "centres" in arrays else 1), "evidence of features where there are features"),
         (bool(header["located"]) == ("centres" in arrays), "centres of classes where there are features or inputs"),
+        ((header["located"] == "inputs") == ("units" in arrays), "a unit for each column of inputs"),
         (mark is None or len(arrays.get("weights", ())) == header["n_features"], "a fingerprint of its features"),
         (header["located"] != "features" or header["n_features"] == sizes.get("places"), "centres of features"),
         (isinstance(mix, str) or (len(mix) == classes and max(mix) > 0), "a share of each class"),
@@ -312,6 +310,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     profile = Profile(
         temperature=float(header["temperature"]),
         centres=arrays.get("centres"),
+        units=arrays.get("units"),
         spread=float(header["spread"]),
         located=header["located"],
         **{name: arrays[name] for name in _PROFILE_ARRAYS},

@@ -38,7 +38,7 @@ from gdscore._stream import (
 )
 from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
-from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of
+from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
 from gdscore.estimator.fitted import Fitted
 from gdscore.frames import BINS
 from gdscore.outputs import Outputs, same_class_names
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 
-_LINE = b"gdscore target state, version 5\n"
+_LINE = b"gdscore target state, version 6\n"
 _DIGEST, _LENGTH = 32, 8
 _HEADER: dict[str, Any] = {
     "estimator": str,
@@ -116,7 +116,7 @@ class _Cells:
             "context": self.evidence,
             "histogram": self.classes * bins,
             "odds": bins,
-            "others": bins * self.classes,
+            "others": self.classes**2 * groups_of(self.classes),
             "losses": 2 * bins,
             "confident_rows": CONFIDENCE_BINS,
             "confidence": CONFIDENCE_BINS,
@@ -167,10 +167,13 @@ class _Cells:
         ]
         if right is not None:
             parts += [(base + starts["labelled"], one), (base + starts["correct"], right.astype(np.float64))]
-        # Rows of one segment and bin are added up before they become cells: there are K of each.
-        present, member = np.unique(own * bins + index, return_inverse=True)
+        # Rows of one segment, predicted class and group are added up before they become cells: there are K of each.
+        groups = groups_of(self.classes)
+        group = rows.predicted * groups + group_of_bin(groups)[index]
+        present, member = np.unique(own * self.classes * groups + group, return_inverse=True)
         members = csr_array((one, member.reshape(-1), np.arange(count + 1)), shape=(count, len(present)))
-        at = (present // bins) * self.width + starts["others"] + (present % bins) * self.classes
+        segment, group = np.divmod(present, self.classes * groups)
+        at = segment * self.width + starts["others"] + group * self.classes
         parts.append((at[:, None] + np.arange(self.classes), members.T @ _on_grid(others)))
         where, values = (np.concatenate([part[i].ravel() for part in parts]) for i in (0, 1))
         if segments * self.width <= _DENSE:

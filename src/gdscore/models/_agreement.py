@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning
-from gdscore.estimator.estimate import ClassCounts, most_severe_first, quantile_of, sampling_error
-from gdscore.estimator.evidence import expit, log_odds
+from gdscore.estimator.estimate import class_estimates, most_severe_first, quantile_of, sampling_error
+from gdscore.estimator.table import Joint, scaled_to
 from gdscore.outputs import Outputs
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,7 @@ def combine(
     predicted = np.asarray(arrays.to_numpy(outputs.predictions))
     rows, level = len(predicted), free.level
     agreed = probabilities[np.arange(rows), predicted]
-    by_check = _with_mean(agreed, _corrected(agreement))
+    by_check = scaled_to(_corrected(agreement), agreed, np.full(rows, 1 / rows))
     half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
     own, lower = 0.5 * (free.high - free.low), free.accuracy - float(by_check.mean())
     scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
@@ -130,8 +130,8 @@ def combine(
     )
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
-    counts = _counts(right, probabilities, predicted)
-    per_class, f1 = counts.per_class(rows, low, high, level, est.class_names_)
+    joint = _joint(right, probabilities, predicted)
+    per_class, f1 = class_estimates(joint, rows, low, high, level, est.class_names_)
     missed = [abs(_corrected(a) - a.accuracy) for a in calibration if a.accuracy is not None]
     other_mix = list(_other_mix(agreement)) if free.class_mix != "given" else []
     dropped = _OF_OUTPUTS_ALONE if other_mix else (*_OF_OUTPUTS_ALONE, *_OF_CLASS_MIX)
@@ -148,7 +148,7 @@ def combine(
             assumptions={},
             fits={},
             brier=None,
-            class_mix_estimate=counts.share.tolist(),
+            class_mix_estimate=joint.mix.tolist(),
             left_out_error=math.fsum(missed) / len(missed) if missed else None,
             per_class=per_class,
             f1=f1,
@@ -209,17 +209,6 @@ def _corrected(a: Agreement) -> float:
     return min(a.agreement + share * (a.model_accuracy - known), max(a.agreement, a.model_accuracy))
 
 
-def _with_mean(p: Floats, mean: float) -> Floats:
-    """Probabilities whose log-odds are moved alike so that their mean is this one; they keep their order."""
-    odds = log_odds(p, SETTINGS.edge)
-    low, high = -40.0, 40.0
-    for _ in range(60):
-        change = 0.5 * (low + high)
-        low, high = (low, change) if float(expit(odds + change).mean()) > mean else (change, high)
-    found: Floats = expit(odds + 0.5 * (low + high))
-    return found
-
-
 def _expected_error(a: Agreement) -> float:
     """How far the agreement is expected to be off, on the development pairs of PACS."""
     wider = math.sqrt(1 + SETTINGS.mix * (a.mix_distance / SETTINGS.far_mix) ** 2)
@@ -245,12 +234,14 @@ def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float,
     return reason and f"the check network was not used: {reason}; the estimate is from outputs alone"
 
 
-def _counts(right: Floats, probabilities: Floats, predicted: NDArray[Any]) -> ClassCounts:
-    """Shares by class: predicted, right, and truly of the class by what the check network gives the other classes."""
+def _joint(right: Floats, probabilities: Floats, predicted: NDArray[Any]) -> Joint:
+    """Table of the rows: right where the prediction is, otherwise what the check network gives the other classes."""
     rows, classes = probabilities.shape
     # A check network may be so sure of the model's class that nothing is left for the others.
     others = probabilities + SETTINGS.edge
     others[np.arange(rows), predicted] = 0
     others *= ((1 - right) / others.sum(axis=1))[:, None]
-    by_class, of_rows = (np.bincount(predicted, weights=w, minlength=classes) / rows for w in (right, np.ones(rows)))
-    return ClassCounts(of_rows, by_class, by_class + others.mean(axis=0))
+    others[np.arange(rows), predicted] = right
+    table = np.zeros((classes, classes))
+    np.add.at(table, predicted, others / rows)
+    return Joint(table)
