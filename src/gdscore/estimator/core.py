@@ -346,7 +346,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         moved = correction.moved(mean)
         assumed = correction.assumptions(evidence, given)
         cells, best = assumed[class_mix]
-        explained = float(best.share)
+        explained = float(best.share(SETTINGS.strictness))
         warnings = [
             *reference_warnings(fitted),
             *target_warnings(fitted, state, moved, explained, class_mix, given),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from gdscore.estimator.estimate import quantile_of
 from gdscore.estimator.evidence import (
@@ -219,10 +220,9 @@ class Explanation:
     left: Any
     chance: Any  # number or shape (R,): how far samples of these sizes are from there by chance
 
-    @property
-    def share(self) -> Any:
-        """Share of the movement that the mix explains, from 0 to 1."""
-        return self.explained / (self.explained + SETTINGS.strictness * self.left + 1e-9)
+    def share(self, strictness: float) -> Any:
+        """Share of the movement that the mix explains, from 0 to 1; what is left counts ``strictness`` times."""
+        return self.explained / (self.explained + strictness * self.left + 1e-9)
 
 
 def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:
@@ -271,8 +271,9 @@ class Correction:
     # Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the reference's
     # mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
     lean: float = 0.0
-    # Where the class mix is known, how far the estimate stays at what rows show without it. 0 without shifted sets.
-    reserve: float = 0.0
+    # What a class mix does not explain of a target's movement counts so many times against the estimate that only the
+    # mix has moved
+    strictness: float = SETTINGS.strictness
 
     @classmethod
     def fit(cls, profile: Profile, reference: Rows, sets: list[SetSummary]) -> tuple[Correction, ShiftedSetTable]:
@@ -327,7 +328,7 @@ class Correction:
             cells, np.broadcast_to(profile.usual_mix, (len(used), len(profile.mix))), rows, stable=True
         ).accuracy
         raked[used] = self.raked(cells, s.mix[used], rows).accuracy
-        return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best.share, looks)
+        return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best, looks)
 
     def raked(self, cells: Cells, mix: Floats, rows: Any, *, stable: bool = False) -> Cells:
         """Rows where the classes have these shares; ``stable`` where they are the reference's."""
@@ -344,16 +345,23 @@ class Correction:
         sets = list(left_out.values())
 
         def learned(used: list[_LeftOut]) -> Correction:
-            lean = _share([(s.looks * (s.stable - s.unknown(0.0)), s.accuracy - s.unknown(0.0)) for s in used])
-            reserve = _share([(s.shown - s.raked, s.accuracy - s.raked) for s in used])
-            return replace(self, lean=lean, reserve=reserve)
+            def lean_at(strictness: float) -> tuple[float, float]:
+                nearer = [s.unknown(strictness, 0.0) for s in used]
+                pairs = [(s.looks * (s.stable - e), s.accuracy - e) for s, e in zip(used, nearer, strict=True)]
+                lean = _share(pairs)
+                return lean, sum(float(_halves(x) @ np.square(np.nan_to_num(y - lean * x))) for x, y in pairs)
+
+            ends = (math.log(SETTINGS.strictness), math.log(SETTINGS.most_strictness))
+            best = minimize_scalar(lambda log: lean_at(math.exp(log))[1], bounds=ends, method="bounded")
+            strictness = math.exp(best.x)
+            return replace(self, strictness=strictness, lean=lean_at(strictness)[0])
 
         unknown, known, only = [], [], []
         for own, s in zip(groups, sets, strict=True):
             others = [t for t, group in zip(sets, groups, strict=True) if not own & group]
             weights = learned(others) if others else self
-            unknown.append(s.unknown(weights.lean))
-            known.append(s.known(weights.reserve))
+            unknown.append(s.unknown(weights.strictness, weights.lean))
+            known.append(s.raked)
             only.append(s.only_mix)
         table.predicted[list(left_out)] = [float(e[0]) for e in unknown]
         fitted = learned(sets)
@@ -437,13 +445,12 @@ class Correction:
         stable = self.raked(shown, profile.usual_mix, rows, stable=True)
         looks = self._leaning(evidence.histogram.sum(axis=1) / rows, mean, rows)
         found = {
-            "unknown": (shown.towards(only_mix, best.share).towards(stable, self.lean * looks), best),
+            "unknown": (shown.towards(only_mix, best.share(self.strictness)).towards(stable, self.lean * looks), best),
             "estimated": (only_mix, best),
-            "stable": (stable.towards(shown, self.reserve), explain(profile, shares, mean, rows, profile.mix)),
+            "stable": (stable, explain(profile, shares, mean, rows, profile.mix)),
         }
         if given is not None:
-            raked = self.raked(shown, given, rows).towards(shown, self.reserve)
-            found["given"] = (raked, explain(profile, shares, mean, rows, given))
+            found["given"] = (self.raked(shown, given, rows), explain(profile, shares, mean, rows, given))
         return found
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
@@ -499,17 +506,13 @@ class _LeftOut:
     only_mix: Floats  # if only the class mix has moved
     stable: Floats  # raked to the reference's mix; NaN where that was not computed
     raked: Floats  # raked to its own mix
-    explained: Floats  # share of its movement that a class mix explains
+    best: Explanation  # by the class mix that explains the set best
     looks: Floats  # how far its rows look shifted, from 0 to 1
 
-    def unknown(self, lean: float) -> Floats:
+    def unknown(self, strictness: float, lean: float) -> Floats:
         """Estimate where the class mix is not known."""
-        nearer = self.shown + self.explained * (self.only_mix - self.shown)
+        nearer = self.shown + self.best.share(strictness) * (self.only_mix - self.shown)
         return np.asarray(nearer + (lean * self.looks * (self.stable - nearer) if lean else 0.0))
-
-    def known(self, reserve: float) -> Floats:
-        """Estimate where the class mix is known."""
-        return np.asarray(self.raked + reserve * (self.shown - self.raked))
 
 
 def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:
@@ -549,7 +552,7 @@ def _relative_error(estimates: list[Floats], accuracy: list[Floats], base: float
 def _expected(accuracy: Any, base: float) -> Any:
     """s(m): how far estimates are expected to be off, up to a factor."""
     m = np.abs(accuracy - base)
-    return SETTINGS.floor + m * (1 - m)
+    return SETTINGS.floor + SETTINGS.growth * m * (1 - m) ** 2
 
 
 LEAST_SCALE = 1e-3

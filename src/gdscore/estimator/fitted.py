@@ -180,7 +180,7 @@ SCHEMA = RecordSchema(
         "left_out": OneOf(None, _SHARE),
         "known_left_out": OneOf(None, _SHARE),
         "lean": _SHARE,
-        "reserve": _SHARE,
+        "strictness": Number(above=0, most=1e9),
         "farthest": Number(least=0, most=1e9),
         "reaction": OneOf(None, Number(least=-1e9, most=1e9)),
         "families": [str],

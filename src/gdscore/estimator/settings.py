@@ -17,9 +17,9 @@ class Settings:
         Log-odds by which classes are made rarer and more frequent in the class mixes that shifted sets are used in.
     penalty : float
         Ridge penalty of the correction, in sets.
-    strictness : float
+    strictness, most_strictness : float
         What a class mix does not explain of a target's movement counts so many times against the estimate that only the
-        mix has moved.
+        mix has moved: at least, which holds without shifted sets, and at most.
     smoothing : float
         In the cells of the reference, what probabilities say of its rows counts so much beside what labels say.
     prior_rows : float
@@ -35,8 +35,9 @@ class Settings:
     small_way : float
         How far two assumptions about the class mix must differ on the shifted sets, in shares, before these teach which
         one to follow.
-    floor : float
-        Expected error where the estimate has not moved, in shares and up to the factor √q.
+    floor, growth : float
+        Expected error where the estimate has not moved, in shares, and how fast it grows with the movement; both up to
+        the factor √q.
     moved_fully, untaught : float
         From this movement of the evidence on, in standard deviations, an interval holds 1.65 times the mean error on
         families left out; without shifted sets it holds so much of an error for each standard deviation, up to four.
@@ -58,6 +59,7 @@ class Settings:
     tilts: tuple[float, ...] = (-3.0, 1.5, 3.0)
     penalty: float = 2.0
     strictness: float = 4.0
+    most_strictness: float = 32.0
     smoothing: float = 0.25
     prior_rows: float = 5.0
     stable_slack: float = 100.0
@@ -65,6 +67,7 @@ class Settings:
     noise: float = 3.0
     small_way: float = 0.01
     floor: float = 0.03
+    growth: float = 1.2
     moved_fully: float = 0.25
     untaught: float = 0.1
     outputs_only: float = 1.5
