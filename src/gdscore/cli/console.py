@@ -43,17 +43,29 @@ ClassMix: TypeAlias = Annotated[
     typer.Option(
         metavar="MIX",
         help="What is known of the targets' classes: unknown, stable (as in the reference), estimated (only their "
-        "mix has moved), or shares such as 0.2,0.8; by default what the estimator was fitted with.",
+        "mix has moved), shares such as 0.2,0.8, or shares and ranges of some classes such as fraud=0.01:0.03; by "
+        "default what the estimator was fitted with.",
     ),
 ]
 
 
-def read_class_mix(text: str | None) -> str | list[float] | None:
+def read_class_mix(text: str | None) -> Any:
     """Value of ``--class-mix`` as `AccuracyEstimator` takes it."""
+    if text is None or not {",", "="} & set(text):
+        return text
     try:
-        return text if text is None or "," not in text else [float(share) for share in text.split(",")]
+        if "=" not in text:
+            return [float(share) for share in text.split(",")]
+        shares: dict[str, float | tuple[float, float]] = {}
+        for part in text.split(","):
+            name, _, value = part.rpartition("=")
+            low, _, high = value.partition(":")
+            shares[name.strip()] = (float(low), float(high)) if high else float(low)
+        return shares
     except ValueError as error:
-        raise GdscoreError(f"Expected shares such as 0.2,0.8 as --class-mix, but got {text!r}") from error
+        raise GdscoreError(
+            f"Expected shares such as 0.2,0.8 or fraud=0.01:0.03 as --class-mix, but got {text!r}"
+        ) from error
 
 
 _UNWRAPPED = 10_000

@@ -261,12 +261,12 @@ def _estimator_and_targets(
 
 
 def _set_class_mix(fitted: AccuracyEstimator | None, text: str) -> None:
-    from gdscore.estimator.checks import given_mix
+    from gdscore.estimator.class_mix import known_mix
 
     if fitted is None:
         raise GdscoreError("Expected --class-mix with a fitted estimator, but got --method: leave one of them out")
     mix = read_class_mix(text)
-    given_mix(mix, fitted.n_classes_, fitted.class_names_)
+    known_mix(mix, fitted.n_classes_, fitted.class_names_)
     fitted.set_params(class_mix=mix)
 
 

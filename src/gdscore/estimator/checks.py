@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._checks import choice
-from gdscore._classes import ClassLabels
 from gdscore._format import points
-from gdscore.errors import GdscoreError, shown
+from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning
 from gdscore.estimator.evidence import Floats, Profile
@@ -27,6 +25,16 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
     """Warnings about what an estimator was fitted on; they apply to each of its estimates."""
     accuracy, mix, left_out = fitted.reference_accuracy, fitted.correction.profile.mix, fitted.table.predicted
     classes, rows = fitted.n_classes, fitted.reference_rows
+    unseen = np.flatnonzero(mix == 0)
+    if 0 < len(unseen) < classes - 1:
+        names: Sequence[Any] = fitted.class_names or range(classes)
+        listed = ", ".join(repr(names[k]) for k in unseen[:12]) + (" …" if len(unseen) > 12 else "")
+        yield EstimateWarning(
+            "unseen_class",
+            "warning",
+            f"the reference has no rows of {listed}: nothing is known of how such rows are predicted, so that a target "
+            "that has them is estimated wrongly; fit on rows of all classes",
+        )
     if int((mix > 0).sum()) == 1:
         yield EstimateWarning(
             "one_class",
@@ -170,6 +178,32 @@ def target_warnings(
         )
 
 
+def unreachable_classes(fitted: Fitted, shown: Floats, wanted: Floats) -> Iterator[EstimateWarning]:
+    """Warning where rows show next to nothing of a class that they should have a share of."""
+    missing = np.flatnonzero(shown < 1e-3 * wanted)
+    if len(missing):
+        names: Sequence[Any] = fitted.class_names or range(fitted.n_classes)
+        listed = ", ".join(f"{names[k]!r} ({wanted[k]:.1%})" for k in missing[:12]) + (
+            " …" if len(missing) > 12 else ""
+        )
+        yield EstimateWarning(
+            "unreachable_class",
+            "warning",
+            f"no row shows the class {listed}, which the class mix given has: the model does not find it, or the mix "
+            "is another one",
+        )
+
+
+def other_assumption(accuracy: float) -> EstimateWarning:
+    """Warning that the reference's class mix means another accuracy, below the interval."""
+    return EstimateWarning(
+        "class_mix",
+        "warning",
+        f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}, which is below this "
+        'interval. If you know that it has: est.estimate(outputs, class_mix="stable")',
+    )
+
+
 def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateWarning]:
     """Warning where shifts that were left out of the fit were missed by far more than this interval allows for."""
     error, half = fitted.table.left_out_error, (high - low) / 2
@@ -235,65 +269,3 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
         own = labels[rows]
     begun, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
     return lambda: SetSummary.of(shifted.family, *begun(), of_set(), classes=len(profile.mix))
-
-
-def given_mix(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:
-    """Shares of the classes that sum to 1, where the caller gave them."""
-    shares = given_shares(class_mix, classes, names)
-    if shares is None:
-        return None
-    shares = shares / shares.max()  # their sum may be too large for a number
-    return np.asarray(shares / shares.sum())
-
-
-def given_shares(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:
-    """Shares as the caller gave them, in the order of the classes or by name in a dict or a pandas Series."""
-    if isinstance(class_mix, str):
-        choice("class_mix", class_mix, ("unknown", "stable", "estimated"))
-        return None
-    named = class_mix if isinstance(class_mix, Mapping) else _indexed(class_mix)
-    try:
-        values = class_mix if named is None else list(named.values())
-        shares = np.asarray(arrays.to_numpy(values), dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        shares = np.zeros(0)
-    fits = shares.ndim == 1 and np.isfinite(shares).all() and (shares >= 0).all() and shares.any()
-    if not fits or (named is None and len(shares) != classes):
-        raise GdscoreError(
-            f"Expected `class_mix` to be 'unknown', 'stable', 'estimated' or the shares of {classes} classes, but got "
-            f"{shown(class_mix)}"
-        )
-    return shares if named is None else _by_class(list(named), shares, classes, names)
-
-
-def _indexed(values: Any) -> dict[Any, Any] | None:
-    """Values of a pandas Series by its index; None for anything else."""
-    if not hasattr(values, "index") or not hasattr(values, "to_dict") or getattr(values, "ndim", 0) != 1:
-        return None
-    if len(set(values.index)) < len(values):
-        raise GdscoreError("Expected `class_mix` to name every class once, but its index repeats some")
-    found: dict[Any, Any] = values.to_dict()
-    return found
-
-
-def _by_class(keys: list[Any], shares: Floats, classes: int, names: tuple[str, ...] | None) -> Floats:
-    """Shares in the order of the classes; those of classes that are left out are 0, if the others sum to all rows."""
-    rule, found = ClassLabels(names, classes), np.full(classes, np.nan)
-    own = [str(k) for k in range(classes)] if names is None else list(names)
-    listed = ", ".join(map(repr, own[:12])) + (" …" if classes > 12 else "")
-    for key, share in zip(keys, shares.tolist(), strict=True):
-        position = rule.find(key)
-        if position is None:
-            raise GdscoreError(f"Expected `class_mix` to name classes, but got {shown(key)}: the classes are {listed}")
-        if not np.isnan(found[position]):
-            raise GdscoreError(
-                f"Expected `class_mix` to name every class once, but {shown(own[position])} is there twice"
-            )
-        found[position] = share
-    missing = np.isnan(found)
-    if missing.any() and shares.sum() < 1 - 1e-6:
-        left_out = ", ".join(repr(own[k]) for k in np.flatnonzero(missing)[:12])
-        raise GdscoreError(
-            f"Expected `class_mix` to have shares of all classes, but they sum to {shares.sum():.3g} without {left_out}"
-        )
-    return np.asarray(np.nan_to_num(found, nan=0.0))

@@ -21,12 +21,13 @@ from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import fitted as learned
 from gdscore.estimator.checks import (
     begin_set,
-    given_mix,
-    given_shares,
+    other_assumption,
     reference_warnings,
     target_warnings,
+    unreachable_classes,
     weak_evidence,
 )
+from gdscore.estimator.class_mix import KnownMix, known_mix
 from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import (
@@ -75,9 +76,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     class_mix : {"unknown", "stable", "estimated"}, array of shape (K,), dict or pandas Series, default "unknown"
         What is known of the target's mix of classes. ``unknown``: nothing; the estimate goes towards ``estimated`` as
         far as a class mix explains the outputs and, where rows look shifted, a learned part of the way to ``stable``.
-        ``stable``: it is the reference's, so that no more rows can be right for a class than the reference has of it.
-        ``estimated``: nothing but the mix has moved. An array: the shares of the classes, in the order of the columns.
-        A dict or a Series, such as ``y.value_counts()``: shares by the name of the class.
+        ``stable``: it is about the reference's. ``estimated``: nothing but the mix has moved. An array: the shares of
+        the classes, in the order of the columns. A dict or a Series, such as ``y.value_counts()``: shares by the name
+        of the class. A dict may leave classes out, which then share the rest as in the reference, and may hold ranges:
+        ``{"fraud": (0.01, 0.03)}`` gives an interval over all of them.
     method : str, default "correctness"
         As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
     seed : int, default 0
@@ -339,32 +341,45 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return state if data is None else state.merge(TargetState.from_bytes(data))
 
     def _estimate(
-        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, given: Floats | None
+        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, known: KnownMix | None
     ) -> Estimate:
         evidence, correction = state.evidence, fitted.correction
-        mean, rows = evidence.mean(), evidence.rows
-        moved = correction.moved(mean)
-        assumed = correction.assumptions(evidence, given)
+        mean, rows, usual = evidence.mean(), evidence.rows, correction.profile.usual_mix
+        moved, shown = correction.moved(mean), correction.cells(evidence)
+        mix = None if known is None else known.nearest(shown.joint().mix, usual)
+        assumed = correction.assumptions(evidence, mix)
         cells, best = assumed[class_mix]
-        explained = float(best.share(SETTINGS.strictness))
         warnings = [
             *reference_warnings(fitted),
-            *target_warnings(fitted, state, moved, explained, class_mix, given),
+            *target_warnings(fitted, state, moved, float(best.share(SETTINGS.strictness)), class_mix, mix),
         ]
         joint = cells.joint()
         if fitted.line is not None and state.score is not None:
             value = state.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
-            joint = correction.cells(evidence).joint().scaled(accuracy)
+            joint = shown.joint().scaled(accuracy)
+            low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         else:
             scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), joint.accuracy
-            half = math.hypot(
-                correction.expected_error(accuracy, mean, rows, level, known_mix=class_mix != "unknown"),
-                sampling_error(accuracy, rows, level),
-                sampling_error(fitted.reference_accuracy, fitted.reference_rows, level),
-            )
-        low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
+            possible = [accuracy]
+            if known is not None and mix is not None:
+                warnings.extend(unreachable_classes(fitted, shown.joint().mix, mix))
+                possible += correction.farthest(shown, known, mix, rows)
+            ends = [
+                math.hypot(
+                    correction.expected_error(value, mean, rows, level, known_mix=class_mix != "unknown"),
+                    sampling_error(value, rows, level),
+                    sampling_error(fitted.reference_accuracy, fitted.reference_rows, level),
+                )
+                for value in possible
+            ]
+            low = max(min(value - half for value, half in zip(possible, ends, strict=True)), 0.0)
+            high = min(max(value + half for value, half in zip(possible, ends, strict=True)), 1.0)
+            stable = float(assumed["stable"][0].accuracy)
+            shifted = correction.looks_shifted(joint.predicted, mean, rows) > 1
+            if class_mix == "unknown" and shifted and stable < low:
+                warnings.append(other_assumption(stable))
         warnings.extend(weak_evidence(fitted, low, high))
         per_class, f1 = class_estimates(joint, rows, low, high, level, fitted.class_names)
         brier = None
@@ -397,7 +412,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy."""
         fitted = self._fitted()
         check_outputs(fitted, outputs)
-        _, class_mix, given = self._assumption(fitted, None)
+        _, class_mix, known = self._assumption(fitted, None)
         ((_, state),) = TargetState(fitted).update(outputs).by_segment()
         correction, evidence = fitted.correction, state.evidence
         rows = correction.profile.rows(outputs)
@@ -405,7 +420,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         if fitted.line is not None and state.score is not None:
             return scaled_to(fitted.line.accuracy(state.score.compute()), p, np.full(len(p), 1 / len(p)))
         _, cell_of_row = np.unique(correction.profile.cells_of(rows), return_inverse=True)
-        cells = correction.assumptions(evidence, given)[class_mix][0]
+        mix = None
+        if known is not None:
+            mix = known.nearest(correction.cells(evidence).joint().mix, correction.profile.usual_mix)
+        cells = correction.assumptions(evidence, mix)[class_mix][0]
         return with_means(p, cell_of_row, cells.correct)
 
     def _fitted(self) -> Fitted:
@@ -416,11 +434,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def _check_params(self, classes: int, names: tuple[str, ...] | None) -> float:
         """Level, where it and the other parameters can be used."""
         number("seed", integer("seed", self.seed, least=0), most=2**53)
-        given_mix(self.class_mix, classes, names)
+        known_mix(self.class_mix, classes, names)
         return share("level", self.level, most=0.999)
 
-    def _assumption(self, fitted: Fitted, class_mix: Any) -> tuple[float, str, Floats | None]:
-        """Level, assumption about the class mix, and the mix where it is given."""
+    def _assumption(self, fitted: Fitted, class_mix: Any) -> tuple[float, str, KnownMix | None]:
+        """Level, assumption about the class mix, and what is known of it where shares are given."""
         level = self._check_params(fitted.n_classes, fitted.class_names)
         if self.method != fitted.method:
             raise GdscoreError(
@@ -428,8 +446,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{self.method!r} now: fit again"
             )
         assumed = self.class_mix if class_mix is None else class_mix
-        given = given_mix(assumed, fitted.n_classes, fitted.class_names)
-        return level, assumed if given is None else "given", given
+        known = known_mix(assumed, fitted.n_classes, fitted.class_names)
+        return level, assumed if known is None else "given", known
 
     # -- files ----------------------------------------------------------------------------------------------
 
@@ -437,9 +455,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Fitted estimator as bytes, as `save` writes them; `load` takes them."""
         fitted = self._fitted()
         self._assumption(fitted, None)
-        shares = given_shares(self.class_mix, fitted.n_classes, fitted.class_names)
-        params = self.get_params() if shares is None else {**self.get_params(), "class_mix": shares.tolist()}
-        return learned.to_bytes(fitted, params)
+        return learned.to_bytes(fitted, self.get_params())
 
     def save(self, path: PathLike) -> None:
         """Write the fitted estimator to one file: plain arrays, no pickle, all or nothing."""
@@ -452,6 +468,16 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Read an estimator from a file that `save` wrote, or from its bytes."""
         params, fitted = learned.load(source)
         return cls(**params)._with(fitted)
+
+
+def known_shares(est: AccuracyEstimator, outputs: Outputs) -> Floats | None:
+    """Shares of the classes of a target where ``class_mix`` of the estimator tells them; None where it does not."""
+    fitted = est._fitted()
+    known = est._assumption(fitted, None)[2]
+    if known is None:
+        return None
+    ((_, state),) = TargetState(fitted).update(outputs).by_segment()
+    return known.nearest(fitted.correction.cells(state.evidence).joint().mix, fitted.correction.profile.usual_mix)
 
 
 def _reaction(correction: Correction, sets: list[SetSummary], accuracy: float) -> float | None:

@@ -1,6 +1,25 @@
 """The probability that a row's prediction is right, and how far estimates made of it are off.
 
-DOCSTRING
+On the reference, a row of a given confidence and predicted class is right with a known frequency: isotonic regression
+and an offset of the class give its log-odds a. On a target, the mean evidence of all rows (confidence, distance)
+differs from the reference's by Δ, in standard deviations. Shifted sets teach how much that lowers the log-odds and how
+much less confidence counts:
+
+    P(right) = σ( a + Δ·γ + (a − ā) Δ·δ ).
+
+With the probabilities of the other classes this is the table of the target (see `gdscore.estimator.table`). Three
+estimates are read off it: of the rows as they are; *stable*, raked to the reference's class mix; and *estimated*, of
+the mixture of the reference's classes that explains the target best. Where the class mix is not known, the estimate
+goes from the first towards the third as far as the mixture explains the target, and towards the second as far as rows
+look shifted. How strictly, and how far, two numbers tell that have the least squared error on shifted sets, each
+estimated without its family. A known mix rakes the rows.
+
+Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + growth m (1−m)².
+q is the 90 % quantile of |error| / s over the sets left out; there is one q where the class mix is not known, and one
+where it is. The half-width of an interval is √q · s(m): √q is the geometric mean of q, measured on this model's
+families, and 1, which fitted natural shifts of development data. To it are added, each as the root of the sum of
+squares, the mean error on families left out where the evidence has moved, and the sampling errors of target and
+reference.
 """
 
 from __future__ import annotations
@@ -13,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
+from gdscore.estimator.class_mix import KnownMix
 from gdscore.estimator.estimate import quantile_of
 from gdscore.estimator.evidence import (
     CENTRES,
@@ -385,7 +405,7 @@ class Correction:
         weight, right = (sets.share[entries, None] * sums[entries] for sums in (sets.weight, sets.right))
         full = weight > 0
         begin = None if start is None else np.concatenate([start.shift, start.slope])
-        # δ multiplies log-odds, whose spread is about 1: where that of a − ā is far less, δ is penalised as if it were 1.
+        # δ multiplies log-odds, whose spread is about 1; where that of a − ā is far less, it is penalised as if it were.
         spread = np.sqrt(np.average(np.square(moved[:, 0]), axis=0, weights=sets.share[entries]))
         least = np.concatenate([np.zeros_like(spread), spread])
         coefficients = fit_logistic(
@@ -431,6 +451,23 @@ class Correction:
         table = others * (1 - share)[:, None]
         table[np.arange(len(filled)), predicted] = share
         return Cells(predicted, rows[filled] / evidence.rows, table)
+
+    def farthest(self, shown: Cells, known: KnownMix, mix: Floats, rows: int) -> list[float]:
+        """Lowest and highest accuracies within the ranges of shares that are known; none where these are exact.
+
+        From the mix of the estimate on, shares go to the classes of lowest (highest) recall, until nothing changes.
+        """
+        ends: list[float] = []
+        for sign in (-1.0, 1.0) if not known.exact else ():
+            at = mix
+            for _ in range(5):
+                cells = self.raked(shown, at, rows)
+                ends.append(float(cells.accuracy))
+                recall = cells.joint().measures()[0]
+                before, at = at, known.farthest(sign * recall, self.profile.usual_mix)
+                if np.abs(at - before).max() < 1e-9:
+                    break
+        return [min(ends), max(ends)] if ends else []
 
     def assumptions(self, evidence: Evidence, given: Floats | None = None) -> dict[str, tuple[Cells, Explanation]]:
         """Rows of a target under each assumption about its class mix, and how far its mix explains the target."""
@@ -524,7 +561,7 @@ def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floa
 def _halves(values: Floats) -> Floats:
     """What each entry of a set counts: its own class mix half, and the others, where there is a number, the rest."""
     there = np.isfinite(values)
-    share = np.where(there, 0.5 / max(np.count_nonzero(there[1:]), 1), 0.0)
+    share: Floats = np.where(there, 0.5 / max(int(np.count_nonzero(there[1:])), 1), 0.0)
     share[0] = 0.5
     return share
 
@@ -546,7 +583,7 @@ def _relative_error(estimates: list[Floats], accuracy: list[Floats], base: float
     relative, share = relative[share > 0], share[share > 0]
     order = np.argsort(relative)
     index = int(np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum() - 1e-9))
-    return math.sqrt(relative[order][min(index, len(order) - 1)])
+    return math.sqrt(float(relative[order][min(index, len(order) - 1)]))
 
 
 def _expected(accuracy: Any, base: float) -> Any:

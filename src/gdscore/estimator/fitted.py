@@ -23,6 +23,7 @@ from gdscore import files
 from gdscore._paths import PathLike, check_path
 from gdscore._schema import ArraySpec, Number, OneOf
 from gdscore.errors import GdscoreError
+from gdscore.estimator.class_mix import ASSUMPTIONS, known_mix
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
@@ -164,7 +165,7 @@ SCHEMA = RecordSchema(
     version=10,
     header={
         "level": Number(above=0, most=0.999),
-        "class_mix": OneOf("unknown", "stable", "estimated", [Number(least=0)]),
+        "class_mix": OneOf(*ASSUMPTIONS, {"low": [_SHARE], "high": [_SHARE], "named": [Number(least=0, most=1)]}),
         "method": str,
         "seed": Number(least=0, integer=True),
         "reference_accuracy": _SHARE,
@@ -228,10 +229,13 @@ _PROFILE_ARRAYS = [f.name for f in fields(Profile) if f.name in SCHEMA.arrays an
 def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     """Bytes of the file of an estimator: what was learned, and its parameters."""
     correction, table, mark, line = fitted.correction, fitted.table, fitted.fingerprint, fitted.line
-    profile, mix, seen = correction.profile, params["class_mix"], fitted.table_profile
+    profile, seen = correction.profile, fitted.table_profile
+    mix = known_mix(params["class_mix"], fitted.n_classes, fitted.class_names)
     header = {
         "level": float(params["level"]),
-        "class_mix": mix if isinstance(mix, str) else [float(v) for v in mix],
+        "class_mix": params["class_mix"]
+        if mix is None
+        else {name: np.asarray(values, dtype=np.float64).tolist() for name, values in vars(mix).items()},
         "method": fitted.method,
         "seed": int(params["seed"]),
         "reference_accuracy": fitted.reference_accuracy,
@@ -300,7 +304,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         ((header["located"] == "inputs") == ("units" in arrays), "a unit for each column of inputs"),
         (mark is None or len(arrays.get("weights", ())) == header["n_features"], "a fingerprint of its features"),
         (header["located"] != "features" or header["n_features"] == sizes.get("places"), "centres of features"),
-        (isinstance(mix, str) or (len(mix) == classes and max(mix) > 0), "a share of each class"),
+        (isinstance(mix, str) or _is_mix(mix, classes), "a share of each class"),
         (len(header["columns"]) == sizes.get("columns", 0), "bins of each column"),
         (("column_edges" in arrays) == ("column_counts" in arrays), "bins of columns with their rows"),
         (bool(np.all(np.diff(arrays.get("column_edges", np.zeros((1, 1)))) >= 0)), "bins in rising order"),
@@ -343,4 +347,20 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         table_profile=_table_profile(header["columns"], arrays),
     )
     params = {"level": header["level"], "method": header["method"], "seed": header["seed"]}
-    return {**params, "class_mix": mix if isinstance(mix, str) else np.array(mix)}, fitted
+    return {**params, "class_mix": mix if isinstance(mix, str) else _as_argument(mix, fitted.class_names)}, fitted
+
+
+def _is_mix(mix: dict[str, list[float]], classes: int) -> bool:
+    """Whether these are lowest and highest shares of the classes, and which of them are named."""
+    low, high, named = (np.array(mix[name]) for name in ("low", "high", "named"))
+    if not len(low) == len(high) == len(named) == classes or (low > high).any():
+        return False
+    return bool(low.sum() <= 1 + 1e-9 and (high.sum() >= 1 - 1e-9 or (named == 0).any()))
+
+
+def _as_argument(mix: dict[str, list[float]], names: tuple[str, ...] | None) -> Any:
+    """The argument ``class_mix`` that means these shares."""
+    if all(mix["named"]) and mix["low"] == mix["high"]:
+        return np.array(mix["low"])
+    of_class = zip(names or range(len(mix["named"])), mix["low"], mix["high"], mix["named"], strict=True)
+    return {name: low if low == high else (low, high) for name, low, high, named in of_class if named}

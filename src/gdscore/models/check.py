@@ -41,6 +41,7 @@ from gdscore._classes import list_of
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.estimator.core import known_shares
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
 from gdscore.models._agreement import SETTINGS, Agreement, combine
 from gdscore.models._inputs import ImageForm
@@ -226,7 +227,7 @@ def check(
         run.set_labelled(labelled, labels, outputs, val_loader)
         given = run.fitted(est, class_names)
         fitted = given if class_mix is None else copy.copy(given).set_params(class_mix=class_mix)
-        known = fitted._assumption(fitted._fitted(), None)[2]
+        known = known_shares(fitted, outputs)
         sets = 0 if calibration is not None else len(SETTINGS.shifts)
         with run.guarded(), seeded(seed, where):
             run.announce(target, (sets + 1) * steps, progress)
