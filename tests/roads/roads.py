@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from gdscore import functional
 from tests.roads import data
 
 NAMES = [name for name in gdscore.list_scores() if name != "projnorm"]
-DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def parts(out, size=130):
