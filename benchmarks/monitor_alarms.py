@@ -19,7 +19,7 @@ Usage: python benchmarks/monitor_alarms.py [--years 1000] [--references 10] [--s
 
 import argparse
 import csv
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +67,7 @@ LABELLED = {
     "labels, weekend 5 points lower": {"weekend": 5},
     "labels, reference of 100 rows": {"reference_rows": 100},
 }
-TIMES = [datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(days=n) for n in range(WARM_UP + YEAR)]
+TIMES = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(WARM_UP + YEAR)]
 
 
 def simulate(rng, count, days, spread=0.8, rho=0.0, weekend=0.0, tails=None, white=0.0):

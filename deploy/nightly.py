@@ -6,7 +6,7 @@ As a Dagster asset:   @asset(deps=[predictions]) with run() as its body
 """
 
 import os
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 
 from gdscore.io import Columns, read_batches
 from gdscore.monitor import Monitor, Webhook
@@ -14,7 +14,7 @@ from gdscore.monitor import Monitor, Webhook
 
 def run(day: date | None = None, folder: str = "predictions") -> None:
     """Add one day, yesterday in UTC by default; running it again changes nothing."""
-    day = day or datetime.now(timezone.utc).date() - timedelta(days=1)
+    day = day or datetime.now(UTC).date() - timedelta(days=1)
     hook = os.environ.get("GDSCORE_WEBHOOK")
     notify = [Webhook(hook, os.environ.get("GDSCORE_WEBHOOK_SECRET"))] if hook else []
     monitor = Monitor(os.environ.get("GDSCORE_MONITOR", "sqlite:///gdscore-history.db"), notify=notify)

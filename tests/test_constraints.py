@@ -1,11 +1,9 @@
 """constraints.txt pins what `.[dev]` asks for; ``make lock`` writes it."""
 
 import re
+import tomllib
 from pathlib import Path
 
-import pytest
-
-tomllib = pytest.importorskip("tomllib")
 ROOT = Path(__file__).parents[1]
 
 

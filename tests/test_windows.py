@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -95,12 +95,12 @@ recent = st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1))
 
 
 def local_date(time, zone):
-    return time.replace(tzinfo=timezone.utc).astimezone(ZoneInfo(zone)).date()
+    return time.replace(tzinfo=UTC).astimezone(ZoneInfo(zone)).date()
 
 
 def midnight(day, zone):
     """Where midnight comes twice, the first; where clocks skip it, the time at which they do."""
-    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(timezone.utc).replace(tzinfo=None)
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC).replace(tzinfo=None)
 
 
 @given(st.lists(recent, min_size=1, max_size=20), st.sampled_from(ZONES))
@@ -149,11 +149,11 @@ def test_zones_that_are_none():
 
 
 def test_times_of_any_kind():
-    expected = datetime(2026, 9, 1, tzinfo=timezone.utc)
+    expected = datetime(2026, 9, 1, tzinfo=UTC)
     pd = pytest.importorskip("pandas")
     for given_time in ("2026-09", "2026-09-01", pd.Period("2026-09"), np.datetime64("2026-09"), date(2026, 9, 1)):
         assert as_time(given_time) == expected
-    assert as_time("2026-W36") == datetime(2026, 8, 31, tzinfo=timezone.utc)
+    assert as_time("2026-W36") == datetime(2026, 8, 31, tzinfo=UTC)
     assert as_time("2026-09-01", ZoneInfo("Europe/Paris")) == expected - timedelta(hours=2)
     column = pd.Series(pd.to_datetime(["2026-09-30 23:30"])).dt.tz_localize("UTC")
     assert window_starts(column, "month Europe/Paris")[0].isoformat() == "2026-10-01T00:00:00+02:00"

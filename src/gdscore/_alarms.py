@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -43,7 +43,7 @@ MIN_ROWS = 200
 MAX_WIDTH = 0.5
 
 
-class Status(str, Enum):
+class Status(StrEnum):
     """What a check found; members are in the order of how much they matter, the most important first."""
 
     ALARM = "alarm"
@@ -52,7 +52,7 @@ class Status(str, Enum):
     FINE = "fine"
 
 
-class AlarmOn(str, Enum):
+class AlarmOn(StrEnum):
     """What is compared with the floor: the estimate or an end of its interval."""
 
     LOW = "low"

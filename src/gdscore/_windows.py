@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +97,7 @@ def parse_every(value: Any) -> Every:
 
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
-        return timezone.utc
+        return UTC
     from zoneinfo import ZoneInfo, available_timezones
 
     with suppress(OSError, ValueError, KeyError):  # KeyError: there is none of this name
@@ -147,7 +147,7 @@ def window_starts(times: Any, every: Any = "1d") -> NDArray[Any]:
 
 def _local(start: datetime, zone: tzinfo) -> datetime:
     """Time with a fixed offset: of two times of one zone that clocks show alike, Python knows no difference."""
-    local = start.replace(tzinfo=timezone.utc).astimezone(zone)
+    local = start.replace(tzinfo=UTC).astimezone(zone)
     return local.replace(tzinfo=timezone(local.utcoffset() or timedelta(0)))
 
 
@@ -181,7 +181,7 @@ def _offsets(times: NDArray[np.datetime64], zone: tzinfo) -> NDArray[np.timedelt
     """How far local clocks are from UTC: looked up by days, and by times on the days on which it changes."""
 
     def offset(time: datetime) -> timedelta:
-        inside = min(max(time, datetime(1, 1, 3)), datetime(9999, 12, 29)).replace(tzinfo=timezone.utc)
+        inside = min(max(time, datetime(1, 1, 3)), datetime(9999, 12, 29)).replace(tzinfo=UTC)
         return inside.astimezone(zone).utcoffset() or timedelta(0)
 
     days, place = np.unique(times.astype("datetime64[D]"), return_inverse=True)
@@ -197,7 +197,7 @@ def _offsets(times: NDArray[np.datetime64], zone: tzinfo) -> NDArray[np.timedelt
 def _instant(wall: datetime, zone: tzinfo, fold: int) -> datetime:
     """Time in UTC at which clocks of a zone show another; where they skip it, the time at which they do."""
     inside = max(wall, datetime(1, 1, 3))
-    return inside.replace(tzinfo=zone, fold=fold).astimezone(timezone.utc).replace(tzinfo=None)
+    return inside.replace(tzinfo=zone, fold=fold).astimezone(UTC).replace(tzinfo=None)
 
 
 def window_end(start: datetime, every: Every) -> datetime:
@@ -243,7 +243,7 @@ def time_text(when: datetime) -> str:
 
 def as_utc(when: datetime) -> datetime:
     """Time in UTC; one without a time zone is taken for UTC, so that all times can be compared."""
-    return when.replace(tzinfo=timezone.utc) if when.tzinfo is None else when.astimezone(timezone.utc)
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
 _PERIOD = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-W(\d\d))")
@@ -269,7 +269,7 @@ def time_in_text(text: str) -> datetime | None:
     return None
 
 
-def as_time(value: Any, zone: tzinfo = timezone.utc) -> datetime:
+def as_time(value: Any, zone: tzinfo = UTC) -> datetime:
     """Time in UTC of a datetime, date, text, NumPy time or the start of a pandas Period; ``zone`` where it has none.
 
     Examples

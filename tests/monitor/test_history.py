@@ -2,7 +2,7 @@ import dataclasses
 import itertools
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -71,18 +71,18 @@ def test_months_of_a_time_zone(monitor, fitted):
         monitor.add_labels("m", time, correct=100, rows=150)
     assert monitor.windows("m").labelled.tolist()[1] == 150
     monitor.add_estimate("m", estimate(0.9), "2026-01")
-    assert monitor.windows("m").start[0] == datetime(2026, 1, 1, 5, tzinfo=timezone.utc)
+    assert monitor.windows("m").start[0] == datetime(2026, 1, 1, 5, tzinfo=UTC)
 
 
 def test_a_window_that_has_not_ended_is_replaced_by_the_next_estimate(monitor):
     monitor.register("m", every="month")
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     first = monitor.add_estimate("m", estimate(0.9, rows=300), now)
     second = monitor.add_estimate("m", estimate(0.8, rows=600), now)  # needs no replace=True
     assert (first["so_far"], second["so_far"], second["id"], second["new"]) == (True, True, first["id"], False)
     assert monitor.windows("m")[["rows", "so_far"]].values.tolist() == [[600, True]]
     with monitor.writing() as session:  # as if the month had ended since
-        session.execute(update(schema.Window).values(end=datetime.now(timezone.utc)))
+        session.execute(update(schema.Window).values(end=datetime.now(UTC)))
         bounds = session.execute(select(schema.Window.start, schema.Window.end)).one()
     assert not monitor.add_estimate("m", estimate(0.8, rows=600), tuple(bounds))["so_far"]
     with pytest.raises(GdscoreError, match="replace=True"):
@@ -308,7 +308,7 @@ def test_names_are_data_in_sql(monitor):
 
 def test_a_window_of_the_future_is_refused(local, fitted):
     local.register("m", fitted)
-    soon = datetime.now(timezone.utc) + timedelta(hours=20)  # clocks differ, and so do zones
+    soon = datetime.now(UTC) + timedelta(hours=20)  # clocks differ, and so do zones
     local.add_estimate("m", estimate(), soon)
     with pytest.raises(GdscoreError, match="has begun"):
         local.add_estimate("m", estimate(), soon + timedelta(days=1))
@@ -549,7 +549,7 @@ def test_a_new_database_file_is_for_its_owner_only(tmp_path):
 def test_an_alarm_never_ends_before_it_began(monitor):
     monitor.register("m", rules=Rules(None, min_accuracy=0.8))
     monitor.register("m", version="2")
-    soon = datetime.now(timezone.utc) + timedelta(hours=12)
+    soon = datetime.now(UTC) + timedelta(hours=12)
     monitor.add_estimate("m", estimate(0.5), soon, version="1")
     alarm = monitor.alarms("m").iloc[0]
     assert alarm.ended >= alarm.began

@@ -1,7 +1,7 @@
 import dataclasses
 import itertools
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -330,7 +330,7 @@ def test_a_model_that_never_had_a_window_is_missed(local):
     local.register("m", rules=Rules(missing_after=2))
     local.check()
     assert len(local.alarms()) == 0
-    later = datetime.now(timezone.utc) + timedelta(days=3)
+    later = datetime.now(UTC) + timedelta(days=3)
     local.check(now=later)
     assert local.alarms().rule.tolist() == ["missing"]
     local.register("m", rules=Rules())
@@ -383,7 +383,7 @@ def test_why_an_alarm_ended(local):
 def test_no_alarm_ends_before_it_began(local):
     """A window may start up to a day after now, which is when a new version ends its alarms."""
     local.register("m", rules=Rules(None, min_accuracy=0.8, missing_after=1))
-    soon = datetime.now(timezone.utc) + timedelta(hours=12)
+    soon = datetime.now(UTC) + timedelta(hours=12)
     local.add_estimate("m", estimate(0.5), soon)
     local.check(now=soon + timedelta(days=3))
     local.add_estimate("m", estimate(0.5), soon - timedelta(hours=36))  # late: ends nothing

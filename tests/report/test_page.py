@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -214,7 +214,7 @@ def test_stays_under_a_megabyte(written, large):
 
 
 def test_what_is_left_out_is_in_the_data(written, large):
-    start = datetime(2025, 1, 1, tzinfo=timezone.utc)
+    start = datetime(2025, 1, 1, tzinfo=UTC)
     estimate = made_estimate(classes=1000)
     targets = [Target(f"d{i}", estimate, when=start + timedelta(days=i)) for i in range(60)]
     path = written(targets, large)

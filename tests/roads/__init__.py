@@ -1,3 +1,6 @@
-"""Scores and estimates of every public road, before and after a change: see `__main__`."""
+"""Scores and estimates of every public road: they agree with one another, and with `record.json`.
 
-from tests.roads import estimates, models, services  # noqa: F401  (importing them registers their roads)
+    python -m tests.roads          # writes what is beyond its tolerance into record.json anew, and prints it
+
+Nothing that is recorded was trained in the test, and its data is whole-number arithmetic: `data`.
+"""

@@ -1,212 +1,103 @@
-"""Seeded data of the roads, and what is recorded of estimates and arrays; nothing here depends on other tests."""
+"""Data of the roads: whole-number arithmetic, so that every processor and library makes the same bits.
+
+Features are multiples of 1/4 and logits of 1/32, so that half precision holds them exactly.
+"""
 
 from __future__ import annotations
-
-import math
-import zlib
 
 import numpy as np
 
 import gdscore
 
-CLASSES, FEATURES = 5, 6
-CENTRES = 1.6 * np.random.default_rng(5).normal(size=(CLASSES, FEATURES))
-EXTRA = ("peer_logits", "batch_logits", "rotation_logits")
+FEATURES = 6
 
 
-def arrays(count, noise=1.0, seed=0, *, dtype="float32", shares=None, offset=0.0):
-    """Arrays of a linear classifier on Gaussian clusters."""
-    rng = np.random.default_rng([seed, 11])
-    labels = rng.choice(CLASSES, count, p=shares)
-    x = CENTRES[labels] + noise * rng.normal(size=(count, FEATURES)) + offset
-    logits = 1.2 * (x @ CENTRES.T - 0.5 * np.square(CENTRES).sum(axis=1))
+def draws(shape, end, seed):
+    """Whole numbers below ``end``: SplitMix64 of the position (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = (np.arange(np.prod(shape), dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> np.uint64(31))) % np.uint64(end)).astype(np.int64).reshape(shape)
+
+
+def noise(shape, seed):
+    """Multiples of 1/16 with mean 0 and standard deviation 1, nearly normal."""
+    return (draws((8, *shape), 20, seed) - 9.5).sum(axis=0) / 16
+
+
+def quarters(values):
+    return np.rint(values * 4) / 4
+
+
+def classifier(classes=5):
+    """Weights and offsets of the linear classifier that the roads share: its clusters' centres are its weights."""
+    weights = quarters(1.5 * noise((classes, FEATURES), 1))
+    return weights, -0.5 * np.square(weights).sum(axis=1)
+
+
+def arrays(rows, level=1.0, seed=0, *, classes=5):
+    """Arrays of the classifier on clusters of points; its accuracy falls as the ``level`` of noise grows."""
+    weights, offsets = classifier(classes)
+    labels = draws((rows,), classes, 10 * seed + 2)
+    x = quarters(weights[labels] + level * noise((rows, FEATURES), 10 * seed + 3))
+    logits = x @ weights.T + offsets
     return {
-        "logits": logits.astype(dtype),
-        "features": x.astype(dtype),
+        "logits": logits,
+        "features": x,
         "labels": labels,
-        "peer_logits": (logits + rng.normal(size=logits.shape)).astype(dtype),
-        "batch_logits": (0.9 * logits + 0.3 * rng.normal(size=logits.shape)).astype(dtype),
-        "rotation_logits": (np.eye(4)[None] + rng.normal(size=(count, 4, 4))).astype(dtype),
+        "peer_logits": quarters(logits + noise(logits.shape, 10 * seed + 4)),
+        "batch_logits": quarters(0.875 * logits + 0.25 * noise(logits.shape, 10 * seed + 5)),
+        "rotation_logits": quarters(np.eye(4) + noise((rows, 4, 4), 10 * seed + 6)),
     }
 
 
-def outputs(count, noise=1.0, seed=0, *, features=True, labels=True, **options):
+def outputs(rows, level=1.0, seed=0, *, names=("logits", "features", "labels"), dtype="float32"):
     """`Outputs` as an estimator takes them."""
-    given = arrays(count, noise, seed, **options)
-    left_out = {*EXTRA, *(() if features else ("features",)), *(() if labels else ("labels",))}
-    return gdscore.Outputs(**{name: array for name, array in given.items() if name not in left_out})
+    given = arrays(rows, level, seed)
+    return gdscore.Outputs(**{n: given[n] if n == "labels" else given[n].astype(dtype) for n in names})
 
 
-def parts(out, size):
-    return [out[i : i + size] for i in range(0, len(out), size)]
+def target(*, names=("logits", "features"), dtype="float32"):
+    """The target whose estimate every road gives."""
+    return outputs(600, 1.5, 3, names=names, dtype=dtype)
 
 
-def shifted(count=300, *, features=True):
-    """Nine sets of three families."""
-    return [
-        gdscore.ShiftedSet(
-            outputs(count, 1 + 0.3 * (s + 1), 100 + 10 * f + s, features=features, offset=0.1 * f), f"family {f}"
-        )
-        for f in range(3)
-        for s in range(3)
+def fitted(*, sets=True, names=("logits", "features"), **options):
+    """An estimator, by default with nine shifted sets of three families."""
+    labelled = (*names, "labels")
+    levels = [(family, 1.25 + severity / 4 + family / 8) for family in range(3) for severity in range(3)]
+    shifted = [
+        gdscore.ShiftedSet(outputs(300, level, 10 + seed, names=labelled), f"family {family}")
+        for seed, (family, level) in enumerate(levels)
     ]
+    reference = outputs(800, 1.0, 1, names=labelled)
+    return gdscore.AccuracyEstimator(**options).fit(reference, shifted_sets=shifted if sets else None, progress=False)
 
 
-def fitted(sets=True, *, features=True, count=800, **options):
-    given = shifted(features=features) if sets else None
-    reference = outputs(count, seed=1, features=features)
-    return gdscore.AccuracyEstimator(**options).fit(reference, shifted_sets=given, progress=False)
-
-
-TARGETS = {
-    "unshifted": lambda **o: outputs(500, 1.0, 2, labels=False, **o),
-    "shifted": lambda **o: outputs(600, 1.7, 3, labels=False, **o),
-    "other mix": lambda **o: outputs(450, 1.3, 4, labels=False, shares=[0.5, 0.3, 0.1, 0.05, 0.05], **o),
-    "few": lambda **o: outputs(37, 1.3, 5, labels=False, **o),
-}
-SHARES = [0.3, 0.3, 0.2, 0.1, 0.1]
-
-
-WORDS = [
-    "good",
-    "bad",
-    "dull",
-    "warm",
-    "clever",
-    "film",
-    "plot",
-    "scene",
-    "actor",
-    "the",
-    "a",
-    "of",
-    "and",
-    "very",
-    "quite",
-    "slow",
-    "quick",
-    "end",
-    "start",
-    "sound",
-]
-
-
-def pair(dtype="float32", convert=lambda x: x):
-    made = [arrays(384, 1.0, 1, dtype=dtype), arrays(512, 1.6, 2, dtype=dtype)]
-    return [gdscore.Outputs(**{k: convert(v) for k, v in given.items()}) for given in made]
-
-
-def segments(count):
-    rng = np.random.default_rng(7)
-    return {
-        "texts": rng.choice(["fr", "de", "it"], count, p=[0.6, 0.3, 0.1]).tolist(),
-        "numbers": rng.integers(0, 3, count).tolist(),
-        "missing": [None if v > 0.8 else "a" if v > 0.4 else "b" for v in rng.random(count)],
-    }
-
-
-def frame(count, seed=0):
+def table(rows, seed):
+    """A frame of numbers, texts and booleans."""
     import pandas as pd
 
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame(
-        {
-            "a": rng.normal(size=count),
-            "b": rng.integers(0, 5, count),
-            "kind": rng.choice(["red", "green", "blue"], count),
-            "flag": rng.random(count) < 0.3,
-        }
+    kind = np.array(["red", "green", "blue"])[draws((rows,), 3, seed + 2)]
+    columns = {"a": noise((rows,), seed), "b": draws((rows,), 5, seed + 1), "kind": kind}
+    return pd.DataFrame({**columns, "flag": draws((rows,), 3, seed + 3) == 0})
+
+
+WORDS = np.array(["good", "bad", "dull", "warm", "clever", "film", "plot", "the", "very", "slow", "end", "sound"])
+
+
+def texts(rows, seed):
+    lengths, words = 4 + draws((rows,), 9, seed), WORDS[draws((rows, 12), len(WORDS), seed + 1)]
+    return [" ".join(row[:length]) + "." for row, length in zip(words, lengths, strict=True)]
+
+
+def images(rows, seed, size=16):
+    """Images of three classes: a pattern with noise, in steps of 1/256."""
+    labels = draws((rows,), 3, seed)
+    grid = np.arange(size) / size
+    patterns = np.stack([np.outer(grid, grid), np.outer(1 - grid, grid), np.full((size, size), 0.375)])[labels]
+    pixels = (
+        patterns[:, None] * np.array([0.625, 0.75, 1.0])[:, None, None] + noise((rows, 3, size, size), seed + 1) / 8
     )
-
-
-def texts(count, seed=0):
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, rng.integers(4, 14))) + "." for _ in range(count)]
-
-
-def images(count, channels=3, size=16, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 3, count)
-    grid = np.linspace(0, 1, size)
-    base = np.stack([np.outer(grid, grid), np.outer(1 - grid, grid), np.full((size, size), 0.4)])[y]
-    x = np.clip(
-        base[:, None] * np.linspace(0.6, 1, channels)[:, None, None]
-        + 0.15 * rng.normal(size=(count, channels, size, size)),
-        0,
-        1,
-    )
-    return (np.rint(x * 255) / 255).astype(np.float32), y
-
-
-# -- what is recorded -----------------------------------------------------------------------------------------
-
-
-def plain(value):
-    """A number, text or list of them, as JSON keeps it exactly; NaN and infinities as text."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
-
-
-def of_estimate(e, *, full=False):
-    """Numbers of an estimate and the codes of its warnings; words may change. ``full`` adds classes and bins."""
-    found = {
-        "accuracy": [e.accuracy, e.low, e.high, e.level, e.reference_accuracy],
-        "rows": e.n_rows,
-        "how": [e.class_mix, e.method],
-        "assumptions": [e.assumptions[k] for k in sorted(e.assumptions)],
-        "scores": [v for k in sorted(e.scores) for v in (k, e.scores[k])],
-        "warnings": [f"{w.code} {w.severity}" for w in e.warnings],
-    }
-    if e.f1 is not None:
-        found["f1"] = _quantity(e.f1)
-    if full:
-        for c in e.per_class:
-            found[f"class {c.name}"] = [c.share, c.predicted, *_quantity(c.recall), *_quantity(c.precision)]
-            found[f"class {c.name} f1"] = _quantity(c.f1)
-        if e.confidence is not None:
-            found["bins rows"], found["bins confidence"] = e.confidence.rows, e.confidence.confidence
-    return found
-
-
-def _quantity(q):
-    return [q.value, q.low, q.high]
-
-
-def of_fit(est):
-    """What an estimator learned."""
-    table = est.shifted_sets_
-    return {
-        "reference": [est.reference_accuracy_, est.reference_rows_, est.n_classes_, est.n_features_],
-        "left out": [est.left_out_error_, est.n_families_, len(table.families)],
-        "sets accuracy": _short(table.accuracy),
-        "sets predicted": _short(table.predicted),
-        "bins rows": est.reference_confidence_.rows,
-        "bins confidence": est.reference_confidence_.confidence,
-    }
-
-
-def _short(values):
-    """All of a few numbers, the digest of many."""
-    return np.asarray(values) if len(values) <= 12 else [len(values), *digest(values)]
-
-
-def digest(array):
-    """Mean, standard deviation and a weighted sum, which sees the order; over what is not missing."""
-    flat = np.asarray(array, dtype=np.float64).ravel()
-    known = np.isfinite(flat)
-    flat = flat[known]
-    if not len(flat):
-        return [0, 0, 0, 0]
-    return [int(known.sum()), flat.mean(), flat.std(), float((flat * np.cos(np.arange(len(flat)))).mean())]
-
-
-def checksum(value):
-    """Of texts and cells of any kind."""
-    return zlib.crc32(repr(value).encode())
+    return np.clip(np.rint(pixels * 256) / 256, 0, 1).astype(np.float32), labels

@@ -18,7 +18,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -88,14 +88,14 @@ class ExitCode(IntEnum):
 _PANEL = "Many machines"
 
 
-class Engine(str, Enum):
+class Engine(StrEnum):
     """What does the work."""
 
     LOCAL = "local"
     RAY = "ray"
 
 
-class OnError(str, Enum):
+class OnError(StrEnum):
     """What happens with a file that cannot be read."""
 
     RAISE = "raise"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
     from gdscore.outputs import Outputs
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How estimates are printed."""
 
     TABLE = "table"
     CSV = "csv"
 
 
-class Method(str, Enum):
+class Method(StrEnum):
     """Scores that are estimates of accuracy without a fitted estimator."""
 
     CONFSCORE = "confscore"

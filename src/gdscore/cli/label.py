@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +42,7 @@ IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Co
 _columns = column_options("probabilities", "logits", "features", "class_names")
 
 
-class Design(str, Enum):
+class Design(StrEnum):
     """How rows are drawn."""
 
     STRATIFIED = "stratified"

@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from gdscore import files
 from gdscore._checks import choice
@@ -38,9 +38,6 @@ from gdscore.scores.registry import (
     restore_score,
     run_together,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _BLOCK_ROWS = 4096
 

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +57,6 @@ from gdscore.shifts.sets import (
     default_shifts,
     parts_of,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from gdscore.frames import ColumnDrift, frame_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from typing_extensions import Self
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES = ("critical", "warning", "info")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,6 @@ from gdscore.frames import BINS
 from gdscore.outputs import Outputs, same_class_names
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Integers = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -487,7 +487,7 @@ def _times(
             ) from None
         zone.check(time.tzinfo is not None, repr(text), column, place, position)
         try:
-            found.append(time if time.tzinfo is None else time.astimezone(timezone.utc).replace(tzinfo=None))
+            found.append(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None))
         except OverflowError:
             raise _far_time(column, repr(text), place, position, ": leave out such rows") from None
     return np.array(found, dtype="datetime64[us]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def fill_demo(monitor: Monitor) -> None:
     inputs = images[reference][:, None]
     shifts = list(default_shifts(inputs))[::3]  # a third of them, as a demo must not keep people waiting
     estimator = AccuracyEstimator().fit_predictor(predict, inputs, labels[reference], shifts=shifts, progress=False)
-    today = datetime.now(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     for name, story in _STORIES.items():
         monitor.register(name, estimator, rules=Rules())
         for day in range(DAYS):

@@ -8,7 +8,7 @@ import time as time_module
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -548,7 +548,7 @@ def _starts(
     starts = utc_starts(column, every)
     for start in np.unique(starts).tolist():
         if start not in bounds:
-            bounds[start] = window_bounds(start.replace(tzinfo=timezone.utc), every)
+            bounds[start] = window_bounds(start.replace(tzinfo=UTC), every)
     return starts
 
 

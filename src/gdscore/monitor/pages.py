@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta, timezone
+from datetime import UTC, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -299,7 +299,7 @@ def _environment() -> Environment:
         example=lambda value: json.dumps(value, ensure_ascii=False, indent=1 if len(str(value)) > 400 else None),
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         in_path=lambda value: quote(value, safe=""),
-        clock=lambda value, zone=timezone.utc: "" if value is None else shown_time(as_time(value).astimezone(zone)),
+        clock=lambda value, zone=UTC: "" if value is None else shown_time(as_time(value).astimezone(zone)),
     )
     environment.globals |= {"sparkline": _sparkline}
     return environment

@@ -14,7 +14,7 @@ import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +72,7 @@ class Collector:
         for start in np.unique(starts):
             (rows,) = np.nonzero(starts == start)
             mine = outputs if len(rows) == len(ids) else outputs[rows]
-            self.parts[start.item().replace(tzinfo=timezone.utc)].append(
+            self.parts[start.item().replace(tzinfo=UTC)].append(
                 _Part(
                     [ids[row] for row in rows],
                     predictions[rows],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, Status, not_enough_data
@@ -25,7 +25,7 @@ MOST_MISSED = 30
 ONE_DAY = timedelta(days=1)
 LABEL_FREE = "label_free"
 """Score of a window whose estimate was corrected by labels: the estimate without them."""
-NEVER = datetime.max.replace(tzinfo=timezone.utc)
+NEVER = datetime.max.replace(tzinfo=UTC)
 EACH_WINDOW = ("accuracy", "labels:accuracy")
 LEARNING = ("sequential", "labels:sequential")
 """Rules whose tests learn what a series is like while nothing is wrong."""

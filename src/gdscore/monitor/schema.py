@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -90,7 +90,7 @@ class StorageError(GdscoreError):
 
 # -- times ----------------------------------------------------------------------------------------------------
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -137,7 +137,7 @@ class Length(TypeDecorator[Every]):
 
 def utc_now() -> datetime:
     """The time now, in UTC."""
-    return datetime.now(timezone.utc)
+    return datetime.now(UTC)
 
 
 def shown_length(passed: timedelta) -> str:
@@ -174,7 +174,7 @@ def window_bounds(time: Any, every: Every) -> tuple[datetime, datetime]:
             start = as_time(time, every.tzinfo)
             if every.has_own_starts:
                 (found,) = utc_starts(np.array([start.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
-                start = found.replace(tzinfo=timezone.utc)
+                start = found.replace(tzinfo=UTC)
             end = window_end(start, every)
     except OverflowError:
         raise GdscoreError(f"Expected a window between the years 1 and 9999, but got {shown(time)}") from None

@@ -14,7 +14,7 @@ import inspect
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ def write_report(
         detailed=[e for e in ranked if e.detailed],
         by_time=by_time,
         model_name=model_name,
-        created=(created or datetime.now(timezone.utc).date()).isoformat(),
+        created=(created or datetime.now(UTC).date()).isoformat(),
         min_accuracy=min_accuracy,
         warnings=by_target([entry.target for entry in ranked]),
         fitted=None if estimator is None else _describe_estimator(estimator),

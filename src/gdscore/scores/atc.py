@@ -44,10 +44,10 @@ def error_threshold(
     tied = (values[last] - values[first] <= 8 * step[first])[run]
     lowest = values[0] - abs(values[0]) / 64 - rounding  # below all rows also where they are given in half precision
     candidates = np.concatenate([[lowest], (values[:-1] + values[1:]) / 2, [np.inf]])
-    # Shares are sums of 1/n: differences at the level of rounding are ties.
-    distance = np.round(np.abs(below - error), 12)
+    distance = np.abs(below - error)
     distance[1:-1][tied[1:] & (np.diff(run) == 0)] = np.inf
-    return float(candidates[np.argmin(distance)])
+    # Shares are sums of 1/n: those that differ by rounding are equally close.
+    return float(candidates[np.argmax(distance <= distance.min() + 1e-12)])
 
 
 @register_score("atc")

@@ -17,29 +17,28 @@ from gdscore.scores.base import HostStats, Stats, floats
 from gdscore.scores.cot import COT, class_counts
 from gdscore.scores.registry import register_score
 
+TIE_GRID = 2.0**-20
+"""Outputs are counted on this grid, so that rows that differ by rounding are one output."""
 
-def transport_scores(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Minus the transport cost of each row, S_{i k(i)} − 1, and how often it occurs.
 
-    k(i) is the class that takes most of row i. A row that occurs several times is split as the plan splits it, each
-    share with the cost of its own class.
+def transport_scores(plan: Transport, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Minus the transport cost of every share of a row that the plan sends to one class, S_ik − 1, and its mass.
+
+    The plan splits fewer rows than there are classes. A split row counts in parts: which class gets most of it, and
+    whether equal rows are split together or apart, is decided by rounding.
     """
-    single = np.flatnonzero(counts == 1)
-    several = counts[plan.rows] != 1
-    where = np.concatenate([single, plan.rows[several]])
-    match = np.concatenate([plan.match[single], plan.classes[several]])
-    weights = np.concatenate([np.ones(len(single)), plan.mass[several] * counts.sum()])
-    return np.asarray(rows[where, match].astype(np.float64) - 1.0), weights
+    return np.asarray(rows[plan.rows, plan.classes].astype(np.float64) - 1.0), plan.mass
 
 
 @register_score("cott")
 class COTT(COT):
     r"""Share of rows that are cheap to transport to the reference's class mix (Lu et al., NeurIPS 2023): an accuracy.
 
-    .. math:: \frac1m \sum_i [\, 1 - S_{i\,k(i)} \le t \,]
+    .. math:: \sum_{ik} \pi_{ik} [\, 1 - S_{ik} \le t \,]
 
-    with k(i) the class that the plan of `COT` sends most of row i to (the smallest of equals), and t such that on the
-    reference the share of dearer rows equals the reference error. Rises with accuracy.
+    with π the plan of `COT`, which sends all but a few rows whole to one class, and t such that on the reference the
+    share of dearer rows equals the reference error. t lies between two costs of the reference, see
+    `gdscore.scores.atc.error_threshold`. Rises with accuracy.
 
     Parameters
     ----------
@@ -89,27 +88,28 @@ class COTT(COT):
         super().learn(stats)
         plan, rows, counts = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()
-        scores, weights = transport_scores(plan, rows, counts)
+        scores, mass = transport_scores(plan, rows)
         if self.variant == "published":
-            wrong = round(error * weights.sum())
-            self.threshold_ = float(np.sort(np.repeat(scores, np.rint(weights).astype(int)))[wrong - 1])
+            repeated = np.repeat(scores, np.rint(mass * counts.sum()).astype(int))
+            self.threshold_ = float(np.sort(repeated)[round(error * counts.sum()) - 1])
         else:
-            self.threshold_ = error_threshold(scores, error, weights, rounding=1e-6)
+            self.threshold_ = error_threshold(scores, error, mass, rounding=1e-6)
 
     def _transport(
         self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
     ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
         # Of few distinct outputs (a tree's, say) several plans can cost the same and differ in the costs of their rows.
         # Rounding would choose between them; the small square chooses the plan whose rows differ most in cost, always.
-        if self.variant == "default" and 2 * len(np.unique(rows.max(axis=1))) <= weights.sum():
-            wide = rows.astype(np.float64)
+        wide = rows.astype(np.float64)
+        distinct = len(np.unique(np.rint(wide.max(axis=1) / TIE_GRID)))
+        if self.variant == "default" and 2 * distinct <= weights.sum():
             return solved(wide + ROUNDING * wide**2, weights, class_weights), rows, weights
         return super()._transport(rows, weights, class_weights)
 
     def result(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
         shares = []
-        for plan, rows, counts in self._plans(stats):
-            scores, weights = transport_scores(plan, rows, counts)
-            shares.append(weights[scores >= self.threshold_].sum() / weights.sum())
+        for plan, rows, _ in self._plans(stats):
+            scores, mass = transport_scores(plan, rows)
+            shares.append(mass[scores >= self.threshold_].sum() / mass.sum())
         return float(np.mean(shares))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.scores._transport.flow import Flow
-from gdscore.scores._transport.prices import GRID, Floats, Integers, best_classes, blocks, near_optimal_prices
+from gdscore.scores._transport.prices import GRID, Floats, Integers, blocks, near_optimal_prices
 
 RELATIVE_GAP = 1e-9
 ABSOLUTE_GAP = 1e-12  # what rounding alone leaves between two equal sums of up to 1e6 terms
@@ -29,8 +29,7 @@ class Transport(NamedTuple):
     """The solved problem."""
 
     cost: float  # the least cost Σ π_ik (1 − S_ik)
-    match: Integers  # shape (m,). The class that takes most of each row's mass, argmax_k π_ik; the smallest on ties.
-    # The plan: every positive π_ik as its row, its class and its value
+    # The plan: every positive π_ik as its row, its class and its value; fewer rows than classes are split
     rows: Integers
     classes: Integers
     mass: Floats
@@ -50,7 +49,7 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> 
     Examples
     --------
     >>> answer = solve(np.array([[0.9, 0.1], [0.6, 0.4]]), np.ones(2), np.array([0.5, 0.5]))
-    >>> round(answer.cost, 6), answer.match.tolist()
+    >>> round(answer.cost, 6), answer.classes.tolist()
     (0.35, [0, 1])
     """
     S = np.ascontiguousarray(probabilities, dtype=np.float64)
@@ -67,11 +66,11 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> 
         S, q, class_units = np.ascontiguousarray(S[:, open_classes]), q[open_classes], class_units[open_classes]
         q /= q.sum()
 
-    cost, match, prices, (rows, classes, mass) = _balanced(S, row_units, class_units)
+    cost, prices, (rows, classes, mass) = _balanced(S, row_units, class_units)
     bound = _dual_value(S, a, q, prices)
     if not abs(cost - bound) <= RELATIVE_GAP * abs(cost) + ABSOLUTE_GAP:  # also where one of them is NaN
         raise GdscoreError(f"the transport problem was not solved: cost {cost!r}, lower bound {bound!r}")
-    return Transport(cost, open_classes[match].astype(np.int64), rows, open_classes[classes].astype(np.int64), mass)
+    return Transport(cost, rows, open_classes[classes].astype(np.int64), mass)
 
 
 class _Last(threading.local):
@@ -146,7 +145,7 @@ def _dual_value(S: Floats, a: Floats, q: Floats, prices: Floats) -> float:
     return float(1.0 - q @ prices - a @ gain)
 
 
-def _balanced(S: Floats, row_units: Integers, class_units: Integers) -> tuple[float, Integers, Floats, Plan]:
+def _balanced(S: Floats, row_units: Integers, class_units: Integers) -> tuple[float, Floats, Plan]:
     """Balance the classes by shortest paths on the graph of classes, from near-optimal prices."""
     rewards = S * GRID
     np.rint(rewards, out=rewards)
@@ -162,11 +161,7 @@ def _balanced(S: Floats, row_units: Integers, class_units: Integers) -> tuple[fl
 
     rows, classes, units = _per_row(group, row_units, flow.held)
     cost = float(units @ (1.0 - S[rows, classes])) / int(row_units.sum())
-    match = best_classes(S, flow.prices)
-    # Written in this order, each row's largest share comes last, the smallest class last of equals.
-    order = np.lexsort((-classes, units))
-    match[rows[order]] = classes[order]
-    return cost, match, flow.prices, (rows, classes, units / int(row_units.sum()))
+    return cost, flow.prices, (rows, classes, units / int(row_units.sum()))
 
 
 def _distinct_rows(rewards: Floats) -> tuple[Integers, Integers]:

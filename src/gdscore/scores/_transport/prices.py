@@ -179,11 +179,6 @@ def _smoothed_demand(behind: NDArray[np.float32], a: NDArray[np.float32], move: 
     return sent, overlap
 
 
-def best_classes(S: Floats, prices: Floats) -> Integers:
-    """The class that maximises S_ik − v_k for each row."""
-    return np.concatenate([(S[rows] - prices).argmax(axis=1) for rows in blocks(S)])
-
-
 def blocks(S: NDArray[np.floating]) -> list[slice]:
     """Row slices of S of about BLOCK_ENTRIES entries."""
     step = max(1, BLOCK_ENTRIES // S.shape[1])
