@@ -11,25 +11,26 @@ from gdscore import _arrays as arrays
 from gdscore._softmax import ROUNDING
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import bottom_k, sample_of
-from gdscore.scores._transport import Transport, solved
+from gdscore.scores._transport import solved
 from gdscore.scores.atc import error_threshold
 from gdscore.scores.base import HostStats, Stats, floats
-from gdscore.scores.cot import COT, class_counts
+from gdscore.scores.cot import COT, Solved, class_counts
 from gdscore.scores.registry import register_score
 
 
-def transport_scores(plan: Transport, rows: NDArray[Any], counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Minus the transport cost of each row, S_{i k(i)} − 1, and how often it occurs.
+def transport_scores(found: Solved) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Minus the transport cost of each row, S_{i k(i)} − 1 (less where its decided class has less), and its frequency.
 
     k(i) is the class that takes most of row i. A row that occurs several times is split as the plan splits it, each
     share with the cost of its own class.
     """
+    plan, counts = found.plan, found.counts
     single = np.flatnonzero(counts == 1)
     several = counts[plan.rows] != 1
     where = np.concatenate([single, plan.rows[several]])
     match = np.concatenate([plan.match[single], plan.classes[several]])
     weights = np.concatenate([np.ones(len(single)), plan.mass[several] * counts.sum()])
-    return np.asarray(rows[where, match].astype(np.float64) - 1.0), weights
+    return found.of_class(where, match) - 1.0, weights
 
 
 @register_score("cott")
@@ -39,7 +40,8 @@ class COTT(COT):
     .. math:: \frac1m \sum_i [\, 1 - S_{i\,k(i)} \le t \,]
 
     with k(i) the class that the plan of `COT` sends most of row i to (the smallest of equals), and t such that on the
-    reference the share of dearer rows equals the reference error. Rises with accuracy.
+    reference the share of dearer rows equals the reference error. Rises with accuracy. Where rows were not decided by
+    the largest logit, a row costs at least 1 − c as in `COT`.
 
     Parameters
     ----------
@@ -87,9 +89,10 @@ class COTT(COT):
     def learn(self, stats: HostStats) -> None:
         """Class shares, and the threshold with the reference error below it."""
         super().learn(stats)
-        plan, rows, counts = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
+        counts, decided = stats["counts"].astype(np.float64), stats.get("decided")
+        found = self._transport(stats["rows"], counts, decided, self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()
-        scores, weights = transport_scores(plan, rows, counts)
+        scores, weights = transport_scores(found)
         if self.variant == "published":
             wrong = round(error * weights.sum())
             self.threshold_ = float(np.sort(np.repeat(scores, np.rint(weights).astype(int)))[wrong - 1])
@@ -97,19 +100,19 @@ class COTT(COT):
             self.threshold_ = error_threshold(scores, error, weights, rounding=1e-6)
 
     def _transport(
-        self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
-    ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
+        self, rows: NDArray[Any], weights: NDArray[Any], decided: NDArray[Any] | None, class_weights: NDArray[Any]
+    ) -> Solved:
         # Of few distinct outputs (a tree's, say) several plans can cost the same and differ in the costs of their rows.
         # Rounding would choose between them; the small square chooses the plan whose rows differ most in cost, always.
         if self.variant == "default" and 2 * len(np.unique(rows.max(axis=1))) <= weights.sum():
             wide = rows.astype(np.float64)
-            return solved(wide + ROUNDING * wide**2, weights, class_weights), rows, weights
-        return super()._transport(rows, weights, class_weights)
+            return Solved(solved(wide + ROUNDING * wide**2, weights, class_weights), rows, weights, decided)
+        return super()._transport(rows, weights, decided, class_weights)
 
     def result(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
         shares = []
-        for plan, rows, counts in self._plans(stats):
-            scores, weights = transport_scores(plan, rows, counts)
+        for found in self._plans(stats):
+            scores, weights = transport_scores(found)
             shares.append(weights[scores >= self.threshold_].sum() / weights.sum())
         return float(np.mean(shares))
