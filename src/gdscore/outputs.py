@@ -37,6 +37,7 @@ __all__ = [
     "Outputs",
     "checked_threshold",
     "how_to_get",
+    "is_decision",
     "same_class_names",
     "same_decision",
     "threshold_of",
@@ -533,6 +534,17 @@ def checked_threshold(threshold: Any) -> float:
 def threshold_of(decision: str) -> float | None:
     """Threshold that `Outputs.decision` names; None where it names none."""
     return float(decision.removeprefix(_THRESHOLD)) if decision.startswith(_THRESHOLD) else None
+
+
+def is_decision(decision: str, classes: int) -> bool:
+    """Whether it is what `Outputs.decision` can be for so many classes."""
+    if decision in (ARGMAX, GIVEN):
+        return True
+    try:
+        threshold = threshold_of(decision)
+    except ValueError:
+        return False
+    return classes == 2 and threshold is not None and 0 < threshold < 1
 
 
 def _is_text(labels: Any) -> bool:
