@@ -230,7 +230,7 @@ class Outputs:
 
     @property
     def decision(self) -> str:
-        """How rows were decided: ``"argmax"``, ``"given"`` as predictions, or by a threshold such as ``"threshold 0.1"``.
+        """How rows were decided: ``"argmax"``, ``"given"`` as predictions, or by a threshold as ``"threshold 0.1"``.
 
         Predictions that were given count as given also where all of them are those of the largest logits.
         """
@@ -298,7 +298,7 @@ class Outputs:
 
     @cached_property
     def predictions(self) -> Array:
-        """ŷ, the decided class of each row: as given, by the threshold, or argmax of the logits, the first of equals."""
+        """ŷ, the decided class of each row: given, by threshold, or argmax of the logits, the first of equals."""
         if "predictions" not in self._given:
             return self._softmax.top
         # Where reading values would wait, those out of range are reported later, and must not be used as an index.
@@ -322,7 +322,9 @@ class Outputs:
         """1 − c with full relative precision, also where c rounds to 1."""
         of_top = self._softmax.one_minus_confidence()
         # Any other class has at most ½, so that the difference keeps its digits.
-        return of_top if self.decision == ARGMAX else namespace(of_top).where(self.is_top, of_top, 1.0 - self.confidence)
+        return (
+            of_top if self.decision == ARGMAX else namespace(of_top).where(self.is_top, of_top, 1.0 - self.confidence)
+        )
 
     @cached_property
     def logsumexp(self) -> Array:
@@ -524,7 +526,7 @@ def _in_order(given: Mapping[str, Array]) -> dict[str, Array]:
 
 def checked_threshold(threshold: Any) -> float:
     """Threshold between 0 and 1 as a number; anything else is refused."""
-    if isinstance(threshold, numbers.Real) and 1 < threshold < 100:
+    if isinstance(threshold, numbers.Real) and 1 < float(threshold) < 100:
         raise GdscoreError(
             f"Expected `threshold` to be a probability between 0 and 1, but got {shown(threshold)}: is it a percentage?"
         )

@@ -42,10 +42,10 @@ class Solved(NamedTuple):
 
     def of_class(self, where: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
         """Probability of the class that each of these rows is sent to; of its decided class where that is less."""
-        found = self.rows[where, classes].astype(np.float64)
+        found: NDArray[np.float64] = self.rows[where, classes].astype(np.float64)
         if self.decided is None:
             return found
-        return np.minimum(found, self.rows[where, self.decided[where]].astype(np.float64))
+        return np.asarray(np.minimum(found, self.rows[where, self.decided[where]]), dtype=np.float64)
 
     @property
     def cost(self) -> float:
