@@ -66,11 +66,14 @@ def softmax(logits: Array) -> Softmax:
     return Softmax(logits, e, top, peak, others)
 
 
-def above_threshold(z: Array, threshold: float) -> Array:
-    """Whether the second of two classes has at least this probability; one that differs by rounding only has it."""
+def above_threshold(z: Array, threshold: float, precision: float) -> Array:
+    """Whether the second of two classes has at least this probability, which one has that differs by rounding only.
+
+    ``precision`` is the relative difference of numbers that the logits were given in.
+    """
     xp = namespace(z)
     with arrays.full_precision(z):
-        rounding = float(xp.finfo(z.dtype).eps) * (1 + xp.sum(xp.abs(z), axis=1))
+        rounding = precision * (1 + xp.sum(xp.abs(z), axis=1))
         return z[:, 1] - z[:, 0] >= math.log(threshold / (1 - threshold)) - rounding
 
 

@@ -174,9 +174,12 @@ class Outputs:
                 f"Expected two classes with `threshold`, the least probability of class 1 that decides for it, but got "
                 f"{came}: give the decided classes as `predictions`"
             )
-        p = self._given.get("probabilities")
-        # As given, as scikit-learn compares them; logarithms of them would be rounded.
-        above = above_threshold(self.logits, threshold) if p is None else p[:, 1] >= threshold
+        if "probabilities" in self._given:
+            # As given, as scikit-learn compares them; logarithms of them would be rounded.
+            above = self._given["probabilities"][:, 1] >= threshold
+        else:
+            precision = float(namespace(self.logits).finfo(self._given["logits"].dtype).eps)
+            above = above_threshold(self.logits, threshold, precision)
         xp = namespace(above)
         return xp.astype(above, xp.int32 if arrays.is_jax(above) else xp.int64)
 
