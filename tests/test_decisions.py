@@ -11,8 +11,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.feather
+import pyarrow.feather as feather
+import pyarrow.parquet as parquet
 import pytest
 from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
@@ -238,9 +238,19 @@ def test_states_keep_the_decision(name):
     score = score.fit(val) if score.reference_inputs else score
     restored = gdscore.restore_score(score.update(new[:700]).state_dict())
     assert restored.update(new[700:]).compute() == pytest.approx(whole)
-    damaged = score.state_dict() | {"decision": "argmax"}
-    with pytest.raises(GdscoreError):
-        gdscore.restore_score(damaged)
+    for decision in ("argmax", "given", "nonsense", "threshold 2", "threshold x", ""):
+        with pytest.raises(GdscoreError):
+            gdscore.restore_score(score.update(new).state_dict() | {"decision": decision}).update(new)
+
+
+def test_a_damaged_sample_of_decided_rows_is_refused():
+    val = decided(0.1)
+    state = gdscore.create_score("cot").fit(val).update(val).state_dict()
+    for name, value in (("stats.decided", state["stats.decided"] + 1), ("stats.decided", -state["stats.decided"])):
+        with pytest.raises(GdscoreError, match="damaged"):
+            gdscore.restore_score(state | {name: value})
+    with pytest.raises(GdscoreError, match="damaged"):
+        gdscore.restore_score({name: value for name, value in state.items() if name != "stats.decided"})
 
 
 # -- files and frames ----------------------------------------------------------------------------------------------
@@ -278,7 +288,7 @@ def test_columns_of_predictions_in_all_kinds_of_tables(tmp_path):
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     frame.to_parquet(tmp_path / "rows.parquet")
-    pa.feather.write_feather(arrow, tmp_path / "rows.feather")
+    feather.write_feather(arrow, tmp_path / "rows.feather")
     columns = Columns(probabilities="prob_*", prediction="prediction", label="label")
     found = [next(read_outputs(tmp_path / f"rows.{kind}", columns=columns)) for kind in ("csv", "parquet", "feather")]
     for df in (frame, arrow, gdscore.to_frame(out, backend="polars")):
@@ -303,6 +313,8 @@ def test_a_threshold_for_tables(tmp_path):
     for out in read:
         assert out.decision == "threshold 0.1"
         np.testing.assert_array_equal(out.predictions, decided(0.1).predictions)
+    np.savez(tmp_path / "features.npz", features=X, prediction=Y, threshold=0.1)
+    assert next(read_outputs(tmp_path / "features.npz")).has == {"features"}
     other = next(read_outputs(tmp_path / "rows.npz", columns=Columns(threshold=0.3)))
     assert other.decision == "threshold 0.3"
 
@@ -320,7 +332,7 @@ def test_a_damaged_threshold_of_a_file_is_refused(tmp_path, threshold):
     with pytest.raises(GdscoreError, match="threshold"):
         list(read_outputs(tmp_path / "rows.npz"))
     rows = pa.table({"probabilities": [0.1, 0.6]}).replace_schema_metadata({"gdscore.threshold": str(threshold)})
-    pa.parquet.write_table(rows, tmp_path / "rows.parquet")
+    parquet.write_table(rows, tmp_path / "rows.parquet")
     with pytest.raises(GdscoreError, match="threshold"):
         list(read_outputs(tmp_path / "rows.parquet"))
 
@@ -399,7 +411,7 @@ def test_labels_are_compared_with_the_decided_class(fitted):
 def test_blocks_of_a_cluster_are_decided_as_the_estimator(fitted, tmp_path):
     threshold, est = fitted
     write_outputs(tmp_path / "rows.parquet", decided(threshold, DRIFTED))
-    block = pa.parquet.read_table(tmp_path / "rows.parquet")
+    block = parquet.read_table(tmp_path / "rows.parquet")
     state, report = Part(est, Columns()).state(arrow_batches(block, Columns(), "a block of the dataset"))
     assert report.arrays["decision"] == f"threshold {threshold}"
     assert est.estimate(TargetState.from_bytes(state)) == est.estimate(decided(threshold, DRIFTED))

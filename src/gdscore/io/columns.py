@@ -157,7 +157,7 @@ def choose_columns(columns: Columns, found: Sequence[str], where: str) -> Chosen
     prediction, label, ids = columns.prediction, columns.label, columns.id
     if not given:
         matrices = _default_matrices(table)
-        if prediction is None and columns.threshold is None:
+        if prediction is None and columns.threshold is None and matrices.keys() & {"logits", "probabilities"}:
             prediction = _default_name(("prediction", "predictions"), table)
         label = label if label is not None else _default_name(("label", "labels"), table)
         ids = ids if ids is not None else _default_name(("id", "ids"), table)

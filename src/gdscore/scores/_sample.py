@@ -94,6 +94,14 @@ class SampleScore(Score):
         plain = {**dict.fromkeys(names, ArraySpec("i", ("rows",))), "rows": floats("rows", "classes")}
         return [plain, {**plain, "decided": ArraySpec("i", ("rows",), least=0)}]
 
+    def _check_restored(self, counted: int, layout: Any, shape: Mapping[str, int], *parts: Any) -> None:
+        super()._check_restored(counted, layout, shape, *parts)
+        _, _, stats, _ = parts
+        if stats and ("decided" in stats) != ("predictions" in layout.arrays):
+            raise ValueError("decided classes of other rows")
+        if "decided" in stats and stats["decided"].max(initial=0) >= shape["n_classes"]:
+            raise ValueError("decided classes that there are not")
+
     def _add(self, more: Stats) -> None:
         # Sorting waits until there is as much to sort as the sample holds: its cost per row is then constant.
         self._waiting.append(more)

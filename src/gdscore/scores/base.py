@@ -33,7 +33,7 @@ from gdscore._arrays import Array, namespace
 from gdscore._schema import ArraySpec, check_arrays
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
 from gdscore.errors import GdscoreError, GdscoreWarning, shown
-from gdscore.outputs import ARGMAX, Outputs, how_to_get, same_class_names, same_decision
+from gdscore.outputs import ARGMAX, Outputs, how_to_get, is_decision, same_class_names, same_decision
 
 Stats: TypeAlias = dict[str, Array]
 HostStats: TypeAlias = dict[str, NDArray[Any]]
@@ -457,6 +457,11 @@ class Score:
         rows = counted or bool(kept)
         if learned or (rows and self.learned):
             _check_specs(learned, self.learned, reference_shape)
+        if layout is not None and not (
+            is_decision(layout.decision, shape.get("n_classes", 0))
+            and (layout.decision != ARGMAX) == ("predictions" in layout.arrays)
+        ):
+            raise ValueError(f"rows decided by {layout.decision}")
         if not set(reference_shape) <= set(_counts_of(self.inputs)):
             raise ValueError(f"a reference with {sorted(reference_shape)}")
         if rows and (layout is None or set(layout.counts) != set(_counts_of(self.inputs))):
