@@ -50,6 +50,13 @@ ARRAYS = [
     Mistake("Logits as Python objects", "gdscore.Outputs(logits=z.astype(object))", "astype"),
     Mistake("A list of lists", "gdscore.Outputs(logits=z.tolist())", "numpy.asarray"),
     Mistake("A DataFrame as an array", "gdscore.Outputs(logits=df)", "from_frame"),
+    Mistake(
+        "Probabilities as predictions",
+        "gdscore.Outputs(probabilities=p[:, :1], predictions=p[:, 0])",
+        "classes that were decided",
+    ),
+    Mistake("A threshold of three classes", "gdscore.Outputs(probabilities=p, threshold=0.1)", "as `predictions`"),
+    Mistake("A threshold in percent", "gdscore.Outputs(probabilities=p[:, :1], threshold=10)", "percentage"),
     Mistake("A sparse matrix", "gdscore.Outputs(features=sparse)", "toarray"),
     Mistake("Features of all layers", "gdscore.Outputs(logits=z, features=np.zeros((600, 4, 4)))", "reshape"),
     Mistake("One row, without its axis", "gdscore.Outputs(logits=z[0])", "x[None, :]"),
@@ -119,6 +126,11 @@ ESTIMATES = [
     Mistake("estimate before fit", "gdscore.AccuracyEstimator().estimate(val)", "fit"),
     Mistake("A target of one row", "est.estimate(val[:1])", "collect at least 200"),
     Mistake("A target of one class predicted", "est.estimate(val[val.predictions == 0])", "collapsed"),
+    Mistake(
+        "Decisions of the target only",
+        "est.estimate(gdscore.Outputs(logits=z, predictions=y))",
+        "(--prediction, --threshold)",
+    ),
     Mistake("A model of other classes", "est.estimate(gdscore.Outputs(logits=np.c_[z, z]))", "another model"),
     Mistake(
         "Features of another width",

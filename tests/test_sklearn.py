@@ -20,8 +20,10 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, SGDClassifier
-from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.metrics import fbeta_score, make_scorer
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -31,8 +33,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
-from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.sklearn import _contributions, from_sklearn, sklearn_head
+from gdscore.errors import GdscoreError
+from gdscore.sklearn import Predictor, _contributions, from_sklearn, sklearn_head
 
 
 def _scaled(loader):
@@ -203,31 +205,121 @@ def test_labels_are_positions_in_the_classes():
         from_sklearn(clf, X, names[1:])
 
 
-def test_predict_other_than_the_highest_probability_is_warned_about():
+@pytest.mark.parametrize("threshold", ["auto", 0.1, 0.3, 0.95])
+def test_a_fixed_threshold_decides(threshold):
+    X, y = DATA["binary"]
+    clf = FixedThresholdClassifier(LogisticRegression(), threshold=threshold).fit(X, y)
+    out = from_sklearn(clf, X, y)
+    np.testing.assert_array_equal(out.predictions, clf.predict(X))
+    assert out.accuracy == clf.score(X, y)
+    assert out.threshold == (0.5 if threshold == "auto" else threshold)
+    # The classifier inside has logits and features.
+    np.testing.assert_allclose(out.probabilities, clf.predict_proba(X))
+    W, b = sklearn_head(clf)
+    np.testing.assert_allclose(out.features @ W + b, out.logits)
+
+
+@pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1", make_scorer(fbeta_score, beta=5)])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_tuned_threshold_decides(scoring, shift):
+    X, y = DATA["binary"]
+    y = 1 - y + shift  # of the classes 1 and 2, 1 is the positive one of f1
+    forest = RandomForestClassifier(5, max_depth=3, random_state=0)
+    clf = TunedThresholdClassifierCV(forest, scoring=scoring, cv=3, random_state=0).fit(X, y)
+    out = from_sklearn(clf, X, y)
+    np.testing.assert_array_equal(clf.classes_[out.predictions], clf.predict(X))
+    assert out.accuracy == clf.score(X, y)
+    assert "inputs" in out.has
+    assert out.decision == (f"threshold {clf.best_threshold_}" if isinstance(scoring, str) and not shift else "given")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pos_label": 0},
+        {"response_method": "decision_function", "threshold": 1.0},
+        {"threshold": 1.0},
+        {"threshold": 0.0},
+        {"threshold": 0.3, "pos_label": 1},
+    ],
+)
+def test_thresholds_of_other_kinds_are_decisions_of_predict(options):
+    X, y = DATA["binary"]
+    clf = FixedThresholdClassifier(LogisticRegression(), **{"threshold": 0.3, **options}).fit(X, y)
+    out = from_sklearn(clf, X)
+    np.testing.assert_array_equal(out.predictions, clf.predict(X))
+    assert out.decision == ("threshold 0.3" if options.get("pos_label") == 1 else "given")
+
+
+def test_thresholds_inside_of_other_things():
+    X, y = DATA["binary"]
+    names = np.array(["good", "bad"])[y]
+    model = LogisticRegression().fit(StandardScaler().fit_transform(X) * 3, names)
+    for clf in (
+        make_pipeline(StandardScaler(), FixedThresholdClassifier(LogisticRegression(), threshold=0.2)).fit(X, names),
+        FixedThresholdClassifier(make_pipeline(StandardScaler(), LogisticRegression()), threshold=0.2).fit(X, names),
+        GridSearchCV(FixedThresholdClassifier(LogisticRegression(), threshold=0.2), {"estimator__C": [1, 9]}).fit(
+            X, names
+        ),
+        FixedThresholdClassifier(FrozenEstimator(model), threshold=0.2),
+        FixedThresholdClassifier(
+            FixedThresholdClassifier(LogisticRegression(), threshold=0.9), threshold=0.2, pos_label="good"
+        ).fit(X, names),
+    ):
+        out = from_sklearn(clf, X, names)
+        np.testing.assert_array_equal(clf.classes_[out.predictions], clf.predict(X))
+        assert out.accuracy == clf.score(X, names)
+        assert "features" in out.has
+
+
+def test_a_threshold_of_the_callers_own_replaces_that_of_the_classifier():
     X, y = DATA["binary"]
     clf = FixedThresholdClassifier(LogisticRegression(), threshold=0.95).fit(X, y)
-    with pytest.warns(GdscoreWarning, match=r"FixedThresholdClassifier\.predict differs .* of 143 rows compared"):
-        out = from_sklearn(clf, X)
-    assert not np.array_equal(out.predictions, clf.predict(X))
-    np.testing.assert_allclose(out.arrays["probabilities"], clf.predict_proba(X))
+    for model in (clf, clf.estimator_, RandomForestClassifier(5, random_state=0).fit(X, y)):
+        out = from_sklearn(model, X, threshold=0.1)
+        np.testing.assert_array_equal(out.predictions, model.predict_proba(X)[:, 1] >= 0.1)
+        assert out.decision == "threshold 0.1"
+    X, y = DATA["iris"]
+    with pytest.raises(GdscoreError, match="3 classes"):
+        from_sklearn(LogisticRegression().fit(X, y), X, threshold=0.1)
 
 
-def test_predict_that_settles_ties_of_probability_is_warned_about():
+def test_predict_that_settles_ties_of_probability_is_followed():
     X, y = DATA["digits"]
     clf = SGDClassifier(loss="modified_huber", random_state=0).fit(X, y)
-    with pytest.warns(GdscoreWarning, match="the first of equals"):
-        from_sklearn(clf, X)
+    out = from_sklearn(clf, X)
+    assert out.decision == "given"
+    np.testing.assert_array_equal(clf.classes_[out.predictions], clf.predict(X))
+
+
+class Cautious(LogisticRegression):
+    """Decides for the rarest class where it has a tenth of the probability."""
+
+    def predict(self, X):
+        p = self.predict_proba(X)
+        return self.classes_[np.where(p[:, -1] >= 0.1, p.shape[1] - 1, p.argmax(axis=1))][:, None]  # a column
+
+
+def test_a_predict_of_its_own_is_followed_in_all_batches():
+    X, y = DATA["digits"]
+    clf = Cautious().fit(X, y)
+    function = Predictor(clf)
+    parts = [function(X[:200]), function(X[200:203])]
+    for part, rows in zip(parts, (X[:200], X[200:203]), strict=True):
+        assert part.decision == "given"
+        assert "features" in part.has
+        np.testing.assert_array_equal(clf.classes_[part.predictions], clf.predict(rows)[:, 0])
+    assert from_sklearn(LogisticRegression().fit(X, y), X).decision == "argmax"
 
 
 @pytest.mark.filterwarnings("ignore:The `probability` parameter:FutureWarning")
 def test_svc_with_probabilities():
     X, y = DATA["digits"]
     clf = SVC(probability=True, random_state=0).fit(X, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GdscoreWarning)
-        out = from_sklearn(clf, X, y)
+    out = from_sklearn(clf, X, y)
     np.testing.assert_allclose(out.probabilities, clf.predict_proba(X), atol=1e-12)
-    assert (out.predictions == clf.predict(X)).mean() > 0.95
+    np.testing.assert_array_equal(clf.classes_[out.predictions], clf.predict(X))
+    assert out.decision == from_sklearn(clf, X[:1]).decision == "given"
 
 
 def test_steps_without_transform_are_passed_over():

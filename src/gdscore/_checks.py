@@ -24,14 +24,21 @@ from gdscore.errors import GdscoreError, GdscoreWarning, RowError, nearest, show
 
 
 def number(
-    name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
 ) -> float:
     """Real number within bounds, as float."""
     real = _as_float(value)
     low = real is not None and (above is None or real > above) and (least is None or real >= least)
-    if real is None or not (low and (most is None or real <= most)):
+    if real is None or not (low and (below is None or real < below) and (most is None or real <= most)):
         bounds = [f"larger than {above}"] if above is not None else []
         bounds += [f"at least {least}"] if least is not None else []
+        bounds += [f"smaller than {below}"] if below is not None else []
         bounds += [f"at most {most}"] if most is not None else []
         raise GdscoreError(f"Expected `{name}` to be a number {' and '.join(bounds)}, but got {shown(value)}")
     return real
@@ -119,6 +126,7 @@ OUTPUT_ARRAYS = {
         "logits of a rotation head: models.extract(model, loader, rotation_head=head)",
         list_levels=(1, 2),
     ),
+    "predictions": OutputArray(1, "prediction", "the classes that the model decided: Outputs(predictions=…)"),
     "labels": OutputArray(1, "label", "the true classes: Outputs(labels=…)"),
     "ids": OutputArray(1, "id", "names of the rows: Outputs(ids=…)"),
 }
@@ -156,8 +164,9 @@ def row_checks(given: dict[str, Array], check_logits: bool = True) -> list[RowCh
     if "probabilities" in given:
         checks.append(_distribution(given["probabilities"]))
     matrix = given.get("logits", given.get("probabilities"))
-    if "labels" in given and matrix is not None:
-        checks.append(_labels_in_range(given["labels"], int(matrix.shape[1])))
+    for name in ("predictions", "labels"):
+        if name in given and matrix is not None:
+            checks.append(_classes_in_range(name, given[name], int(matrix.shape[1])))
     if check_logits:
         # One row can look like a distribution by chance, and with it the last batch of a stream.
         names = [name for name in ("logits", "peer_logits", "batch_logits") if name in given]
@@ -198,25 +207,26 @@ def _finite(name: str, x: Array) -> RowCheck:
     )
 
 
-def _labels_in_range(labels: Array, classes: int) -> RowCheck:
-    xp = namespace(labels)
+def _classes_in_range(name: str, numbers: Array, classes: int) -> RowCheck:
+    xp = namespace(numbers)
 
     def bad_rows() -> Array:
-        return (labels < 0) | (labels >= classes)
+        return (numbers < 0) | (numbers >= classes)
 
     def cure(row: int) -> str:
-        if int(xp.min(labels)) < 0:
-            return ": leave out the rows whose labels are not known"
-        if int(xp.min(labels)) == 1 and int(xp.max(labels)) == classes:
+        if int(xp.min(numbers)) < 0:
+            return f": leave out the rows whose {name} are not known"
+        if int(xp.min(numbers)) == 1 and int(xp.max(numbers)) == classes:
             return ": these count classes from 1, so subtract 1"
         return ": count classes from 0, in the order of the columns"
 
     return RowCheck(
-        "labels",
-        lambda: (xp.min(labels) >= 0) & (xp.max(labels) < classes),
+        name,
+        lambda: (xp.min(numbers) >= 0) & (xp.max(numbers) < classes),
         bad_rows,
         lambda row: (
-            f"Expected `labels` between 0 and {classes - 1}, as there are {classes} classes, but got {int(labels[row])}"
+            f"Expected `{name}` between 0 and {classes - 1}, as there are {classes} classes, but got "
+            f"{int(numbers[row])}"
         ),
         cure,
     )
@@ -321,6 +331,11 @@ def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[
     given = {name: _checked_array(name, x) for name, x in arguments.items() if x is not None}
     if not given.keys() & set(MATRICES):
         raise GdscoreError("Expected at least one of `logits`, `probabilities` or `features`, but got none of them")
+    if "predictions" in given and not given.keys() & {"logits", "probabilities"}:
+        raise GdscoreError(
+            "Expected `predictions` with `logits` or `probabilities`, which say how sure the model is of them, but got "
+            "neither"
+        )
     if "logits" in given and "probabilities" in given:
         raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, which hold more digits")
     if "probabilities" in given:
@@ -336,7 +351,7 @@ def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[
             _check_matrix(name, given[name])
             _check_same_place(name, given[name], first_name, first)
         else:
-            given[name] = _checked_ids(given[name]) if name == "ids" else _checked_labels(given[name], first)
+            given[name] = _checked_ids(given[name]) if name == "ids" else _checked_classes(name, given[name], first)
         if given[name].shape[0] != first.shape[0]:
             turned = first.shape[-1] == given[name].shape[0]
             cure = f"rows come first, so transpose `{first_name}`" if turned else "give the same rows of both"
@@ -431,36 +446,40 @@ def _is_integer(x: Array) -> bool:
         return False
 
 
-def _checked_labels(x: Array, first: Array) -> Array:
+def _checked_classes(name: str, x: Array, first: Array) -> Array:
     if arrays.is_numpy(x) and x.dtype.kind in "USOT":
         raise GdscoreError(
-            f"Expected `labels` to be integers, but got {x.dtype}: encode the classes as 0 … K−1 in the order of the "
-            "columns, or use gdscore.from_frame"
+            f"Expected `{name}` to be integers, but got {x.dtype}: give names with class_names=, encode the classes as "
+            "0 … K−1 in the order of the columns, or use gdscore.from_frame"
         )
     if x.ndim != 1:
         one_hot = x.ndim == 2 and x.shape == first.shape
-        cure = ": they look one-hot, use labels.argmax(1)" if one_hot else ""
-        raise GdscoreError(f"Expected `labels` to have one dimension, but got shape {tuple(x.shape)}{cure}")
+        cure = f": they look one-hot, use {name}.argmax(1)" if one_hot else ""
+        raise GdscoreError(f"Expected `{name}` to have one dimension, but got shape {tuple(x.shape)}{cure}")
     if arrays.is_real(x) and arrays.on_host(x):
-        x = _whole(x)
+        x = _whole(name, x)
     if not _is_integer(x):
         cure = ": give 0 and 1" if str(x.dtype).endswith("bool") else ": give the number of the class"
-        raise GdscoreError(f"Expected `labels` to be integers, but got {x.dtype}{cure}")
+        raise GdscoreError(f"Expected `{name}` to be integers, but got {x.dtype}{cure}")
     if str(x.dtype) in ("uint64", "torch.uint16", "torch.uint32", "torch.uint64") and not arrays.is_jax(x):
         # torch does not compute with these types, and NumPy does not count by them.
         x = namespace(x).astype(x, namespace(x).int64)
     return arrays.like(x, first)
 
 
-def _whole(x: Array) -> Array:
+def _whole(name: str, x: Array) -> Array:
     """Whole floating-point numbers, which pandas makes of integers beside missing values, as integers."""
     host = arrays.to_numpy(x).astype(np.float64)
     wrong = ~((np.abs(host) < 2**31) & (host == np.round(host)))  # NaN is not below anything
     if wrong.any():
         row = int(wrong.argmax())
-        cure = ": leave out the rows without a label" if np.isnan(host[row]) else ": give the number of the class"
-        problem = f"Expected `labels` to be whole numbers, but got {host[row]:g}"
-        raise RowError(problem, row, cure, "labels", int(wrong.sum()))
+        cure = ": give the number of the class"
+        if np.isnan(host[row]):
+            cure = f": leave out the rows without a {name.removesuffix('s')}"
+        elif name == "predictions" and host.min() >= 0 and host.max() <= 1:
+            cure = ": these look like probabilities; predictions are the classes that were decided"
+        problem = f"Expected `{name}` to be whole numbers, but got {host[row]:g}"
+        raise RowError(problem, row, cure, name, int(wrong.sum()))
     return namespace(x).astype(x, namespace(x).int32 if arrays.is_jax(x) else namespace(x).int64)
 
 

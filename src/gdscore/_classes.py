@@ -106,10 +106,13 @@ class ClassLabels:
         return int(truth) if self.classes in (None, 2) else None
 
 
-def class_positions(labels: NDArray[Any], names: tuple[str, ...] | None, classes: int | None) -> NDArray[Any]:
+def class_positions(
+    labels: NDArray[Any], names: tuple[str, ...] | None, classes: int | None, what: str = "labels"
+) -> NDArray[Any]:
     """Position of the class that each label stands for; integers that are positions already are given back.
 
     Labels are integers, whole floating-point numbers, booleans or strings; names and classes as for `ClassLabels`.
+    Predicted classes follow the same rule: ``what`` names the array in messages.
 
     Examples
     --------
@@ -129,8 +132,8 @@ def class_positions(labels: NDArray[Any], names: tuple[str, ...] | None, classes
         wrong = np.isin(rows.reshape(-1), [i for i, position in enumerate(found) if position is None])
         row = int(wrong.argmax())
         label = np.asarray(labels[row]).item()
-        problem = f"Expected labels to be classes, but got {shown(label)}"
-        raise RowError(problem, row, _cure(label, names, classes), "labels", int(wrong.sum()))
+        problem = f"Expected {what} to be classes, but got {shown(label)}"
+        raise RowError(problem, row, _cure(label, names, classes, what), what, int(wrong.sum()))
     return positions[rows.reshape(-1)]
 
 
@@ -145,9 +148,9 @@ def as_number(value: Any) -> Decimal | None:
     return Decimal(str(value)) if math.isfinite(value) else None
 
 
-def _cure(label: Any, names: tuple[str, ...] | None, classes: int | None) -> str:
+def _cure(label: Any, names: tuple[str, ...] | None, classes: int | None, what: str) -> str:
     if isinstance(label, float) and math.isnan(label):
-        return ": leave out the rows without a label"
+        return f": leave out the rows without a {what.removesuffix('s')}"
     if names is not None:
         return f": the classes are {_listed(names)}"
     if as_number(label) is None:

@@ -6,6 +6,7 @@ kept, as 1 − c and the entropy would lose all their digits if they were comput
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ class Softmax(NamedTuple):
 
     logits: Array
     probabilities: Array
-    predictions: Array
+    top: Array
     peak: Array
     others: Array
 
@@ -63,6 +64,17 @@ def softmax(logits: Array) -> Softmax:
         e = arrays.put(e, top, 1.0)
         e /= (1.0 + others)[:, None]
     return Softmax(logits, e, top, peak, others)
+
+
+def above_threshold(z: Array, threshold: float, precision: float) -> Array:
+    """Whether the second of two classes has at least this probability, which one has that differs by rounding only.
+
+    ``precision`` is the relative difference of numbers that the logits were given in.
+    """
+    xp = namespace(z)
+    with arrays.full_precision(z):
+        rounding = precision * (1 + xp.sum(xp.abs(z), axis=1))
+        return z[:, 1] - z[:, 0] >= math.log(threshold / (1 - threshold)) - rounding
 
 
 def log_probabilities(p: Array) -> Array:

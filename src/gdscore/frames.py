@@ -40,6 +40,8 @@ def from_frame(
     label: str | None = None,
     features: Selection | None = None,
     inputs: Selection | None = None,
+    prediction: str | None = None,
+    threshold: float | None = None,
     id: str | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Outputs:
@@ -57,6 +59,10 @@ def from_frame(
     label : str, optional
         Column of true classes: names of classes, booleans, or integers. Integers count the columns of the classes from
         0, unless the names of the classes are integers: then they are names.
+    prediction : str, optional
+        Column of the classes that the model decided, as ``label``, where they are not those of largest probability.
+    threshold : float, optional
+        Of a binary model that decides for class 1 where its probability is at least this; instead of ``prediction``.
     id : str, optional
         Column that names the rows: integers or strings.
     class_names : list of str, optional
@@ -80,12 +86,14 @@ def from_frame(
         probabilities=probabilities,
         features=features,
         inputs=inputs,
+        prediction=prediction,
+        threshold=threshold,
         label=label,
         id=id,
         class_names=class_names,
     )
     frame, names = _frame(df)
-    for name in (label, id):
+    for name in (prediction, label, id):
         if (
             name is not None
             and name not in map(str, names)
@@ -109,9 +117,10 @@ def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
     """Put outputs into a data frame with a column for each class and feature.
 
     Columns are named ``logit_*`` or ``prob_*``, ``feature_*``, ``input_*``, ``peer_logit_*``, ``batch_logit_*``,
-    ``rotation_logit_*``, ``label`` and ``id``; stars are the names of the classes where the outputs have them, and
-    numbers elsewhere. `from_frame` reads logits or probabilities, features, inputs, labels and ids back; where class
-    names are numbers, give them as ``class_names``, as columns are ordered by their numbers.
+    ``rotation_logit_*``, ``prediction``, ``label`` and ``id``; stars are the names of the classes where the outputs
+    have them, and numbers elsewhere. `from_frame` reads logits or probabilities, features, inputs, predictions, labels
+    and ids back; where class names are numbers, give them as ``class_names``, as columns are ordered by their numbers.
+    A frame does not hold a threshold: give it again, in place of the predictions that it made.
 
     Parameters
     ----------
@@ -137,7 +146,7 @@ def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
             stars = names if names is not None and name in ("logits", "probabilities") else range(flat.shape[1])
             columns |= {f"{column}{star}": flat[:, at] for at, star in enumerate(stars)}
         else:
-            columns[column] = np.asarray(names)[array] if name == "labels" and names is not None else array
+            columns[column] = np.asarray(names)[array] if name != "ids" and names is not None else array
     # Lists instead of arrays of strings, whose type Arrow and polars do not know.
     return frame_of({name: a.tolist() if a.dtype.kind == "U" else a for name, a in columns.items()}, backend)
 

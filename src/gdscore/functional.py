@@ -29,6 +29,7 @@ _ARRAYS = {
     "logits": "array of shape (m, K)\n    Scores before the softmax.",
     "probabilities": "array of shape (m, K) or (m,), optional\n    In place of ``logits``.",
     "features": "array of shape (m, D)\n    What enters the last linear layer.",
+    "predictions": "integer array of shape (m,), optional\n    Classes that the model decided, if not by arg-max.",
     "labels": "integer array of shape (m,)\n    True classes.",
     "peer_logits": "array of shape (m, K)\n    Logits of a second model.",
     "batch_logits": "array of shape (m, K)\n    Logits with BatchNorm's statistics of each batch.",
@@ -53,7 +54,8 @@ def _signature(example: Score) -> inspect.Signature:
             default = None if "logits" in example.inputs else inspect.Parameter.empty
             found.append(inspect.Parameter(name, positional, default=default, annotation=Array))
     by_name = [n for n in _arrays_of(example.inputs | example.optional_inputs) if n not in {p.name for p in found}]
-    by_name += [f"reference_{name}" for name in _arrays_of(example.reference_inputs)]
+    decided = {"predictions"} & example.optional_inputs if "labels" in example.reference_inputs else frozenset[str]()
+    by_name += [f"reference_{name}" for name in _arrays_of(example.reference_inputs | decided)]
     found += [inspect.Parameter(name, keyword, default=None, annotation=Array) for name in by_name]
     own = inspect.signature(type(example).__init__, eval_str=True).parameters
     found += [option.replace(kind=keyword) for name, option in own.items() if name != "self"]

@@ -9,6 +9,7 @@ Requirements met here:
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import (
+    MATRICES,
     OUTPUT_ARRAYS,
     PER_CLASS,
     boolean,
@@ -27,10 +29,22 @@ from gdscore._checks import (
 )
 from gdscore._classes import ClassLabels, check_class_names, class_positions, list_of
 from gdscore._hashing import id_words, label_hash, row_key, value_words
-from gdscore._softmax import Softmax, log_probabilities, softmax
+from gdscore._softmax import Softmax, above_threshold, log_probabilities, softmax
 from gdscore.errors import GdscoreError, shown
 
-__all__ = ["Outputs", "how_to_get", "same_class_names"]
+__all__ = [
+    "ARGMAX",
+    "Outputs",
+    "checked_threshold",
+    "how_to_get",
+    "is_decision",
+    "same_class_names",
+    "same_decision",
+    "threshold_of",
+]
+
+ARGMAX, GIVEN, _THRESHOLD = "argmax", "given", "threshold "
+"""What `Outputs.decision` begins with."""
 
 
 class Outputs:
@@ -51,6 +65,11 @@ class Outputs:
     inputs : array of shape (m, V), optional
         What entered the model, as numbers: encoded columns of a table, or what `from_sklearn` gives of trees. Evidence
         for an estimator where a model has no features; no score reads it.
+    predictions : integer array of shape (m,), optional
+        Classes that the model decided, as ``labels``, where they are not those of the largest logits. ``confidence`` is
+        then the probability of the decided class, which may be below 1/K.
+    threshold : float, optional
+        Of a binary model that decides for class 1 where its probability is at least this; instead of ``predictions``.
     labels : integer array of shape (m,), optional
         True classes, 0 … K−1 in the order of the columns; also whole floating-point numbers, or strings that are
         among ``class_names``. Numbers are refused where classes are named by other numbers than their positions, as
@@ -78,6 +97,9 @@ class Outputs:
     (3, 2, [0, 1, 0], 0.667)
     >>> out[1:].confidence.round(3).tolist()
     [0.731, 0.953]
+    >>> alarm = Outputs(probabilities=np.array([0.05, 0.2, 0.7]), labels=np.array([0, 1, 1]), threshold=0.1)
+    >>> alarm.predictions.tolist(), alarm.confidence.round(3).tolist(), alarm.accuracy, alarm.decision
+    ([0, 1, 1], [0.95, 0.2, 0.7], 1.0, 'threshold 0.1')
     """
 
     def __init__(
@@ -87,6 +109,8 @@ class Outputs:
         probabilities: Array | None = None,
         features: Array | None = None,
         inputs: Array | None = None,
+        predictions: Array | None = None,
+        threshold: float | None = None,
         labels: Array | None = None,
         peer_logits: Array | None = None,
         batch_logits: Array | None = None,
@@ -101,9 +125,13 @@ class Outputs:
             )
         self._check_logits = boolean("check_logits", check_logits)
         named = tuple(name for name in list_of(class_names) or () if isinstance(name, str))
-        text = labels is not None and bool(named) and _is_text(labels)
-        if text:
-            labels = class_positions(np.asarray(labels), named, None)
+        classes = {"predictions": predictions, "labels": labels}
+        text = {name for name, x in classes.items() if x is not None and named and _is_text(x)}
+        classes |= {name: class_positions(np.asarray(classes[name]), named, None, name) for name in text}
+        if predictions is not None and threshold is not None:
+            raise GdscoreError(
+                "Expected `predictions` or `threshold`, but got both: a threshold makes predictions of probabilities"
+            )
         self._given = check_outputs(
             {
                 "logits": logits,
@@ -113,24 +141,47 @@ class Outputs:
                 "peer_logits": peer_logits,
                 "batch_logits": batch_logits,
                 "rotation_logits": rotation_logits,
-                "labels": labels,
+                **classes,
                 "ids": ids,
             },
             self._check_logits,
         )
         self._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
-        if labels is not None and not text and not ClassLabels(named, None).names_are_positions:
-            raise GdscoreError(
-                "Expected labels that can be read in one way, but got numbers for classes that are named by numbers, "
-                f"{shown(named)}: give names as strings, labels.astype(str), or positions with "
-                "Outputs(…).with_class_names(names)"
-            )
+        for name, x in classes.items():
+            if x is not None and name not in text and not ClassLabels(named, None).names_are_positions:
+                raise GdscoreError(
+                    f"Expected {name} that can be read in one way, but got numbers for classes that are named by "
+                    f"numbers, {shown(named)}: give names as strings, {name}.astype(str), or positions with "
+                    "Outputs(…).with_class_names(names)"
+                )
+        self._threshold: float | None = None
+        if threshold is not None:
+            self._threshold = checked_threshold(threshold)
+            self._given = _in_order({**self._given, "predictions": self._decided(self._threshold)})
 
     def _holding(self, given: Mapping[str, Array]) -> Outputs:
         """Outputs of the same classes that hold other arrays, which need no check."""
         out = Outputs.__new__(Outputs)
         out._given, out._class_names, out._check_logits = dict(given), self._class_names, self._check_logits
+        out._threshold = self._threshold
         return out
+
+    def _decided(self, threshold: float) -> Array:
+        """Class of each row by a threshold on the probability of the second of two classes."""
+        if self.n_classes != 2:
+            came = "no probabilities" if self.n_classes is None else f"{self.n_classes} classes"
+            raise GdscoreError(
+                f"Expected two classes with `threshold`, the least probability of class 1 that decides for it, but got "
+                f"{came}: give the decided classes as `predictions`"
+            )
+        if "probabilities" in self._given:
+            # As given, as scikit-learn compares them; logarithms of them would be rounded.
+            above = self._given["probabilities"][:, 1] >= threshold
+        else:
+            precision = float(namespace(self.logits).finfo(self._given["logits"].dtype).eps)
+            above = above_threshold(self.logits, threshold, precision)
+        xp = namespace(above)
+        return xp.astype(above, xp.int32 if arrays.is_jax(above) else xp.int64)
 
     def __len__(self) -> int:
         return int(self._first_array.shape[0])
@@ -179,6 +230,21 @@ class Outputs:
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes, or None where they were not given."""
         return self._class_names
+
+    @property
+    def decision(self) -> str:
+        """How rows were decided: ``"argmax"``, ``"given"`` as predictions, or by a threshold as ``"threshold 0.1"``.
+
+        Predictions that were given count as given also where all of them are those of the largest logits.
+        """
+        if "predictions" not in self._given:
+            return ARGMAX
+        return GIVEN if self._threshold is None else f"{_THRESHOLD}{self._threshold!r}"
+
+    @property
+    def threshold(self) -> float | None:
+        """Least probability of class 1 of a binary model that decides for it; None where there is no threshold."""
+        return self._threshold if "predictions" in self._given else None
 
     @property
     def labels(self) -> Array:
@@ -233,20 +299,35 @@ class Outputs:
         """S = softmax(Z), shape (m, K)."""
         return self._softmax.probabilities
 
-    @property
+    @cached_property
     def predictions(self) -> Array:
-        """ŷ = argmax of the logits, the first of equals."""
-        return self._softmax.predictions
+        """ŷ, the decided class of each row: given, by threshold, or argmax of the logits, the first of equals."""
+        if "predictions" not in self._given:
+            return self._softmax.top
+        # Where reading values would wait, those out of range are reported later, and must not be used as an index.
+        decided, last = self._given["predictions"], int(self.n_classes or 1) - 1
+        return decided if arrays.on_host(decided) else namespace(decided).clip(decided, 0, last)
+
+    @cached_property
+    def is_top(self) -> Array:
+        """Whether the decided class of each row is that of the largest logit."""
+        return self.predictions == self._softmax.top
 
     @cached_property
     def confidence(self) -> Array:
-        """c, the largest probability of each row."""
-        return self._softmax.confidence()
+        """c, the probability of the decided class of each row."""
+        if self.decision == ARGMAX:
+            return self._softmax.confidence()
+        return arrays.pick(self.probabilities, self.predictions)
 
     @cached_property
     def one_minus_confidence(self) -> Array:
         """1 − c with full relative precision, also where c rounds to 1."""
-        return self._softmax.one_minus_confidence()
+        of_top = self._softmax.one_minus_confidence()
+        # Any other class has at most ½, so that the difference keeps its digits.
+        return (
+            of_top if self.decision == ARGMAX else namespace(of_top).where(self.is_top, of_top, 1.0 - self.confidence)
+        )
 
     @cached_property
     def logsumexp(self) -> Array:
@@ -260,7 +341,7 @@ class Outputs:
 
     @cached_property
     def correct(self) -> Array:
-        """Whether each prediction equals the label."""
+        """Whether the decided class of each row is its label."""
         return self.predictions == self.labels
 
     @property
@@ -318,7 +399,7 @@ class Outputs:
 
     @staticmethod
     def concatenate(parts: Iterable[Outputs]) -> Outputs:
-        """Rows of several outputs, one after the other; all must hold the same arrays and classes."""
+        """Rows of several outputs, one after the other; all must hold the same arrays, classes and decision."""
         parts = list(parts)
         if not parts:
             raise GdscoreError("Expected at least one `Outputs` to concatenate, but got none")
@@ -327,6 +408,7 @@ class Outputs:
                 raise GdscoreError(f"Expected `gdscore.Outputs` to concatenate, but got {type(part).__name__}")
         first = parts[0]
         for part in parts[1:]:
+            same_decision(first.decision, part.decision)
             if part.arrays.keys() != first.arrays.keys():
                 raise GdscoreError(
                     f"Expected all parts to hold {sorted(first.arrays)}, but one holds {sorted(part.arrays)}"
@@ -345,13 +427,13 @@ class Outputs:
         return joined
 
     def only(self, names: Collection[str]) -> Outputs:
-        """Outputs with just the named arrays and the ids; probabilities count as logits."""
-        kept = {*names, "ids"} | ({"probabilities"} if "logits" in names else set())
+        """Outputs with just the named arrays and the ids; probabilities and predictions belong to the logits."""
+        kept = {*names, "ids"} | ({"probabilities", "predictions"} if "logits" in names else set())
         return self._holding({name: array for name, array in self._given.items() if name in kept})
 
     def working_copy(self) -> Outputs:
         """Copy that shares no memory with the caller's arrays, in working precision."""
-        widened = {k: a if k in ("labels", "ids") else arrays.working(a) for k, a in self._given.items()}
+        widened = {k: arrays.working(a) if k in MATRICES else a for k, a in self._given.items()}
         return self._holding({k: arrays.detached_copy(a) if a is self._given[k] else a for k, a in widened.items()})
 
     def to_numpy(self) -> Outputs:
@@ -364,13 +446,27 @@ class Outputs:
         named._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
         return named
 
+    def with_arrays(self, **more: Array) -> Outputs:
+        """Copy of the outputs with more arrays, or others in place of those of the same names; all are checked."""
+        made = self._holding(check_outputs(_in_order({**self._given, **more}), self._check_logits))
+        made._threshold = None if "predictions" in more else self._threshold
+        return made
+
+    def with_decision(self, decision: str) -> Outputs:
+        """Copy whose predictions count as made by a threshold, as was noted beside them."""
+        decided = self._holding(self._given)
+        decided._threshold = threshold_of(decision)
+        if decided.decision != decision:
+            raise GdscoreError(f"Expected rows decided by {decision}, but got {decided.decision}: the data are damaged")
+        return decided
+
     def like(self, other: Outputs) -> Outputs:
         """Put each array into the library and onto the device that ``other`` has it in."""
         there = other._given
         return self._holding({k: arrays.like(a, there[k]) if k in there else a for k, a in self._given.items()})
 
     def with_temperature(self, temperature: float) -> Outputs:
-        """Copy of the outputs with logits divided by ``temperature``, features and the rest as they are."""
+        """Copy of the outputs with logits divided by ``temperature``, features, decisions and the rest as they are."""
         divisor = number("temperature", temperature, least=1e-30, most=1e30)
         others = {k: a for k, a in self._given.items() if k not in ("logits", "probabilities")}
         with arrays.full_precision(self.logits):
@@ -427,6 +523,35 @@ def _checked_slice(rows: slice, length: int) -> slice | Array:
     return slice(start, stop, step) if step > 0 else np.arange(start, stop, step)
 
 
+def _in_order(given: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: given[name] for name in OUTPUT_ARRAYS if name in given}
+
+
+def checked_threshold(threshold: Any) -> float:
+    """Threshold between 0 and 1 as a number; anything else is refused."""
+    if isinstance(threshold, numbers.Real) and 1 < float(threshold) < 100:
+        raise GdscoreError(
+            f"Expected `threshold` to be a probability between 0 and 1, but got {shown(threshold)}: is it a percentage?"
+        )
+    return number("threshold", threshold, above=0, below=1)
+
+
+def threshold_of(decision: str) -> float | None:
+    """Threshold that `Outputs.decision` names; None where it names none."""
+    return float(decision.removeprefix(_THRESHOLD)) if decision.startswith(_THRESHOLD) else None
+
+
+def is_decision(decision: str, classes: int) -> bool:
+    """Whether it is what `Outputs.decision` can be for so many classes."""
+    if decision in (ARGMAX, GIVEN):
+        return True
+    try:
+        threshold = threshold_of(decision)
+    except ValueError:
+        return False
+    return classes == 2 and threshold is not None and 0 < threshold < 1
+
+
 def _is_text(labels: Any) -> bool:
     if not arrays.is_numpy(labels) or labels.ndim != 1:
         return False
@@ -447,3 +572,17 @@ def same_class_names(first: tuple[str, ...] | None, second: tuple[str, ...] | No
             f"{shown(second)}{cure}"
         )
     return first or second
+
+
+def same_decision(expected: str, found: str, where: str = "the rows before") -> None:
+    """Refuse rows that were decided in another way than others they belong to."""
+    if expected != found:
+        cure = "give `predictions` or `threshold` (--prediction, --threshold) with all of them or with none"
+        raise GdscoreError(
+            f"Expected rows decided as in {where}, by {_worded(expected)}, but these are decided by {_worded(found)}: "
+            f"{cure}"
+        )
+
+
+def _worded(decision: str) -> str:
+    return {ARGMAX: "the largest probability (argmax)", GIVEN: "predictions that were given"}.get(decision, decision)

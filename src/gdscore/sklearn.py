@@ -5,6 +5,7 @@ Requirements met here:
 - logits, features and last layer where the model has a softmax on top of a linear layer, probabilities otherwise;
 - evidence as `inputs` where the model is made of trees, which stay confident under shifted inputs;
 - which of these holds depends on the model alone and not on the rows, so that all batches agree;
+- decisions are those of the classifier's ``predict``, also where it does not take the most probable class;
 - the link is tried on numbers: a linear classifier that normalises one-versus-rest scores has no softmax;
 - models that are not single-label classifiers get an error that says so;
 - scikit-learn is imported when a function is called.
@@ -13,18 +14,17 @@ Requirements met here:
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._arrays import Array, to_numpy
 from gdscore._softmax import binary_logits, softmax
-from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.outputs import Outputs
+from gdscore.errors import GdscoreError
+from gdscore.outputs import Outputs, checked_threshold
 
 __all__ = ["Predictor", "from_sklearn", "sklearn_head"]
 
@@ -33,7 +33,7 @@ _MOST_CONTRIBUTIONS = 256
 _COMPARED_ROWS = 1000
 
 
-def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
+def from_sklearn(clf: Any, X: Any, y: Any = None, *, threshold: float | None = None) -> Outputs:
     """Outputs of a fitted scikit-learn classifier for the rows of ``X``.
 
     ========================================================  ================================================
@@ -46,10 +46,11 @@ def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
     others with ``predict_proba``                             probabilities, float64
     ========================================================  ================================================
 
-    Pipelines are followed to their last step and searches to ``best_estimator_``. A single decision value z of a
-    binary model becomes the logits (0, z). Sparse rows of a linear classifier give no features. Contributions are the
-    steps of the decision function of boosting (scikit-learn, LightGBM, XGBoost); positions are, for each column, the
-    share of the forest's thresholds below its value: at most 256 numbers a row, which only the estimator reads.
+    Pipelines are followed to their last step, searches to ``best_estimator_``, and classifiers of a threshold to the
+    one that they hold. A single decision value z of a binary model becomes the logits (0, z). Sparse rows of a linear
+    classifier give no features. Contributions are the steps of the decision function of boosting (scikit-learn,
+    LightGBM, XGBoost); positions are, for each column, the share of the forest's thresholds below its value: at most
+    256 numbers a row, which only the estimator reads.
 
     Parameters
     ----------
@@ -60,18 +61,16 @@ def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
         As ``clf.predict`` takes it.
     y : array of shape (m,), optional
         True classes as ``clf`` names them; they become positions in ``clf.classes_``.
+    threshold : float, optional
+        Decide for the second of two classes where its probability is at least this, whatever ``clf.predict`` does.
 
     Returns
     -------
     Outputs
-        Predictions are positions in ``clf.classes_``.
-
-    Warns
-    -----
-    GdscoreWarning
-        Where ``clf.predict`` is not the first class of highest probability (``SVC(probability=True)``, tuned
-        thresholds, one-versus-rest scores that saturate), compared on at most 1000 rows: the outputs are those
-        of the latter.
+        Predictions are positions in ``clf.classes_``, and those of ``clf.predict``. ``decision`` is the threshold of
+        ``FixedThresholdClassifier`` and ``TunedThresholdClassifierCV``; ``given`` for other classifiers whose
+        ``predict`` is not the first class of highest probability, compared on at most 1000 of the rows
+        (``SVC(probability=True)`` always is one; one-versus-rest scores that saturate); ``argmax`` otherwise.
 
     Examples
     --------
@@ -91,41 +90,47 @@ def from_sklearn(clf: Any, X: Any, y: Any = None) -> Outputs:
     >>> bool(abs(out.features @ W + b - out.logits).max() < 1e-9)
     True
     """
-    return Predictor(clf)(X, y)
+    return Predictor(clf, threshold)(X, y)
 
 
 class Predictor:
     """`from_sklearn` of one classifier for many batches.
 
     Whether it has a softmax is tried out once, and its predictions are compared on the first batch only, so that
-    fitting on many shifted sets runs it once for each and warns once.
+    fitting on many shifted sets runs it once for each, and all of them are decided in the same way.
     """
 
-    def __init__(self, clf: Any) -> None:
+    def __init__(self, clf: Any, threshold: float | None = None) -> None:
         self._name = _name(clf)
-        self._transformers, self._classifier = _unwrapped(clf)
+        self._transformers, self._classifier, rule = _unwrapped(clf)
         self._head = _head(self._classifier)
         self._contributions = _contributions(self._classifier)
-        self._compared = False
+        self._rule = rule if threshold is None else _Rule(threshold=checked_threshold(threshold))
+        if self._rule is None and self._head is not None and _predicts_as_scikit_learn(self._classifier):
+            self._rule = _Rule()
 
     def __call__(self, X: Any, y: Any = None) -> Outputs:
         """Outputs for the rows of ``X``."""
         classifier = self._classifier
         given: dict[str, Any]
         try:
+            inputs = [X]
             for step in self._transformers:
-                X = step.transform(X)
+                inputs.append(X := step.transform(X))
             if self._head is None:
                 given = {"probabilities": np.asarray(classifier.predict_proba(X), dtype=np.float64)}
-                if not self._compared:
-                    _compare_predictions(classifier, X, given["probabilities"])
-                    self._compared = True
                 if self._contributions is not None:
                     given["inputs"] = self._contributions(X)
             elif hasattr(classifier, "coefs_"):
                 given = _network_outputs(classifier, X, *self._head)
             else:
                 given = {"logits": binary_logits(classifier.decision_function(X)), "features": X}
+            if self._rule is None:
+                differ = _predicts_otherwise(classifier, X, given)
+                self._rule = _Rule(decider=classifier, steps=len(self._transformers)) if differ else _Rule()
+            given["threshold"] = self._rule.threshold
+            if self._rule.decider is not None:
+                given["predictions"] = _decided(self._rule.decider, classifier, inputs[self._rule.steps])
         except ValueError as error:
             swapped = y is not None and np.ndim(X) == 1 and np.ndim(y) == 2
             answer = f"it answers: {str(error).splitlines()[0]}"
@@ -172,7 +177,8 @@ def sklearn_head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     >>> sklearn_head(GaussianNB().fit(X, y)) is None
     True
     """
-    head = _head(_unwrapped(clf)[1])
+    _, classifier, _ = _unwrapped(clf)
+    head = _head(classifier)
     # Order "K": the same memory layout gives the same product bit for bit, also of ill-conditioned weights.
     return None if head is None else (head[0].copy("K"), head[1].copy("K"))
 
@@ -181,11 +187,28 @@ def _name(clf: Any) -> str:
     return f"the class {clf.__name__}" if isinstance(clf, type) else type(clf).__name__
 
 
-def _unwrapped(clf: Any) -> tuple[list[Any], Any]:
-    """Split into the transformers before the final classifier and that classifier, checked to be usable."""
-    from sklearn.pipeline import Pipeline
+class _Rule(NamedTuple):
+    """How a classifier decides: by a threshold, by the ``predict`` of ``decider``, or for the largest probability."""
 
+    threshold: float | None = None
+    decider: Any = None
+    steps: int = 0  # transformers that the inputs of the decider have passed
+
+
+def _unwrapped(clf: Any) -> tuple[list[Any], Any, _Rule | None]:
+    """Split into the transformers before the final classifier, that one, checked to be usable, and how it decides.
+
+    The last is None where only comparing predictions with probabilities tells.
+    """
+    from sklearn import model_selection
+    from sklearn.pipeline import Pipeline
+    from sklearn.svm import SVC, NuSVC
+
+    # Before scikit-learn 1.5 there are none.
+    names = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
+    of_threshold = tuple(getattr(model_selection, name) for name in names if hasattr(model_selection, name))
     transformers: list[Any] = []
+    rule: _Rule | None = None
     while True:
         if isinstance(clf, Pipeline):
             # "passthrough" has no transform, nor have imbalanced-learn's samplers, which act only while fitting.
@@ -193,9 +216,35 @@ def _unwrapped(clf: Any) -> tuple[list[Any], Any]:
             clf = clf.steps[-1][1]
         elif not isinstance(clf, type) and hasattr(clf, "best_estimator_"):
             clf = clf.best_estimator_
+        elif isinstance(clf, of_threshold) and hasattr(clf, "classes_"):
+            _check_classifier(clf)
+            threshold = _threshold_of(clf)
+            own = _Rule(threshold) if threshold is not None else _Rule(decider=clf, steps=len(transformers))
+            rule, clf = rule or own, getattr(clf, "estimator_", clf.estimator)
+        elif type(clf).__module__.startswith("sklearn.frozen"):
+            clf = clf.estimator
         else:
             _check_classifier(clf)
-            return transformers, clf
+            if rule is None and isinstance(clf, (SVC, NuSVC)):
+                rule = _Rule(decider=clf, steps=len(transformers))
+            return transformers, clf, rule
+
+
+def _threshold_of(clf: Any) -> float | None:
+    """Least probability of the second class that a classifier of a threshold decides for it; None where it has none."""
+    fixed = hasattr(clf, "threshold")
+    threshold = clf.threshold if fixed else clf.best_threshold_
+    threshold = 0.5 if isinstance(threshold, str) else float(threshold)
+    # Scorers by name take 1 for the positive class, if any; what others take is known to the classifier alone.
+    named = isinstance(getattr(clf, "scoring", None), str) and clf.classes_[0] != 1
+    second = clf.pos_label is None or clf.pos_label == clf.classes_[1] if fixed else named
+    usable = clf.response_method in ("auto", "predict_proba") and second and 0 < threshold < 1
+    return threshold if usable else None
+
+
+def _predicts_as_scikit_learn(clf: Any) -> bool:
+    """Whether ``predict`` is scikit-learn's own, which takes the largest logit of a classifier that has logits."""
+    return str(getattr(type(clf).predict, "__module__", "")).startswith("sklearn.")
 
 
 def _check_classifier(clf: Any) -> None:
@@ -335,20 +384,18 @@ def _positions_among_thresholds(trees: list[Any]) -> Callable[[Any], Array] | No
     return positions
 
 
-def _compare_predictions(clf: Any, X: Any, probabilities: Array) -> None:
-    """Warn where ``predict`` is not the class of highest probability."""
+def _predicts_otherwise(clf: Any, X: Any, given: dict[str, Any]) -> bool:
+    """Whether ``predict`` is not the first class of highest probability, on some of the rows."""
     from sklearn.utils import shuffle
 
-    rows, drawn = shuffle(X, probabilities, n_samples=min(_COMPARED_ROWS, len(probabilities)), random_state=0)
-    predictions = _positions(clf.classes_, clf.predict(rows))
-    differing = int((predictions != Outputs(probabilities=drawn).predictions).sum())
-    if differing:
-        warnings.warn(
-            f"{_name(clf)}.predict differs from its class of highest probability in {differing} of {len(drawn)} "
-            "rows compared: outputs and accuracy are those of the highest probability, the first of equals",
-            GdscoreWarning,
-            stacklevel=4,
-        )
+    name = "logits" if "logits" in given else "probabilities"
+    rows, drawn = shuffle(X, given[name], n_samples=min(_COMPARED_ROWS, len(given[name])), random_state=0)
+    return bool((_decided(clf, clf, rows) != np.argmax(drawn, axis=1)).any())
+
+
+def _decided(decider: Any, clf: Any, X: Any) -> NDArray[np.int64]:
+    """Positions of the predicted classes among those of a classifier; some libraries give them as a column."""
+    return _positions(clf.classes_, np.ravel(decider.predict(X)))
 
 
 def _positions(classes: Array, y: Any) -> NDArray[np.int64]:

@@ -192,3 +192,51 @@ def test_segments_alone_and_several_files(gd, log, fitted):
 def test_windows_that_cannot_be_used(gd, log, fitted, args):
     refused(gd("estimate", "csv.gdscore", "log.csv", *COLUMNS, *args))
     refused(gd("estimate", "log.csv", "--method", "atc", "--reference", "val.csv", *COLUMNS, "--by", "country"))
+
+
+# -- decisions -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fraud(folder):
+    """Binary tables with a probability, a true class and what was decided."""
+    for name, seed in (("known", 0), ("later", 1)):
+        rng = np.random.default_rng(seed)
+        p = rng.beta(0.5, 3, 900).round(4)
+        truth, decided = np.where(rng.random(900) < p, "fraud", "fine"), np.where(p >= 0.1, "fraud", "fine")
+        lines = [f"{1 - a!r},{a!r},{b},{c}" for a, b, c in zip(p.tolist(), truth, decided, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["p_fine,p_fraud,truth,decided", *lines]) + "\n")
+
+
+@pytest.mark.parametrize("how", [("--threshold", "0.1"), ("--prediction", "decided")])
+def test_decisions_of_tables(gd, fraud, how):
+    columns = ("--probabilities", "p_*", "--label", "truth", *how)
+    result = gd("fit", "known.csv", *columns, "-o", "fraud.gdscore")
+    assert result.exit_code == 0, result.output
+    assert " ".join(how) in result.output  # of the next command
+    found = json.loads(gd("estimate", "fraud.gdscore", "later.csv", *columns, "--json", "-").stdout)["targets"][0]
+    with open("later.csv") as file:  # noqa: PTH123
+        rows = list(csv.DictReader(file))
+    assert found["truth"]["accuracy"] == pytest.approx(np.mean([row["decided"] == row["truth"] for row in rows]))
+    assert found["accuracy"] == pytest.approx(found["truth"]["accuracy"], abs=0.06)
+    scores = json.loads(gd("score", "later.csv", *columns, "--scores", "confscore", "--json", "-").stdout)
+    own = [float(row[f"p_{row['decided']}"]) for row in rows]
+    assert scores["targets"][0]["scores"]["confscore"] == pytest.approx(np.mean(own))
+    chosen = gd("label", "choose", "fraud.gdscore", "later.csv", "--probabilities", "p_*", *how, "-o", "todo.csv")
+    assert chosen.exit_code == 0, chosen.output
+    without = gd("estimate", "fraud.gdscore", "later.csv", *columns[:4])
+    assert "decided by the largest probability" in refused(without, code=1)
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "code"),
+    [
+        (("--threshold", "10"), "percentage", 2),
+        (("--threshold", "x"), "valid number", 2),
+        (("--threshold", "0.1", "--prediction", "decided"), "both", 2),
+        (("--prediction", "nope"), "nope", 1),
+        (("--prediction", "p_fine"), "used once", 1),
+    ],
+)
+def test_decisions_that_cannot_be_used(gd, fraud, args, named, code):
+    assert named in refused(gd("score", "later.csv", "--probabilities", "p_*", *args), code=code)

@@ -107,3 +107,15 @@ def test_without_torch_says_what_to_install():
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "pip install torch torchmetrics" in done.stderr
+
+
+def test_a_threshold_decides(gd, folder):
+    with (folder / "network.py").open("a") as file:
+        file.write("\n\ndef two():\n    return torch.nn.Sequential(load()[0], torch.nn.Linear(3, 1)), preprocess\n")
+    result = gd("extract", "network:two", "photos/cat", "-o", "out.parquet", "--threshold", "0.4")
+    assert result.exit_code == 0, result.output
+    out = read(folder / "out.parquet")
+    assert out.decision == "threshold 0.4"
+    np.testing.assert_array_equal(out.predictions, out.probabilities[:, 1] >= 0.4)
+    assert "3 classes" in refused(gd("extract", "network:load", "photos", "-o", "x.npz", "--threshold", "0.4"))
+    assert not (folder / "x.npz").exists()

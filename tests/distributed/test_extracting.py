@@ -266,3 +266,19 @@ def test_wrong_arguments(cluster, model, inputs, tmp_path):
         distributed.extract(model, inputs, tmp_path / "out", **OPTIONS, num_gpus=64)
     with pytest.raises(gdscore.GdscoreError, match="batch_size"):
         distributed.extract(model, inputs, tmp_path / "out", batch_size=0)
+
+
+def test_parts_keep_a_threshold(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    inputs = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    pa = pytest.importorskip("pyarrow")
+    rows = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(inputs.ravel()), 4)})
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "_parts").mkdir()
+    actor = Extracting(ModelOptions(model, InputColumns("x"), 16, {"threshold": 0.4}), 0)
+    _, (count, _, wrong) = actor.write(0, rows, "table 0", str(tmp_path), str(tmp_path / "unfinished"))
+    assert (count, wrong) == (50, "")
+    out = gdscore.Outputs.concatenate(list(gdscore.io.read_outputs(tmp_path)))
+    assert out.decision == "threshold 0.4"
+    np.testing.assert_array_equal(out.predictions, out.probabilities[:, 1] >= 0.4)

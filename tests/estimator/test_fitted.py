@@ -126,6 +126,7 @@ EDITS = {
     "reaction": [1e300, "x"],
     "families": [[], ["a"], [""] * 9, [3] * 9, None],
     "class_names": [[], ["a"], [1, 2, 3, 4, 5], "abcde"],
+    "decision": ["x", "threshold", "threshold 0.1", "threshold nan", None, 0.1],
     "line": [{}, {"slope": 1.0, "intercept": 0.0, "error": 0.1}, {"slope": None, "intercept": 0.0, "error": 0.1}],
     "fingerprint": [None, {}, {"offset": 1.0}, {"offset": 1.0, "spread": -1}],
     "columns": [None, [{"name": "a", "values": None}], [{"name": "a"}], ["a"]],

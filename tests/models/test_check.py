@@ -720,3 +720,11 @@ def test_a_calibration_of_another_model_is_a_warning(shifted):
         sets = [agreement(family="fog", accuracy=0.6, check_accuracy=0.9, model_accuracy=accuracy)]
         e, _ = combine(est, target, p, own_agreement(target, p), sets)
         assert {w.code for w in e.warnings} & {"other_calibration"} == codes
+
+
+def test_an_estimator_of_other_decisions_is_refused_before_any_training(model, digits):
+    train, reference, (x, _) = digits
+    known = Outputs.concatenate([part.to_numpy() for part in models.extract(model, [reference])])
+    est = AccuracyEstimator().fit(known.with_arrays(predictions=known.predictions))
+    with pytest.raises(GdscoreError, match=r"decided otherwise \(given\)"):
+        models.check(model, [train], [x[:40]], est=est, **QUICK)

@@ -330,3 +330,29 @@ def test_a_first_layer_in_place_leaves_the_loaders_data():
     first, second = ([o.logits for o in extract(Scaled(True), batches)] for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert all(torch.equal(a, b) for a, b in zip(batches, before, strict=True))
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_threshold_decides_for_binary_models(columns):
+    model = nn.Sequential(nn.Flatten(), seeded(nn.Linear, 768, columns))
+    x = images(40)
+    plain = next(extract(model, [x]))
+    (out,) = extract(model, [(x, plain.predictions)], threshold=0.4)
+    assert out.decision == "threshold 0.4"
+    assert torch.equal(out.predictions, (plain.probabilities[:, 1] >= 0.4).long())
+    assert torch.equal(out.confidence, out.probabilities.gather(1, out.predictions[:, None])[:, 0])
+    est = estimator(model, [(x, plain.predictions)], shifts=[lambda x: x + 0.1, lambda x: 0.9 * x], threshold=0.4)
+    assert est.decision_ == "threshold 0.4"
+    assert est.reference_accuracy_ == out.accuracy
+    with pytest.raises(GdscoreError, match="decided by the largest probability"):
+        est.estimate(plain)
+    table = score_all(model, [x], scores=["confscore"], threshold=0.4)
+    assert table["confscore"] == pytest.approx(float(out.confidence.mean()))
+    assert gdscore.models.from_batches([plain.logits], threshold=0.4).decision == "threshold 0.4"
+
+
+def test_thresholds_that_cannot_be_used():
+    with pytest.raises(GdscoreError, match="smaller than 1"):
+        extract(seeded(CNN), loader(), threshold=1)
+    with pytest.raises(GdscoreError, match=f"{CLASSES} classes"):
+        next(extract(seeded(CNN), loader(), threshold=0.1))

@@ -912,3 +912,27 @@ def test_metrics_of_labels(client, monitor):
     ):
         assert line in text
     assert 'gdscore_labelled_accuracy{model="none"' not in text
+
+
+def test_windows_of_decided_rows(client):
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 3, 600)
+    est = AccuracyEstimator().fit(Outputs(probabilities=p, labels=(rng.random(600) < p).astype(int), threshold=0.1))
+    client.app.state.monitor.register("m", est, rules={"keep_rows": "90d"})
+    body = {"probabilities": np.stack([1 - p, p], axis=1)[:50].tolist(), "ids": list(range(50))}
+    path = "/api/v1/models/m/windows?time=2026-01-0"
+    assert client.post(f"{path}1", json=body | {"threshold": 0.1}).status_code == 201
+    expected = est.estimate(Outputs(probabilities=p[:50], threshold=0.1)).accuracy
+    assert client.get("/api/v1/models/m/windows").json()["windows"][0]["accuracy"] == pytest.approx(expected)
+    for wrong in ({}, {"predictions": [1] * 50}, {"predictions": ["x"] * 50}, {"threshold": "x"}, {"threshold": 2}):
+        answer = client.post(f"{path}2", json=body | wrong)
+        assert answer.status_code == 422, wrong
+        assert "decided" in answer.text or "predictions" in answer.text or "threshold" in answer.text
+    text = "\n".join(["p,id", *(f"{value!r},{k}" for k, value in enumerate(p[:50].tolist()))])
+    table = {"content": text, "headers": {"content-type": "text/csv"}}
+    assert client.post(f"{path}3&probabilities=p&id=id&threshold=0.1", **table).status_code == 201
+    assert client.post(f"{path}4&probabilities=p&id=id", **table).status_code == 422
+    labels = {"id": [str(k) for k in range(50)], "label": [1] * 50}
+    answer = client.post("/api/v1/models/m/row-labels?time=2026-01-01", json=labels)
+    assert answer.is_success, answer.text
+    assert answer.json()["windows"][0]["correct"] == (p[:50] >= 0.1).sum()

@@ -68,6 +68,7 @@ class FittedEstimator:
     level: float = 0.9
     reference_accuracy_: float = field(default=0.93, repr=False)
     reference_rows_: int = field(default=1000, repr=False)
+    decision_: str = field(default="argmax", repr=False)
 
     @property
     def left_out_error_(self) -> float:

@@ -54,6 +54,10 @@ def extract(
     classes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Names of the class folders in the model's order, one a line.")
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(metavar="P", help="Of a binary model: class 1 where its probability is at least P."),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
     workers: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 4,
     device: Annotated[
@@ -83,7 +87,7 @@ def extract(
             raise GdscoreError("Expected --peer without --engine ray, which runs one model: leave one of them out")
         _check_folder(output)
         check_options(engine, address, on_error)
-        done = _extract_on_ray(model, images, output, batch_size, workers, device, on_error, quiet)
+        done = _extract_on_ray(model, images, output, batch_size, workers, device, threshold, on_error, quiet)
         if not quiet:
             show(f"{done.n_rows:,} images of {data} in {done.parts:,} files, {done.reused:,} of an earlier run.")
             for why in done.skipped.values():
@@ -94,7 +98,10 @@ def extract(
     check_writable(output, inputs=[*images.paths, *([classes] if classes else [])], suffixes=(".npz", ".parquet"))
     network, preprocess = load_model(model, device)
     outputs = models.extract(
-        network, Batches(images, preprocess, batch_size, workers), progress=False if quiet else None
+        network,
+        Batches(images, preprocess, batch_size, workers),
+        threshold=threshold,
+        progress=False if quiet else None,
     )
     second: Iterator[Any] | None = None
     if peer is not None:
@@ -118,15 +125,13 @@ class _Counted:
     def rows(self, outputs: Iterator[Outputs], second: Iterator[Outputs] | None, images: Images) -> Iterator[Outputs]:
         import numpy as np
 
-        from gdscore.outputs import Outputs
-
         ids = np.array(images.ids)
         for batch in outputs:
             out = batch.to_numpy()
             if not self.n and out.n_classes is not None:
                 images.check_classes(out.n_classes)
             more = {} if second is None else {"peer_logits": next(second).to_numpy().logits}
-            named = Outputs(**out.arrays, **more, ids=ids[self.n : self.n + len(out)])
+            named = out.with_arrays(**more, ids=ids[self.n : self.n + len(out)])
             self.n += len(named)
             self.correct += int(named.correct.sum()) if "labels" in named.has else 0
             yield named
@@ -154,6 +159,7 @@ def _extract_on_ray(
     batch_size: int,
     workers: int,
     device: str | None,
+    threshold: float | None,
     on_error: OnError | None,
     quiet: bool,
 ) -> Extraction:
@@ -165,7 +171,7 @@ def _extract_on_ray(
 
     network = _Network(name, os.fspath(Path.cwd()), workers)
     first = replace(images, paths=images.paths[:1], labels=None)
-    (tried,) = models.extract(network.model(), [network.images(first)], progress=False)
+    (tried,) = models.extract(network.model(), [network.images(first)], threshold=threshold, progress=False)
     if tried.n_classes is not None:
         images.check_classes(tried.n_classes)
     tables = list(_tables(images, batch_size))
@@ -183,6 +189,7 @@ def _extract_on_ray(
             num_gpus=1 if (device or "").startswith("cuda") else 0,
             on_error=(on_error or OnError.RAISE).value,
             progress=False if quiet else None,
+            threshold=threshold,
         )
 
 

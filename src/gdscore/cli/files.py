@@ -48,6 +48,15 @@ _COLUMN_OPTIONS = {
     "probabilities": _column_option("COLUMNS", "Columns of probabilities: a pattern such as 'prob_*', or a,b,c."),
     "logits": _column_option("COLUMNS", "Columns of logits, in the same way."),
     "features": _column_option("COLUMNS", "Columns of features, in the same way."),
+    "prediction": _column_option("COLUMN", "Column of decided classes, where they are not the most probable ones."),
+    "threshold": Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Of a binary model: class 1 where its probability is at least P.",
+            rich_help_panel=COLUMNS_PANEL,
+        ),
+    ],
     "label": _column_option("COLUMN", "Column of true classes: numbers or names."),
     "class_names": _column_option("NAMES", "Names of the classes: a,b,c in the order of the columns."),
 }
@@ -61,7 +70,7 @@ def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
     options = {name: _COLUMN_OPTIONS[name] for name in names or _COLUMN_OPTIONS}
 
     def named(given: dict[str, Any]) -> Columns:
-        chosen: dict[str, Any] = {name: _names(name, text) for name, text in given.items()}
+        chosen: dict[str, Any] = {n: v if n == "threshold" else _names(n, v) for n, v in given.items()}
         return Columns(**chosen)
 
     return shared_options("columns", options, named)
@@ -70,15 +79,16 @@ def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
 def column_arguments(columns: Columns) -> list[str]:
     """Options of a command line that name the same columns, for a command that a person runs next."""
     found = []
-    for name in ("probabilities", "logits", "features", "class_names", "id"):
+    for name in ("probabilities", "logits", "features", "prediction", "threshold", "class_names", "id"):
         given = getattr(columns, name)
         if given is not None:
-            found += [f"--{name.replace('_', '-')}", given if isinstance(given, str) else ",".join(given)]
+            text = ",".join(given) if isinstance(given, tuple) else str(given)
+            found += [f"--{name.replace('_', '-')}", text]
     return found
 
 
 def _names(option: str, given: str | None) -> str | list[str] | None:
-    listed = given is not None and option != "label" and ("," in given or option == "class_names")
+    listed = given is not None and option not in ("label", "prediction") and ("," in given or option == "class_names")
     return given.split(",") if given is not None and listed else given
 
 

@@ -39,7 +39,7 @@ TableFile = Annotated[
 ]
 IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column that names the rows.")]
 
-_columns = column_options("probabilities", "logits", "features", "class_names")
+_columns = column_options("probabilities", "logits", "features", "prediction", "threshold", "class_names")
 
 
 class Design(StrEnum):

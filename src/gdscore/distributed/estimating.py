@@ -24,7 +24,7 @@ from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, layout
+from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, layout, threshold_in
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
 from gdscore.io.read import known_rows, read_batches, require_same
 from gdscore.outputs import Outputs
@@ -255,7 +255,8 @@ def check_columns(
     if every is not None and time is None:
         raise GdscoreError("Expected `time` to name the column of times for `every`, but it is not given")
     length = None if time is None else parse_every(every or "1d")
-    return replace(columns or Columns(), **{n: v for n, v in (("by", by), ("time", time)) if v is not None}), length
+    named: dict[str, Any] = {n: v for n, v in (("by", by), ("time", time)) if v is not None}
+    return replace(columns or Columns(), **named), length
 
 
 def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
@@ -266,12 +267,12 @@ def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
     chosen = choose_columns(columns, list(table.column_names), where)
     types = {name: column_type(table.schema.field(name).type, pa) for name in chosen.names}
     check_types(chosen, types, where)
-    names = class_names_of(table.schema.metadata, path)
+    stored = class_names_of(table.schema.metadata, path), threshold_in(table.schema.metadata, path)
     reader = RecordBatchReader(path, chosen.names, DEFAULT_LIMITS, pa)
     start = 0
     for piece in table.select(list(chosen.names)).to_batches(max_chunksize=_BLOCK_ROWS):
         for block in reader.blocks(piece) if piece.num_rows else ():
-            batch = make_batch(chosen, block, where, start, names)
+            batch = make_batch(chosen, block, where, start, *stored)
             start += len(batch.outputs)
             yield batch
 
@@ -361,7 +362,7 @@ class Part:
             nonlocal rows, class_names, arrays
             for batch in batches:
                 rows, class_names = rows + len(batch.outputs), batch.outputs.class_names
-                arrays = layout(batch.outputs.arrays, exact=False)
+                arrays = layout(batch.outputs.arrays, exact=False) | {"decision": batch.outputs.decision}
                 yield batch
 
         if isinstance(self.target, ScoreStates):

@@ -113,7 +113,7 @@ def extract(
     address, progress
         As in `estimate`.
     **options
-        Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``.
+        Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``, ``threshold``.
     """
     columns = InputColumns(inputs, None if shape is None else tuple(shape), label, tuple(keep), preprocess)
     folder = check_path(output).resolve()
@@ -375,19 +375,19 @@ class Extracting:
                 return None, (int(before["rows"]), True, "")
             note.unlink(missing_ok=True)
             part.unlink(missing_ok=True)
-            rows = 0
+            rows, threshold = 0, None
 
             def blocks() -> Iterator[dict[str, NDArray[Any]]]:
-                nonlocal rows
+                nonlocal rows, threshold
                 for outputs, kept in self._outputs(source, where):
-                    rows += len(outputs)
+                    rows, threshold = rows + len(outputs), outputs.threshold
                     yield {**{n: storable(a) for n, a in outputs.to_numpy().arrays.items()}, **kept}
 
             stream = blocks()
             first = next(stream, None)
             if first is not None:
                 made = Path(unfinished) / part.name
-                write_parquet(made, chain([first], stream), None)
+                write_parquet(made, chain([first], stream), threshold=threshold)
                 _move(made, part)
             made = Path(unfinished) / note.name
             files.write_json(made, {"key": key, "rows": rows})

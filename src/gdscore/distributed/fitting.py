@@ -25,6 +25,7 @@ def estimator(
     shifts: Iterable[Callable[[Any], Any]] | None = None,
     batch_size: int = 500,
     normalize: Any = None,
+    threshold: float | None = None,
     class_names: Sequence[str] | None = None,
     num_actors: int | None = None,
     num_cpus: float = 1,
@@ -44,7 +45,7 @@ def estimator(
 
     Parameters
     ----------
-    model, val_loader, shifts, batch_size, normalize, class_names, head, logits, outputs, autocast
+    model, val_loader, shifts, batch_size, normalize, threshold, class_names, head, logits, outputs, autocast
         As in `gdscore.models.estimator`. The loader is read by the caller, once.
     num_actors : int, optional
         Actors, each with a copy of the model; by default as many as the cluster has processors (or GPUs) for.
@@ -85,14 +86,14 @@ def estimator(
                 # Sets are given to the fit in the order of the shifts, whichever ends first.
                 while following in early:
                     family, rows, arrays = early.pop(following)
-                    yield ShiftedSet(Outputs(**arrays), family, rows)
+                    yield ShiftedSet(Outputs(**arrays, threshold=threshold), family, rows)
                     following += 1
                     advance(1)
 
     try:
         calls = [("the reference", partial(actors.start, "reference"))]
         ((_, _, found, count),) = _cluster.run_all(ray, calls, actors=actors)
-        reference = Outputs(**ray.get(found)).with_class_names(class_names)
+        reference = Outputs(**ray.get(found), threshold=threshold).with_class_names(class_names)
         return made.fit(reference, shifted_sets=sets(count), progress=False)
     finally:
         actors.end()

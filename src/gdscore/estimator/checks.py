@@ -17,7 +17,7 @@ from gdscore.estimator.evidence import Floats, Profile
 from gdscore.estimator.fitted import Fitted
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState
-from gdscore.outputs import Outputs, same_class_names
+from gdscore.outputs import ARGMAX, Outputs, same_class_names, same_decision
 from gdscore.shifts.sets import ShiftedSet
 
 
@@ -42,7 +42,8 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
             f"the reference has rows of one class only, of {classes}: nothing is known about the others, so fit on "
             "rows of all classes",
         )
-    if accuracy < 1 / classes:
+    # A threshold may be chosen at the cost of accuracy.
+    if accuracy < 1 / classes and fitted.decision == ARGMAX:
         yield EstimateWarning(
             "below_chance",
             "critical",
@@ -258,6 +259,7 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
                 f"{'none' if own_width is None else own_width}"
             )
     same_class_names(reference.class_names, outputs.class_names)
+    same_decision(reference.decision, outputs.decision, "the reference")
     own = None
     if shifted.rows is not None:
         rows = np.asarray(shifted.rows)

@@ -96,6 +96,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         Confidences of the reference, by bins.
     reference_rows_, n_classes_, n_features_, class_names_
         Size of the reference; features and names of classes are None where there are none.
+    decision_ : str
+        How its rows were decided, as `Outputs.decision`; rows of targets must be decided in the same way.
 
     Examples
     --------
@@ -123,6 +125,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     n_classes_: int
     n_features_: int | None
     class_names_: tuple[str, ...] | None
+    decision_: str
 
     def __init__(
         self, level: float = 0.9, *, class_mix: Any = "unknown", method: str = CORRECTNESS, seed: int = 0
@@ -254,6 +257,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             class_names=reference.class_names,
             fingerprint=Fingerprint.of(reference),
             confidence=ConfidenceHistogram(*sums.tolist()),
+            decision=reference.decision,
         )
         return self._with(fitted)
 
@@ -271,6 +275,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             n_classes_=fitted.n_classes,
             n_features_=fitted.n_features,
             class_names_=fitted.class_names,
+            decision_=fitted.decision,
         )
         return self
 

@@ -15,7 +15,7 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import ShiftedSetTable
 from gdscore.estimator.estimate import Estimate, EstimateWarning, quantile_of, sampling_error
 from gdscore.estimator.evidence import Floats
-from gdscore.outputs import Outputs, same_class_names
+from gdscore.outputs import Outputs, same_class_names, same_decision
 from gdscore.scores.registry import create_score
 from gdscore.shifts.sets import parts_of
 
@@ -76,6 +76,7 @@ def direct_estimate(
                 f"Expected {known.n_classes} classes as in the reference, but the outputs have {part.n_classes}"
             )
         same_class_names(known.class_names, part.class_names)
+        same_decision(known.decision, part.decision, "the reference")
         score.update(part.with_temperature(divisor))
     value = score.compute()
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)

@@ -30,7 +30,7 @@ from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, LIMIT, Profile, groups_of
 from gdscore.files import RecordSchema
 from gdscore.frames import BINS, TableProfile
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, is_decision
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
 
@@ -135,6 +135,7 @@ class Fitted:
     class_names: tuple[str, ...] | None
     fingerprint: Fingerprint | None
     confidence: ConfidenceHistogram  # confidences of the reference
+    decision: str  # how the reference's rows were decided, and all others must be
     table_profile: TableProfile | None = None  # columns of the reference's inputs, where they are a table
 
     @property
@@ -146,7 +147,7 @@ class Fitted:
     def digest(self) -> str:
         """Digest of all that the state of a target depends on; equal for equal fits, whatever ``level`` is."""
         profile, mark = self.correction.profile, self.fingerprint
-        learned: dict[str, Any] = {"method": self.method, "shift": self.correction.shift}
+        learned: dict[str, Any] = {"method": self.method, "decision": self.decision, "shift": self.correction.shift}
         if self.table_profile is not None:
             learned["columns"] = self.table_profile.edges
         for part, owner in (("profile", profile), ("fingerprint", mark)):
@@ -186,6 +187,7 @@ SCHEMA = RecordSchema(
         "reaction": OneOf(None, Number(least=-1e9, most=1e9)),
         "families": [str],
         "class_names": OneOf(None, [str]),
+        "decision": str,
         "line": OneOf(None, {"slope": float, "intercept": float, "error": Number(least=0)}),
         "fingerprint": OneOf(None, {"offset": float, "spread": Number(least=0)}),
         "columns": [{"name": str, "values": OneOf(None, [str])}],
@@ -249,6 +251,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
         "reaction": fitted.reaction,
         "families": table.families,
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
+        "decision": fitted.decision,
         "line": None if line is None else asdict(line),
         "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
         "columns": [{"name": n, "values": v} for n, v in zip(seen.names, seen.values, strict=True)] if seen else [],
@@ -291,6 +294,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     for fits, what in (
         (len(header["families"]) == sets and all(header["families"]), "a family for each set"),
         (header["class_names"] is None or len(header["class_names"]) == classes, "a name for each class"),
+        (is_decision(header["decision"], classes), "a decision of rows"),
         (bool(np.all(np.diff(arrays["knots"]) >= 0)), "confidences in rising order"),
         (bool(np.all(arrays["lowest"] <= arrays["highest"])), "a range of evidence"),
         (arrays["predicted_mix"].sum() > 0, "predictions of some class"),
@@ -344,6 +348,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         class_names=None if header["class_names"] is None else tuple(header["class_names"]),
         fingerprint=None if mark is None else Fingerprint(arrays["direction"], arrays["weights"], **mark),
         confidence=ConfidenceHistogram(*arrays["confidence"].tolist()),
+        decision=header["decision"],
         table_profile=_table_profile(header["columns"], arrays),
     )
     params = {"level": header["level"], "method": header["method"], "seed": header["seed"]}

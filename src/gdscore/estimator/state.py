@@ -41,7 +41,7 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
 from gdscore.estimator.fitted import Fitted
 from gdscore.frames import BINS
-from gdscore.outputs import Outputs, same_class_names
+from gdscore.outputs import Outputs, same_class_names, same_decision
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
 
@@ -491,6 +491,7 @@ def check_outputs(fitted: Fitted, outputs: Any) -> None:
     if "logits" not in outputs.has:
         raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
     same_class_names(fitted.class_names, outputs.class_names)
+    same_decision(fitted.decision, outputs.decision, "the reference that the estimator was fitted on")
     name, centres = fitted.correction.profile.located, fitted.correction.profile.centres
     wanted = [("classes", fitted.n_classes, outputs.n_classes, "extracted without features")]
     if centres is not None:

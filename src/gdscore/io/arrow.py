@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from gdscore._paths import Limits, PathLike, atomic
 from gdscore.errors import GdscoreError
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
+from gdscore.outputs import checked_threshold
 
 # -- blocks of rows, which all kinds of files are read in ----------------------------------------------------
 
@@ -42,6 +43,8 @@ class Table(Protocol):
     """Names of all columns, in order; a name may be there twice."""
     class_names: tuple[str, ...] | None
     """Names of the classes, where the file has them beside its rows."""
+    threshold: float | None
+    """Threshold that the rows were decided by, where the file has it."""
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
@@ -195,6 +198,15 @@ def class_names_of(metadata: Any, path: Path) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+def threshold_in(metadata: Any, path: Path) -> float | None:
+    """Threshold that `write_outputs` put into the schema."""
+    raw = (metadata or {}).get(b"gdscore.threshold")
+    try:
+        return None if raw is None else checked_threshold(float(raw))
+    except ValueError:
+        raise GdscoreError(f"Expected a threshold in the schema of {os.fspath(path)!r}, but it is damaged") from None
+
+
 class RecordBatchReader:
     """Turns the record batches of one file, in order, into blocks."""
 
@@ -273,6 +285,7 @@ class ArrowTable:
         self.path, self._reader, self._limits, self._pa = path, reader, limits, pa
         self.names = list(reader.schema.names)
         self.class_names = class_names_of(reader.schema.metadata, path)
+        self.threshold = threshold_in(reader.schema.metadata, path)
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
@@ -329,6 +342,7 @@ class ParquetTable:
         self._types: dict[str, ColumnType] = {}
         self.names = list(self._schema.names)
         self.class_names = class_names_of(self._schema.metadata, path)
+        self.threshold = threshold_in(self._schema.metadata, path)
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
@@ -409,17 +423,24 @@ def open_parquet(path: Path, limits: Limits) -> Iterator[ParquetTable]:
         yield table
 
 
-def write_parquet(path: PathLike, parts: Iterable[Block], class_names: tuple[str, ...] | None) -> None:
+def write_parquet(
+    path: PathLike,
+    parts: Iterable[Block],
+    class_names: tuple[str, ...] | None = None,
+    threshold: float | None = None,
+) -> None:
     """Write rows as they come: matrices as lists of fixed size, in row groups of some megabytes."""
     pa = pyarrow("Parquet")
     import pyarrow.parquet as pq
 
+    metadata = {} if class_names is None else {"gdscore.class_names": json.dumps(class_names)}
+    metadata |= {} if threshold is None else {"gdscore.threshold": repr(threshold)}
     with atomic(path) as file, contextlib.ExitStack() as stack:
         writer = None
         for block in _regrouped(parts):
             batch = pa.record_batch({name: _to_arrow(array, pa) for name, array in block.items()})
-            if class_names is not None:
-                batch = batch.replace_schema_metadata({"gdscore.class_names": json.dumps(class_names)})
+            if metadata:
+                batch = batch.replace_schema_metadata(metadata)
             if writer is None:
                 options = {"use_dictionary": False, "write_page_checksum": True}
                 writer = stack.enter_context(pq.ParquetWriter(file, batch.schema, **options))

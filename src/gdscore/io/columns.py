@@ -27,7 +27,7 @@ from gdscore._classes import as_number, class_positions, list_of
 from gdscore._paths import Limits
 from gdscore._stream import Batch
 from gdscore.errors import GdscoreError, RowError, nearest, shown
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, checked_threshold
 
 Selection: TypeAlias = str | Sequence[str]
 """A column, a list of columns, or a pattern with one ``*``."""
@@ -45,6 +45,10 @@ class Columns:
     logits, probabilities, features, inputs : str or list of str, optional
         A pattern such as ``"prob_*"``, a list of columns, or one column that holds a list per row. A single column of
         numbers is allowed for ``probabilities`` (of class 1 of a binary model), ``features`` and ``inputs``.
+    prediction : str, optional
+        Column of the classes that the model decided, as ``label``, where they are not those of largest probability.
+    threshold : float, optional
+        Of a binary model that decides for class 1 where its probability is at least this; instead of ``prediction``.
     label : str, optional
         Column of true classes: integers, booleans, or names of classes.
     id : str, optional
@@ -67,6 +71,8 @@ class Columns:
     probabilities: Selection | None = None
     features: Selection | None = None
     inputs: Selection | None = None
+    prediction: str | None = None
+    threshold: float | None = None
     label: str | None = None
     id: str | None = None
     time: str | None = None
@@ -77,6 +83,9 @@ class Columns:
         for field in fields(self):
             value = getattr(self, field.name)
             several = field.name in (*_NAMED, "by", "class_names")
+            if field.name == "threshold":
+                object.__setattr__(self, field.name, None if value is None else checked_threshold(value))
+                continue
             if value is None or (isinstance(value, str) and field.name != "class_names"):
                 continue
             wanted = "a list of names" if field.name == "class_names" else "the name of a column"
@@ -89,6 +98,8 @@ class Columns:
             object.__setattr__(self, field.name, names)
         if self.logits is not None and self.probabilities is not None:
             raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, they hold more")
+        if self.prediction is not None and self.threshold is not None:
+            raise GdscoreError("Expected `prediction` or `threshold`, but got both: give the column, it holds more")
 
 
 @dataclass(frozen=True)
@@ -117,11 +128,13 @@ class Chosen:
     by: tuple[str, ...]
     class_names: tuple[str, ...] | None
     """From the pattern or given."""
+    prediction: str | None = None
+    threshold: float | None = None
 
     @cached_property
     def names(self) -> list[str]:
         """All columns, each once."""
-        single = [name for name in (self.label, self.id, self.time) if name is not None]
+        single = [name for name in (self.prediction, self.label, self.id, self.time) if name is not None]
         return list(dict.fromkeys([*(c for columns in self.matrices.values() for c in columns), *single, *self.by]))
 
     @cached_property
@@ -141,28 +154,34 @@ def choose_columns(columns: Columns, found: Sequence[str], where: str) -> Chosen
         matrices[name], parts = _selected(name, selection, table)
         if OUTPUT_ARRAYS[name].per_class and len(matrices[name]) > 1:
             stars = parts
-    label, ids = columns.label, columns.id
+    prediction, label, ids = columns.prediction, columns.label, columns.id
     if not given:
         matrices = _default_matrices(table)
+        if prediction is None and columns.threshold is None and matrices.keys() & {"logits", "probabilities"}:
+            prediction = _default_name(("prediction", "predictions"), table)
         label = label if label is not None else _default_name(("label", "labels"), table)
         ids = ids if ids is not None else _default_name(("id", "ids"), table)
     by = (columns.by,) if isinstance(columns.by, str) else tuple(columns.by or ())
-    for name, column in (("label", label), ("id", ids), ("time", columns.time), *(("by", column) for column in by)):
+    named = (("prediction", prediction), ("label", label), ("id", ids), ("time", columns.time))
+    for name, column in (*named, *(("by", column) for column in by)):
         if column is not None:
             table.require(name, column)
     class_names = None if columns.class_names is None else tuple(columns.class_names)
     outputs_name = "logits" if "logits" in matrices else "probabilities"
     if stars is not None:
         matrices[outputs_name], class_names = _in_class_order(matrices[outputs_name], stars, class_names, where)
-    chosen = Chosen(matrices, label, ids, columns.time, by, class_names)
+    chosen = Chosen(matrices, label, ids, columns.time, by, class_names, prediction, columns.threshold)
     outputs = frozenset(matrices.get(outputs_name, ()))
-    for single, numeric in (*((s, chosen.numeric) for s in (label, ids, columns.time)), *((s, outputs) for s in by)):
+    for single, numeric in (*((s, chosen.numeric) for _, s in named), *((s, outputs) for s in by)):
         if single in numeric:
             raise GdscoreError(
                 f"Expected {single!r} of {where} to be used once, but it is also among the columns of outputs or "
                 "features: give them as a list instead of a pattern"
             )
     return chosen
+
+
+_CLASS_PER_ROW = "an integer, a boolean or the name of a class per row"
 
 
 def check_types(chosen: Chosen, types: Mapping[str, ColumnType], where: str) -> None:
@@ -179,7 +198,7 @@ def check_types(chosen: Chosen, types: Mapping[str, ColumnType], where: str) -> 
                 wanted = "a list of floating-point numbers per row"
             _require_type(fine, wanted, column, kind, where)
     for single, kinds, wanted in (
-        (chosen.label, {"i", "b", "U", "f"}, "an integer, a boolean or the name of a class per row"),
+        *((c, {"i", "b", "U", "f"}, _CLASS_PER_ROW) for c in (chosen.prediction, chosen.label)),
         (chosen.id, {"i", "U"}, "an integer or a string per row"),
         (chosen.time, {"t", "U"}, "a time per row"),
         *((column, {"i", "b", "U"}, "a string, an integer or a boolean per row") for column in chosen.by),
@@ -365,6 +384,7 @@ def make_batch(
     where: str,
     start: int = 0,
     stored_names: tuple[str, ...] | None = None,
+    stored_threshold: float | None = None,
     *,
     zoned: bool | None = None,
     zone: TimeZone | None = None,
@@ -373,6 +393,7 @@ def make_batch(
 
     ``where`` names the table in messages, and ``start`` is the number of its rows before these. ``stored_names`` are
     names of classes that a file has beside its columns: integers are positions in them, as `write_outputs` writes them.
+    ``stored_threshold`` is the threshold that its predictions were made by, which are made by it where none are stored.
     ``zoned`` tells whether the type of the column of times has a time zone; ``zone`` has what is known from the rows
     before, of the same or of another file.
     """
@@ -393,11 +414,18 @@ def make_batch(
     if chosen.id is not None:
         arrays["ids"] = values[chosen.id]
     try:
-        if chosen.label is not None:
-            labels = values[chosen.label]
-            positions = chosen.class_names is None and labels.dtype.kind in "iu"
-            arrays["labels"] = labels if positions else class_positions(labels, names, classes)
-        return Batch(Outputs(**arrays).with_class_names(None if classes is None else names), time, by)
+        for name, column in (("predictions", chosen.prediction), ("labels", chosen.label)):
+            if column is not None:
+                numbers = values[column]
+                positions = chosen.class_names is None and numbers.dtype.kind in "iu"
+                arrays[name] = numbers if positions else class_positions(numbers, names, classes, name)
+        threshold = chosen.threshold
+        if threshold is None and outputs is not None:
+            threshold = stored_threshold
+        stored = chosen.prediction == "predictions" and threshold is not None
+        arrays["threshold"] = threshold if chosen.prediction is None else None
+        found = Outputs(**arrays).with_class_names(None if classes is None else names)
+        return Batch(found.with_decision(f"threshold {threshold!r}") if stored else found, time, by)
     except RowError as error:
         raise _placed(error, chosen, arrays, place) from error
     except GdscoreError as error:
@@ -406,7 +434,8 @@ def make_batch(
 
 def _placed(error: RowError, chosen: Chosen, arrays: Mapping[str, NDArray[Any]], place: Place) -> RowError:
     """The same error with the column, and with the row as the table counts it."""
-    columns = (chosen.label,) if error.array == "labels" else chosen.matrices.get(error.array, ())
+    of_classes = {"labels": chosen.label, "predictions": chosen.prediction}
+    columns = (of_classes[error.array],) if error.array in of_classes else chosen.matrices.get(error.array, ())
     at = f" in column {columns[0]!r}" if len(columns) == 1 else ""
     if len(columns) > 1:
         infinite = np.flatnonzero(~np.isfinite(arrays[error.array][error.row]))

@@ -36,6 +36,7 @@ class CsvTable:
     """Columns of a CSV file with a header."""
 
     class_names: tuple[str, ...] | None = None
+    threshold: float | None = None
 
     def __init__(self, path: Path, header: str, limits: Limits) -> None:
         self.path, self._limits = path, limits

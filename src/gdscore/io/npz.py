@@ -14,8 +14,9 @@ from gdscore.errors import GdscoreError
 from gdscore.files import Archive, ArrayMember, open_archive, write_arrays
 from gdscore.io.arrow import Block, default_rows
 from gdscore.io.columns import Chosen, ColumnType, too_long
+from gdscore.outputs import checked_threshold
 
-_CLASS_NAMES = "class_names"
+_CLASS_NAMES, _THRESHOLD = "class_names", "threshold"
 
 
 class NpzTable:
@@ -23,7 +24,7 @@ class NpzTable:
 
     def __init__(self, path: Path, archive: Archive, limits: Limits) -> None:
         self.path, self._archive, self._limits = path, archive, limits
-        self.names = [name for name in archive.names if name != _CLASS_NAMES]
+        self.names = [name for name in archive.names if name not in (_CLASS_NAMES, _THRESHOLD)]
         self._members: dict[str, ArrayMember] = {}
         self.class_names: tuple[str, ...] | None = None
         if _CLASS_NAMES in archive.names:
@@ -35,6 +36,15 @@ class NpzTable:
                     f"of shape {names.shape}"
                 )
             self.class_names = tuple(names.read().tolist())
+        self.threshold: float | None = None
+        if _THRESHOLD in archive.names:
+            threshold = archive.member(_THRESHOLD)
+            if threshold.dtype.kind != "f" or threshold.shape not in ((), (1,)):
+                raise GdscoreError(
+                    f"Expected `{_THRESHOLD}` in {os.fspath(path)!r} to be one number, but got {threshold.dtype} of "
+                    f"shape {threshold.shape}"
+                )
+            self.threshold = checked_threshold(float(threshold.read().reshape(())))
 
     def describe(self, name: str) -> ColumnType:
         """Type of an array, from its header."""
@@ -92,9 +102,15 @@ def open_npz(path: Path, limits: Limits) -> Iterator[NpzTable]:
         yield NpzTable(path, archive, limits)
 
 
-def write_npz(path: PathLike, parts: Iterable[Block], class_names: tuple[str, ...] | None) -> None:
+def write_npz(
+    path: PathLike,
+    parts: Iterable[Block],
+    class_names: tuple[str, ...] | None = None,
+    threshold: float | None = None,
+) -> None:
     """Write rows as one ``.npz``; they are held in memory, as the header of an array comes before its rows."""
     # Copied, as the caller's loader may fill the same arrays again.
     held = [{name: array.copy() for name, array in part.items()} for part in parts]
     arrays = {name: np.concatenate([part[name] for part in held]) for name in held[0]}
-    write_arrays(path, arrays if class_names is None else {**arrays, _CLASS_NAMES: np.array(class_names)})
+    arrays |= {} if class_names is None else {_CLASS_NAMES: np.array(class_names)}
+    write_arrays(path, arrays | ({} if threshold is None else {_THRESHOLD: np.array(threshold)}))

@@ -83,9 +83,9 @@ def read_outputs(
     r"""Stream the outputs of a classifier from files, in constant memory.
 
     Reads ``.npz``, Parquet, Feather and Arrow files and CSV. Without ``columns``, arrays or columns are named as the
-    arguments of `Outputs`, with ``label`` and ``id`` for ``labels`` and ``ids``; others are ignored. A matrix is then a
-    column of lists, one per row; ``rotation_logits`` are lists of 16 or 4 lists of 4. Rows come in the order of the
-    files. Arrays from Parquet are Arrow's own and cannot be written to.
+    arguments of `Outputs`, also ``prediction``, ``label`` and ``id`` for ``predictions``, ``labels`` and ``ids``;
+    others are ignored. A matrix is then a column of lists, one per row; ``rotation_logits`` are lists of 16 or 4 lists
+    of 4. Rows come in the order of the files. Arrays from Parquet are Arrow's own and cannot be written to.
 
     Parameters
     ----------
@@ -215,8 +215,9 @@ def _stream(
                 zoned = None if chosen.time is None else table.describe(chosen.time).zoned
                 start, where = 0, repr(os.fspath(path))
                 for block in table.blocks(chosen, batch_rows):
-                    batch = make_batch(chosen, block, where, start, table.class_names, zoned=zoned, zone=zone)
-                    found = layout(batch.outputs.arrays, exact=False)
+                    stored = table.class_names, table.threshold
+                    batch = make_batch(chosen, block, where, start, *stored, zoned=zoned, zone=zone)
+                    found = layout(batch.outputs.arrays, exact=False) | {"decision": batch.outputs.decision}
                     expected = expected or (found, path)
                     require_same(*expected, found, path)
                     start += len(batch.outputs)
@@ -246,7 +247,7 @@ def _names(chosen: Chosen) -> dict[str, str]:
     """What all files must have; the order of classes in it too."""
     classes = " of classes " + ", ".join(chosen.class_names) if chosen.class_names else ""
     names = {name: classes if name in ("logits", "probabilities") else "" for name in chosen.matrices}
-    return names | {name: "" for name in ("label", "id") if getattr(chosen, name) is not None}
+    return names | {name: "" for name in ("prediction", "label", "id") if getattr(chosen, name) is not None}
 
 
 def require_same(expected: Mapping[str, str], first: Path, found: Mapping[str, str], path: Path) -> None:

@@ -13,7 +13,7 @@ from gdscore._paths import PathLike, check_path
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import Block, layout, write_parquet
 from gdscore.io.npz import write_npz
-from gdscore.outputs import Outputs, same_class_names
+from gdscore.outputs import Outputs, same_class_names, same_decision
 
 
 def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
@@ -48,16 +48,20 @@ def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
     if first is None:
         raise GdscoreError("Expected at least one batch of `Outputs` to write, but the stream is empty")
     write = write_npz if suffix == ".npz" else write_parquet
-    write(path, _blocks(chain([first], stream)), getattr(first, "class_names", None))
+    beside = getattr(first, "class_names", None), getattr(first, "threshold", None)
+    write(path, _blocks(chain([first], stream)), *beside)
 
 
 def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
     expected: dict[str, str] = {}
     names: tuple[str, ...] | None = None
+    decision = ""
     for number, out in enumerate(stream):
         if not isinstance(out, Outputs):
             raise GdscoreError(f"Expected `Outputs` or an iterable of them to write, but got {type(out).__name__}")
         names = same_class_names(names, out.class_names)
+        decision = decision or out.decision
+        same_decision(decision, out.decision)
         block = {name: storable(array) for name, array in out.to_numpy().arrays.items()}
         found = layout(block, exact=True)
         if expected and found != expected:

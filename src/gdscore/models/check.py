@@ -59,7 +59,7 @@ from gdscore.models._training import (
 from gdscore.models.estimator import estimator
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Where
-from gdscore.outputs import Outputs
+from gdscore.outputs import ARGMAX, Outputs
 from gdscore.shifts.images import Corruption, corrupt, corruptions
 
 Floats = NDArray[np.float64]
@@ -206,6 +206,13 @@ def check(
     seed = integer("seed", seed, least=0)
     if est is not None and not isinstance(est, AccuracyEstimator):
         raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+    decision = ARGMAX if est is None else est._fitted().decision
+    if decision != ARGMAX:
+        raise GdscoreError(
+            "Expected an `est` of a model that decides for the largest probability, but got one fitted on rows decided "
+            f"otherwise ({decision}): a check network agrees with classes of largest probability, so fit an estimator "
+            "for these, or estimate with this one alone"
+        )
     calibration = list_of(calibration) if isinstance(calibration, Iterable) else calibration
     if calibration is not None and not (
         isinstance(calibration, list) and all(isinstance(entry, Agreement) for entry in calibration)
@@ -313,7 +320,7 @@ class _Run:
         )
         parts = extract(self._model, batches, logits=self._logits, progress=False)
         found = Outputs.concatenate([part.to_numpy() for part in parts])
-        return found if labels is None else Outputs(**found.arrays, labels=labels.cpu().numpy())
+        return found if labels is None else found.with_arrays(labels=labels.cpu().numpy())
 
     def fitted(self, est: AccuracyEstimator | None, class_names: Sequence[str] | None) -> AccuracyEstimator:
         """Estimator that was given, or one fitted on few corruptions."""

@@ -16,7 +16,7 @@ from gdscore.estimator import AccuracyEstimator
 from gdscore.models._inputs import ImageForm, LabelledInputs, TensorForm
 from gdscore.models._network import Network
 from gdscore.models.predictions import OutputKind, Where
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, checked_threshold
 from gdscore.shifts import Composition, Corruption, default_shifts
 from gdscore.shifts.images import check_image_shape
 from gdscore.shifts.sets import ShiftPasses, checked_shifts
@@ -29,6 +29,7 @@ def estimator(
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     shifts: Iterable[Callable[[Tensor], Tensor]] | None = None,
     batch_size: int = 500,
+    threshold: float | None = None,
     class_names: Sequence[str] | None = None,
     head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
@@ -65,6 +66,8 @@ def estimator(
         [0, 1]. Where all shifts are your own and ``normalize`` is left out, they get what the loader gives.
     batch_size : int, default 500
         Rows given to the model at once.
+    threshold : float, optional
+        Of a binary model, as in `extract`.
     class_names : sequence of K str, optional
         Names of the classes in the order of the logits, for ``Estimate.per_class`` and reports.
     head, logits, outputs, device, autocast
@@ -103,6 +106,7 @@ def estimator(
         shifts=shifts,
         batch_size=batch_size,
         seed=fitted.seed,
+        threshold=threshold,
         class_names=class_names,
         device=device,
         head=head,
@@ -137,11 +141,13 @@ class _Predictor:
         form: TensorForm,
         memory_format: torch.memory_format | None,
         inputs: LabelledInputs,
+        threshold: float | None,
         class_names: Sequence[str] | None,
     ) -> None:
         self._network, self._form, self._memory_format = network, form, memory_format
         self._for_call = inputs.for_call
         self._labels, self._class_names = inputs.labels.to(network.device), class_names
+        self._threshold = threshold
         self._batch = 0
         self._parts: list[tuple[Tensor, Tensor | None]] = []
 
@@ -169,6 +175,7 @@ class _Predictor:
             **self._network.kind.arrays(torch.cat(returned)),
             features=joined,
             labels=self._labels,
+            threshold=self._threshold,
             class_names=self._class_names,
         )
 
@@ -181,11 +188,13 @@ def shift_passes(
     shifts: Iterable[Callable[[Tensor], Tensor]] | None,
     batch_size: int,
     seed: int,
+    threshold: float | None = None,
     class_names: Sequence[str] | None = None,
     **options: Any,
 ) -> ShiftPasses:
     """Passes of a model over the inputs of a loader; parameters are those of `estimator`."""
     integer("batch_size", batch_size, least=1)
+    decided_at = None if threshold is None else checked_threshold(threshold)
     network = Network(model, **options)
     chosen = None if shifts is None else _checked(shifts)
     as_images = chosen is None or normalize is not None or any(isinstance(s, _CORRUPTIONS) for s in chosen)
@@ -198,7 +207,7 @@ def shift_passes(
             raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
     if chosen is None:
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
-    predictor = _Predictor(network, form, _memory_format(model), inputs, class_names)
+    predictor = _Predictor(network, form, _memory_format(model), inputs, decided_at, class_names)
     return ShiftPasses(inputs, predictor, chosen, batch_size)
 
 

@@ -27,7 +27,7 @@ from gdscore.models.predictions import (
     map_tensors,
     to_device,
 )
-from gdscore.outputs import Outputs
+from gdscore.outputs import Outputs, checked_threshold
 from gdscore.scores import registry
 
 BatchNormStatistics: TypeAlias = BatchNormMode | Literal["both"]
@@ -49,6 +49,7 @@ def extract(
     batchnorm: BatchNormStatistics = "eval",
     autocast: torch.dtype | None = None,
     labels: bool = True,
+    threshold: float | None = None,
     class_names: Sequence[str] | None = None,
     numbered: bool = False,
     progress: bool | None = None,
@@ -93,6 +94,8 @@ def extract(
         Run the forward passes under ``torch.autocast`` with this precision.
     labels : bool, default True
         False ignores the loader's labels.
+    threshold : float, optional
+        Of a binary model that decides for class 1 where its probability is at least this, as in `Outputs`.
     class_names : sequence of K str, optional
         Names of the classes in the order of the logits, such as ``dataset.classes`` of torchvision's ``ImageFolder``.
     numbered : bool, default False
@@ -125,7 +128,8 @@ def extract(
     rotation = None if rotation_head is None else _RotationNetwork(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
-    return _stream(network, loader, others, rotation, labels, class_names, numbered, progress)
+    decided_at = None if threshold is None else checked_threshold(threshold)
+    return _stream(network, loader, others, rotation, labels, decided_at, class_names, numbered, progress)
 
 
 def _stream(
@@ -134,6 +138,7 @@ def _stream(
     others: Mapping[str, Network],
     rotation: _RotationNetwork | None,
     with_labels: bool,
+    threshold: float | None,
     class_names: Sequence[str] | None,
     numbered: bool,
     progress: bool | None,
@@ -150,7 +155,7 @@ def _stream(
                 continue
             # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
             returned, features = network.run(_copied(inputs), number)
-            given: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
+            given: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
             m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
                 given["labels"] = integer_labels(labels, m, device)
@@ -207,7 +212,7 @@ def score_all(
     rotation_head : callable, optional
         For ``rotation``, see `extract`.
     **options
-        Further options of `extract`: ``head``, ``logits``, ``outputs``, ``batchnorm``, ``autocast``, …
+        Further options of `extract`: ``head``, ``logits``, ``outputs``, ``threshold``, ``batchnorm``, ``autocast``, …
 
     Returns
     -------

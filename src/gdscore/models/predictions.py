@@ -37,7 +37,12 @@ _ENOUGH_ROWS = 16
 
 
 def from_batches(
-    predictions: Any, labels: Any = None, *, logits: Where = None, outputs: OutputKind = "auto"
+    predictions: Any,
+    labels: Any = None,
+    *,
+    logits: Where = None,
+    outputs: OutputKind = "auto",
+    threshold: float | None = None,
 ) -> Outputs:
     """Outputs of predictions that a trainer made: Hugging Face's or Lightning's ``predict``, or a loop of your own.
 
@@ -55,6 +60,8 @@ def from_batches(
         Where the logits are in the prediction of a batch: a position, a name, or a function.
     outputs : {"auto", "logits", "probabilities"}
         What the model's output is, as in `extract`.
+    threshold : float, optional
+        Of a binary model that decides for class 1 where its probability is at least this, as in `Outputs`.
 
     Returns
     -------
@@ -103,7 +110,7 @@ def from_batches(
         if isinstance(labels, (list, tuple)) and labels and np.ndim(labels[0]) > 0:  # of each batch
             labels = np.concatenate([np.asarray(part) for part in labels])
         given["labels"] = integer_labels(labels, rows, device, optional=False)
-    made = Outputs(**cast("dict[str, Any]", given))
+    made = Outputs(**cast("dict[str, Any]", given), threshold=threshold)
     return made.to_numpy() if on_host else made
 
 

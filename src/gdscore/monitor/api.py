@@ -249,18 +249,23 @@ async def add_windows(
     probabilities: str | None = None,
     logits: str | None = None,
     features: str | None = None,
+    prediction: str | None = None,
+    threshold: float | None = None,
     label: str | None = None,
     id: str | None = None,
 ) -> list[dict[str, Any]]:
     """Post the outputs of one or more windows as Parquet, Arrow, CSV, npz or JSON.
 
     ``time`` (and ``end``) is the window; or ``time_column`` holds the time of each row. ``by`` names columns of
-    segments. ``probabilities``, ``logits``, ``features``, ``label`` and ``id`` name columns as `gdscore.io.Columns`
-    does. JSON has ``probabilities`` or ``logits``, and may have ``features``, ``labels``, ``ids``, ``time`` and ``by``.
+    segments. ``probabilities``, ``logits``, ``features``, ``prediction``, ``label`` and ``id`` name columns as
+    `gdscore.io.Columns` does, and ``threshold`` is as there. JSON has ``probabilities`` or ``logits``, and may have
+    ``features``, ``predictions`` or ``threshold``, ``labels``, ``ids``, ``time`` and ``by``.
     """
     settings: Settings = request.app.state.settings
     names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label, "id": id}
+    names |= {"prediction": prediction}
     given: dict[str, Any] = {key: value for key, value in names.items() if value is not None}
+    given |= {} if threshold is None else {"threshold": threshold}
     columns = Columns(**given, time=time_column, by=by or None)
 
     def add(path: Any) -> list[dict[str, Any]]:
@@ -512,10 +517,10 @@ def _ids(found: Any) -> NDArray[Any]:
     return np.array([str(value) for value in found])
 
 
-def _labels(found: Any) -> NDArray[np.int64]:
+def _classes(name: str, found: Any) -> NDArray[np.int64]:
     if not isinstance(found, list) or not all(type(value) is int for value in found):
         raise GdscoreError(
-            "Expected `labels` to be a list with the number of the class of each row, such as [0, 2, 1], but got "
+            f"Expected `{name}` to be a list with the number of the class of each row, such as [0, 2, 1], but got "
             f"{shown(found)}"
         )
     return np.asarray(found, dtype=np.int64)
@@ -544,12 +549,12 @@ def _json_batches(path: Path) -> Iterator[Batch]:
         found: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise GdscoreError(f"Expected the body to be JSON, but it is not: {str(error)[:100]}") from None
-    known = {*_MATRICES, "labels", "ids", "time", "by"}
+    known = {*_MATRICES, "predictions", "threshold", "labels", "ids", "time", "by"}
     if not isinstance(found, dict) or set(found) - known:
         came = shown(sorted(set(found) - known)) if isinstance(found, dict) else shown(found)
         raise GdscoreError(f"Expected a JSON object with {', '.join(sorted(known))}, but got {came}")
     arrays = {name: _matrix(name, found[name]) for name in _MATRICES if name in found}
-    labels = _labels(found["labels"]) if "labels" in found else None
+    classes = {name: _classes(name, found[name]) for name in ("predictions", "labels") if name in found}
     ids = _ids(found["ids"]) if "ids" in found else None
     time = _times(found["time"]) if "time" in found else None
     columns = found.get("by", {})
@@ -558,5 +563,5 @@ def _json_batches(path: Path) -> Iterator[Batch]:
     by = {str(name): _segments(str(name), values) for name, values in columns.items()}
     if len(by) > MOST_COLUMNS:
         raise GdscoreError(f"Expected at most {MOST_COLUMNS} columns in `by`, but got {len(by)}")
-    outputs: dict[str, Any] = {**arrays, "labels": labels, "ids": ids}
+    outputs: dict[str, Any] = {**arrays, **classes, "threshold": found.get("threshold"), "ids": ids}
     yield Batch(Outputs(**outputs), time, by)

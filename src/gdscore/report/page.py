@@ -214,6 +214,7 @@ def _describe_estimator(estimator: AccuracyEstimator) -> dict[str, Any]:
         "groups": group_styles(shift_groups(list(seen.families))),
         "reference_rows": estimator.reference_rows_,
         "reference_accuracy": estimator.reference_accuracy_,
+        "decision": estimator.decision_,
     }
 
 

@@ -14,18 +14,29 @@ from typing import Any
 import numpy as np
 
 from gdscore import _arrays as arrays
+from gdscore._arrays import namespace
 from gdscore._hashing import key_as_uint64, row_key, value_words
 from gdscore._schema import ArraySpec
-from gdscore.outputs import Outputs
+from gdscore.outputs import ARGMAX, Outputs
 from gdscore.scores.base import Score, Stats, floats
 
 
 def sample_of(chunk: Outputs) -> Stats:
-    """All rows of a chunk as a sample: the row's hash, that of its probabilities, a count of one, the probabilities."""
+    """All rows of a chunk as a sample: the row's hash, that of its content, a count of one, the probabilities.
+
+    Where rows were not decided by the largest logit, the decided classes are part of the content.
+    """
     high, low = chunk.row_keys()
     # Rows are equal only if their probabilities are; equal ids, or equal float32 bits of float64 logits, do not tell.
     apart = "ids" in chunk.arrays or str(chunk.probabilities.dtype).endswith("float64")
-    content = row_key(value_words(chunk.probabilities)) if apart else (high, low)
+    decided: Stats = {}
+    if chunk.decision != ARGMAX:
+        xp = namespace(chunk.logits)
+        decided = {"decided": xp.astype(chunk.predictions, xp.int32)}
+        words = xp.concat([value_words(chunk.probabilities), decided["decided"][:, None]], axis=1)
+        content = row_key(words)
+    else:
+        content = row_key(value_words(chunk.probabilities)) if apart else (high, low)
     return {
         "high": high,
         "low": low,
@@ -33,6 +44,7 @@ def sample_of(chunk: Outputs) -> Stats:
         "content_low": content[1],
         "counts": high * 0 + 1,
         "rows": chunk.probabilities,
+        **decided,
     }
 
 
@@ -77,9 +89,18 @@ class SampleScore(Score):
         return sample_of(chunk)
 
     def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Hashes, counts and probabilities of the rows kept."""
+        """Hashes, counts and probabilities of the rows kept, and their decided classes where these were given."""
         names = ("high", "low", "content_high", "content_low", "counts")
-        return [{**dict.fromkeys(names, ArraySpec("i", ("rows",))), "rows": floats("rows", "classes")}]
+        plain = {**dict.fromkeys(names, ArraySpec("i", ("rows",))), "rows": floats("rows", "classes")}
+        return [plain, {**plain, "decided": ArraySpec("i", ("rows",), least=0)}]
+
+    def _check_restored(self, counted: int, layout: Any, shape: Mapping[str, int], *parts: Any) -> None:
+        super()._check_restored(counted, layout, shape, *parts)
+        _, _, stats, _ = parts
+        if stats and ("decided" in stats) != ("predictions" in layout.arrays):
+            raise ValueError("decided classes of other rows")
+        if "decided" in stats and stats["decided"].max(initial=0) >= shape["n_classes"]:
+            raise ValueError("decided classes that there are not")
 
     def _add(self, more: Stats) -> None:
         # Sorting waits until there is as much to sort as the sample holds: its cost per row is then constant.

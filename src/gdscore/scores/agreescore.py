@@ -22,11 +22,13 @@ class AgreeScore(MeanScore):
 
     .. math:: \frac1m \sum_i [\hat y_i \neq \hat y'_i]
 
+    Rows that were not decided by the largest logit are refused, as those of the second model are.
+
     Parameters
     ----------
     soft : bool, default False
         Mean of ½‖S − S'‖₁ of the two models' probabilities in place of the share of different predictions: the same
-        idea with less noise.
+        idea with less noise. It does not read how rows were decided.
 
     Examples
     --------
@@ -40,11 +42,13 @@ class AgreeScore(MeanScore):
     good_for = "a second model is trained anyway"
     fails_when = "the two models make the same mistakes"
     remark = "a second model has to be trained on the training data"
+    argmax_only = True
     inputs = frozenset({"logits", "peer_logits"})
     higher_is_better = False
 
     def __init__(self, *, soft: bool = False) -> None:
         self.soft = boolean("soft", soft)
+        self.argmax_only = not self.soft
         super().__init__()
 
     def row_values(self, chunk: Outputs) -> Array:

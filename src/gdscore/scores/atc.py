@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
-from gdscore._arrays import Array
+from gdscore._arrays import Array, namespace
 from gdscore._checks import choice
 from gdscore._softmax import ROUNDING
-from gdscore.outputs import Outputs
+from gdscore.outputs import ARGMAX, Outputs
 from gdscore.scores.base import HostStats, MeanScore, Stats, floats
 from gdscore.scores.registry import register_score
 
@@ -57,7 +58,8 @@ class ATC(MeanScore):
     .. math:: \frac1m \sum_i [s_i \ge t], \qquad t:\ \frac1n \sum_j [s^{reference}_j < t] = \mathrm{err}_{reference}
 
     On the reference it returns the reference accuracy (ties aside). t lies between two scores of the reference, see
-    `error_threshold`.
+    `error_threshold`. A row that was decided for another class than the most probable one is less certain than all
+    others: −H is reflected there at its least value −ln K, and the confidence is that of the decided class.
 
     Parameters
     ----------
@@ -79,6 +81,7 @@ class ATC(MeanScore):
     good_for = "exact on the reference"
     fails_when = "wrong predictions stay above the threshold"
     remark = "threshold learned on the labelled reference"
+    optional_inputs = frozenset({"predictions"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar = {"threshold_": floats()}
 
@@ -89,7 +92,11 @@ class ATC(MeanScore):
 
     def _certainty(self, chunk: Outputs) -> Array:
         if self.score == "entropy":
-            return -chunk.entropy
+            if chunk.decision == ARGMAX:
+                return -chunk.entropy
+            # Of two classes this is the order of the decided class's probability.
+            reflected = chunk.entropy - 2 * math.log(int(chunk.n_classes or 2))
+            return namespace(reflected).where(chunk.is_top, -chunk.entropy, reflected)
         # Minus (1 − c) orders rows as c does, also where c rounds to 1; the released threshold 0 is one of c.
         return chunk.confidence if self.variant == "published" else -chunk.one_minus_confidence
 

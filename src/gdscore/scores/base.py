@@ -33,7 +33,7 @@ from gdscore._arrays import Array, namespace
 from gdscore._schema import ArraySpec, check_arrays
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
 from gdscore.errors import GdscoreError, GdscoreWarning, shown
-from gdscore.outputs import Outputs, how_to_get, same_class_names
+from gdscore.outputs import ARGMAX, Outputs, how_to_get, is_decision, same_class_names, same_decision
 
 Stats: TypeAlias = dict[str, Array]
 HostStats: TypeAlias = dict[str, NDArray[Any]]
@@ -65,13 +65,17 @@ class Score:
     inputs : frozenset of str
         Arrays that the `Outputs` given to `update` must hold.
     optional_inputs : frozenset of str
-        Arrays that are read only with some options, or where they are there.
+        Arrays that are read only with some options, or where they are there; ``predictions`` where the number is about
+        the decided classes.
     reference_inputs : frozenset of str
         Arrays that the reference given to `fit` must hold; empty where no reference is needed.
     learned : dict of str to ArraySpec
         Attributes that `fit` sets, whose names end in ``_``, with their type and shape; see `floats`.
     higher_is_better : bool
         Whether the number rises with accuracy. May depend on the options of the instance.
+    argmax_only : bool
+        Whether the number is about the classes of the largest logits, so that rows decided otherwise are refused. May
+        depend on the options of the instance.
 
     Examples
     --------
@@ -94,6 +98,7 @@ class Score:
     reference_inputs: frozenset[str] = frozenset()
     learned: ClassVar[Mapping[str, ArraySpec]] = {}
     higher_is_better: bool = True
+    argmax_only: bool = False
     chunk_rows: int = CHUNK_ROWS
 
     # -- what a subclass overrides --------------------------------------------------------------------------
@@ -138,6 +143,7 @@ class Score:
 
     def __init__(self) -> None:
         self.reference_shape: dict[str, int | None] = {}
+        self.reference_decision = ""
         self.reset()
 
     @property
@@ -229,6 +235,13 @@ class Score:
             raise GdscoreError(self.overflow_message())
         return value
 
+    def decision_message(self, decision: str) -> str:
+        """Error for rows that were not decided by the largest logit, which the number is about."""
+        return (
+            f"`{self.name}` is about the classes of largest probability, but these rows were decided otherwise "
+            f"({decision}): leave out `predictions` or `threshold` for the number of those classes"
+        )
+
     def overflow_message(self) -> str:
         """Error for numbers that are finite, but too large for the sums and products of the score."""
         named = "` or `".join(sorted(self.inputs - {"labels"}))
@@ -277,6 +290,10 @@ class Score:
                 f"`{self.name}` needs {labelled}reference data: call fit(reference) first, or pass reference="
             )
         layout = _RowLayout.of(outputs, self.inputs)
+        if self.argmax_only and layout.decision != ARGMAX:
+            raise GdscoreError(self.decision_message(layout.decision))
+        if self.reference_decision:
+            same_decision(self.reference_decision, layout.decision, "the reference")
         for what, expected in self.reference_shape.items():
             if layout.counts[what] != expected:
                 raise GdscoreError(
@@ -345,7 +362,7 @@ class Score:
             raise GdscoreError(f"Expected another `{self.name}` to merge, but got {type(other).__name__}")
         if self.options != other.options:
             raise GdscoreError(f"Expected equal options to merge, but got {self.options} and {other.options}")
-        for name in self.learned:
+        for name in (*self.learned, "reference_decision"):
             here, there = getattr(self, name, None), getattr(other, name, None)
             if not np.array_equal(np.asarray(here), np.asarray(there)):
                 raise GdscoreError(f"Expected scores fitted on the same reference to merge, but `{name}` differs")
@@ -370,6 +387,8 @@ class Score:
             "chunks": self._chunks,
             "invalid": -1 if invalid is None else invalid,
             "arrays": " ".join(sorted(layout.arrays)) if layout else "",
+            "decision": layout.decision if layout else "",
+            "reference_decision": self.reference_decision,
             **{f"{part}.{key}": value for part, entries in parts.items() for key, value in entries.items()},
         }
 
@@ -390,15 +409,17 @@ class Score:
                 raise ValueError(f"{rows} rows in {chunks} chunks")
             names = frozenset(str(state["arrays"]).split())
             shape, reference_shape = ({k: int(v) for k, v in parts[p].items()} for p in ("shape", "reference_shape"))
+            decision, reference_decision = str(state["decision"]), str(state["reference_decision"])
             kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
-            layout = _RowLayout(names, shape) if names else None
+            kept = {k: v.with_decision(decision) if "logits" in v.has else v for k, v in kept.items()}
+            layout = _RowLayout(names, shape, decision) if names else None
             learned, stats = _numbers(parts["learned"]), _numbers(parts["stats"])
             self._check_restored(rows, layout, shape, reference_shape, learned, stats, kept)
         self.reset()
         for entry, value in learned.items():
             setattr(self, entry, value if value.ndim else float(value))
         self._stats = stats or None
-        self._layout, self.reference_shape = layout, {**reference_shape}
+        self._layout, self.reference_shape, self.reference_decision = layout, {**reference_shape}, reference_decision
         self._counted, self._chunks = rows, chunks
         self._invalid = np.asarray(invalid) if invalid >= 0 else None
         self._restore_rows(kept)
@@ -436,12 +457,17 @@ class Score:
         rows = counted or bool(kept)
         if learned or (rows and self.learned):
             _check_specs(learned, self.learned, reference_shape)
+        if layout is not None and not (
+            is_decision(layout.decision, shape.get("n_classes", 0))
+            and (layout.decision != ARGMAX) == ("predictions" in layout.arrays)
+        ):
+            raise ValueError(f"rows decided by {layout.decision}")
         if not set(reference_shape) <= set(_counts_of(self.inputs)):
             raise ValueError(f"a reference with {sorted(reference_shape)}")
         if rows and (layout is None or set(layout.counts) != set(_counts_of(self.inputs))):
             raise ValueError(f"rows of {sorted(layout.arrays if layout else ())} with {sorted(shape)}")
         for part in kept.values():
-            if _RowLayout.of(part, self.inputs)[:2] != (layout and layout[:2]):
+            if _RowLayout.of(part, self.inputs)[:3] != (layout and layout[:3]):
                 raise ValueError(f"rows of {sorted(part.arrays)}")
         if "pending" in kept and len(kept["pending"]) >= self.chunk_rows:
             raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
@@ -488,12 +514,14 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
         return {}
     stats: dict[int, Stats] = {}
     shape: dict[str, int | None] = {}
+    decision = ""
     names: tuple[str, ...] | None = None
     for chunk in _reference_chunks(reference, fitting):
         here = {"n_classes": chunk.n_classes, "n_features": chunk.n_features}
         if shape and here != shape:
             raise GdscoreError(f"Expected a reference of one shape, but it has {shape} and then {here}")
-        shape = here
+        same_decision(decision or chunk.decision, chunk.decision)
+        shape, decision = here, chunk.decision
         names = same_class_names(names, chunk.class_names)
         with arrays.full_precision(next(iter(chunk.arrays.values()))):
             for i, score in enumerate(fitting):
@@ -512,6 +540,7 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
                 raise GdscoreError(score.overflow_message())
             compared = _counts_of(score.inputs & score.reference_inputs)
             score.reference_shape = {k: shape[k] for k in compared if shape[k] is not None}
+            score.reference_decision = decision if "logits" in score.inputs & score.reference_inputs else ""
         except GdscoreError as error:
             failures[score.name] = str(error)
     return failures
@@ -557,17 +586,19 @@ def read_options(state: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 class _RowLayout(NamedTuple):
-    """Arrays that hold what a score reads (ids included), their counts, and the names of the classes."""
+    """Arrays that hold what a score reads (ids included), their counts, the decision and the names of the classes."""
 
     arrays: frozenset[str]
     counts: Mapping[str, int | None]
+    decision: str = ARGMAX
     class_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, rows: Outputs, inputs: Collection[str]) -> _RowLayout:
         """Layout of the arrays that a score with these inputs reads."""
         counts = {what: getattr(rows, what) for what in _counts_of(inputs)}
-        return cls(frozenset(rows.only(inputs).arrays), counts, rows.class_names if "logits" in inputs else None)
+        read, named = rows.only(inputs), rows.class_names if "logits" in inputs else None
+        return cls(frozenset(read.arrays), counts, read.decision, named)
 
     def joined(self, before: _RowLayout | None, where: str = "the rows before") -> _RowLayout:
         """Layout of these rows and those before, which must agree."""
@@ -576,6 +607,7 @@ class _RowLayout(NamedTuple):
         for what, seen in before.counts.items():
             if self.counts.get(what) != seen:
                 raise GdscoreError(f"Expected {what} to stay {seen} as in {where}, but got {self.counts.get(what)}")
+        same_decision(before.decision, self.decision, where)
         if self.arrays != before.arrays:
             raise GdscoreError(
                 f"Expected the arrays to stay {sorted(before.arrays)} as in {where}, but got {sorted(self.arrays)}"

@@ -12,7 +12,9 @@ from gdscore.scores.registry import register_score
 class ConfScore(MeanScore):
     r"""Mean confidence (Hendrycks and Gimpel, ICLR 2017); rises with accuracy.
 
-    .. math:: \frac1m \sum_i \max_k S_{ik}
+    .. math:: \frac1m \sum_i S_{i \hat y_i}
+
+    with ŷ the decided class, that of the largest probability unless predictions or a threshold were given.
 
     Examples
     --------
@@ -21,7 +23,8 @@ class ConfScore(MeanScore):
     0.749938
     """
 
-    formula = "mean over rows of max_k S_k, with S = softmax(logits)"
+    formula = "mean over rows of S_k of the decided class k (max_k S_k by default), with S = softmax(logits)"
+    optional_inputs = frozenset({"predictions"})
     good_for = "the simplest thing to watch"
     fails_when = "the model is confidently wrong; the number is the model's own belief"
 

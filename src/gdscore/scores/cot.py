@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,29 @@ def mix_of_rows(class_weights: NDArray[Any], rows: int, rng: np.random.Generator
     return np.asarray(counts / rows)
 
 
+class Solved(NamedTuple):
+    """The plan of some distinct rows of probabilities, how often each occurs, and their decided classes if given."""
+
+    plan: Transport
+    rows: NDArray[Any]
+    counts: NDArray[Any]
+    decided: NDArray[Any] | None = None
+
+    def of_class(self, where: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
+        """Probability of the class that each of these rows is sent to; of its decided class where that is less."""
+        found: NDArray[np.float64] = self.rows[where, classes].astype(np.float64)
+        if self.decided is None:
+            return found
+        return np.asarray(np.minimum(found, self.rows[where, self.decided[where]]), dtype=np.float64)
+
+    @property
+    def cost(self) -> float:
+        """Cost of the plan."""
+        if self.decided is None:
+            return self.plan.cost
+        return float(self.plan.mass @ (1 - self.of_class(self.plan.rows, self.plan.classes)))
+
+
 @register_score("cot")
 class COT(SampleScore):
     r"""Cost of transporting the predictions to the reference's class mix (Lu et al., NeurIPS 2023): an error rate.
@@ -40,7 +63,9 @@ class COT(SampleScore):
               \quad \sum_i \pi_{ik} = q_k
 
     with q the share of each class among the reference's labels. Falls with accuracy. Solved as an m×K problem, exactly,
-    on the k rows of smallest hash; `sampling_error` bounds what more rows than that leave open.
+    on the k rows of smallest hash; `sampling_error` bounds what more rows than that leave open. Where rows were not
+    decided by the largest logit, a row costs at least 1 − c, with c the probability of the decided class: it costs more
+    than that anyway where this is the largest.
 
     Parameters
     ----------
@@ -67,7 +92,7 @@ class COT(SampleScore):
     )
     fails_when = "the true mix of classes has changed: the change is counted as error"
     remark = "the class mix of the labelled reference"
-    optional_inputs = frozenset({"ids"})
+    optional_inputs = frozenset({"predictions", "ids"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar = {"class_weights_": floats("classes")}
     higher_is_better = False
@@ -89,28 +114,29 @@ class COT(SampleScore):
 
     def result(self, stats: HostStats) -> float:
         """Cost of the best transport."""
-        return float(np.mean([plan.cost for plan, _, _ in self._plans(stats)]))
+        return float(np.mean([found.cost for found in self._plans(stats)]))
 
-    def _plans(self, stats: HostStats) -> list[tuple[Transport, NDArray[Any], NDArray[Any]]]:
+    def _plans(self, stats: HostStats) -> list[Solved]:
         """Transports, with the rows and weights each was solved for: one, or several in the published variant."""
-        rows, counts = stats["rows"], stats["counts"].astype(np.float64)
+        rows, counts, decided = stats["rows"], stats["counts"].astype(np.float64), stats.get("decided")
         total = int(counts.sum())
         if self.variant == "default":
-            return [self._transport(rows, counts, self.class_weights_)]
+            return [self._transport(rows, counts, decided, self.class_weights_)]
         rng = np.random.default_rng(self.seed)
         if total <= PUBLISHED_BATCH:
-            return [self._transport(rows, counts, mix_of_rows(self.class_weights_, total, rng))]
+            return [self._transport(rows, counts, decided, mix_of_rows(self.class_weights_, total, rng))]
         plans = []
         for _ in range(math.ceil(total / PUBLISHED_BATCH)):
             drawn = rng.multinomial(PUBLISHED_BATCH, counts / total)
             weights = mix_of_rows(self.class_weights_, PUBLISHED_BATCH, rng)
-            plans.append(self._transport(rows[drawn > 0], drawn[drawn > 0].astype(np.float64), weights))
+            own = None if decided is None else decided[drawn > 0]
+            plans.append(self._transport(rows[drawn > 0], drawn[drawn > 0].astype(np.float64), own, weights))
         return plans
 
     def _transport(
-        self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
-    ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
-        return solved(rows, weights, class_weights), rows, weights
+        self, rows: NDArray[Any], weights: NDArray[Any], decided: NDArray[Any] | None, class_weights: NDArray[Any]
+    ) -> Solved:
+        return Solved(solved(rows, weights, class_weights), rows, weights, decided)
 
     def warning(self) -> str | None:
         """Few rows for the number of classes."""

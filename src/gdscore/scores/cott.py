@@ -11,23 +11,24 @@ from gdscore import _arrays as arrays
 from gdscore._softmax import ROUNDING
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import bottom_k, sample_of
-from gdscore.scores._transport import Transport, solved
+from gdscore.scores._transport import solved
 from gdscore.scores.atc import error_threshold
 from gdscore.scores.base import HostStats, Stats, floats
-from gdscore.scores.cot import COT, class_counts
+from gdscore.scores.cot import COT, Solved, class_counts
 from gdscore.scores.registry import register_score
 
 TIE_GRID = 2.0**-20
 """Outputs are counted on this grid, so that rows that differ by rounding are one output."""
 
 
-def transport_scores(plan: Transport, rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def transport_scores(found: Solved) -> tuple[NDArray[Any], NDArray[Any]]:
     """Minus the transport cost of every share of a row that the plan sends to one class, S_ik − 1, and its mass.
 
-    The plan splits fewer rows than there are classes. A split row counts in parts: which class gets most of it, and
-    whether equal rows are split together or apart, is decided by rounding.
+    The score is less where the decided class of the row has less. The plan splits fewer rows than there are classes. A
+    split row counts in parts: which class gets most of it, and whether equal rows are split together or apart, is
+    decided by rounding.
     """
-    return np.asarray(rows[plan.rows, plan.classes].astype(np.float64) - 1.0), plan.mass
+    return found.of_class(found.plan.rows, found.plan.classes) - 1.0, found.plan.mass
 
 
 @register_score("cott")
@@ -38,7 +39,8 @@ class COTT(COT):
 
     with π the plan of `COT`, which sends all but a few rows whole to one class, and t such that on the reference the
     share of dearer rows equals the reference error. t lies between two costs of the reference, see
-    `gdscore.scores.atc.error_threshold`. Rises with accuracy.
+    `gdscore.scores.atc.error_threshold`. Rises with accuracy. Where rows were not decided by the largest logit, a row
+    costs at least 1 − c as in `COT`.
 
     Parameters
     ----------
@@ -86,9 +88,10 @@ class COTT(COT):
     def learn(self, stats: HostStats) -> None:
         """Class shares, and the threshold with the reference error below it."""
         super().learn(stats)
-        plan, rows, counts = self._transport(stats["rows"], stats["counts"].astype(np.float64), self.class_weights_)
+        counts, decided = stats["counts"].astype(np.float64), stats.get("decided")
+        found = self._transport(stats["rows"], counts, decided, self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()
-        scores, mass = transport_scores(plan, rows)
+        scores, mass = transport_scores(found)
         if self.variant == "published":
             repeated = np.repeat(scores, np.rint(mass * counts.sum()).astype(int))
             self.threshold_ = float(np.sort(repeated)[round(error * counts.sum()) - 1])
@@ -96,20 +99,20 @@ class COTT(COT):
             self.threshold_ = error_threshold(scores, error, mass, rounding=1e-6)
 
     def _transport(
-        self, rows: NDArray[Any], weights: NDArray[Any], class_weights: NDArray[Any]
-    ) -> tuple[Transport, NDArray[Any], NDArray[Any]]:
+        self, rows: NDArray[Any], weights: NDArray[Any], decided: NDArray[Any] | None, class_weights: NDArray[Any]
+    ) -> Solved:
         # Of few distinct outputs (a tree's, say) several plans can cost the same and differ in the costs of their rows.
         # Rounding would choose between them; the small square chooses the plan whose rows differ most in cost, always.
         wide = rows.astype(np.float64)
         distinct = len(np.unique(np.rint(wide.max(axis=1) / TIE_GRID)))
         if self.variant == "default" and 2 * distinct <= weights.sum():
-            return solved(wide + ROUNDING * wide**2, weights, class_weights), rows, weights
-        return super()._transport(rows, weights, class_weights)
+            return Solved(solved(wide + ROUNDING * wide**2, weights, class_weights), rows, weights, decided)
+        return super()._transport(rows, weights, decided, class_weights)
 
     def result(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
         shares = []
-        for plan, rows, _ in self._plans(stats):
-            scores, mass = transport_scores(plan, rows)
+        for found in self._plans(stats):
+            scores, mass = transport_scores(found)
             shares.append(mass[scores >= self.threshold_].sum() / mass.sum())
         return float(np.mean(shares))

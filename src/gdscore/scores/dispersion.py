@@ -23,7 +23,7 @@ class Dispersion(Score):
 
     .. math:: \ln \frac{\sum_k m_k \|\mu_k - \mu\|^2}{m\,(K-1)}
 
-    Rises with accuracy.
+    Rises with accuracy. Rows that were not decided by the largest logit are refused: the classes k are theirs.
 
     Parameters
     ----------
@@ -42,6 +42,7 @@ class Dispersion(Score):
     formula = "ln of (sum_k m_k * ||mean_k - mean||^2 / (m * (K - 1))), classes k by prediction"
     good_for = "features that still form clusters"
     fails_when = "one class is predicted for every row (an error)"
+    argmax_only = True
     inputs = frozenset({"logits", "features"})
 
     def __init__(self, *, variant: str = "default") -> None:

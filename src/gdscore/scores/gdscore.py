@@ -251,7 +251,7 @@ class GdScore(Score):
     0.3212
     """
 
-    optional_inputs = frozenset({"labels", "ids"})
+    optional_inputs = frozenset({"predictions", "labels", "ids"})
     formula = "mean over mini-batches b of || X_b^T (S_b - Y_b) / |b| ||_p, Y the pseudo-labels"
     good_for = "no reference and no training; the pull of uncertain rows on the last layer"
     fails_when = "predictions are wrong and confident: their gradient vanishes; sets of fewer rows than a mini-batch"

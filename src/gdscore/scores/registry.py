@@ -249,7 +249,7 @@ def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
     inputs = [frozenset().union(*(s.inputs for s in group)) for group in groups]
     admitted: object = None
     for part in target:
-        shape = (part.has, part.n_classes, part.n_features)
+        shape = (part.has, part.decision, part.n_classes, part.n_features)
         if shape != admitted:
             for s in scores:
                 s.check_rows(part)
@@ -302,6 +302,8 @@ def missing_inputs(score: Score, has: frozenset[str], reference_has: frozenset[s
     if "network" in absent:
         return f"needs the network: gdscore.models.{score.name}"
     words = [", ".join(absent)] if absent else []
+    if score.argmax_only and "predictions" in has:
+        words.append("rows decided by the largest probability, without predictions or threshold")
     if score.reference_inputs and reference_has is None:
         words.append("labelled reference data" if "labels" in score.reference_inputs else "reference data")
     elif reference_has is not None and score.reference_inputs - reference_has:

@@ -242,8 +242,7 @@ def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Out
         raise GdscoreError(
             f"Expected `predict` to return a row for each of {len(labels)} inputs, but got {len(found)}{column}"
         )
-    given = {name: array for name, array in found.arrays.items() if name != "labels"}
-    return Outputs(**given, labels=labels, check_logits=False).with_class_names(found.class_names)
+    return found.with_arrays(labels=labels)
 
 
 def _refused(shift: Any, error: Exception) -> GdscoreError:
