@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 import gdscore
 from gdscore.report import write_report
 
-from .data import numbers, rows
+from .data import numbers, outputs, rows
 
 X, _, Y = rows(700, 1.2, seed=1)
 CLASSIFIER = LogisticRegression(max_iter=300).fit(*rows(400, 1.2, seed=2)[::2])
@@ -49,6 +49,46 @@ def test_equals_fit_on_the_same_sets():
     np.testing.assert_allclose(numbers(fit(batch_size=700).estimate(out)), numbers(by_hand.estimate(out)), atol=1e-9)
     assert est.shifted_sets_.families == ["noise", "offset"]
     assert est.reference_accuracy_ == pytest.approx(CLASSIFIER.score(X, Y))
+
+
+def test_a_predictor_that_reuses_its_memory():
+    """As runtimes with fixed outputs do: all batches had the numbers of the last."""
+    memory = np.empty((100, 5), dtype=np.float32)
+
+    def reusing(x):
+        memory[: len(x)] = CLASSIFIER.decision_function(x)
+        return gdscore.Outputs(logits=memory[: len(x)])
+
+    def plain(x):
+        return gdscore.Outputs(logits=CLASSIFIER.decision_function(x).astype(np.float32))
+
+    out = gdscore.Outputs(logits=CLASSIFIER.decision_function(rows(300, 1.6, seed=5)[0]))
+    for size in (100, 64):
+        expected, est = fit(plain, batch_size=size), fit(reusing, batch_size=size)
+        assert est.reference_accuracy_ == expected.reference_accuracy_
+        np.testing.assert_array_equal(numbers(est.estimate(out)), numbers(expected.estimate(out)))
+
+
+def test_a_reference_whose_parts_share_their_memory():
+    out = outputs(600, seed=1)
+
+    def parts():
+        buffers = {name: np.empty_like(array[:100]) for name, array in out.arrays.items()}
+        for start in range(0, 600, 100):
+            for name, buffer in buffers.items():
+                buffer[:] = out.arrays[name][start : start + 100]
+            yield gdscore.Outputs(**buffers)
+
+    def sets():
+        for part, family in zip(parts(), "aabbcc", strict=True):
+            yield gdscore.ShiftedSet(part, family)
+
+    given = [
+        gdscore.ShiftedSet(out[i : i + 100], family) for i, family in zip(range(0, 600, 100), "aabbcc", strict=True)
+    ]
+    expected = gdscore.AccuracyEstimator().fit(out, shifted_sets=given)
+    est = gdscore.AccuracyEstimator().fit(parts(), shifted_sets=sets())
+    np.testing.assert_array_equal(numbers(est.estimate(parts())), numbers(expected.estimate(out)))
 
 
 @pytest.mark.parametrize("make", [np.array, lambda x: pytest.importorskip("pandas").DataFrame(x)])

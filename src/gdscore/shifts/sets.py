@@ -149,7 +149,8 @@ class Predictions:
     def run(self, batch: Any, rows: NDArray[Any], shift: Any) -> None:
         """Predict a batch that holds these rows of the reference, after a shift or as they are."""
         try:
-            self._parts.append(_labelled(self._predict, batch, self._labels[rows]))
+            # A copy, as a predictor may use the memory of its outputs for the next batch.
+            self._parts.append(_labelled(self._predict, batch, self._labels[rows]).working_copy())
         except (ValueError, TypeError, LookupError) as error:
             if shift is None:
                 raise
