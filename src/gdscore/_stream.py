@@ -113,6 +113,7 @@ def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
             )
         if "logits" not in part.has:
             raise GdscoreError("Expected `reference` with logits or probabilities, but it has neither")
+        part.check_values()
         # What makes its parts one by one may use their memory again.
         parts.append(part if isinstance(reference, (Outputs, list, tuple)) else part.working_copy())
     return Outputs.concatenate(parts)

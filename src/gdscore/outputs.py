@@ -22,6 +22,7 @@ from gdscore._checks import (
     PER_CLASS,
     boolean,
     check_outputs,
+    check_values,
     number,
     row_checks,
 )
@@ -290,8 +291,14 @@ class Outputs:
         """0-d flag on an accelerator that all values can be used; None on the host, checked on construction."""
         if arrays.on_host(self._first_array):
             return None
-        flags = [check.ok() for check in row_checks(self._given, self._check_logits)]
+        with np.errstate(all="ignore"):
+            flags = [check.ok() for check in row_checks(self._given, self._check_logits)]
         return namespace(flags[0]).all(namespace(flags[0]).stack(flags))
+
+    def check_values(self) -> None:
+        """Refuse values that cannot be used; those on an accelerator, which construction does not wait for, too."""
+        if self.valid is not None and not bool(self.valid):
+            check_values(dict(self._given), self._check_logits)
 
     @cached_property
     def _marks(self) -> dict[int, Array]:

@@ -252,7 +252,13 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
             )
         own = labels[rows]
     evidence, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
-    return lambda: SetSummary.of(shifted.family, evidence(), of_set(), classes=len(profile.mix))
+
+    def finish() -> SetSummary:
+        outputs.check_values()
+        return SetSummary.of(shifted.family, evidence(), of_set(), classes=len(profile.mix))
+
+    outputs.valid  # noqa: B018 - begun where the outputs are, and waited for when the set is finished
+    return finish
 
 
 def given_mix(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Floats | None:

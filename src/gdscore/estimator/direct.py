@@ -76,6 +76,7 @@ def direct_estimate(
                 f"Expected {known.n_classes} classes as in the reference, but the outputs have {part.n_classes}"
             )
         same_class_names(known.class_names, part.class_names)
+        part.check_values()
         score.update(part.with_temperature(divisor))
     value = score.compute()
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)

@@ -490,6 +490,7 @@ def check_outputs(fitted: Fitted, outputs: Any) -> None:
         raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
     if "logits" not in outputs.has:
         raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
+    outputs.check_values()
     same_class_names(fitted.class_names, outputs.class_names)
     name, centres = fitted.correction.profile.located, fitted.correction.profile.centres
     wanted = [("classes", fitted.n_classes, outputs.n_classes, "extracted without features")]
