@@ -9,6 +9,7 @@ outputs do not satisfy it, even where they have as many classes and features.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -147,7 +148,9 @@ class Fitted:
         profile, mark = self.correction.profile, self.fingerprint
         learned: dict[str, Any] = {"method": self.method, "shift": self.correction.shift}
         if self.table_profile is not None:
-            learned["columns"] = self.table_profile.edges
+            # Rows are counted by these columns and bins, so that states of others must not merge.
+            learned["columns"] = json.dumps([self.table_profile.names, self.table_profile.values])
+            learned["edges"] = self.table_profile.edges
         for part, owner in (("profile", profile), ("fingerprint", mark)):
             values = {} if owner is None else {f.name: getattr(owner, f.name) for f in fields(owner)}
             learned |= {f"{part}.{name}": value for name, value in values.items() if value is not None}
