@@ -26,7 +26,7 @@ from gdscore._checks import (
     number,
     row_checks,
 )
-from gdscore._classes import ClassLabels, check_class_names, class_positions, list_of
+from gdscore._classes import ClassLabels, check_class_names, class_positions, list_of, listed_names
 from gdscore._hashing import id_words, label_hash, row_key, value_words
 from gdscore._softmax import Softmax, log_probabilities, softmax
 from gdscore.errors import GdscoreError, shown
@@ -101,6 +101,7 @@ class Outputs:
                 f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
             )
         self._check_logits = boolean("check_logits", check_logits)
+        class_names = listed_names(class_names)
         named = tuple(name for name in list_of(class_names) or () if isinstance(name, str))
         text = labels is not None and bool(named) and _is_text(labels)
         if text:

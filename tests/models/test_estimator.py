@@ -365,6 +365,12 @@ def test_estimate_of_a_loader_names_extract(given):
         ),
         ([(torch.full((8, 1, 8, 8), float("nan")), torch.zeros(8))], {}, "finite images, but batch 0 holds NaN"),
         ([(torch.rand(8, 1, 8, 8) * 255, torch.zeros(8))], {}, "divide them by 255"),
+        (
+            [(torch.rand(8, 1, 8, 8) * 16, torch.zeros(8))],
+            {},
+            "go from 0.0. to 1\\d.*: divide them by the largest value that a pixel can have, as in training",
+        ),
+        ([(torch.rand(8, 1, 8, 8) * 65535, torch.zeros(8))], {}, "divide them by the largest value"),
         ([(torch.rand(8, 1, 8, 8), torch.eye(10)[:8])], {}, r"each of 8 rows.*argmax\(1\)$"),
         ([(torch.rand(0, 1, 8, 8), torch.zeros(0))], {}, "yield rows"),
         ([(torch.rand(8, 4, 8, 8), torch.zeros(8))], {}, "1 or 3 channels.*give `shifts`"),

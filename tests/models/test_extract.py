@@ -61,7 +61,8 @@ def test_scripted_model_gives_logits_only():
 
 def test_class_names():
     names = ["ant", "bee", "cow", "dog", "elk"]
-    assert [out.class_names for out in extract(seeded(CNN), loader(2), class_names=names)] == [tuple(names)] * 2
+    for given in (names, iter(names)):
+        assert [out.class_names for out in extract(seeded(CNN), loader(2), class_names=given)] == [tuple(names)] * 2
     for bad in (names[:3], "abcde", [0, 1, 2, 3, 4], ["ant"] * 5):
         with pytest.raises(GdscoreError, match="class_names"):
             list(extract(seeded(CNN), loader(), class_names=bad))

@@ -227,8 +227,9 @@ class ImageForm(TensorForm):
                 f"{cure}"
             )
         cure = "where the loader normalises, pass normalize=(mean, std)"
-        if low >= 0 and 2 < high <= 255:
-            cure = "where they go up to 255, divide them by 255 as in training; " + cure
+        if low >= 0 and high > 2:
+            largest = "255" if 127 < high <= 255 else "the largest value that a pixel can have"
+            cure = f"divide them by {largest}, as in training, or {cure}"
         return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
 
     def decode(self, kept: Kept) -> Tensor:

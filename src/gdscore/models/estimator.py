@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gdscore._checks import integer
+from gdscore._classes import listed_names
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
@@ -203,7 +204,7 @@ def shift_passes(
             raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
     if chosen is None:
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
-    predictor = _Predictor(network, form, _memory_format(model), inputs, class_names)
+    predictor = _Predictor(network, form, _memory_format(model), inputs, listed_names(class_names))
     return ShiftPasses(inputs, predictor, chosen, batch_size)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from gdscore._classes import listed_names
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError, nearest
 from gdscore.models._inputs import LoaderReader, check_loader, row_count
@@ -125,7 +126,7 @@ def extract(
     rotation = None if rotation_head is None else _RotationNetwork(network, rotation_head)
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
-    return _stream(network, loader, others, rotation, labels, class_names, numbered, progress)
+    return _stream(network, loader, others, rotation, labels, listed_names(class_names), numbered, progress)
 
 
 def _stream(
