@@ -38,6 +38,8 @@ TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
 CHECKED = 200
 """Rows of each part of a stream that are looked at."""
+HELD_OUT = 50
+"""Rows of the reference that show whether the head that was found holds for others."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,10 @@ class Fingerprint:
         direction = np.random.default_rng(0).normal(size=int(reference.n_classes or 0))
         # Logits mean the same when a row's are all moved, as in the logarithms of probabilities.
         direction -= direction.mean()
-        rows = 3 * (int(reference.n_features or 0) + 1)
-        if len(reference) < rows:
+        unknowns = int(reference.n_features or 0) + 1
+        if len(reference) < 2 * unknowns + HELD_OUT:
             return None
+        rows = min(3 * unknowns, len(reference) - HELD_OUT)
         x, y = _seen(reference[:rows], direction)
         centre = x.mean(axis=0)
         with np.errstate(all="ignore"):
@@ -72,7 +75,8 @@ class Fingerprint:
             weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
             found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
         usable = np.isfinite([*weights, found.offset, found.spread]).all()
-        return found if usable and found.matches(reference) else None
+        # On other rows than it was fitted to: so many weights describe any head on a few rows.
+        return found if usable and found.matches(reference[len(reference) - HELD_OUT :]) else None
 
     def matches(self, outputs: Outputs) -> bool:
         """Whether the first rows follow from their features by this head."""
