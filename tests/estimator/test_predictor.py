@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -382,3 +383,42 @@ def test_columns_of_inputs_that_moved_stand_beside_the_estimate(tmp_path):
         est.estimate([out], inputs=x)
     with pytest.raises(gdscore.GdscoreError, match="fit_predictor has fitted on a table"):
         gdscore.AccuracyEstimator().fit(gdscore.from_sklearn(clf, *made(600, 0.0))).estimate(out, inputs=x)
+
+
+@pytest.mark.parametrize("form", ["object", "dict", "tensors"])
+def test_functions_that_return_hugging_face_outputs(form):
+    torch = pytest.importorskip("torch")
+
+    def predict(x):
+        z = CLASSIFIER.decision_function(x)
+        if form == "tensors":
+            return SimpleNamespace(logits=torch.from_numpy(z).requires_grad_(), hidden_states=None)
+        return {"logits": z, "loss": None} if form == "dict" else SimpleNamespace(logits=z)
+
+    expected = fit(lambda x: gdscore.Outputs(logits=CLASSIFIER.decision_function(x)))
+    out = gdscore.Outputs(logits=CLASSIFIER.decision_function(rows(300, 1.6, seed=5)[0]))
+    np.testing.assert_allclose(numbers(fit(predict).estimate(out)), numbers(expected.estimate(out)), atol=1e-6)
+
+
+def test_labels_by_name():
+    names = ["ant", "bee", "cat", "dog", "eel"]
+
+    def predict(x):
+        return CLASSIFIER.predict_proba(x)
+
+    by_name = np.array(names)[Y]
+    expected = fit(predict)
+    for given in (by_name, by_name.astype(object), by_name.tolist()):
+        est = fit(predict, y=given, class_names=iter(names))
+        assert est.class_names_ == tuple(names)
+        assert est.reference_accuracy_ == expected.reference_accuracy_
+    assert fit(predict, class_names=names).class_names_ == tuple(names)
+    assert [c.name for c in est.estimate(gdscore.Outputs(probabilities=predict(X))).per_class] == names
+    with pytest.raises(gdscore.GdscoreError, match="got '(ant|bee|cat|dog|eel)': pass class_names="):
+        fit(predict, y=by_name)
+    with pytest.raises(gdscore.GdscoreError, match="got 'eel' in row"):
+        fit(predict, y=by_name, class_names=[*names[:4], "fox"])
+    with pytest.raises(gdscore.GdscoreError, match="a name for each class"):
+        fit(predict, y=by_name, class_names=[*names, "fox"])
+    with pytest.raises(gdscore.GdscoreError, match="names its classes itself"):
+        fit(class_names=names)
