@@ -720,3 +720,30 @@ def test_a_calibration_of_another_model_is_a_warning(shifted):
         sets = [agreement(family="fog", accuracy=0.6, check_accuracy=0.9, model_accuracy=accuracy)]
         e, _ = combine(est, target, p, own_agreement(target, p), sets)
         assert {w.code for w in e.warnings} & {"other_calibration"} == codes
+
+
+def test_dict_batches_as_the_estimator_takes_them():
+    class ByName(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, pixel_values):
+            return {"logits": self.inner(pixel_values)}
+
+    x, y = digit_rows()
+    model = fresh().eval()
+    options = {"steps": 2, "batch_size": 8, "progress": False}
+    plain = models.check(model, [(x[:80], y[:80])], [x[80:120]], **options)
+    for labels in ("labels", "target"):
+        labelled = [{"pixel_values": x[:80], labels: y[:80]}]
+        for target in ([{"pixel_values": x[80:120]}], [{"pixel_values": x[80:120], labels: y[80:120]}], [x[80:120]]):
+            named = models.check(ByName(model), labelled, target, **options)
+            np.testing.assert_allclose(named.right, plain.right, atol=1e-6)
+    with pytest.raises(GdscoreError, match="only tensor of a dict, but it yields a dict of .*'mask'"):
+        models.check(ByName(model), [{"pixel_values": x, "mask": x, "labels": y}], [x], **options)
+
+
+def digit_rows():
+    data = load_digits()
+    return torch.from_numpy(data.images[:, None] / 16).float(), torch.from_numpy(data.target)

@@ -351,8 +351,8 @@ def as_predictor(
     if found.dtype.kind in "OSUT":
         if class_names is None:
             raise GdscoreError(
-                f"Expected `labels` to be classes 0 … K−1, but got {shown(found[0])}: pass class_names= in the order "
-                "of the model's outputs"
+                f"Expected `labels` to be classes 0 … K−1, but got {shown(str(found[0]))}: pass class_names= in the "
+                "order of the model's outputs"
             )
         names = check_class_names(class_names, len(class_names))
         found = class_positions(found.astype(str), names, len(names))
