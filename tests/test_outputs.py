@@ -470,3 +470,12 @@ def test_the_arguments_are_the_arrays_of_the_table():
         "threshold",
     }
     assert arguments == set(OUTPUT_ARRAYS)
+
+
+def test_class_names_that_can_be_read_once():
+    names = ["a", "b", "c"]
+    for once in (iter(names), (name for name in names), np.array(names)):
+        out = gdscore.Outputs(logits=5 * np.eye(3), labels=np.array(["c", "b", "a"]), class_names=once)
+        assert out.class_names == ("a", "b", "c")
+        assert out.labels.tolist() == [2, 1, 0]
+    assert gdscore.Outputs(logits=5 * np.eye(3)).with_class_names(iter(names)).class_names == ("a", "b", "c")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -468,3 +469,33 @@ def test_boosting_of_other_libraries_is_asked_for_ranges_of_trees(library):
     np.testing.assert_allclose(inputs.reshape(4, 85, 3).sum(axis=1), np.tile(clf.steps.sum(axis=0), (4, 1)))
     assert clf.asked[0][0] == 0
     assert clf.asked[-1][1] == 300
+
+
+@pytest.mark.parametrize("make", [HistGradientBoostingClassifier, GradientBoostingClassifier])
+def test_few_stages_of_boosting_are_in_memory_at_once(make, monkeypatch):
+    """All stages were held: 3,000 of them for a sample of 100,000 rows are gigabytes."""
+    monkeypatch.setattr("gdscore.sklearn._MOST_CONTRIBUTIONS", 6)
+    x = np.random.default_rng(0).normal(size=(400, 3))
+    options = {"max_iter": 40} if make is HistGradientBoostingClassifier else {"n_estimators": 40}
+    clf = make(**options, random_state=0).fit(x, x[:, 0] > 0)
+    stages = [np.array(s).ravel() for s in clf.staged_decision_function(x)]
+    expected = np.diff([stages[k - 1] for k in np.linspace(0, 40, 7).astype(int)[1:]], axis=0, prepend=0).T
+    alive, most = [], []
+
+    class Stage(np.ndarray):
+        pass
+
+    original = clf.staged_decision_function
+
+    def watched(given):
+        for stage in original(given):
+            made = stage.view(Stage)
+            alive.append(weakref.ref(made))
+            yield made
+            del made
+            most.append(sum(ref() is not None for ref in alive))
+
+    monkeypatch.setattr(clf, "staged_decision_function", watched)
+    out = from_sklearn(clf, x)
+    np.testing.assert_allclose(out.inputs, expected, rtol=1e-6)
+    assert max(most) <= 2

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdscore import GdscoreError
+from gdscore import Estimate, GdscoreError
 from gdscore._stream import segment_codes
 from gdscore._windows import (
     Group,
@@ -22,6 +22,7 @@ from gdscore._windows import (
     window_end,
     window_starts,
 )
+from gdscore.estimator.estimate import Estimates
 
 moments = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))
 
@@ -192,3 +193,26 @@ def test_times_of_polars_and_of_arrow(zone):
 def test_times_far_away_do_not_wrap_around():
     with pytest.raises(GdscoreError, match="between the years 1 and 9999, but got 300000-01-01 in row 0"):
         window_starts(np.array(["300000-01-01"], dtype="datetime64[D]"), "month")
+
+
+@pytest.mark.parametrize("length", ["day", "6h", "week", "month", "quarter", "year"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata", "Pacific/Apia", "Europe/Paris"])
+def test_ends_of_windows_of_a_zone_in_a_frame(length, zone):
+    """The months of New York ended at 00:00 UTC."""
+    every = f"{length} {zone}"
+    starts = window_starts(np.arange("2026-01-01", "2027-06-01", 2, dtype="datetime64[h]"), every)
+    used = sorted(set(starts.tolist()))
+    e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=9, reference_accuracy=0.9)
+    found = Estimates(dict.fromkeys(used, e), {})
+    table = found.to_frame(every=every, backend="pyarrow").to_pylist()
+    assert [row["end"] for row in table[:-1]] == [row["start"] for row in table[1:]]
+    with pytest.raises(GdscoreError, match="`every` as the windows were made.*'month America/New_York'"):
+        found.to_frame(every=length, backend="pyarrow")
+
+
+def test_other_starts_than_those_of_the_windows():
+    e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=9, reference_accuracy=0.9)
+    with pytest.raises(GdscoreError, match="no window of '1mo' begins at 2026-01-05T00:00:00"):
+        Estimates({"2026-01-05": e}, {}).to_frame(every="month")
+    (row,) = Estimates({"2026-01-05": e}, {}).to_frame(every="1d", backend="pyarrow").to_pylist()
+    assert row["end"].isoformat() == "2026-01-06T00:00:00"

@@ -175,7 +175,7 @@ def row_checks(given: dict[str, Array], check_logits: bool = True) -> list[RowCh
 
 
 def check_values(given: dict[str, Array], check_logits: bool = True) -> None:
-    """Refuse the first row of host arrays that cannot be used."""
+    """Refuse the first row of arrays that cannot be used; on an accelerator this waits for their values."""
     for check in row_checks(given, check_logits):
         _require(check)
     if "probabilities" in given:

@@ -36,6 +36,12 @@ def list_of(value: Any) -> list[Any] | None:
     return None if getattr(value, "ndim", 1) == 0 else list(value)
 
 
+def listed_names(names: Any) -> Any:
+    """Names in a tuple, where they are a sequence or an iterator, which is read only once; anything else as it is."""
+    listed = list_of(names)
+    return names if listed is None else tuple(listed)
+
+
 def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
     """K different strings as a tuple; anything else is refused."""
     found = list_of(names)

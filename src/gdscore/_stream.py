@@ -104,8 +104,8 @@ def _items(data: Any, what: str, kinds: Any) -> Iterator[Any]:
 
 def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
     """Labelled outputs as one, of a stream too; or an error."""
-    parts = list(stream(reference, "reference"))
-    for part in parts:
+    parts = []
+    for part in stream(reference, "reference"):
         if "labels" not in part.has:
             raise GdscoreError(
                 "Expected `reference` with labels, but it has none: pass labels= to Outputs, y to from_sklearn, or "
@@ -113,6 +113,9 @@ def labelled_reference(reference: Outputs | Iterable[Outputs]) -> Outputs:
             )
         if "logits" not in part.has:
             raise GdscoreError("Expected `reference` with logits or probabilities, but it has neither")
+        part.check_values()
+        # What makes its parts one by one may use their memory again.
+        parts.append(part if isinstance(reference, (Outputs, list, tuple)) else part.working_copy())
     return Outputs.concatenate(parts)
 
 

@@ -221,8 +221,19 @@ def window_end(start: datetime, every: Every) -> datetime:
 
 
 def end_of(start: datetime, every: Every) -> datetime:
-    """End of a window by its start as people name it: in the zone of the windows, or without one as the start."""
-    end = window_end(as_utc(start), every)
+    """End of a window by its start as people name it: in the zone of the windows, or without one as the start.
+
+    A start that is not one of these windows is refused, where these begin only at times of a calendar or a zone.
+    """
+    utc = as_utc(start)
+    if every.has_own_starts or start.utcoffset():
+        begins = utc_starts(np.array([utc.replace(tzinfo=None)], dtype="datetime64[us]"), every)
+        if begins.tolist() != [utc.replace(tzinfo=None)]:
+            raise GdscoreError(
+                f"Expected `every` as the windows were made, but no window of {str(every)!r} begins at "
+                f"{start.isoformat()}: give their length and their time zone, such as 'month America/New_York'"
+            )
+    end = window_end(utc, every)
     return end.replace(tzinfo=None) if start.tzinfo is None else end.astimezone(every.tzinfo)
 
 

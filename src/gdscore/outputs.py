@@ -24,10 +24,11 @@ from gdscore._checks import (
     PER_CLASS,
     boolean,
     check_outputs,
+    check_values,
     number,
     row_checks,
 )
-from gdscore._classes import ClassLabels, check_class_names, class_positions, list_of
+from gdscore._classes import ClassLabels, check_class_names, class_positions, list_of, listed_names
 from gdscore._hashing import id_words, label_hash, row_key, value_words
 from gdscore._softmax import Softmax, above_threshold, log_probabilities, softmax
 from gdscore.errors import GdscoreError, shown
@@ -124,6 +125,7 @@ class Outputs:
                 f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
             )
         self._check_logits = boolean("check_logits", check_logits)
+        class_names = listed_names(class_names)
         named = tuple(name for name in list_of(class_names) or () if isinstance(name, str))
         classes = {"predictions": predictions, "labels": labels}
         text = {name for name, x in classes.items() if x is not None and named and _is_text(x)}
@@ -371,8 +373,14 @@ class Outputs:
         """0-d flag on an accelerator that all values can be used; None on the host, checked on construction."""
         if arrays.on_host(self._first_array):
             return None
-        flags = [check.ok() for check in row_checks(self._given, self._check_logits)]
+        with np.errstate(all="ignore"):
+            flags = [check.ok() for check in row_checks(self._given, self._check_logits)]
         return namespace(flags[0]).all(namespace(flags[0]).stack(flags))
+
+    def check_values(self) -> None:
+        """Refuse values that cannot be used; those on an accelerator, which construction does not wait for, too."""
+        if self.valid is not None and not bool(self.valid):
+            check_values(dict(self._given), self._check_logits)
 
     @cached_property
     def _marks(self) -> dict[int, Array]:

@@ -337,8 +337,10 @@ def _contributions(clf: Any) -> Callable[[Any], Array] | None:
     if isinstance(clf, (HistGradientBoostingClassifier, GradientBoostingClassifier)):
 
         def boosted(X: Any) -> Array:
-            stages = list(clf.staged_decision_function(X))
-            ends = [np.asarray(stages[k - 1]).reshape(len(stages[k - 1]), -1) for k in chosen(len(stages))]
+            # Only the stages that are used are kept: there may be thousands.
+            used = set(chosen(clf.n_iter_ if hasattr(clf, "n_iter_") else clf.n_estimators_).tolist())
+            stages = enumerate(clf.staged_decision_function(X), start=1)
+            ends = [np.array(stage).reshape(len(stage), -1) for number, stage in stages if number in used]
             return np.diff(np.stack(ends, axis=1), axis=1, prepend=0.0).reshape(len(ends[0]), -1)
 
         return boosted

@@ -230,3 +230,51 @@ def test_what_is_under_a_mask_never_counts():
     ):
         with pytest.raises(gdscore.GdscoreError, match="mask"):
             use()
+
+
+class TestValuesOnAnAccelerator:
+    """Construction does not wait for the device, so that values are checked where they are read."""
+
+    @pytest.fixture(autouse=True)
+    def no_value_is_on_the_host(self, monkeypatch):
+        self.est = fitted()
+        self.reference = outputs(400, seed=1)
+        monkeypatch.setattr("gdscore._arrays.on_host", lambda x: False)
+
+    def attacks(self, out):
+        """Every way of giving these outputs to an estimator."""
+        sets = [gdscore.ShiftedSet(part, "a") for part in (self.reference, out, self.reference)]
+        return [
+            lambda: self.est.estimate(out),
+            lambda: self.est.estimate([self.reference, out]),
+            lambda: self.est.estimate(out, by=np.zeros(len(out))),
+            lambda: self.est.state().update(out),
+            lambda: self.est.predict_correct(out),
+            lambda: gdscore.labeling.choose(self.est, out, budget=5),
+            lambda: gdscore.direct_estimate("doc", out, reference=self.reference),
+            lambda: gdscore.direct_estimate("doc", out, reference=self.reference, temperature=False),
+            lambda: fit(out),
+            lambda: fit([self.reference, out]),
+            lambda: fit(self.reference, sets),
+            lambda: gdscore.direct_estimate("doc", self.reference, reference=out, temperature=False),
+        ]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda given: given | {"logits": np.asarray(TARGET.probabilities)}, "probabilities="),
+            (lambda given: given | {"logits": np.where(np.arange(5) == 2, np.nan, given["logits"])}, "finite"),
+            (lambda given: given | {"features": given["features"] * np.inf}, "finite"),
+            (lambda given: given | {"labels": given["labels"] + 3}, "between 0 and 4"),
+        ],
+        ids=["probabilities", "nan", "inf", "labels"],
+    )
+    def test_values_that_cannot_be_used(self, change, message):
+        out = gdscore.Outputs(**change(dict(TARGET.arrays)))
+        for attack in self.attacks(out):
+            with pytest.raises(gdscore.GdscoreError, match=message):
+                attack()
+
+    def test_sound_values(self):
+        for attack in self.attacks(TARGET):
+            attack()

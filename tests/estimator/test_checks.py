@@ -249,3 +249,38 @@ def test_class_mix_says_what_to_do():
     assert "est.estimate(outputs, class_mix={'cat': 0.17, 'dog': 0.21, 'fox': 0.20, …})" in told
     assert ('class_mix="estimated"' in told) == ("another class mix explains this" in told)
     assert ('class_mix="stable"' in told) == ("another class mix alone does not explain this" in told)
+
+
+def of_a_network(count, seed, head, *, width=512, dtype=np.float32, scale=1.0):
+    """Features after a ReLU, and logits of a head on them."""
+    rng = np.random.default_rng([seed, 3])
+    labels = rng.integers(0, CLASSES, count)
+    centres = np.random.default_rng(4).normal(size=(CLASSES, width))
+    x = scale * np.maximum(0.5 * centres[labels] + rng.normal(size=(count, width)), 0)
+    return gdscore.Outputs(logits=head(x).astype(dtype), features=x.astype(dtype), labels=labels)
+
+
+def linear(seed):
+    weights = np.random.default_rng([seed, 8]).normal(size=(512, CLASSES)) / 8
+    return lambda x: x @ weights
+
+
+def cosine(x):
+    return 30 * linear(0)(x / np.linalg.norm(x, axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("count", [1076, 1500])
+def test_another_model_of_512_features(count, dtype):
+    """It was not looked for below 1,539 rows of the reference."""
+    est = gdscore.AccuracyEstimator().fit(of_a_network(count, 0, linear(0), dtype=dtype), progress=False)
+    for scale in (1.0, 3.0):
+        assert "other_model" not in codes(est.estimate(of_a_network(400, 1, linear(0), dtype=dtype, scale=scale)))
+        other = est.estimate(of_a_network(400, 1, linear(1), dtype=dtype, scale=scale))
+        assert severity(other, "other_model") == "critical"
+
+
+@pytest.mark.parametrize("count", [600, 1075, 1076, 1500, 1800])
+def test_a_head_that_is_not_linear_is_no_other_model(count):
+    est = gdscore.AccuracyEstimator().fit(of_a_network(count, 0, cosine), progress=False)
+    assert "other_model" not in codes(est.estimate(of_a_network(400, 1, cosine)))

@@ -112,8 +112,14 @@ def test_inputs_are_evidence_as_features_are():
     est = gdscore.AccuracyEstimator().fit(with_inputs(outputs(2000, seed=1)), shifted_sets=sets, progress=False)
     target = outputs(1000, 1.5, seed=8)
     assert est.estimate(with_inputs(target)).accuracy == EST.estimate(target).accuracy
-    with pytest.raises(gdscore.GdscoreError, match="outputs with 6 inputs .* made without from_sklearn"):
+    with pytest.raises(
+        gdscore.GdscoreError, match="6 inputs .* but they have none: it was fitted on the model.*Outputs.prob"
+    ):
         est.estimate(gdscore.Outputs(logits=target.logits))
+    with pytest.raises(gdscore.GdscoreError, match="6 inputs .* but they have 3: are they of another model.$"):
+        est.estimate(gdscore.Outputs(logits=target.logits, inputs=target.features[:, :3]))
+    with pytest.raises(gdscore.GdscoreError, match="5 classes .* but they have 4: are they of another model.$"):
+        est.estimate(gdscore.Outputs(logits=target.logits[:, :4], inputs=target.features))
 
 
 def test_inputs_are_saved(tmp_path):

@@ -227,3 +227,30 @@ def test_what_fit_takes_save_takes(tmp_path):
     est.save(tmp_path / "m.gdscore")
     again = gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore")
     np.testing.assert_array_equal(numbers(again.estimate(huge)), numbers(est.estimate(huge)))
+
+
+def test_states_of_tables_with_other_columns_or_categories_do_not_merge():
+    """Rows are counted by column and category, so that the digest has to hold these."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    numbers, codes = rng.normal(size=300), rng.integers(0, 3, 300)
+
+    def fitted_on(column="colour", values=("red", "green", "blue")):
+        table = pd.DataFrame({"x": numbers, column: np.array(values)[codes]})
+
+        def predict(given):
+            z = given["x"].to_numpy()
+            return gdscore.Outputs(logits=np.stack([z, -z], axis=1))
+
+        labels = (numbers < 0).astype(int)
+        shifts = [lambda given: given.assign(x=given["x"] + 0.5)]
+        est = gdscore.AccuracyEstimator().fit_predictor(predict, table, labels, shifts=shifts, progress=False)
+        return est, est.state().update(predict(table), inputs=table)
+
+    est, state = fitted_on()
+    assert est.estimate(state.merge(fitted_on()[1])).n_rows == 600
+    for other in (fitted_on(values=("red", "green", "violet")), fitted_on(column="paint")):
+        with pytest.raises(gdscore.GdscoreError, match="made by another one"):
+            est.state().merge(other[1])
+        with pytest.raises(gdscore.GdscoreError, match="made by another one"):
+            est.state(other[1].to_bytes())

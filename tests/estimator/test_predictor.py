@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 import gdscore
 from gdscore.report import write_report
 
-from .data import numbers, rows
+from .data import numbers, outputs, rows
 
 X, _, Y = rows(700, 1.2, seed=1)
 CLASSIFIER = LogisticRegression(max_iter=300).fit(*rows(400, 1.2, seed=2)[::2])
@@ -49,6 +50,46 @@ def test_equals_fit_on_the_same_sets():
     np.testing.assert_allclose(numbers(fit(batch_size=700).estimate(out)), numbers(by_hand.estimate(out)), atol=1e-9)
     assert est.shifted_sets_.families == ["noise", "offset"]
     assert est.reference_accuracy_ == pytest.approx(CLASSIFIER.score(X, Y))
+
+
+def test_a_predictor_that_reuses_its_memory():
+    """As runtimes with fixed outputs do: all batches had the numbers of the last."""
+    memory = np.empty((100, 5), dtype=np.float32)
+
+    def reusing(x):
+        memory[: len(x)] = CLASSIFIER.decision_function(x)
+        return gdscore.Outputs(logits=memory[: len(x)])
+
+    def plain(x):
+        return gdscore.Outputs(logits=CLASSIFIER.decision_function(x).astype(np.float32))
+
+    out = gdscore.Outputs(logits=CLASSIFIER.decision_function(rows(300, 1.6, seed=5)[0]))
+    for size in (100, 64):
+        expected, est = fit(plain, batch_size=size), fit(reusing, batch_size=size)
+        assert est.reference_accuracy_ == expected.reference_accuracy_
+        np.testing.assert_array_equal(numbers(est.estimate(out)), numbers(expected.estimate(out)))
+
+
+def test_a_reference_whose_parts_share_their_memory():
+    out = outputs(600, seed=1)
+
+    def parts():
+        buffers = {name: np.empty_like(array[:100]) for name, array in out.arrays.items()}
+        for start in range(0, 600, 100):
+            for name, buffer in buffers.items():
+                buffer[:] = out.arrays[name][start : start + 100]
+            yield gdscore.Outputs(**buffers)
+
+    def sets():
+        for part, family in zip(parts(), "aabbcc", strict=True):
+            yield gdscore.ShiftedSet(part, family)
+
+    given = [
+        gdscore.ShiftedSet(out[i : i + 100], family) for i, family in zip(range(0, 600, 100), "aabbcc", strict=True)
+    ]
+    expected = gdscore.AccuracyEstimator().fit(out, shifted_sets=given)
+    est = gdscore.AccuracyEstimator().fit(parts(), shifted_sets=sets())
+    np.testing.assert_array_equal(numbers(est.estimate(parts())), numbers(expected.estimate(out)))
 
 
 @pytest.mark.parametrize("make", [np.array, lambda x: pytest.importorskip("pandas").DataFrame(x)])
@@ -342,3 +383,42 @@ def test_columns_of_inputs_that_moved_stand_beside_the_estimate(tmp_path):
         est.estimate([out], inputs=x)
     with pytest.raises(gdscore.GdscoreError, match="fit_predictor has fitted on a table"):
         gdscore.AccuracyEstimator().fit(gdscore.from_sklearn(clf, *made(600, 0.0))).estimate(out, inputs=x)
+
+
+@pytest.mark.parametrize("form", ["object", "dict", "tensors"])
+def test_functions_that_return_hugging_face_outputs(form):
+    torch = pytest.importorskip("torch")
+
+    def predict(x):
+        z = CLASSIFIER.decision_function(x)
+        if form == "tensors":
+            return SimpleNamespace(logits=torch.from_numpy(z).requires_grad_(), hidden_states=None)
+        return {"logits": z, "loss": None} if form == "dict" else SimpleNamespace(logits=z)
+
+    expected = fit(lambda x: gdscore.Outputs(logits=CLASSIFIER.decision_function(x)))
+    out = gdscore.Outputs(logits=CLASSIFIER.decision_function(rows(300, 1.6, seed=5)[0]))
+    np.testing.assert_allclose(numbers(fit(predict).estimate(out)), numbers(expected.estimate(out)), atol=1e-6)
+
+
+def test_labels_by_name():
+    names = ["ant", "bee", "cat", "dog", "eel"]
+
+    def predict(x):
+        return CLASSIFIER.predict_proba(x)
+
+    by_name = np.array(names)[Y]
+    expected = fit(predict)
+    for given in (by_name, by_name.astype(object), by_name.tolist()):
+        est = fit(predict, y=given, class_names=iter(names))
+        assert est.class_names_ == tuple(names)
+        assert est.reference_accuracy_ == expected.reference_accuracy_
+    assert fit(predict, class_names=names).class_names_ == tuple(names)
+    assert [c.name for c in est.estimate(gdscore.Outputs(probabilities=predict(X))).per_class] == names
+    with pytest.raises(gdscore.GdscoreError, match="got '(ant|bee|cat|dog|eel)': pass class_names="):
+        fit(predict, y=by_name)
+    with pytest.raises(gdscore.GdscoreError, match="got 'eel' in row"):
+        fit(predict, y=by_name, class_names=[*names[:4], "fox"])
+    with pytest.raises(gdscore.GdscoreError, match="a name for each class"):
+        fit(predict, y=by_name, class_names=[*names, "fox"])
+    with pytest.raises(gdscore.GdscoreError, match="names its classes itself"):
+        fit(class_names=names)

@@ -52,6 +52,40 @@ def test_dialects(tmp_path, text):
     assert out.labels.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("last", ["", "end"], ids=["no last line end", "last line end"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_quotation_marks_that_are_never_closed_lose_no_rows(tmp_path, end, last):
+    """Of a mark at the beginning of a cell Arrow makes one cell of all rows up to the next mark, and is silent."""
+    plain = [f"0.25,0.75,n{i}" for i in range(12)]
+
+    def rows(text):
+        return sum(len(out) for out in read_outputs(save(tmp_path / "x.csv", text), columns=PROBABILITIES))
+
+    def text(lines):
+        return end.join(["p_1,p_0,note", *lines]) + (end if last else "")
+
+    assert rows(text(plain)) == 12
+    for first, second in [(0, 1), (0, 11), (3, 4), (10, 11), (2, 9)]:
+        stray = list(plain)
+        stray[first] = stray[second] = '0.25,0.75,"n'
+        with pytest.raises(GdscoreError, match="CSV file in UTF-8, but it is damaged"):
+            rows(text(stray))
+        inches = list(plain)
+        inches[first] = inches[second] = '0.25,0.75,5" pipe'
+        assert rows(text(inches)) == 12
+        quoted = list(plain)
+        quoted[first] = f'0.25,0.75,"a note{end}of two lines"'
+        assert rows(text(quoted)) == 12
+
+
+def test_line_ends_that_are_cut_in_two(tmp_path, monkeypatch):
+    monkeypatch.setattr("gdscore.io.csv._PIECE", 64)
+    plain = [f"0.25,0.75,n{i:02}" for i in range(40)]
+    for end in ("\n", "\r\n", "\r"):
+        path = save(tmp_path / "x.csv", end.join(["p_1,p_0,note", *plain[:-1], '0.25,0.75,"n"']))
+        assert sum(len(out) for out in read_outputs(path, columns=PROBABILITIES)) == 40
+
+
 def test_batches_do_not_depend_on_the_pieces_of_text(tmp_path):
     p = np.random.default_rng(0).random(20_000)
     body = "".join(f"{value!r},{i}\n" for i, value in enumerate(p.tolist()))

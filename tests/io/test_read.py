@@ -299,3 +299,11 @@ def test_a_single_value_is_no_column(value):
     for name in ("logits", "by", "class_names", "label", "time"):
         with pytest.raises(GdscoreError, match=f"`{name}` to be"):
             Columns(**{name: value})
+
+
+def test_a_csv_file_without_a_suffix(tmp_path):
+    """It was said to be a damaged .npz."""
+    path = tmp_path / "data"
+    path.write_text("p_a,p_b\n0.5,0.5\n")
+    with pytest.raises(GdscoreError, match="begins like none of them.*where it is CSV, rename it to data.csv"):
+        next(read_outputs(path))

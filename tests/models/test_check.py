@@ -728,3 +728,30 @@ def test_an_estimator_of_other_decisions_is_refused_before_any_training(model, d
     est = AccuracyEstimator().fit(known.with_arrays(predictions=known.predictions))
     with pytest.raises(GdscoreError, match=r"decided otherwise \(given\)"):
         models.check(model, [train], [x[:40]], est=est, **QUICK)
+
+
+def test_dict_batches_as_the_estimator_takes_them():
+    class ByName(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, pixel_values):
+            return {"logits": self.inner(pixel_values)}
+
+    x, y = digit_rows()
+    model = fresh().eval()
+    options = {"steps": 2, "batch_size": 8, "progress": False}
+    plain = models.check(model, [(x[:80], y[:80])], [x[80:120]], **options)
+    for labels in ("labels", "target"):
+        labelled = [{"pixel_values": x[:80], labels: y[:80]}]
+        for target in ([{"pixel_values": x[80:120]}], [{"pixel_values": x[80:120], labels: y[80:120]}], [x[80:120]]):
+            named = models.check(ByName(model), labelled, target, **options)
+            np.testing.assert_allclose(named.right, plain.right, atol=1e-6)
+    with pytest.raises(GdscoreError, match="only tensor of a dict, but it yields a dict of .*'mask'"):
+        models.check(ByName(model), [{"pixel_values": x, "mask": x, "labels": y}], [x], **options)
+
+
+def digit_rows():
+    data = load_digits()
+    return torch.from_numpy(data.images[:, None] / 16).float(), torch.from_numpy(data.target)

@@ -263,6 +263,79 @@ def test_dict_batches_give_the_same(model):
     )
 
 
+def test_batches_of_token_ids():
+    """Dicts of several tensors: shifts get and return the dict."""
+
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.fc = nn.EmbeddingBag(30, 6), nn.Linear(6, 3)
+
+        def forward(self, input_ids, attention_mask):
+            assert input_ids.dtype == torch.int64
+            return {"logits": self.fc(self.words(input_ids * attention_mask))}
+
+    rng = torch.Generator().manual_seed(0)
+    net = Words()
+    ids, y = torch.randint(1, 30, (120, 7), generator=rng), torch.randint(3, (120,), generator=rng)
+    parts = [slice(0, 50), slice(50, 120)]
+    batches = [{"input_ids": ids[p], "attention_mask": torch.ones_like(ids[p]), "target": y[p]} for p in parts]
+
+    def dropped(batch, start):
+        mask = torch.arange(start, start + len(batch["input_ids"]))[:, None] % 7 != torch.arange(7)
+        return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"] * mask}
+
+    def in_place(batch):
+        batch["input_ids"].fill_(1)
+        return batch
+
+    shifted = [dropped, in_place, dropped]
+    est = models.estimator(net, batches, shifts=shifted, batch_size=32)
+    same(est, models.estimator(net, iter(batches), shifts=shifted, batch_size=120))
+    outputs = [
+        o.logits
+        for o in models.extract(
+            net, [dropped({k: b[k] for k in b if k != "target"}, s) for b, s in zip(batches, (0, 50), strict=True)]
+        )
+    ]
+    accuracy = (torch.cat(outputs).argmax(1) == y).double().mean()
+    assert est.shifted_sets_.accuracy[0] == pytest.approx(float(accuracy))
+
+
+class Reusing:
+    """A loader that yields one pair of tensors, which it fills anew for each batch."""
+
+    def __init__(self, x, y, size, named=False):
+        self.x, self.y, self.size, self.named = x, y, size, named
+
+    def __iter__(self):
+        x, y = torch.empty_like(self.x[: self.size]), torch.empty_like(self.y[: self.size])
+        for start in range(0, len(self.x), self.size):
+            x.copy_(self.x[start : start + self.size])
+            y.copy_(self.y[start : start + self.size])
+            yield {"pixel_values": x, "labels": y} if self.named else (x, y)
+
+
+@pytest.mark.parametrize("label_type", [torch.int64, torch.int32, torch.float32], ids=str)
+@pytest.mark.parametrize("read_again", [False, True])
+def test_a_loader_that_reuses_its_memory(model, monkeypatch, label_type, read_again):
+    """Labels were those of the next batch, and the inputs of the last batch were kept for all."""
+    x, y = digits()
+    x, y = x[:200] + 0.001, y[:200].to(label_type)  # not kept as 8-bit images
+    if read_again:
+        monkeypatch.setattr("gdscore.models._inputs.MEMORY_SHARE", 0.0)
+    for shifted in (SHIFTS[:3], [lambda x: 1 - x, lambda x: x**2]):
+        plain = [(x[i : i + 40], y[i : i + 40]) for i in range(0, 200, 40)]
+        first = models.estimator(model, plain, shifts=shifted, batch_size=64)
+        second = models.estimator(model, Reusing(x, y, 40), shifts=shifted, batch_size=64)
+        same(first, second)
+        assert first.reference_accuracy_ == second.reference_accuracy_
+    truth = [out.labels for out in models.extract(model, Reusing(x, y, 40))]
+    assert torch.equal(torch.cat(truth), y.long())
+    inputs = list(models.extract(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), Reusing(x, y, 40)))
+    assert torch.equal(torch.cat([out.features for out in inputs]), x.flatten(1))
+
+
 @pytest.mark.parametrize("given", [lambda: loader(0, 100), lambda: list(loader(0, 100))], ids=["loader", "batches"])
 def test_estimate_of_a_loader_names_extract(given):
     est = gdscore.AccuracyEstimator().fit(gdscore.Outputs(logits=5 * np.eye(10), labels=np.arange(10)))
@@ -273,7 +346,12 @@ def test_estimate_of_a_loader_names_extract(given):
 @pytest.mark.parametrize(
     ("batches", "options", "message"),
     [
-        ([torch.rand(8, 1, 8, 8)], {}, "batch 0 has no labels"),
+        ([torch.rand(8, 1, 8, 8)], {}, "batch 0 has no labels: it is float32 of shape"),
+        (
+            [{"image": torch.rand(8, 1, 8, 8), "category": torch.zeros(8)}],
+            {},
+            "batch 0 has no labels: its keys are 'image', 'category', and labels are named 'labels', .* or 'y'",
+        ),
         ([(torch.rand(8, 64), torch.zeros(8))], {}, r"shape \(m, C, H, W\)"),
         (
             [(torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.zeros(8).long())],
@@ -287,6 +365,12 @@ def test_estimate_of_a_loader_names_extract(given):
         ),
         ([(torch.full((8, 1, 8, 8), float("nan")), torch.zeros(8))], {}, "finite images, but batch 0 holds NaN"),
         ([(torch.rand(8, 1, 8, 8) * 255, torch.zeros(8))], {}, "divide them by 255"),
+        (
+            [(torch.rand(8, 1, 8, 8) * 16, torch.zeros(8))],
+            {},
+            "go from 0.0. to 1\\d.*: divide them by the largest value that a pixel can have, as in training",
+        ),
+        ([(torch.rand(8, 1, 8, 8) * 65535, torch.zeros(8))], {}, "divide them by the largest value"),
         ([(torch.rand(8, 1, 8, 8), torch.eye(10)[:8])], {}, r"each of 8 rows.*argmax\(1\)$"),
         ([(torch.rand(0, 1, 8, 8), torch.zeros(0))], {}, "yield rows"),
         ([(torch.rand(8, 4, 8, 8), torch.zeros(8))], {}, "1 or 3 channels.*give `shifts`"),
@@ -307,9 +391,14 @@ def test_estimate_of_a_loader_names_extract(given):
         ([], {}, "yielded none"),
         ([(["a", "b"], torch.zeros(2))], {"shifts": [lambda x: x]}, "yield a tensor"),
         (
-            [({"ids": torch.zeros(2, 3), "mask": torch.zeros(2, 3)}, torch.zeros(2))],
+            [({"ids": torch.zeros(2, 3), "mask": torch.zeros(3, 3)}, torch.zeros(2))],
             {"shifts": [lambda x: x]},
-            "fit_predictor",
+            "dict of tensors of as many rows.*fit_predictor",
+        ),
+        (
+            [({"ids": torch.zeros(2, 3), "name": ["a", "b"]}, torch.zeros(2))],
+            {"shifts": [lambda x: x]},
+            "'name': a list of .*fit_predictor",
         ),
         (
             [(torch.rand(8, 1, 8, 8), torch.zeros(8).long())],
@@ -329,7 +418,7 @@ def test_estimate_of_a_loader_names_extract(given):
         (
             [(torch.rand(8, 1, 8, 8), torch.zeros(8).long())],
             {"shifts": [lambda x: x[1:]]},
-            "as many rows as it gets, 8",
+            "with tensors of 8 rows, but got float32 of shape .7, 1",
         ),
         ([(torch.rand(8, 1, 8, 8), torch.zeros(8).long())], {"shifts": [Period(1, 0)]}, "selects rows"),
         (torch.rand(8, 1, 8, 8), {}, "list of one batch"),

@@ -61,7 +61,8 @@ def test_scripted_model_gives_logits_only():
 
 def test_class_names():
     names = ["ant", "bee", "cow", "dog", "elk"]
-    assert [out.class_names for out in extract(seeded(CNN), loader(2), class_names=names)] == [tuple(names)] * 2
+    for given in (names, iter(names)):
+        assert [out.class_names for out in extract(seeded(CNN), loader(2), class_names=given)] == [tuple(names)] * 2
     for bad in (names[:3], "abcde", [0, 1, 2, 3, 4], ["ant"] * 5):
         with pytest.raises(GdscoreError, match="class_names"):
             list(extract(seeded(CNN), loader(), class_names=bad))
@@ -133,9 +134,45 @@ def test_logits_where_the_caller_says():
             return h, self.fc(h)
 
     model = seeded(Both)
-    with pytest.raises(GdscoreError, match="a linear layer to make"):
+    with pytest.raises(GdscoreError, match="position of the logits, 0 or 1"):
         next(extract(model, loader()))
     assert next(extract(model, loader(), logits=1)).n_classes == CLASSES
+
+
+class Buffered(CNN):
+    """Returns memory of its own, as wrappers of static graphs do: a buffer, an attribute or a tensor of a closure."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.register_buffer("out", torch.zeros(ROWS, CLASSES))
+        self.kept = torch.zeros(ROWS, CLASSES)
+        closure = torch.zeros(ROWS, CLASSES)
+        self.static = lambda: closure
+
+    def forward(self, x):
+        z = super().forward(x)
+        memory = {"buffer": self.out, "attribute": self.kept, "closure": self.static()}[self.where]
+        return memory.copy_(z)
+
+
+@pytest.mark.parametrize("where", ["buffer", "attribute", "closure"])
+def test_models_that_return_memory_of_their_own(where):
+    """The logits were zeros, as the buffers are written back after the pass, or those of the last batch."""
+    model = seeded(Buffered, where).eval()
+    expected = [out.logits for out in extract(seeded(CNN), loader())]
+    for options in ({}, {"head": False}, {"peer": seeded(Buffered, where)}):
+        outputs = list(extract(model, loader(), **options))
+        for out, logits in zip(outputs, expected, strict=True):
+            assert torch.equal(out.logits, logits)
+            assert "peer_logits" not in out.has or torch.equal(out.peer_logits, logits)
+    assert not model.out.any()
+    features = torch.zeros(ROWS, 16)
+    model = seeded(CNN, norm=False)
+    model.backbone.append(nn.Identity())
+    model.backbone[-1].register_forward_hook(lambda module, args, output: features.copy_(output))
+    first, _ = extract(model, loader(2))
+    assert torch.equal(first.features, next(extract(seeded(CNN, norm=False), loader(1))).features)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
@@ -197,7 +234,7 @@ def test_iterable_datasets_are_loaders():
     ("batch", "word"),
     [
         (images(channels=1), r"batch 0, float32 of shape \(12, 1, 16, 16\).*RuntimeError: .*channels"),
-        ({"y": images()}, "(?s)batch 0, a dict of .*The dict was passed as one argument"),
+        ({"z": images()}, "(?s)batch 0, a dict of .*The dict was passed as one argument"),
         (images().to(torch.uint8), "uint8 of shape"),
         ((images(), labels() + 0.5), "labels to be classes"),
         ((images(), torch.eye(CLASSES)[labels()]), "argmax"),

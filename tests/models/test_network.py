@@ -218,10 +218,11 @@ def test_features_that_come_first_in_a_tuple():
             return features, self.fc(features)
 
     model = seeded(Pair)
-    with pytest.raises(
-        GdscoreError, match=r"taken from a tuple of \(.*\(12, 16\), .*\(12, 5\)\): .*logits= .*position"
-    ):
-        next(extract(model, loader()))
+    for options in ({}, {"head": False}, {"head": "fc"}):
+        with pytest.raises(
+            GdscoreError, match=r"returned a tuple of \(.*\(12, 16\), .*\(12, 5\)\): .*logits= .*position.*0 or 1"
+        ):
+            next(extract(model, loader(), **options))
     assert next(extract(model, loader(), logits=1)).n_features == 16
 
 

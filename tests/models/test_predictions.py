@@ -71,7 +71,27 @@ def test_squeezed_logits_of_a_batch_of_one_row(classes):
 def test_vectors_of_other_lengths_are_no_logits():
     with pytest.raises(GdscoreError, match="logits of 20 rows"):
         next(models.extract(Net(after=lambda z: z.flatten()), [X]))
-    assert logits_of((torch.tensor(0.1), X[:, 0], X)) is X
+    assert logits_of((torch.tensor(0.1), X[:3, 0], X)) is X
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        (X, torch.randn(20, 7)),
+        (torch.randn(20, 7), X),
+        [torch.tensor(0.1), X, None, X],
+        (torch.randn(20, 7), X[:, 0]),  # the features of a binary model and its logit
+        (X[:, 0], X[:, 0]),
+        (X[:, :, None, None], X),
+    ],
+)
+def test_entries_that_can_be_the_logits_as_well(output):
+    """The first matrix was taken: of a model that returns (embedding, logits) the embedding."""
+    with pytest.raises(GdscoreError, match=r"one entry that can be the logits, but .* pass logits= .* \d or \d"):
+        logits_of(output)
+    with pytest.raises(GdscoreError, match="pass logits="):
+        models.from_batches([tuple(output)])
+    assert logits_of(output, 1).ndim == 2
 
 
 def softmax(z):
@@ -289,7 +309,7 @@ def test_tensor_batches(batch, labelled):
     assert labels is (CLASS if labelled else None)
 
 
-@pytest.mark.parametrize("name", ["labels", "label"])
+@pytest.mark.parametrize("name", ["labels", "label", "targets", "target", "y"])
 def test_dict_batches(name):
     inputs, labels = split_batch({"input_ids": INPUT, name: CLASS})
     assert list(inputs) == ["input_ids"]
@@ -298,6 +318,15 @@ def test_dict_batches(name):
     inputs, labels = split_batch(({"input_ids": INPUT}, CLASS))
     assert list(inputs) == ["input_ids"]
     assert labels is CLASS
+
+
+def test_dicts_with_several_names_of_labels():
+    inputs, labels = split_batch({"x": INPUT, "y": OTHER, "labels": CLASS})
+    assert list(inputs) == ["x", "y"]
+    assert labels is CLASS
+    inputs, labels = split_batch(({"x": INPUT, "y": OTHER, "label": CLASS}, CLASS + 1))
+    assert list(inputs) == ["x", "y"]
+    assert labels.tolist() == [1, 2, 3, 4]
 
 
 def test_hugging_face_encoding_is_a_dict():
@@ -379,9 +408,10 @@ Named = namedtuple("Named", "logits aux_logits")
     [
         OTHER,
         (OTHER,),
-        [OTHER, INPUT],
+        [OTHER, CLASS],
         (torch.tensor(0.3), OTHER, (INPUT, INPUT)),
         (torch.zeros(4, 7, 3), OTHER),
+        (torch.zeros(2), OTHER),
         (CLASS, OTHER),
         {"logits": OTHER, "loss": torch.tensor(1.0)},
         SimpleNamespace(logits=OTHER, hidden_states=None),

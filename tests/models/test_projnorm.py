@@ -51,6 +51,19 @@ REFERENCE, TARGET = rows(70, 0), rows(45, 1, shift=1.0)
 OPTIONS = {"steps": 7, "lr": 0.05, "batch_size": 16}
 
 
+def test_rows_of_a_loader_that_reuses_its_memory():
+    def reusing():
+        memory = torch.empty_like(REFERENCE[0][:10]), torch.empty_like(REFERENCE[1][:10])
+        for start in range(0, 70, 10):
+            for part, whole in zip(memory, REFERENCE, strict=True):
+                part.copy_(whole[start : start + 10])
+            yield memory
+
+    collected_rows = collected(reusing(), 0, torch.device("cpu"), labelled=True)
+    assert torch.equal(collected_rows.inputs, REFERENCE[0])
+    assert torch.equal(collected_rows.labels, REFERENCE[1])
+
+
 def by_hand(start: nn.Module, x, y, steps, lr, batch_size, seed=0, momentum=0.9):
     """Train by the published recipe, written out: heavy-ball SGD, cosine, training mode, all parameters."""
     model = copy.deepcopy(start).train()
@@ -194,7 +207,7 @@ def test_fewer_rows_than_a_batch(net):
         ({"batch_size": 1.5}, "`batch_size`"),
         ({"start": "modle"}, "did you mean 'model'"),
         ({"reference_loader": None}, "needs `reference_loader`"),
-        ({"reference_loader": [REFERENCE[0]]}, "to yield labels"),
+        ({"reference_loader": [REFERENCE[0]]}, "labelled batches .x, y. from `reference_loader`"),
         ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 0.5)]}, "labels to be classes"),
         ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
         ({"reference_loader": []}, "`reference_loader` to yield rows"),
@@ -207,7 +220,7 @@ def test_fewer_rows_than_a_batch(net):
         ({"reference_loader": [(REFERENCE[0], torch.eye(3)[REFERENCE[1]])]}, r"argmax\(1\)$"),
         ({"device": "gpu"}, "`device` to be a torch device, but got 'gpu'"),
         ({"loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
-        ({"loader": [{"x": TARGET[0]}, {"y": TARGET[0]}]}, "every batch to have 'x'"),
+        ({"loader": [{"x": TARGET[0]}, {"z": TARGET[0]}]}, "every batch to have 'x'"),
         ({"init": nn.Linear(1, 1)}, "`init` to be a function"),
         ({"init": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))}, "a network of 3 classes, but it has 5"),
         ({"start": "model"}, "reads no reference"),

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 import warnings
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gdscore
-from gdscore import GdscoreError
+from gdscore import GdscoreError, models
 from gdscore.models import extract
 from gdscore.models._state import Unchanged, unwrapped
 from tests.models.networks import CLASSES, CNN, Backbone, images, labels, loader, seeded
@@ -604,3 +606,301 @@ def test_threads_that_use_one_model_take_turns():
     assert max(most) == 1
     assert all(module.training for module in model.modules())
     assert not model.fc._forward_hooks
+
+
+# -- odd modules -----------------------------------------------------------------------------------------------
+
+
+class Stubborn:
+    """Cannot be compared: what keeps it has to be compared by identity."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        raise RuntimeError("compared")
+
+
+def keyed_by_parameters(net):
+    net.table = {net.fc.weight: torch.ones(5), net.fc.bias: "bias", Stubborn(): 1}
+
+
+def keyed_in_order(net):
+    net.table = OrderedDict([(net.fc.bias, 1), (net.fc.weight, 2)])
+
+
+def set_of_parameters(net):
+    net.names = {net.fc.weight, net.fc.bias, Stubborn()}
+
+
+def list_of_parameters(net):
+    net.history = [net.fc.weight, Stubborn(), np.ones(3), torch.ones(2, 2)]
+
+
+def conjugate_buffer(net):
+    net.register_buffer("odd", torch.randn(3, 4, dtype=torch.complex64).conj())
+
+
+def negated_buffer(net):
+    net.register_buffer("odd", torch.randn(3, 4, dtype=torch.complex128).conj().imag)
+
+
+def complex_attribute(net):
+    net.spare = torch.randn(6, dtype=torch.complex64).conj()[::2]
+
+
+def expanded_buffer(net):
+    net.register_buffer("odd", torch.ones(1).expand(5))
+
+
+def transposed_buffer(net):
+    net.register_buffer("odd", torch.arange(20.0).reshape(4, 5).t()[1:3])
+
+
+def overlapping_buffers(net):
+    memory = torch.arange(10.0)
+    net.register_buffer("odd", memory[:7])
+    net.register_buffer("odder", memory[3:], persistent=False)
+
+
+def buffer_that_is_a_weight(net):
+    net.register_buffer("odd", net.fc.weight.detach()[:2])
+
+
+def not_a_number(net):
+    net.register_buffer("odd", torch.tensor([float("nan"), -0.0, float("inf")]))
+
+
+def narrow_buffers(net):
+    net.register_buffer("odd", torch.ones(3, dtype=torch.bfloat16))
+    net.register_buffer("odder", torch.ones(3).to(torch.float8_e4m3fn))
+    net.register_buffer("flags", torch.tensor([True, False]))
+
+
+def empty_and_scalar_buffers(net):
+    net.register_buffer("odd", torch.zeros(0, 3))
+    net.register_buffer("odder", torch.tensor(3))
+    net.register_buffer("none", None)
+
+
+def made_in_inference_mode(net):
+    with torch.inference_mode():
+        net.register_buffer("odd", torch.arange(4.0))
+
+
+def tied_weights(net):
+    net.twin = nn.Linear(4, CLASSES)
+    net.twin.weight = net.fc.weight
+
+
+def frozen_and_graded(net):
+    net.fc.weight.requires_grad_(False)
+    net.fc.bias.grad = torch.full((CLASSES,), 2.0)
+    net.norm.weight.register_hook(lambda g: 2 * g)
+
+
+def parametrised(net):
+    nn.utils.parametrizations.weight_norm(net.norm)
+    nn.utils.parametrizations.spectral_norm(net.fc)
+
+
+def recurrent(net):
+    net.rnn = nn.LSTM(4, 3)
+
+
+def containers_of_modules(net):
+    net.parts = nn.ModuleDict({"a": nn.ParameterList([nn.Parameter(torch.ones(2))]), "b": nn.ModuleList([nn.ReLU()])})
+
+
+def one_module_twice(net):
+    net.again = net.norm
+
+
+def hooks_that_raise(net):
+    def stop(*_):
+        raise RuntimeError("hook")
+
+    net.norm.register_forward_hook(stop)
+    net.norm.register_full_backward_pre_hook(stop)
+
+
+def scripted_part(net):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net.scripted = torch.jit.script(nn.BatchNorm1d(4))
+
+
+def statistics_of_batches_only(net):
+    net.plain = nn.BatchNorm1d(4, track_running_stats=False, momentum=None)
+
+
+def cycle_of_containers(net):
+    net.history = [net.__dict__, net]
+    net.history.append(net.history)
+
+
+ODD = (
+    keyed_by_parameters,
+    keyed_in_order,
+    set_of_parameters,
+    list_of_parameters,
+    conjugate_buffer,
+    negated_buffer,
+    complex_attribute,
+    expanded_buffer,
+    transposed_buffer,
+    overlapping_buffers,
+    buffer_that_is_a_weight,
+    not_a_number,
+    narrow_buffers,
+    empty_and_scalar_buffers,
+    made_in_inference_mode,
+    tied_weights,
+    frozen_and_graded,
+    parametrised,
+    recurrent,
+    containers_of_modules,
+    one_module_twice,
+    hooks_that_raise,
+    scripted_part,
+    statistics_of_batches_only,
+    cycle_of_containers,
+)
+
+
+class Odd(nn.Module):
+    """Changes all it can reach of itself, then fails in the way it is asked to."""
+
+    def __init__(self, odd):
+        super().__init__()
+        self.norm, self.fc = nn.BatchNorm1d(4), nn.Linear(4, CLASSES)
+        self.table, self.history, self.names, self.fails = {"kept": 1}, [], set(), None
+        self.fc.weight.grad = torch.ones(CLASSES, 4)
+        odd(self)
+
+    def forward(self, x):
+        z = nn.functional.linear(x, self.fc.weight, self.fc.bias)
+        if self.fails is not None:
+            self.disturb(x)
+            if self.fails == "raises":
+                raise KeyError("asked for")
+            if self.fails == "stops":
+                raise KeyboardInterrupt
+        return (x, z) if self.fails == "two matrices" else z[:-1] if self.fails == "rows lost" else z
+
+    def disturb(self, x):
+        self.train()
+        for kept in (self.table, self.names, self.history):
+            kept.clear()
+        self.table["new"] = x
+        for module in list(self.modules()):
+            if not isinstance(module, torch.jit.ScriptModule):
+                module.fresh = x
+                module.register_forward_hook(lambda *_: None)
+        for b in self.buffers():
+            b.data.zero_()
+        for p in self.parameters():
+            p.grad = torch.ones_like(p)
+            p.requires_grad_(False)
+        self.fc.bias = nn.Parameter(torch.zeros(CLASSES))
+        self.norm.running_mean = None
+        torch.rand(3)
+
+
+def whole_state(net):
+    """All values bit for bit, and the identity of all that modules, containers and parameters hold."""
+
+    def values(t):
+        t = t.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        return t.reshape(-1).view(torch.uint8).tolist() if t.numel() else []
+
+    tensors = dict([*net.named_parameters(), *net.named_buffers()])
+    held = {n: {k: id(v) for k, v in m.__dict__.items()} for n, m in net.named_modules()}
+    hooks = {n: {k: list(v) for k, v in m.__dict__.items() if "hooks" in k} for n, m in net.named_modules()}
+    return {
+        "values": {n: values(t) for n, t in tensors.items()},
+        "identities": {n: id(t) for n, t in tensors.items()},
+        "gradients": {
+            n: (id(p.grad), p.requires_grad, len(p._backward_hooks or ())) for n, p in net.named_parameters()
+        },
+        "attributes": held,
+        "order": {n: list(m.__dict__) for n, m in net.named_modules()},
+        "hooks": hooks,
+        "modes": {n: m.training for n, m in net.named_modules()},
+        "containers": [
+            [(id(k), id(v)) for k, v in net.table.items()],
+            list(map(id, net.history)),
+            sorted(map(id, net.names)),
+        ],
+        "random": torch.get_rng_state().tolist(),
+    }
+
+
+def test_there_are_twenty_odd_modules():
+    assert len(ODD) > 20
+
+
+@pytest.mark.parametrize("batchnorm", ["eval", "batch"])
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.__name__)
+def test_odd_modules_are_bit_equal_after_every_failure(odd, batchnorm):
+    net = seeded(Odd, odd).train()
+    if batchnorm == "batch" and odd is scripted_part:
+        with pytest.raises(GdscoreError, match="scripted"):
+            extract(net, [torch.ones(8, 4)], batchnorm=batchnorm)
+        return
+    x = torch.rand(8, 4, generator=torch.Generator().manual_seed(0))
+    before = whole_state(net)
+    batches = [(x, torch.arange(8) % CLASSES)]
+
+    def unchanged():
+        net.fails = None
+        after = whole_state(net)
+        for part, value in before.items():
+            assert after[part] == value, part
+
+    for fails in (None, "nothing", "two matrices", "rows lost", "raises", "stops"):
+        fine = contextlib.nullcontext()
+        expected = {None: fine, "nothing": fine, "stops": pytest.raises(KeyboardInterrupt)}
+        net.fails = fails
+        with expected.get(fails, pytest.raises(GdscoreError)):
+            list(extract(net, batches, head=False, batchnorm=batchnorm))
+        unchanged()
+    net.fails = "nothing"
+    with pytest.raises(GdscoreError, match="head"):  # features × weights + bias are no layer's output
+        list(extract(net, batches, batchnorm=batchnorm))
+    unchanged()
+    net.fails = "nothing"
+    with pytest.raises(GdscoreError, match="8 rows"):
+        models.estimator(net, batches, shifts=[lambda x: x[1:]], head=False)
+    unchanged()
+
+
+def test_a_part_that_cannot_be_put_back_does_not_stop_the_others():
+    class Picky(nn.Module):
+        locked = False
+
+        @property
+        def training(self):
+            return self.__dict__["mode"]
+
+        @training.setter
+        def training(self, mode):
+            if self.locked:
+                raise RuntimeError("the mode is locked")
+            self.__dict__["mode"] = mode
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.picky, self.inner = Picky(), Odd(lambda net: None)
+
+        def forward(self, x):
+            self.inner.fails = "disturbed"
+            z = self.inner(x)
+            self.picky.locked = True
+            return z
+
+    net = seeded(Both).train()
+    before = whole_state(net.inner)
+    with pytest.raises(RuntimeError, match="mode is locked"):
+        list(extract(net, [torch.ones(8, 4)], head=False))
+    assert whole_state(net.inner) == before

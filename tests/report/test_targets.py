@@ -6,7 +6,8 @@ from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
-from gdscore import GdscoreError
+from gdscore import Estimate, GdscoreError
+from gdscore.estimator.estimate import Estimates
 from gdscore.report import Target, compare_with_threshold, write_report
 from gdscore.report.targets import as_targets, by_target, in_order, standing
 from tests.data import made
@@ -103,3 +104,14 @@ def test_months_in_any_spelling_are_a_series():
         (several, _) = as_targets({("de", keys[1], "phone"): e, ("fr", keys[0], "phone"): e})
         assert (several.when, several.segment) == (months[0], "de, phone")
     assert not in_order(as_targets({"2026-09": e, "fr": e}))[1]
+
+
+def test_estimates_by_segment_as_a_page(tmp_path):
+    e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=900, reference_accuracy=0.9)
+    months = Estimates({f"2026-0{month}": e for month in (1, 2, 3)}, {"2026-01": 0.81, "2026-02": None})
+    months.to_html(tmp_path / "months.html", model_name="animals")
+    page = (tmp_path / "months.html").read_text(encoding="utf-8")
+    assert "animals" in page
+    assert "2026-03" in page
+    assert [t.truth for t in as_targets(months)] == [0.81, None, None]
+    assert [t.when.month for t in as_targets(months)] == [1, 2, 3]

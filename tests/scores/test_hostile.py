@@ -246,7 +246,10 @@ class TestMerging:
         with pytest.raises(gdscore.GdscoreError, match="same classes in the same order"):
             score.merge(gdscore.create_score("confscore").update(second))
         assert score.n_rows == 200
-        assert gdscore.restore_score(score.state_dict()).update(first).n_rows == 300
+        again = gdscore.restore_score(score.state_dict())
+        with pytest.raises(gdscore.GdscoreError, match="same classes in the same order"):
+            again.update(second)
+        assert again.update(first).n_rows == 300
 
 
 class TestOddOptions:
@@ -282,7 +285,8 @@ class TestOddOptions:
             gdscore.register_score(5)(type(gdscore.create_score("entropy")))
 
 
-STATE = ready("cott", made(300)).update(made(1300)).state_dict()
+NAMES = [f"class {k}" for k in range(10)]
+STATE = ready("cott", made(300).with_class_names(NAMES)).update(made(1300).with_class_names(NAMES)).state_dict()
 
 
 class TestDamagedStates:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,9 +89,9 @@ class Images:
     labels: list[int] | None
     classes: list[str] | None
 
-    @property
+    @cached_property
     def ids(self) -> list[str]:
-        """Names of the images within the folder."""
+        """Names of the images within the folder; made once, as there may be millions."""
         return [path.relative_to(self.folder).as_posix() for path in self.paths]
 
     def check_classes(self, number: int) -> None:

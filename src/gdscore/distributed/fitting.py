@@ -57,6 +57,7 @@ def estimator(
         Of `AccuracyEstimator`: ``level``, ``class_mix``, ``method``, ``seed``.
     """
     from gdscore.models._inputs import check_loader
+    from gdscore.models.predictions import map_tensors
     from gdscore.shifts.sets import checked_shifts
 
     check_loader(val_loader, "val_loader")
@@ -72,7 +73,9 @@ def estimator(
         "autocast": autocast,
     }
     ray = _cluster.connect(address)
-    shared = ray.put((model, list(val_loader), passes))
+    # Copies: a loader may use its memory for the next batch.
+    batches = [map_tensors(lambda t: t.detach().clone(), batch) for batch in val_loader]
+    shared = ray.put((model, batches, passes))
     actors = _cluster.Actors(ray, _Shifting, (shared,), num_actors, num_cpus, num_gpus)
 
     def sets(count: int) -> Iterator[ShiftedSet]:

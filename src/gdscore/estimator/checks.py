@@ -270,4 +270,10 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
             )
         own = labels[rows]
     begun, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
-    return lambda: SetSummary.of(shifted.family, *begun(), of_set(), classes=len(profile.mix))
+
+    def finish() -> SetSummary:
+        outputs.check_values()
+        return SetSummary.of(shifted.family, *begun(), of_set(), classes=len(profile.mix))
+
+    outputs.valid  # noqa: B018 - begun where the outputs are, and waited for when the set is finished
+    return finish

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
 from typing import Any, NoReturn, Self, overload
 
@@ -170,6 +170,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         shifts: Iterable[Callable[[Any], Any]] | None = None,
         time: Any = None,
+        class_names: Sequence[str] | None = None,
         batch_size: int = 512,
         progress: bool | None = None,
     ) -> Self:
@@ -181,16 +182,18 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         predict : callable or fitted scikit-learn classifier
-            From a batch of inputs to `Outputs` or to probabilities of shape (m, K).
+            From a batch of inputs to `Outputs`, to probabilities of shape (m, K) or to a Hugging Face output.
         inputs : array, data frame, sparse matrix or list of texts
             Labelled inputs of the training distribution, rows first; images are N×C×H×W.
         labels : array of shape (N,)
-            Their classes: 0 … K−1, or as the scikit-learn classifier names them.
+            Their classes: 0 … K−1, as the scikit-learn classifier names them, or among ``class_names``.
         shifts : iterable of callables, optional
             From inputs to inputs; the attribute ``family`` names the family of each. By default those of
             `gdscore.shifts.default_shifts`.
         time : array of shape (N,), optional
             Time of each row of a table: periods of the reference become shifted sets too.
+        class_names : sequence of K str, optional
+            Names of the classes in the order of what a function returns; a scikit-learn classifier knows its own.
         batch_size : int
             Inputs given to ``predict`` at once.
         progress : bool, optional
@@ -203,7 +206,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 "shifts=[*gdscore.shifts.table_shifts(inputs, time=time), …]"
             )
         chosen = default_shifts(inputs, time=time, seed=self.seed) if shifts is None else checked_shifts(shifts)
-        function, classes = as_predictor(predict, inputs, labels)
+        function, classes = as_predictor(predict, inputs, labels, class_names)
         passes = ShiftPasses(Rows(inputs), Predictions(function, classes), chosen, batch_size)
         reference = labelled_reference(passes.reference())
         profile = TableProfile.of(inputs)

@@ -77,6 +77,7 @@ def direct_estimate(
             )
         same_class_names(known.class_names, part.class_names)
         same_decision(known.decision, part.decision, "the reference")
+        part.check_values()
         score.update(part.with_temperature(divisor))
     value = score.compute()
     accuracy = min(max(1 - value if name in ERROR_RATES else value, 0.0), 1.0)

@@ -313,11 +313,25 @@ class Estimates(dict[Any, Estimate]):
         Parameters
         ----------
         every : str or timedelta, optional
-            Length of windows such as ``month``, for their ends.
+            Length of windows as they were made, such as ``month`` or ``month Europe/Paris``, for their ends.
         backend : {"pandas", "polars", "pyarrow"}, optional
             Library of the data frame; the first of these that is installed by default.
         """
         return table_of([(*self._place(key, every), e, self.truth.get(key)) for key, e in self.items()], backend)
+
+    def to_html(self, path: PathLike, est: Any = None, **options: Any) -> None:
+        """Write all estimates as one HTML file that needs nothing else: a series where all have times.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, which appears complete or not at all.
+        est : AccuracyEstimator, optional
+            The fitted estimator that made them, for what the estimates rest on.
+        **options
+            Of `gdscore.report.write_report`: ``model_name``, ``min_accuracy`` and others.
+        """
+        importlib.import_module("gdscore.report").write_report(path, est, self, **options)
 
     def _place(self, key: Any, every: Any) -> tuple[datetime | None, datetime | None, str]:
         parts = key if isinstance(key, tuple) else (key,)

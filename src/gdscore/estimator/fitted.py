@@ -9,6 +9,7 @@ outputs do not satisfy it, even where they have as many classes and features.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -38,6 +39,8 @@ TOLERANCE = 0.02
 """Largest error, relative to the spread of the logits: half precision stays below it, another head far above."""
 CHECKED = 200
 """Rows of each part of a stream that are looked at."""
+HELD_OUT = 50
+"""Rows of the reference that show whether the head that was found holds for others."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,10 @@ class Fingerprint:
         direction = np.random.default_rng(0).normal(size=int(reference.n_classes or 0))
         # Logits mean the same when a row's are all moved, as in the logarithms of probabilities.
         direction -= direction.mean()
-        rows = 3 * (int(reference.n_features or 0) + 1)
-        if len(reference) < rows:
+        unknowns = int(reference.n_features or 0) + 1
+        if len(reference) < 2 * unknowns + HELD_OUT:
             return None
+        rows = min(3 * unknowns, len(reference) - HELD_OUT)
         x, y = _seen(reference[:rows], direction)
         centre = x.mean(axis=0)
         with np.errstate(all="ignore"):
@@ -72,7 +76,8 @@ class Fingerprint:
             weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
             found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
         usable = np.isfinite([*weights, found.offset, found.spread]).all()
-        return found if usable and found.matches(reference) else None
+        # On other rows than it was fitted to: so many weights describe any head on a few rows.
+        return found if usable and found.matches(reference[len(reference) - HELD_OUT :]) else None
 
     def matches(self, outputs: Outputs) -> bool:
         """Whether the first rows follow from their features by this head."""
@@ -149,7 +154,9 @@ class Fitted:
         profile, mark = self.correction.profile, self.fingerprint
         learned: dict[str, Any] = {"method": self.method, "decision": self.decision, "shift": self.correction.shift}
         if self.table_profile is not None:
-            learned["columns"] = self.table_profile.edges
+            # Rows are counted by these columns and bins, so that states of others must not merge.
+            learned["columns"] = json.dumps([self.table_profile.names, self.table_profile.values])
+            learned["edges"] = self.table_profile.edges
         for part, owner in (("profile", profile), ("fingerprint", mark)):
             values = {} if owner is None else {f.name: getattr(owner, f.name) for f in fields(owner)}
             learned |= {f"{part}.{name}": value for name, value in values.items() if value is not None}

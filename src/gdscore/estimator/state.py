@@ -490,18 +490,26 @@ def check_outputs(fitted: Fitted, outputs: Any) -> None:
         raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
     if "logits" not in outputs.has:
         raise GdscoreError("Expected outputs with logits or probabilities, but these have neither")
+    outputs.check_values()
     same_class_names(fitted.class_names, outputs.class_names)
     same_decision(fitted.decision, outputs.decision, "the reference that the estimator was fitted on")
     name, centres = fitted.correction.profile.located, fitted.correction.profile.centres
-    wanted = [("classes", fitted.n_classes, outputs.n_classes, "extracted without features")]
+    wanted = [("classes", fitted.n_classes, outputs.n_classes)]
     if centres is not None:
-        cure = "made without from_sklearn(model, rows)" if name == "inputs" else "extracted without features"
-        wanted.append((name, centres.shape[1], outputs.arrays[name].shape[1] if name in outputs.has else None, cure))
-    for what, there, here, cure in wanted:
+        wanted.append((name, centres.shape[1], outputs.arrays[name].shape[1] if name in outputs.has else None))
+    for what, there, here in wanted:
         if here != there:
+            cure = "are they of another model?"
+            if here is None and what == "features":
+                cure = "are they of another model, or extracted without features?"
+            elif here is None:
+                cure = (
+                    "it was fitted on the model, so give from_sklearn(model, rows); for logged probabilities fit on "
+                    "probabilities: AccuracyEstimator().fit(gdscore.Outputs(probabilities=p, labels=y))"
+                )
             raise GdscoreError(
-                f"Expected outputs with {there} {what} as the reference has, but they have "
-                f"{'none' if here is None else here}: are they of another model, or {cure}?"
+                f"Expected outputs with {there} {what} as the reference of this estimator has, but they have "
+                f"{'none' if here is None else here}: {cure}"
             )
 
 

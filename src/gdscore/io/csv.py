@@ -87,13 +87,23 @@ class CsvTable:
             for batch in batches:
                 rows += batch.num_rows
                 yield from reader.blocks(batch)
-        with self.path.open("rb") as file:
-            counts = [(piece.count(b'"'), piece.count(b"\n")) for piece in iter(lambda: file.read(_PIECE), b"")]
-        quotes, lines = (sum(numbers) for numbers in zip(*counts, strict=True))
+        quotes, lines = self._quotes_and_lines()
         if quotes % 2 or (quotes and lines > rows + 1):
             # Of a quotation mark that is never closed Arrow makes one cell of the rows up to the next, and is silent.
             for _ in self._plain_pieces(Chosen({}, None, None, None, (), None)):
                 pass
+
+    def _quotes_and_lines(self) -> tuple[int, int]:
+        """Quotation marks, and lines that end in any of the three ways or with the file."""
+        quotes, lines, last = 0, 0, b""
+        with self.path.open("rb") as file:
+            for piece in iter(lambda: file.read(_PIECE), b""):
+                quotes += piece.count(b'"')
+                # A line break that is cut in two is counted with its first half.
+                breaks = piece.count(b"\n") + piece.count(b"\r") - piece.count(b"\r\n")
+                lines += breaks - (last == b"\r" and piece.startswith(b"\n"))
+                last = piece[-1:]
+        return quotes, lines + (last not in (b"\n", b"\r"))
 
     @contextlib.contextmanager
     def _wording(self) -> Iterator[None]:

@@ -305,11 +305,11 @@ def _kind(path: Path) -> str:
         if begin.startswith(mark):
             return kind
     for kind, suffixes in _KINDS.items():
-        if path.suffix.lower() in (*suffixes, ".txt" if kind == "CSV" else ""):
+        if path.suffix.lower() in (*suffixes, *([".txt"] if kind == "CSV" else [])):
             return kind
     raise GdscoreError(
         f"Expected {os.fspath(path)!r} to be an .npz, Parquet, Arrow or CSV file, but it begins like none of them, and "
-        f"its name ends in none of {', '.join(SUFFIXES)}"
+        f"its name ends in none of {', '.join(SUFFIXES)}: where it is CSV, rename it to {path.name}.csv"
     )
 
 

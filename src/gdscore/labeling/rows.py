@@ -23,6 +23,8 @@ STRATA = 10
 _REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
 _NUMBERS = ("stratum", "rank", "predicted_correct", "probability")
 _OWN = {*_REQUIRED, *_NUMBERS, "id", "segment", "segment_rows", "options"}
+_AS_THEY_ARE = ("id", "segment", "label")
+"""Columns whose white space can tell one name from another."""
 _FORMULA = ("=", "+", "-", "@", "'")
 _LARGEST_FILE = 64 * 2**20
 
@@ -170,11 +172,18 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
         if sizes.setdefault(segment, size) != size:
             raise GdscoreError(
                 f"Expected one number of rows of the segment {segment!r} in {where!r}, but got {sizes[segment]} and "
-                f"{size}: do segments differ by white space only?"
+                f"{size}: the columns were changed"
             )
+    ids = np.array([_unguarded(line["id"]) for line in ordered]) if "id" in lines[0] else None
+    if ids is not None and len(different := np.unique(ids)) < budget:
+        twice = next(key for key in different if (ids == key).sum() > 1)
+        raise GdscoreError(
+            f"Expected ids that name one row each in {where!r}, but {shown(str(twice))} names two: the column `id` was "
+            "changed, or the target's ids are not unique"
+        )
     rows = LabelRows(
         rows=np.array([_integer(line["row"], "row", where) for line in ordered], dtype=np.int64),
-        ids=np.array([_unguarded(line["id"]) for line in ordered]) if "id" in lines[0] else None,
+        ids=ids,
         ranks=np.array([_integer(line["rank"], "rank", where) for line in ordered], dtype=np.int64),
         predicted_correct=np.array([_real(line["predicted_correct"], where) for line in ordered]),
         segments=segments,
@@ -217,7 +226,10 @@ def _lines(path: PathLike) -> list[dict[str, str]]:
     if len(filled) < 2:
         raise GdscoreError(f"Expected rows in {str(path)!r}, but it has only the names of the columns")
     padded = ([*line, *[""] * (len(names) - len(line))] for line in filled[1:])
-    return [{name: cell.strip() for name, cell in zip(names, line, strict=False)} for line in padded]
+    return [
+        {name: cell if name in _AS_THEY_ARE else cell.strip() for name, cell in zip(names, line, strict=False)}
+        for line in padded
+    ]
 
 
 def _guarded(text: str) -> str:

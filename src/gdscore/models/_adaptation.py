@@ -150,6 +150,8 @@ class Adaptation:
         From images in [0, 1] and a generator to strongly augmented images.
     steps, batch_size : int
         Steps of the training, and images of each kind in a step.
+    name : str, optional
+        Of the images among the network's arguments, where it is called by name.
     """
 
     def __init__(
@@ -167,8 +169,9 @@ class Adaptation:
         seed: int,
         logits: Where = None,
         autocast: torch.dtype | None = None,
+        name: str | None = None,
     ) -> None:
-        self.network = network
+        self.network, self._name = network, name
         self.labelled, self.labels, self.target = labelled, labels, target
         self.mix, self.known, self.augment = mix, known, augment
         self.steps, self.batch_size = steps, batch_size
@@ -324,7 +327,7 @@ class Adaptation:
         x = x.contiguous(memory_format=self._layout)
         precision: Any = torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None)
         with precision:
-            returned = call(self.network, x, 0)
+            returned = call(self.network, x if self._name is None else {self._name: x}, 0)
         logits: Tensor = binary_logits(logits_of(returned, self._logits, len(x))).float()
         return logits
 

@@ -7,7 +7,8 @@ Requirements met here:
 - a loader that shuffles or augments draws from a random stream of its own that starts at the caller's state;
 - batches of kept inputs have one size and the same values, bit for bit, whatever the loader's batch size and however
   they are kept;
-- inputs are kept as the loader gives them, and images of 8 bits a value as such: a quarter of float32;
+- inputs are kept as the loader gives them, and images of 8 bits a value as such: a quarter of float32. They are
+  copies, as a loader may use its memory for the next batch;
 - inputs that exceed `MEMORY_SHARE` of the free memory are not kept: the loader is iterated again for each pass;
 - on an accelerator the inputs are copied there once where they fit, otherwise from pinned memory without waiting.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,11 @@ from gdscore.errors import GdscoreError
 from gdscore.models._state import RandomStream
 from gdscore.models.predictions import (
     Inputs,
+    count_rows,
     describe,
     integer_labels,
     map_tensors,
+    no_labels,
     split_batch,
     tensors_in,
     to_device,
@@ -40,6 +43,9 @@ from gdscore.shifts.sets import apply_shift
 MEMORY_SHARE = 0.25
 """Share of the free memory, of the host and of an accelerator, that kept inputs may take."""
 
+
+Kept: TypeAlias = Tensor | dict[str, Tensor]
+"""What is kept of a batch: one tensor, or several by name, as of token ids and their mask."""
 
 _VALUES_AT_ONCE = 1 << 24
 """Values that an accelerator corrupts at once: enough to fill it, and a few hundred megabytes with what is between."""
@@ -118,6 +124,9 @@ class LoaderReader:
         if self._fetched:
             return
         self._fetched = True
+        if self._side is not None:
+            # The loader may write into the memory that the last batch is still copied from.
+            self._side.synchronize()
         try:
             with self._random:
                 batch = next(self._batches, self._END)
@@ -140,23 +149,27 @@ def _pinned(x: Tensor) -> Tensor:
 
 
 class TensorForm:
-    """Inputs of any shape and type, given to shifts as the loader gives them."""
+    """Inputs of any shape and type, one tensor or several by name, given to shifts as the loader gives them."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def encode(self, x: Any, number: int) -> Tensor:
-        """What is kept of batch ``number``."""
-        if not isinstance(x, Tensor) or not x.ndim:
+    def encode(self, x: Any, number: int) -> Kept:
+        """What is kept of batch ``number``, in memory of its own."""
+        tensors = list(x.values()) if isinstance(x, dict) else [x]
+        if any(not isinstance(t, Tensor) or not t.ndim or len(t) != len(tensors[0]) for t in tensors):
             raise GdscoreError(
-                f"Expected tensors of inputs from `val_loader`, but batch {number} is {describe(x)}; for other inputs "
-                "use AccuracyEstimator.fit_predictor with shifts of your own"
+                f"Expected a tensor of inputs from `val_loader`, or a dict of tensors of as many rows, but batch "
+                f"{number} is {describe(x)}; for other inputs use AccuracyEstimator.fit_predictor with shifts of your "
+                "own"
             )
-        return x.detach()
+        kept: Kept = map_tensors(lambda t: t.detach().clone(), x)
+        return kept
 
-    def decode(self, kept: Tensor) -> Tensor:
+    def decode(self, kept: Kept) -> Kept:
         """Inputs on the device."""
-        return kept.to(self.device, non_blocking=True)
+        decoded: Kept = map_tensors(lambda t: t.to(self.device, non_blocking=True), kept)
+        return decoded
 
     def for_model(self, x: Tensor) -> Tensor:
         """Inputs as the model takes them."""
@@ -175,7 +188,7 @@ class ImageForm(TensorForm):
         self._table = (torch.arange(256) / 255).to(device)
 
     def encode(self, x: Any, number: int) -> Tensor:
-        """Images of 8 bits a value where that keeps every value exactly, otherwise as they are."""
+        """Images of 8 bits a value where that keeps every value exactly, otherwise as they are, in a copy."""
         if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
             raise GdscoreError(
                 f"Expected float images of shape (m, C, H, W) from `val_loader`, but batch {number} is {describe(x)}: "
@@ -196,7 +209,7 @@ class ImageForm(TensorForm):
             raise GdscoreError(self._range_message(low, high, number, given))
         levels: Tensor = (images * 255).round().clamp(0, 255).to(torch.uint8)
         back = levels / 255
-        return levels if torch.equal((back - mean) / std if self._normalized else back, given) else x
+        return levels if torch.equal((back - mean) / std if self._normalized else back, given) else x.clone()
 
     def _range_message(self, low: float, high: float, number: int, given: Tensor) -> str:
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -214,12 +227,14 @@ class ImageForm(TensorForm):
                 f"{cure}"
             )
         cure = "where the loader normalises, pass normalize=(mean, std)"
-        if low >= 0 and 2 < high <= 255:
-            cure = "where they go up to 255, divide them by 255 as in training; " + cure
+        if low >= 0 and high > 2:
+            largest = "255" if 127 < high <= 255 else "the largest value that a pixel can have"
+            cure = f"divide them by {largest}, as in training, or {cure}"
         return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
 
-    def decode(self, kept: Tensor) -> Tensor:
+    def decode(self, kept: Kept) -> Tensor:
         """Images in [0, 1] on the device, in float32."""
+        assert isinstance(kept, Tensor)
         x = kept.to(self.device, non_blocking=True)
         if x.dtype != torch.uint8:
             mean, std = self._here
@@ -250,7 +265,7 @@ class LabelledInputs:
     """Inputs of all batches (x, y) of a loader and their labels, on the host.
 
     The loader is iterated once, and again for each pass where the inputs are too large to keep and it allows it.
-    Batches may be dicts of one tensor beside the labels.
+    Batches may be dicts: of one tensor beside the labels, or of several where the form takes them.
     """
 
     def __init__(self, loader: Iterable[Any], form: TensorForm) -> None:
@@ -258,12 +273,12 @@ class LabelledInputs:
         self._loader, self._form = loader, form
         self._name: str | None = None
         limit = MEMORY_SHARE * _free_memory()
-        parts: list[Tensor] = []
+        parts: list[Kept] = []
         labels, size, self.kept = [], 0, True
         for kept, y in self._read():
-            self._row_shape = kept.shape[1:]
+            self._row_shape = next(tensors_in(kept)).shape[1:]
             labels.append(y)
-            size += kept.nbytes
+            size += sum(t.nbytes for t in tensors_in(kept))
             # An iterator cannot be read again: what it gives is kept.
             self.kept = self.kept and (size <= limit or isinstance(loader, Iterator))
             if self.kept:
@@ -280,21 +295,20 @@ class LabelledInputs:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of all inputs, (N, …)."""
+        """Shape of all inputs, (N, …); of the first where there are several by name."""
         return len(self), *self._row_shape
 
-    def for_call(self, x: Tensor) -> Inputs:
+    def for_call(self, x: Kept) -> Inputs:
         """Inputs as the loader gives them to the model: by name where its batches are dicts."""
-        return x if self._name is None else {self._name: x}
+        return x if self._name is None or not isinstance(x, Tensor) else {self._name: x}
 
-    def batches(self, size: int) -> Iterator[tuple[int, Tensor]]:
+    def batches(self, size: int) -> Iterator[tuple[int, Any]]:
         """Position of the first row and inputs on the device, ``size`` rows at a time."""
         start = 0
         for group in _regrouped(self._parts if self.kept else self._read_again(), size):
-            decoded = [self._form.decode(part) for part in group]
-            x = decoded[0] if len(decoded) == 1 else torch.cat(decoded)
+            x = _joined([self._form.decode(part) for part in group])
             yield start, x
-            start += len(x)
+            start += count_rows(x)
 
     def batches_at_once(self, size: int) -> int:
         """Batches of a size that an accelerator can corrupt at once in little memory; 1 on a CPU."""
@@ -308,13 +322,13 @@ class LabelledInputs:
             return corrupt(shift, x, start)
         return apply_shift(shift, x, start)
 
-    def _read(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _read(self) -> Iterator[tuple[Kept, Tensor]]:
         # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.
         random = RandomStream()
         with random:
             batches = iter(self._loader)
         end = object()
-        shape: torch.Size | None = None
+        shape: Any = None
         for number in range(2**62):
             with random:
                 batch = next(batches, end)
@@ -325,20 +339,23 @@ class LabelledInputs:
                 ((self._name, x),) = x.items()
             if y is None:
                 raise GdscoreError(
-                    f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels"
+                    f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels: "
+                    f"{no_labels(batch)}"
                 )
             kept = self._form.encode(x, number)
-            if not len(kept):
+            rows = count_rows(kept)
+            if not rows:
                 continue
-            shape = kept.shape[1:] if shape is None else shape
-            if kept.shape[1:] != shape:
+            here = map_tensors(lambda t: tuple(t.shape[1:]), kept)
+            shape = here if shape is None else shape
+            if here != shape:
                 raise GdscoreError(
-                    f"Expected inputs of one shape, {tuple(shape)}, but batch {number} has {tuple(kept.shape[1:])}: "
+                    f"Expected inputs of one shape, {shape}, but batch {number} has {here}: "
                     "pad, crop or resize all rows alike in the loader"
                 )
-            yield kept, integer_labels(y, len(kept), torch.device("cpu"), optional=False)
+            yield kept, integer_labels(y, rows, torch.device("cpu"), optional=False)
 
-    def _read_again(self) -> Iterator[Tensor]:
+    def _read_again(self) -> Iterator[Kept]:
         start = 0
         for kept, y in self._read():
             if not torch.equal(self.labels[start : start + len(y)], y):
@@ -353,15 +370,26 @@ class LabelledInputs:
             raise GdscoreError(f"Expected `val_loader` to give {len(self.labels)} rows again, but it gave {start}")
 
 
-def _regrouped(parts: Iterable[Tensor], size: int) -> Iterator[list[Tensor]]:
-    group: list[Tensor] = []
+def _joined(parts: list[Any]) -> Kept:
+    first: Kept = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    return {name: torch.cat([part[name] for part in parts]) for name in first}
+
+
+def _regrouped(parts: Iterable[Kept], size: int) -> Iterator[list[Kept]]:
+    group: list[Kept] = []
     missing = size
     for part in parts:
-        begin = 0
-        while begin < len(part):
-            group.append(part[begin : begin + missing])
-            begin += len(group[-1])
-            missing -= len(group[-1])
+        begin, rows = 0, count_rows(part)
+        while begin < rows:
+            own = slice(begin, begin + missing)
+            group.append(map_tensors(lambda t, own=own: t[own], part))  # type: ignore[misc]
+            taken = min(missing, rows - begin)
+            begin += taken
+            missing -= taken
             if not missing:
                 yield group
                 group, missing = [], size
@@ -369,12 +397,11 @@ def _regrouped(parts: Iterable[Tensor], size: int) -> Iterator[list[Tensor]]:
         yield group
 
 
-def _placed(parts: list[Tensor], size: int, device: torch.device) -> list[Tensor]:
+def _placed(parts: list[Kept], size: int, device: torch.device) -> list[Kept]:
     if device.type != "cuda":
         return parts
-    if size <= MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]:
-        return [part.to(device) for part in parts]
-    return [part.pin_memory() if part.device.type == "cpu" else part for part in parts]
+    fits = size <= MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
+    return [map_tensors(lambda t: t.to(device) if fits else _pinned(t), part) for part in parts]
 
 
 def _free_memory() -> float:

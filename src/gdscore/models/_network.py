@@ -8,6 +8,7 @@ The head is the linear layer whose output is what the model returns as logits. R
 - it may run on every step of a sequence of which one is returned, as in decoders that classify texts;
 - auxiliary heads, unused layers, tied weights and layers called several times do not mislead;
 - what was found is verified: features × weights + bias must give the logits;
+- what is returned is a copy: the model may write into the memory again, or have it written back after the pass;
 - where nothing fits the error names what was seen, how it relates to the logits, and what to do.
 """
 
@@ -98,7 +99,7 @@ class Network:
             output = self._called(inputs, batch)
             returned = logits_of(output, self._where, count_rows(inputs))
             self.kind.check(returned)
-            features = self._features(recorder, returned, output) if self._wants_head else None
+            features = self._features(recorder, returned) if self._wants_head else None
             recorder.clear()
             return matrix(returned, returned.shape[0]), features
 
@@ -124,17 +125,9 @@ class Network:
             return eager
         return contextlib.nullcontext()
 
-    def _features(self, recorder: LayerRecorder, returned: Tensor, output: Any) -> Tensor:
+    def _features(self, recorder: LayerRecorder, returned: Tensor) -> Tensor:
         if self.head is None:
-            try:
-                self.head = find_head(recorder, returned, asked=self._asked, probabilities=self.kind.probabilities)
-            except GdscoreError as error:
-                if self._where is not None or not isinstance(output, (tuple, list)) or len(output) < 2:
-                    raise
-                raise GdscoreError(
-                    f"{error}. The logits were taken from {describe(output)}: where another entry holds them, pass "
-                    "logits= with its position"
-                ) from None
+            self.head = find_head(recorder, returned, asked=self._asked, probabilities=self.kind.probabilities)
             self._recorder = LayerRecorder([(self.head.name, self.head.module)])
         return self.head.features(recorder, returned)
 
@@ -383,10 +376,13 @@ def _parameters(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     return weight.flatten(1), bias if isinstance(bias, Tensor) else None
 
 
-def matrix(features: Tensor, rows: int) -> Tensor:
-    """Features as a matrix that keeps no larger tensor alive, such as all tokens of which one is the feature."""
-    x = features.reshape(rows, -1)
-    return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x
+def matrix(values: Tensor, rows: int) -> Tensor:
+    """Values as a matrix in memory of its own.
+
+    The memory may be the model's, which writes there in the next pass, or belong to a larger tensor that would be kept
+    alive, such as all tokens of which one is the feature.
+    """
+    return values.reshape(rows, -1).clone(memory_format=torch.contiguous_format)
 
 
 def find_head(recorder: LayerRecorder, returned: Tensor, *, asked: bool, probabilities: bool = False) -> Head:

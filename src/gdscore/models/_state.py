@@ -20,7 +20,7 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from operator import eq, is_
+from operator import is_
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -111,7 +111,11 @@ class Unchanged:
             self._flags = [(m, m.training) for m in self._modules]
             self._parameter_states = [(p, p.requires_grad, p.grad, _copied(p._backward_hooks)) for p in self._weights]
             self._tensors.copy()
-            stack.callback(self._restore)
+            # Each has a callback of its own, so that one that fails does not stop the others; the last one runs first.
+            stack.callback(self._restore_parameters)
+            stack.callback(self._tensors.restore)
+            stack.callback(self._attributes.restore)
+            stack.callback(self._restore_modes)
             for p in self._weights:
                 p.grad = None
             for m, training in self._flags:
@@ -137,13 +141,12 @@ class Unchanged:
         self._tensors = _Tensors([*self._model.buffers(), *attributes.tensors, *renormalised], self._weights)
         return attributes
 
-    def _restore(self) -> None:
+    def _restore_modes(self) -> None:
         for m, training in self._flags:
             if m.training != training:
                 _set_mode(m, training)
-        assert self._attributes is not None
-        self._attributes.restore()
-        self._tensors.restore()
+
+    def _restore_parameters(self) -> None:
         for p, required, grad, hooks in self._parameter_states:
             if p.requires_grad != required:
                 p.requires_grad_(required)
@@ -183,34 +186,40 @@ class _Attributes:
         return not any(self._empty) and all(map(_same, self._live, self._kept))
 
     def restore(self) -> None:
-        for live, kept in zip(self._live, self._kept, strict=True):
-            if not _same(live, kept):
-                _fill(live, kept)
-        for container in self._empty:
-            container.clear()
+        with contextlib.ExitStack() as stack:
+            for live, kept in zip(self._live, self._kept, strict=True):
+                if not _same(live, kept):
+                    stack.callback(_fill, live, kept)
+            for container in self._empty:
+                container.clear()
 
 
 def _same(live: Any, kept: Any) -> bool:
-    """Whether two containers hold the very same objects in the same order."""
+    """Whether two containers hold the very same objects, in the same order where they have one.
+
+    Objects are compared by identity: parameters can be keys, and comparing them compares their values.
+    """
     if len(live) != len(kept):
         return False
-    if type(live) is list:
-        return all(map(is_, live, kept))
     if type(live) is set:
-        return bool(live == kept)
-    return all(map(is_, live.values(), kept.values())) and all(map(eq, live, kept))
+        return {*map(id, live)} == {*map(id, kept)}
+    return all(map(is_, live, kept)) and (type(live) is list or all(map(is_, live.values(), kept.values())))
 
 
 def _fill(live: Any, kept: Any) -> None:
     if type(live) is list:
         live[:] = kept
         return
-    for extra in [key for key in live if key not in kept]:
-        live.remove(extra) if type(live) is set else live.pop(extra)
-    live.update(kept)
-    if list(live) != list(kept):
-        live.clear()
+    if type(live) is not set:
+        # Kept keys stay where they are if they can, as other threads may look at the module.
+        identities = {*map(id, kept)}
+        for extra in [key for key in live if id(key) not in identities]:
+            del live[extra]
         live.update(kept)
+        if all(map(is_, live, kept)):
+            return
+    live.clear()
+    live.update(kept)
 
 
 class _Tensors:
@@ -257,6 +266,9 @@ def _is_plain(t: Tensor) -> bool:
 
 def _bytes(t: Tensor) -> Tensor:
     """All memory between a tensor's first and last value, whatever its strides."""
+    # Lazily conjugated and negated tensors are views with a mark; without it they are their memory.
+    t = t.conj() if t.is_conj() else t
+    t = torch._neg_view(t) if t.is_neg() else t
     span = 1 + sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
     return t.as_strided((span,), (1,), t.storage_offset()).view(torch.uint8)
 

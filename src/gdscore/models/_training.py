@@ -25,6 +25,7 @@ from gdscore.models.predictions import (
     integer_labels,
     logits_of,
     map_tensors,
+    no_labels,
     split_batch,
     to_device,
 )
@@ -76,9 +77,10 @@ def collected(
             x, y = split_batch(batch)
             if labelled and y is None:
                 raise GdscoreError(
-                    f"Expected the loader to yield labels with the inputs, but it yielded {describe(batch)}"
+                    f"Expected labelled batches (x, y) from `{name}`, but one has no labels: {no_labels(batch)}"
                 )
-            parts.append(to_device(x, "cpu", non_blocking=False))
+            # Copies: a loader may use its memory for the next batch.
+            parts.append(map_tensors(lambda x: x.detach().to("cpu", copy=True), x))
             if labelled:
                 labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
     if not any(map(count_rows, parts)):

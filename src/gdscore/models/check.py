@@ -58,7 +58,7 @@ from gdscore.models._training import (
 )
 from gdscore.models.estimator import estimator
 from gdscore.models.extract import extract
-from gdscore.models.predictions import Where
+from gdscore.models.predictions import Inputs, Where, describe
 from gdscore.outputs import ARGMAX, Outputs
 from gdscore.shifts.images import Corruption, corrupt, corruptions
 
@@ -142,8 +142,8 @@ def check(
     model : nn.Module
         A classifier of images that returns logits. The check network is trained where the model is.
     labelled_loader : iterable of batches
-        Labelled images ``(x, y)`` of the training distribution: the training data where you have them, otherwise the
-        reference.
+        Labelled images ``(x, y)``, or dicts such as ``{"pixel_values": x, "labels": y}``, of the training
+        distribution: the training data where you have them, otherwise the reference.
     target_loader : iterable of batches
         The target's images; labels are ignored. Rows of the result are in its order, so it should not shuffle.
     est : AccuracyEstimator, optional
@@ -271,6 +271,7 @@ class _Run:
         self._model, self._logits, self._autocast, self._device = model, logits, autocast, device
         self._steps, self._batch_size, self._seed = steps, batch_size, seed
         self._form, self._normalize = ImageForm(normalize, device), normalize
+        self._name: str | None = None  # of the images in the labelled batches, where these are dicts
         self._augment = strong_augmentation if augment is None else lambda x, _: _augmented(augment, x)
         self._start = working_copy(model if network is None else network, device)
 
@@ -279,10 +280,14 @@ class _Run:
         with RandomStream():
             rows = collected(loader, self._seed, self._device, labelled=labelled, name=name)
         x = rows.inputs
+        if isinstance(x, dict) and len(x) == 1 and (not labelled or self._name in (None, *x)):
+            ((own_name, x),) = x.items()
+            self._name = own_name if labelled else self._name
         if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
             raise GdscoreError(
-                f"Expected float images of shape (m, C, H, W) from `{name}`, but it yields other inputs: a check "
-                "network learns from augmented images; for other inputs use `AccuracyEstimator`"
+                f"Expected float images of shape (m, C, H, W) from `{name}`, alone or as the only tensor of a dict, "
+                f"but it yields {describe(x)}: a check network learns from augmented images; for other inputs use "
+                "`AccuracyEstimator`"
             )
         kept = self._form.encode(x, 0)
         labels = torch.zeros(0, dtype=torch.int64) if rows.labels is None else rows.labels
@@ -290,7 +295,7 @@ class _Run:
 
     def set_start(self, images: Images) -> None:
         """Choose the precision that is trained in."""
-        few = self._form.for_model(images.take(slice(0, 2)))
+        few = self._batch(images.take(slice(0, 2)))
         self._start = in_full_precision(
             self._start, lambda network: list(extract(network, [few], logits=self._logits, progress=False))
         )
@@ -312,12 +317,15 @@ class _Run:
         self._mix = torch.bincount(labels, minlength=classes).float() / len(labels)
         self._val_predicted = torch.from_numpy(np.asarray(self.outputs(self._val).predictions)).to(self._device)
 
+    def _batch(self, x: Tensor) -> Inputs:
+        """Images in [0, 1] as the model is called with them."""
+        made = self._form.for_model(x)
+        return made if self._name is None else {self._name: made}
+
     def outputs(self, images: Images, labels: Tensor | None = None) -> Outputs:
         """Outputs of the model."""
         size = 256
-        batches = (
-            self._form.for_model(images.take(slice(start, start + size))) for start in range(0, len(images), size)
-        )
+        batches = (self._batch(images.take(slice(start, start + size))) for start in range(0, len(images), size))
         parts = extract(self._model, batches, logits=self._logits, progress=False)
         found = Outputs.concatenate([part.to_numpy() for part in parts])
         return found if labels is None else found.with_arrays(labels=labels.cpu().numpy())
@@ -327,7 +335,8 @@ class _Run:
         if est is not None:
             return est
         x = self._val.take(slice(None))
-        batches = list(zip(torch.split(self._form.for_model(x), 500), torch.split(self._val_labels, 500), strict=True))
+        parts = zip(torch.split(x, 500), torch.split(self._val_labels, 500), strict=True)
+        batches = [(self._batch(images), labels) for images, labels in parts]
         return estimator(
             self._model,
             batches,
@@ -393,6 +402,7 @@ class _Run:
             seed=seed,
             logits=self._logits,
             autocast=self._autocast,
+            name=self._name,
         )
         if made.before.shape[1] != len(self._mix):
             raise GdscoreError(

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gdscore._checks import integer
+from gdscore._classes import listed_names
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models._inputs import ImageForm, LabelledInputs, TensorForm
 from gdscore.models._network import Network
-from gdscore.models.predictions import OutputKind, Where
+from gdscore.models.predictions import OutputKind, Where, describe, map_tensors
 from gdscore.outputs import Outputs, checked_threshold
 from gdscore.shifts import Composition, Corruption, default_shifts
 from gdscore.shifts.images import check_image_shape
@@ -57,13 +58,14 @@ def estimator(
     val_loader : iterable of batches
         Labelled inputs ``(x, y)``, or dicts such as ``{"pixel_values": x, "labels": y}``, of the training distribution
         that the model was not trained on: images of shape (m, C, H, W) or, with ``shifts``, tensors of any shape and
-        type.
+        type, several of them in a dict such as ``{"input_ids": ids, "attention_mask": mask, "labels": y}``.
     normalize : (mean, std), optional
         What the loader's images were normalised by, one number for each channel: corruptions are made for images in
         [0, 1]. Leave it out where the loader gives those.
     shifts : iterable of callables, optional
-        From inputs to inputs; by default the corruptions of `gdscore.shifts.default_shifts`. Corruptions get images in
-        [0, 1]. Where all shifts are your own and ``normalize`` is left out, they get what the loader gives.
+        From inputs to inputs, a tensor or the dict of them; by default the corruptions of
+        `gdscore.shifts.default_shifts`. Corruptions get images in [0, 1]. Where all shifts are your own and
+        ``normalize`` is left out, they get what the loader gives.
     batch_size : int, default 500
         Rows given to the model at once.
     threshold : float, optional
@@ -153,18 +155,22 @@ class _Predictor:
 
     def run(self, x: Any, rows: NDArray[Any], shift: Any) -> None:
         """Run the model on a batch of these rows."""
-        if not isinstance(x, Tensor) or len(x) != len(rows):
+        tensors = list(x.values()) if isinstance(x, dict) else [x]
+        if not all(isinstance(t, Tensor) and t.ndim and len(t) == len(rows) for t in tensors) or not tensors:
             raise GdscoreError(
-                f"Expected each of `shifts` to return a tensor of as many rows as it gets, {len(rows)}, but got "
-                f"{tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__}"
+                f"Expected each of `shifts` to return what it gets, with tensors of {len(rows)} rows, but got "
+                f"{describe(x)}"
             )
+        self._parts.append(self._network.run(self._for_call(map_tensors(self._for_network, x)), self._batch))
+        self._batch += 1
+
+    def _for_network(self, x: Tensor) -> Tensor:
         x = self._form.for_model(x.to(self._network.device))
         if x.is_floating_point():
             x = x.to(self._network.dtype or torch.float32)
         if self._memory_format is not None and x.ndim == 4:
             x = x.contiguous(memory_format=self._memory_format)
-        self._parts.append(self._network.run(self._for_call(x), self._batch))
-        self._batch += 1
+        return x
 
     def outputs(self) -> Outputs:
         """Outputs of all rows since the last call."""
@@ -207,7 +213,7 @@ def shift_passes(
             raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
     if chosen is None:
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
-    predictor = _Predictor(network, form, _memory_format(model), inputs, decided_at, class_names)
+    predictor = _Predictor(network, form, _memory_format(model), inputs, decided_at, listed_names(class_names))
     return ShiftPasses(inputs, predictor, chosen, batch_size)
 
 

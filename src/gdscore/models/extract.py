@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from gdscore._classes import listed_names
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError, nearest
 from gdscore.models._inputs import LoaderReader, check_loader, row_count
@@ -129,7 +130,8 @@ def extract(
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
     decided_at = None if threshold is None else checked_threshold(threshold)
-    return _stream(network, loader, others, rotation, labels, decided_at, class_names, numbered, progress)
+    names = listed_names(class_names)
+    return _stream(network, loader, others, rotation, labels, decided_at, names, numbered, progress)
 
 
 def _stream(

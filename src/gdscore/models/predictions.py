@@ -31,7 +31,7 @@ OutputKind: TypeAlias = Literal["auto", "logits", "probabilities"]
 Inputs: TypeAlias = Tensor | dict[str, Any] | tuple[Any, ...]
 """What the model is called with: one tensor, keyword arguments, or several positional arguments."""
 
-_LABELS = ("labels", "label")
+_LABELS = ("labels", "label", "targets", "target", "y")
 _ENOUGH_ROWS = 16
 """Rows of a single column within [0, 1] that are taken for probabilities: logits of so many are not."""
 
@@ -152,10 +152,11 @@ def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tens
     """Logits, shape (m, K), in what a model returned; (m, 1) of a binary model that returns one number a row.
 
     A tensor is the logits. Of a dict or any object ``logits`` is taken, by key or attribute. Of a tuple or list the
-    first floating-point matrix is taken, or else the first floating-point vector; a loss, being a scalar, is passed
-    over. ``where`` is the position, the name or a function of the output instead, for models that return for example
-    ``(features, logits)``. ``rows`` is the number of rows of the batch, where known: models that end in ``squeeze``
-    return the logits of one row without its dimension.
+    floating-point matrix is taken, or the vector where there is no matrix; a loss, being a scalar, is passed over. A
+    second matrix, or a vector of as many rows, is refused, as either may be the logits. ``where`` is the position, the
+    name or a function of the output instead, for models that return for example ``(features, logits)``. ``rows`` is
+    the number of rows of the batch, where known: models that end in ``squeeze`` return the logits of one row without
+    its dimension.
 
     Examples
     --------
@@ -205,15 +206,28 @@ def _picked(output: Any, where: Where) -> Any:
     elif isinstance(getattr(output, "logits", None), Tensor):
         return output.logits
     elif isinstance(output, Sequence):
-        numbers = [part for part in output if isinstance(part, Tensor) and part.is_floating_point()]
-        for dimensions in (2, 1):
-            for part in numbers:
-                if _flattened(part).ndim == dimensions:
-                    return part
+        places = _logits_like(output)
+        if len(places) > 1:
+            raise GdscoreError(
+                f"Expected one entry that can be the logits, but the model returned {describe(output)}: pass logits= "
+                f"with the position of the logits, {', '.join(map(str, places[:-1]))} or {places[-1]}"
+            )
+        if places:
+            return output[places[0]]
     raise GdscoreError(
         "Expected the model to return its logits as a tensor, in a tuple, or under the name `logits`, but it returned "
         f"{describe(output)}: pass logits= with the position, the name or a function that picks them"
     )
+
+
+def _logits_like(output: Sequence[Any]) -> list[int]:
+    """Positions of the floating-point matrices, and of the vectors that have as many rows or stand alone."""
+    shapes = [
+        _flattened(part).shape if isinstance(part, Tensor) and part.is_floating_point() else () for part in output
+    ]
+    rows = {shape[0] for shape in shapes if len(shape) == 2}
+    # A single number is more often a loss.
+    return [i for i, s in enumerate(shapes) if len(s) == 2 or (len(s) == 1 and (not rows or s[0] in rows - {1}))]
 
 
 def _flattened(x: Tensor) -> Tensor:
@@ -275,8 +289,8 @@ def split_batch(batch: Any) -> tuple[Inputs, Any]:
     """Inputs and labels of what a loader yields; labels are None where there are none.
 
     Of a tuple or list the first entry is the input, the second the labels, and further ones are ignored; several inputs
-    form a tuple of their own, ``((x1, x2), y)``. Of a dict ``labels`` or ``label`` are the labels and all others
-    inputs.
+    form a tuple of their own, ``((x1, x2), y)``. Of a dict the first of ``labels``, ``label``, ``targets``, ``target``
+    and ``y`` that it has are the labels, and all others inputs.
 
     Examples
     --------
@@ -290,24 +304,29 @@ def split_batch(batch: Any) -> tuple[Inputs, Any]:
     if isinstance(batch, Tensor):
         return batch, None
     if isinstance(batch, Mapping):
-        labels = next((batch[name] for name in _LABELS if name in batch), None)
-        inputs = {name: value for name, value in batch.items() if name not in _LABELS}
-        if not any(True for _ in tensors_in(inputs)):
-            raise GdscoreError(
-                f"Expected a dict with tensors beside the labels, but the loader yielded {describe(batch)}"
-            )
-        return inputs, labels
+        return _split_dict(batch, _LABELS)
     if isinstance(batch, (tuple, list)) and batch:
         first, rest = batch[0], batch[1:]
-        if isinstance(first, (Tensor, Mapping)):
-            x, labels = split_batch(first)
+        if isinstance(first, Mapping):
+            x, labels = _split_dict(first, _LABELS[:2] if rest else _LABELS)
             return x, rest[0] if rest else labels
+        if isinstance(first, Tensor):
+            return first, rest[0] if rest else None
         if isinstance(first, (tuple, list)) and first and isinstance(first[0], Tensor):
             return tuple(first), rest[0] if rest else None
     raise GdscoreError(
         "Expected the loader to yield a tensor, a dict of tensors, or a tuple (inputs, labels, …) that begins with a "
         f"tensor, a dict or a tuple of tensors, but it yielded {describe(batch)}: convert it in the loader's collate_fn"
     )
+
+
+def _split_dict(batch: Mapping[str, Any], names: Sequence[str]) -> tuple[Inputs, Any]:
+    """Inputs and labels, which have the first of these names that is there."""
+    named = next((name for name in names if name in batch), None)
+    inputs = {name: value for name, value in batch.items() if name not in (named, *_LABELS[:2])}
+    if not any(True for _ in tensors_in(inputs)):
+        raise GdscoreError(f"Expected a dict with tensors beside the labels, but the loader yielded {describe(batch)}")
+    return inputs, None if named is None else batch[named]
 
 
 def map_tensors(function: Callable[[Tensor], Any], part: Any) -> Any:
@@ -397,7 +416,7 @@ def count_rows(inputs: Inputs) -> int:
 def integer_labels(
     labels: Any, rows: int, device: torch.device | str, non_blocking: bool = True, *, optional: bool = True
 ) -> Tensor:
-    """Labels on the device as int64; whole numbers may come as floats, bools and in a single column.
+    """Labels on the device as int64, in memory of their own; they may come as floats, bools and in a single column.
 
     ``optional`` where the caller can leave labels out by ``labels=False``, which errors then name.
 
@@ -436,7 +455,16 @@ def integer_labels(
             )
         # On an accelerator the label that is no class is found later, with all others that are out of range.
         y = torch.where(whole, y, torch.full_like(y, -1))
-    return y.to(device=device, dtype=torch.int64, non_blocking=non_blocking)
+    # A copy: a loader may use its memory for the next batch.
+    return y.to(device=device, dtype=torch.int64, non_blocking=non_blocking, copy=True)
+
+
+def no_labels(batch: Any) -> str:
+    """Name what a batch without labels holds, and how a dict names labels."""
+    if not isinstance(batch, Mapping):
+        return f"it is {describe(batch)}"
+    keys = ", ".join(map(repr, batch))
+    return f"its keys are {keys}, and labels are named {', '.join(map(repr, _LABELS[:-1]))} or {_LABELS[-1]!r}"
 
 
 def describe(value: Any) -> str:

@@ -95,7 +95,8 @@ def as_targets(given: Targets) -> list[Target]:
     if isinstance(given, Estimate):
         return [Target("target", given)]
     if isinstance(given, Mapping):
-        return [_named(key, estimate) for key, estimate in given.items()]
+        truth = getattr(given, "truth", {})
+        return [replace(_named(key, estimate), truth=truth.get(key)) for key, estimate in given.items()]
     listed = list(given) if isinstance(given, Iterable) else [given]
     for target in listed:
         if not isinstance(target, Target):

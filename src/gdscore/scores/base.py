@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
+from gdscore._classes import check_class_names
 from gdscore._schema import ArraySpec, check_arrays
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
 from gdscore.errors import GdscoreError, GdscoreWarning, shown
@@ -144,6 +145,7 @@ class Score:
     def __init__(self) -> None:
         self.reference_shape: dict[str, int | None] = {}
         self.reference_decision = ""
+        self.reference_class_names: tuple[str, ...] | None = None
         self.reset()
 
     @property
@@ -300,6 +302,7 @@ class Score:
                     f"Expected {expected} {what.removeprefix('n_')} as in the reference, but the outputs have "
                     f"{layout.counts[what]}"
                 )
+        same_class_names(self.reference_class_names, layout.class_names)
         self._layout = layout.joined(self._layout)
 
     def add_chunk(self, chunk: Outputs) -> None:
@@ -362,6 +365,7 @@ class Score:
             raise GdscoreError(f"Expected another `{self.name}` to merge, but got {type(other).__name__}")
         if self.options != other.options:
             raise GdscoreError(f"Expected equal options to merge, but got {self.options} and {other.options}")
+        same_class_names(self.reference_class_names, other.reference_class_names)
         for name in (*self.learned, "reference_decision"):
             here, there = getattr(self, name, None), getattr(other, name, None)
             if not np.array_equal(np.asarray(here), np.asarray(there)):
@@ -389,6 +393,8 @@ class Score:
             "arrays": " ".join(sorted(layout.arrays)) if layout else "",
             "decision": layout.decision if layout else "",
             "reference_decision": self.reference_decision,
+            "class_names": json.dumps(layout.class_names if layout else None),
+            "reference_class_names": json.dumps(self.reference_class_names),
             **{f"{part}.{key}": value for part, entries in parts.items() for key, value in entries.items()},
         }
 
@@ -412,7 +418,9 @@ class Score:
             decision, reference_decision = str(state["decision"]), str(state["reference_decision"])
             kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
             kept = {k: v.with_decision(decision) if "logits" in v.has else v for k, v in kept.items()}
-            layout = _RowLayout(names, shape, decision) if names else None
+            class_names = _restored_class_names(state["class_names"], shape)
+            reference_class_names = _restored_class_names(state["reference_class_names"], reference_shape)
+            layout = _RowLayout(names, shape, decision, class_names) if names else None
             learned, stats = _numbers(parts["learned"]), _numbers(parts["stats"])
             self._check_restored(rows, layout, shape, reference_shape, learned, stats, kept)
         self.reset()
@@ -420,6 +428,7 @@ class Score:
             setattr(self, entry, value if value.ndim else float(value))
         self._stats = stats or None
         self._layout, self.reference_shape, self.reference_decision = layout, {**reference_shape}, reference_decision
+        self.reference_class_names = reference_class_names
         self._counted, self._chunks = rows, chunks
         self._invalid = np.asarray(invalid) if invalid >= 0 else None
         self._restore_rows(kept)
@@ -541,6 +550,7 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
             compared = _counts_of(score.inputs & score.reference_inputs)
             score.reference_shape = {k: shape[k] for k in compared if shape[k] is not None}
             score.reference_decision = decision if "logits" in score.inputs & score.reference_inputs else ""
+            score.reference_class_names = names if "n_classes" in compared else None
         except GdscoreError as error:
             failures[score.name] = str(error)
     return failures
@@ -627,6 +637,12 @@ def _refuse_damaged() -> Iterator[None]:
         yield
     except (KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise GdscoreError(f"Expected the complete state of a score, but it is damaged: {shown(error)}") from None
+
+
+def _restored_class_names(text: Any, counts: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Class names of a state, as many as it counts classes."""
+    names = json.loads(str(text))
+    return None if names is None else check_class_names(names, counts.get("n_classes"))
 
 
 def _numbers(entries: Mapping[str, Any]) -> HostStats:

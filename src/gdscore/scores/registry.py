@@ -249,7 +249,7 @@ def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
     inputs = [frozenset().union(*(s.inputs for s in group)) for group in groups]
     admitted: object = None
     for part in target:
-        shape = (part.has, part.decision, part.n_classes, part.n_features)
+        shape = (part.has, part.decision, part.n_classes, part.n_features, part.class_names)
         if shape != admitted:
             for s in scores:
                 s.check_rows(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._checks import integer
+from gdscore._classes import check_class_names, class_positions, listed_names
 from gdscore._stream import progress_bar
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, shown
 from gdscore.outputs import Outputs
 from gdscore.shifts._families import RowShift
 from gdscore.shifts.images import Composition, Corruption, compositions, corruptions
@@ -149,7 +150,8 @@ class Predictions:
     def run(self, batch: Any, rows: NDArray[Any], shift: Any) -> None:
         """Predict a batch that holds these rows of the reference, after a shift or as they are."""
         try:
-            self._parts.append(_labelled(self._predict, batch, self._labels[rows]))
+            # A copy, as a predictor may use the memory of its outputs for the next batch.
+            self._parts.append(_labelled(self._predict, batch, self._labels[rows]).working_copy())
         except (ValueError, TypeError, LookupError) as error:
             if shift is None:
                 raise
@@ -233,8 +235,8 @@ def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Out
     found = predict(batch)
     if not isinstance(found, Outputs):
         raise GdscoreError(
-            "Expected `predict` to return `gdscore.Outputs` or an array of probabilities of shape (m, K), but got "
-            f"{type(found).__name__}"
+            "Expected `predict` to return `gdscore.Outputs`, an array of probabilities of shape (m, K) or an output "
+            f"with `logits`, but got {type(found).__name__}"
         )
     if len(found) != len(labels):
         one_column = hasattr(batch, "columns") and len(batch.columns) == 1
@@ -301,8 +303,11 @@ def checked_shifts(shifts: Iterable[Any]) -> list[Callable[[Any], Any]]:
     return listed
 
 
-def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any], Outputs], NDArray[Any]]:
-    """A function from inputs to `Outputs`, and the labels as numbers of classes."""
+def as_predictor(
+    predict: Any, inputs: Any, labels: Any, class_names: Any = None
+) -> tuple[Callable[[Any], Outputs], NDArray[Any]]:
+    """A function from inputs to `Outputs`, and the labels as numbers of classes, or names where these are given."""
+    class_names = listed_names(class_names)
     found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
     if found.ndim != 1 or len(found) != _length(inputs) or not len(found):
         cure = ": give np.ravel(labels)" if found.shape == (_length(inputs), 1) else ""
@@ -312,6 +317,11 @@ def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any]
     if hasattr(predict, "predict_proba") or (hasattr(predict, "predict") and not callable(predict)):
         from gdscore.sklearn import Predictor
 
+        if class_names is not None:
+            raise GdscoreError(
+                "Expected `class_names` with a function, but got a classifier, which names its classes itself "
+                "(classes_): leave it out"
+            )
         function = Predictor(predict)
         return function, function.positions(found)
     if not callable(predict):
@@ -327,8 +337,24 @@ def as_predictor(predict: Any, inputs: Any, labels: Any) -> tuple[Callable[[Any]
                 f"Expected `predict` to return probabilities, but got {result.dtype} of shape {result.shape}, as of "
                 "classes: give the classifier, or its predict_proba"
             )
-        return Outputs(probabilities=result) if arrays.is_array(result) else result
+        if not isinstance(result, Outputs):
+            logits = result.get("logits") if isinstance(result, Mapping) else getattr(result, "logits", None)
+            if arrays.is_array(logits):  # a Hugging Face output
+                result = Outputs(logits=logits)
+            elif arrays.is_array(result):
+                result = Outputs(probabilities=result)
+        if class_names is not None and isinstance(result, Outputs):
+            result = result.with_class_names(class_names)
+        return result  # type: ignore[no-any-return]
 
+    if found.dtype.kind in "OSUT":
+        if class_names is None:
+            raise GdscoreError(
+                f"Expected `labels` to be classes 0 … K−1, but got {shown(str(found[0]))}: pass class_names= in the "
+                "order of the model's outputs"
+            )
+        names = check_class_names(class_names, len(class_names))
+        found = class_positions(found.astype(str), names, len(names))
     return outputs, found
 
 
