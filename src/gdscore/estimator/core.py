@@ -367,13 +367,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         else:
             scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), joint.accuracy
-            possible = [accuracy]
+            possible, unknown = [accuracy], float(assumed["unknown"][0].accuracy)
             if known is not None and mix is not None:
                 warnings.extend(unreachable_classes(fitted, shown.joint().mix, mix))
                 possible += correction.farthest(shown, known, mix, rows)
             ends = [
                 math.hypot(
-                    correction.expected_error(value, mean, rows, level, known_mix=class_mix != "unknown"),
+                    correction.expected_error(value, mean, rows, level, class_mix, unknown),
                     sampling_error(value, rows, level),
                     sampling_error(fitted.reference_accuracy, fitted.reference_rows, level),
                 )
@@ -385,6 +385,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             shifted = correction.looks_shifted(joint.predicted, mean, rows) > 1
             if class_mix == "unknown" and shifted and stable < low:
                 warnings.append(other_assumption(stable))
+        if any(w.code == "collapse" for w in warnings):
+            # Predictions that crowd into few classes bound the accuracy from above only.
+            low = 0.0
         warnings.extend(weak_evidence(fitted, low, high))
         per_class, f1 = class_estimates(joint, rows, low, high, level, fitted.class_names)
         brier = None

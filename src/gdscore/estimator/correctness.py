@@ -12,7 +12,7 @@ estimates are read off it: of the rows as they are; *stable*, raked to the refer
 the mixture of the reference's classes that explains the target best. Where the class mix is not known, the estimate
 goes from the first towards the third as far as the mixture explains the target, and towards the second as far as rows
 look shifted. How strictly, and how far, two numbers tell that have the least squared error on shifted sets, each
-estimated without its family. A known mix rakes the rows.
+estimated without its family; a third tells how far the estimate goes where the mix is known.
 
 Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + growth m (1−m)².
 q is the 90 % quantile of |error| / s over the sets left out; there is one q where the class mix is not known, and one
@@ -25,7 +25,7 @@ reference.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -282,15 +282,20 @@ class Correction:
     slope: Floats
     centre: float  # ā, mean log-odds on the reference
     base: float  # expected accuracy where nothing has moved
-    # √q, the error of estimates relative to s(m), where the class mix is not known and where it is
+    # √q, the error of estimates relative to s(m), where the class mix is not known, where it is, and where nothing but
+    # the mix is assumed to have moved
     error: float
     known_mix_error: float
-    # Mean absolute error on families left out, where the class mix is not known and where it is; None without them
+    only_mix_error: float
+    # Mean absolute error on families left out, likewise; None without them
     left_out: float | None = None
     known_left_out: float | None = None
+    only_mix_left_out: float | None = None
     # Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the reference's
     # mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
     lean: float = 0.0
+    # Where the class mix is known, how far the estimate stays at what rows show without it. 0 without shifted sets.
+    reserve: float = 0.0
     # What a class mix does not explain of a target's movement counts so many times against the estimate that only the
     # mix has moved
     strictness: float = SETTINGS.strictness
@@ -304,7 +309,7 @@ class Correction:
         power = 1.0 if profile.scale.any() else 2.0
         error = SETTINGS.outputs_only**power
         nothing = np.zeros(kinds)
-        plain = cls(profile, nothing, nothing, centre, base, error, error)
+        plain = cls(profile, nothing, nothing, centre, base, error, error, error)
         table = ShiftedSetTable(
             [s.family for s in sets],
             np.array([s.accuracy for s in sets]),
@@ -348,7 +353,7 @@ class Correction:
             cells, np.broadcast_to(profile.usual_mix, (len(used), len(profile.mix))), rows, stable=True
         ).accuracy
         raked[used] = self.raked(cells, s.mix[used], rows).accuracy
-        return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best, looks)
+        return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best.explained, best.left, looks)
 
     def raked(self, cells: Cells, mix: Floats, rows: Any, *, stable: bool = False) -> Cells:
         """Rows where the classes have these shares; ``stable`` where they are the reference's."""
@@ -361,41 +366,28 @@ class Correction:
         self, left_out: dict[int, _LeftOut], parts: list[frozenset[str]], table: ShiftedSetTable
     ) -> tuple[Correction, ShiftedSetTable]:
         """How the assumptions are weighed, and how far estimates are off where a family was left out."""
-        groups = [parts[k] for k in left_out]
-        sets = list(left_out.values())
-
-        def learned(used: list[_LeftOut]) -> Correction:
-            def lean_at(strictness: float) -> tuple[float, float]:
-                nearer = [s.unknown(strictness, 0.0) for s in used]
-                pairs = [(s.looks * (s.stable - e), s.accuracy - e) for s, e in zip(used, nearer, strict=True)]
-                lean = _share(pairs)
-                return lean, sum(float(_halves(x) @ np.square(np.nan_to_num(y - lean * x))) for x, y in pairs)
-
-            ends = (math.log(SETTINGS.strictness), math.log(SETTINGS.most_strictness))
-            best = minimize_scalar(lambda log: lean_at(math.exp(log))[1], bounds=ends, method="bounded")
-            strictness = math.exp(best.x)
-            return replace(self, strictness=strictness, lean=lean_at(strictness)[0])
-
-        unknown, known, only = [], [], []
-        for own, s in zip(groups, sets, strict=True):
-            others = [t for t, group in zip(sets, groups, strict=True) if not own & group]
-            weights = learned(others) if others else self
-            unknown.append(s.unknown(weights.strictness, weights.lean))
-            known.append(s.raked)
-            only.append(s.only_mix)
-        table.predicted[list(left_out)] = [float(e[0]) for e in unknown]
-        fitted = learned(sets)
+        numbers, sets = list(left_out), _LeftOut.stacked(list(left_out.values()))
+        groups = [parts[k] for k in numbers]
+        unknown, known = np.zeros((2, *sets.accuracy.shape))
+        for group in sorted(set(groups), key=sorted):
+            others = np.array([not group & other for other in groups])
+            weighed = sets.only(others).weights(self) if others.any() else self
+            own = np.array([other == group for other in groups])
+            unknown[own] = sets.only(own).unknown(weighed.strictness, weighed.lean)
+            known[own] = sets.only(own).known(weighed.reserve)
+        table.predicted[numbers] = unknown[:, 0]
         families = sorted(frozenset[str]().union(*groups))
-        members = [np.array([family in group for group in groups], dtype=float) for family in families]
-        weight = (np.array(members) / np.maximum(np.sum(members, axis=1, keepdims=True), 1)).sum(axis=0)
+        members = np.array([[family in group for group in groups] for family in families], dtype=np.float64)
+        share = sets.share * (members / members.sum(axis=1, keepdims=True)).sum(axis=0)[:, None]
         power = 1.0 if self.profile.scale.any() else 2.0
-        truth = [s.accuracy for s in sets]
-        error, known_mix_error = (_relative_error(e, truth, self.base, weight) ** power for e in (unknown, known))
-        own_mix = np.array([[e[0] - t[0] for e, t in zip(kind, truth, strict=True)] for kind in (unknown, known)])
-        left_out_error, known_left_out = np.abs(own_mix).mean(axis=1).tolist()
-        return replace(
-            fitted, error=error, known_mix_error=known_mix_error, left_out=left_out_error, known_left_out=known_left_out
-        ), table
+        apart = np.abs(sets.only_mix - unknown)
+        estimates = (("", unknown, 0.0), ("known_", known, 0.0), ("only_mix_", sets.only_mix, apart))
+        errors = dict[str, Any]()
+        for kind, accuracy, further in estimates:
+            relative = _relative_error(accuracy, sets.accuracy, _expected(accuracy, self.base) + further, share)
+            errors["known_mix_error" if kind == "known_" else f"{kind}error"] = relative**power
+            errors[f"{kind}left_out"] = float(np.abs((accuracy - sets.accuracy)[:, 0]).mean())
+        return replace(sets.weights(self), **errors), table
 
     def _with_slopes(self, sets: _Stacked, used: NDArray[Any], start: Correction | None) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets."""
@@ -461,7 +453,7 @@ class Correction:
         for sign in (-1.0, 1.0) if not known.exact else ():
             at = mix
             for _ in range(5):
-                cells = self.raked(shown, at, rows)
+                cells = self.raked(shown, at, rows).towards(shown, self.reserve)
                 ends.append(float(cells.accuracy))
                 recall = cells.joint().measures()[0]
                 before, at = at, known.farthest(sign * recall, self.profile.usual_mix)
@@ -484,10 +476,11 @@ class Correction:
         found = {
             "unknown": (shown.towards(only_mix, best.share(self.strictness)).towards(stable, self.lean * looks), best),
             "estimated": (only_mix, best),
-            "stable": (stable, explain(profile, shares, mean, rows, profile.mix)),
+            "stable": (stable.towards(shown, self.reserve), explain(profile, shares, mean, rows, profile.mix)),
         }
         if given is not None:
-            found["given"] = (self.raked(shown, given, rows), explain(profile, shares, mean, rows, given))
+            raked = self.raked(shown, given, rows).towards(shown, self.reserve)
+            found["given"] = (raked, explain(profile, shares, mean, rows, given))
         return found
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
@@ -500,16 +493,27 @@ class Correction:
         """How far mean evidence of so many rows is from the reference's by chance at most, in standard deviations."""
         return SETTINGS.noise * math.sqrt(1 / rows + 1 / self.profile.counts.sum())
 
-    def expected_error(self, accuracy: float, mean: Floats, rows: int, level: float, *, known_mix: bool) -> float:
-        """Half-width of an interval of the level, without the sampling error of the rows."""
-        error, left_out = (self.known_mix_error, self.known_left_out) if known_mix else (self.error, self.left_out)
+    def expected_error(
+        self, accuracy: float, mean: Floats, rows: int, level: float, class_mix: str, unknown: float
+    ) -> float:
+        """Half-width of an interval of the level, without the sampling error of the rows.
+
+        That nothing but the class mix has moved is the less likely, the farther it is from the estimate ``unknown``.
+        """
+        expected = float(_expected(accuracy, self.base))
+        if class_mix == "unknown":
+            error, left_out = self.error, self.left_out
+        elif class_mix == "estimated":
+            error, left_out, expected = self.only_mix_error, self.only_mix_left_out, expected + abs(accuracy - unknown)
+        else:
+            error, left_out = self.known_mix_error, self.known_left_out
         moved = np.maximum(np.abs(self.moved(mean)) - self.chance(rows), 0)
         if left_out is None:
             # Confidence that has moved is in the estimate; what distances mean for it is not known.
             further = SETTINGS.untaught * min(float(moved[1:].max(initial=0.0)), 4.0)
         else:
             further = quantile_of(0.9) * left_out * min(float(moved.max()) / SETTINGS.moved_fully, 1.0)
-        half = math.hypot(error * float(_expected(accuracy, self.base)), further)
+        half = math.hypot(error * expected, further)
         return half * quantile_of(level) / quantile_of(0.9)
 
 
@@ -536,20 +540,64 @@ class _Stacked:
 
 @dataclass(frozen=True)
 class _LeftOut:
-    """Accuracies of a set whose family was left out, by class mix, the set's own first; all of shape (R,)."""
+    """Accuracies of sets whose family was left out, by class mix, the set's own first; of shape (R,) or (S, R)."""
 
     accuracy: Floats  # the true one
-    shown: Floats  # by its rows alone
+    shown: Floats  # by the rows alone
     only_mix: Floats  # if only the class mix has moved
     stable: Floats  # raked to the reference's mix; NaN where that was not computed
-    raked: Floats  # raked to its own mix
-    best: Explanation  # by the class mix that explains the set best
-    looks: Floats  # how far its rows look shifted, from 0 to 1
+    raked: Floats  # raked to its own mix; NaN likewise
+    # How far the class mix that explains the set best moves outputs, and how far the set is from there
+    explained: Floats
+    left: Floats
+    looks: Floats  # how far rows look shifted, from 0 to 1
+
+    @classmethod
+    def stacked(cls, sets: list[_LeftOut]) -> _LeftOut:
+        """The same of many sets."""
+        return cls(*(np.stack([getattr(s, f.name) for s in sets]) for f in fields(cls)))
+
+    def only(self, sets: NDArray[np.bool_]) -> _LeftOut:
+        """Some of the sets."""
+        return _LeftOut(*(getattr(self, f.name)[sets] for f in fields(self)))
+
+    @property
+    def share(self) -> Floats:
+        """What each entry counts: a set's own class mix half, and the others, where they were computed, the rest."""
+        computed = np.isfinite(self.raked)
+        others = np.maximum(np.count_nonzero(computed[:, 1:], axis=1), 1)
+        share: Floats = np.where(computed, 0.5 / others[:, None], 0.0)
+        share[:, 0] = 0.5
+        return share
 
     def unknown(self, strictness: float, lean: float) -> Floats:
         """Estimate where the class mix is not known."""
-        nearer = self.shown + self.best.share(strictness) * (self.only_mix - self.shown)
+        part = self.explained / (self.explained + strictness * self.left + 1e-9)
+        nearer = self.shown + part * (self.only_mix - self.shown)
         return np.asarray(nearer + (lean * self.looks * (self.stable - nearer) if lean else 0.0))
+
+    def known(self, reserve: float) -> Floats:
+        """Estimate where the class mix is known."""
+        return np.asarray(self.raked + reserve * (self.shown - self.raked))
+
+    def weights(self, correction: Correction) -> Correction:
+        """The correction with the strictness, lean and reserve that have the least squared error on these sets."""
+        share = self.share
+
+        def lean_at(strictness: float) -> tuple[float, float]:
+            nearer = self.unknown(strictness, 0.0)
+            way, missing = (
+                np.where(share > 0, x, 0.0) for x in (self.looks * (self.stable - nearer), self.accuracy - nearer)
+            )
+            lean = _part(way, missing, share)
+            return lean, float((share * np.square(missing - lean * way)).sum())
+
+        ends = (math.log(SETTINGS.strictness), math.log(SETTINGS.most_strictness))
+        best = minimize_scalar(lambda logarithm: lean_at(math.exp(logarithm))[1], bounds=ends, method="bounded")
+        strictness = math.exp(best.x)
+        back, missing = (np.where(share > 0, x, 0.0) for x in (self.shown - self.raked, self.accuracy - self.raked))
+        reserve = _part(back, missing, share)
+        return replace(correction, strictness=strictness, lean=lean_at(strictness)[0], reserve=reserve)
 
 
 def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:
@@ -558,31 +606,18 @@ def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floa
     return found.astype(np.float64).reshape(shape)
 
 
-def _halves(values: Floats) -> Floats:
-    """What each entry of a set counts: its own class mix half, and the others, where there is a number, the rest."""
-    there = np.isfinite(values)
-    share: Floats = np.where(there, 0.5 / max(int(np.count_nonzero(there[1:])), 1), 0.0)
-    share[0] = 0.5
-    return share
+def _part(way: Floats, missing: Floats, share: Floats) -> float:
+    """The part of the way, from 0 to 1, that is nearest to what is missing; near 0 where all ways are short."""
+    squares = float((share * (np.square(way) + SETTINGS.small_way**2)).sum())
+    return min(max(float((share * way * missing).sum()) / squares, 0.0), 1.0)
 
 
-def _share(pairs: list[tuple[Floats, Floats]]) -> float:
-    """The share of x that is nearest to y, by weighted least squares; near 0 where all of x is small."""
-    products = squares = 0.0
-    for x, y in pairs:
-        weight, x = _halves(x), np.nan_to_num(x)
-        products += float(weight @ (x * np.nan_to_num(y)))
-        squares += float(weight @ (np.square(x) + SETTINGS.small_way**2))
-    return min(max(products / squares, 0.0), 1.0)
-
-
-def _relative_error(estimates: list[Floats], accuracy: list[Floats], base: float, weight: Floats) -> float:
-    """√q: the root of the 90 % quantile of |error| / s, every family weighing the same."""
-    relative = np.concatenate([np.abs(e - t) / _expected(e, base) for e, t in zip(estimates, accuracy, strict=True)])
-    share = np.concatenate([w * _halves(e) for e, w in zip(estimates, weight, strict=True)])
-    relative, share = relative[share > 0], share[share > 0]
+def _relative_error(estimates: Floats, accuracy: Floats, expected: Floats, share: Floats) -> float:
+    """√q: the root of the 90 % quantile of errors relative to what is expected; ``share`` is what each counts."""
+    counted = share > 0
+    relative = (np.abs(estimates - accuracy) / expected)[counted]
     order = np.argsort(relative)
-    index = int(np.searchsorted(np.cumsum(share[order]), 0.9 * share.sum() - 1e-9))
+    index = int(np.searchsorted(np.cumsum(share[counted][order]), 0.9 * share.sum() - 1e-9))
     return math.sqrt(float(relative[order][min(index, len(order) - 1)]))
 
 

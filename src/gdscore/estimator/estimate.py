@@ -254,15 +254,28 @@ class Estimate:
         # The report is made of estimates; this one way back is no import, so that neither needs the other to load.
         importlib.import_module("gdscore.report").write_report(path, est, self, **options)
 
-    def __str__(self) -> str:
-        lines = [
+    @property
+    def headline(self) -> str:
+        """What a person should read first: the gravest warning where one is critical, otherwise the accuracy."""
+        critical = next((w for w in self.warnings if w.severity == "critical"), None)
+        return self._accuracy_text() if critical is None else f"critical: {critical.message}"
+
+    def _accuracy_text(self) -> str:
+        return (
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
             f"({percent(self.level, short=True)} interval, {_rows(self.n_rows)}); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
+        )
+
+    def __str__(self) -> str:
+        critical = [w for w in self.warnings if w.severity == "critical"]
+        # A critical warning says that the number may be meaningless: it comes first, and the number after it.
+        lines = [f"{_label(w)}: {w.message}" for w in critical] + [
+            f"if that is not so, {self._accuracy_text()}" if critical else self._accuracy_text()
         ]
         if self.left_out_error is not None and all(w.code != "weak_evidence" for w in self.warnings):
             lines.append(f"shifts left out of the fit were missed by {points(self.left_out_error)} on average")
-        return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings])
+        return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings if w not in critical])
 
     def _repr_html_(self) -> str:
         bar = "position:absolute;top:0;height:12px;"
