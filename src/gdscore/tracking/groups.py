@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._classes import ClassLabels, list_of
-from gdscore._windows import time_text
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
 from gdscore.tracking.method import Floats
-from gdscore.tracking.windows import CommonError, TrackedWindow
+from gdscore.tracking.windows import CommonError, TrackedWindow, shown_time
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -106,7 +105,7 @@ def labels_by_row(
     if isinstance(rows, LabelRows):
         if rows.n_rows != n_rows or rows.fingerprint != group.fingerprint:
             raise GdscoreError(
-                f"Expected rows that `choose` drew from the outputs of the window of {time_text(when)}, but they were "
+                f"Expected rows that `choose` drew from the outputs of the window of {shown_time(when)}, but they were "
                 "drawn from others: is the time right?"
             )
         return rows.rows, as_classes(labels, rows, version.classes, version.class_names)
@@ -116,6 +115,11 @@ def labels_by_row(
     else:
         place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
         listed = labels
+        if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
+            index = np.asarray(labels.index)
+            # A column that was sorted in another way tells by its index which row is which.
+            if index.dtype.kind in "iu" and np.array_equal(np.sort(index), place):
+                place = index.astype(np.int64)
     if isinstance(listed, Mapping):
         raise GdscoreError("Expected labels in the order of `rows`, but got a mapping: leave out `rows`")
     values = arrays.to_numpy(listed) if arrays.is_array(listed) else listed
@@ -127,7 +131,7 @@ def labels_by_row(
     if count != len(place):
         came = shown(labels) if count < 0 else f"{count:,}"
         what = (
-            f"each of the {n_rows:,} rows of the window of {time_text(when)}"
+            f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
             if rows is None
             else f"{len(place):,} rows"
         )
@@ -155,7 +159,7 @@ def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:
     if found.min() < 0 or found.max() >= n_rows:
         wrong = int(found.max()) if found.max() >= n_rows else int(found.min())
         raise GdscoreError(
-            f"Expected rows from 0 to {n_rows - 1:,}, as the window of {time_text(when)} has {n_rows:,}, but got {wrong:,}"
+            f"Expected rows from 0 to {n_rows - 1:,}, as the window of {shown_time(when)} has {n_rows:,}, but got {wrong:,}"
         )
     if len(np.unique(found)) < len(found):
         raise GdscoreError("Expected every row once, but one is named twice: give one label for each row")

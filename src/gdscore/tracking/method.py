@@ -7,8 +7,9 @@ counts windows: consecutive windows are 1 apart, and a gap is as long as the win
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 ANSWERS = (
-    "label-free with the class mix of the labels",
-    "the same plus its mean past error",
+    "label-free at the labels' class mix",
+    "label-free plus its mean past error",
+    "label-free plus its latest errors",
     "last known accuracy",
-    "mean of the latest known accuracies",
-    "mean of the known accuracies",
+    "mean of the latest accuracies",
+    "mean of all known accuracies",
 )
 """Names of the answers, in the order of the weights."""
 
@@ -34,16 +36,19 @@ class Settings:
     forgetting : float
         Share of a past error that still counts one window later, when answers are weighed.
     scale : float
-        Error at which an answer's weight falls by the factor e^½, in shares.
+        Error that lowers an answer's weight by the factor e^½, in shares.
+    largest : float
+        Errors count as at most so many times the scale, so that no window decides alone.
     fast, slow : float
-        Share of its weight that a window keeps one window later, in the two means.
-    error_memory : float
-        The same in the mean of past errors and of their squares.
-    prior_windows : float
-        Windows that the estimator's own interval counts as, when the size of errors is estimated.
+        Share of its weight that a window keeps one window later, in means of the latest windows, and in the others.
     mix_memory, mix_rows : float
         Share of its weight that a window's labels keep one window later in the class mix, and rows of the reference
         that are added to them.
+    spread_memory : float
+        Share of its weight that a squared error keeps one window later, when the size of errors is estimated.
+    prior_windows : float
+        Windows that the estimator's own interval counts as there, times the square root of the delay: errors of
+        windows that are nearer than the delay were made from the same labels.
     rate : float
         How fast the factor of the intervals follows misses.
     least_factor, most_factor : float
@@ -58,15 +63,16 @@ class Settings:
 
     forgetting: float = 0.8
     scale: float = 0.06
-    fast: float = 0.5
+    largest: float = 2.0
+    fast: float = 0.35
     slow: float = 0.8
-    error_memory: float = 0.8
+    mix_memory: float = 0.85
+    mix_rows: float = 25.0
+    spread_memory: float = 0.9
     prior_windows: float = 1.0
-    mix_memory: float = 0.7
-    mix_rows: float = 50.0
     rate: float = 0.1
-    least_factor: float = 0.05
-    most_factor: float = 30.0
+    least_factor: float = 0.2
+    most_factor: float = 10.0
     segment_spread: float = 0.05
     new_model: float = 0.05
     most_windows: int = 64
@@ -81,14 +87,15 @@ class Known(NamedTuple):
     position: Floats
     accuracy: Floats  # by the labels
     variance: Floats  # of that accuracy, as labels are a sample
+    excess: Floats  # of squared differences from it: the same variance, less what it says nothing of
     raked: Floats  # the label-free estimate as it was given, with the class mix of the labels known then
 
 
 class Answered(NamedTuple):
     """What `answer` gives."""
 
-    values: Floats  # shape (5,): the answers
-    weights: Floats  # shape (5,): sum to 1
+    values: Floats  # shape (6,): the answers
+    weights: Floats  # shape (6,): sum to 1
     accuracy: float  # their weighted mean
     error: float  # expected error: standard deviation without the sampling of the window's own rows
 
@@ -110,51 +117,53 @@ def positions(times: Floats) -> Floats:
 def answer(known: Known, position: float, raked: float, prior_error: float, settings: Settings = SETTINGS) -> Answered:
     """Answer for a window at ``position`` whose label-free estimate is ``raked``.
 
-    ``prior_error`` is the error that the estimator expects of itself.
+    ``prior_error`` is the error that the estimator expects of itself. There is at least one known window.
 
     Examples
     --------
-    >>> known = Known(np.arange(3.0), np.array([0.80, 0.71, 0.70]), np.full(3, 0.0004), np.array([0.82, 0.80, 0.81]))
+    >>> accuracy, noise, raked = np.array([0.80, 0.71, 0.70]), np.full(3, 0.0004), np.array([0.82, 0.80, 0.81])
+    >>> known = Known(np.arange(3.0), accuracy, noise, noise, raked)
     >>> found = answer(known, 3.0, 0.80, 0.05)
     >>> round(found.accuracy, 2), found.weights.round(2).tolist()
+    (0.72, [0.04, 0.2, 0.23, 0.2, 0.18, 0.15])
     """
-    place = np.append(known.position, position)
-    estimates = np.append(known.raked, raked)
-    age = place[:, None] - known.position
-    # As late as they are now: rounded, as windows may be a little apart from equal distances.
-    delay = np.round(age[-1, -1])
-    usable = np.round(age) >= max(delay, 1.0)
-    # Relative to the latest usable window, so that no power underflows.
-    latest = np.where(usable, age, np.inf).min(axis=1, keepdims=True)
-    some = np.isfinite(latest)
-    relative = np.where(usable, age - np.where(some, latest, 0.0), np.inf)
+    n, place = len(known.position), np.append(known.position, position)
+    age = place[:, None] - known.position  # one row for each known window, and the last one for the new window
+    # A window is answered from those that are as far back as the new one's latest label: rounded, as windows may be a
+    # little more or less than one window apart.
+    delay = max(float(np.round(age[-1, -1])), 1.0)
+    usable = np.round(age) >= delay
+    latest = usable.sum(axis=1) - 1  # the latest usable window, -1 where there is none
+    has_past = latest >= 0
+    since = np.where(
+        usable, age - age[np.arange(n + 1), latest][:, None], np.inf
+    )  # windows before the latest usable one
     precision = 1 / (settings.scale**2 + known.variance)
 
-    def mean(memory: float, of: Floats, otherwise: Floats) -> Floats:
-        weight = memory**relative * precision
-        total = weight.sum(axis=1)
-        return np.where(total > 0, weight @ of / np.where(total > 0, total, 1.0), otherwise)
+    def mean(of: Floats, memory: float, otherwise: Any) -> Floats:
+        weight = memory**since * precision
+        return np.where(has_past, (weight @ of) / np.where(has_past, weight.sum(axis=1), 1.0), otherwise)
 
-    last = np.where(
-        some[:, 0], known.accuracy[np.where(usable, np.arange(len(known.position)), 0).argmax(axis=1)], estimates
-    )
+    estimates, errors = np.append(known.raked, raked), known.accuracy - known.raked
     values = np.stack(
         [
             estimates,
-            estimates + mean(settings.error_memory, known.accuracy - known.raked, np.zeros(len(place))),
-            last,
-            mean(settings.fast, known.accuracy, estimates),
-            mean(settings.slow, known.accuracy, estimates),
+            estimates + mean(errors, settings.slow, 0.0),
+            estimates + mean(errors, settings.fast, 0.0),
+            np.where(has_past, known.accuracy[latest], estimates),
+            mean(known.accuracy, settings.fast, estimates),
+            mean(known.accuracy, settings.slow, estimates),
         ],
         axis=1,
     ).clip(0, 1)
-    losses = np.square(values[:-1] - known.accuracy[:, None])
-    lost = (settings.forgetting**relative * precision / 2) @ losses
+    squares = np.square(values[:-1] - known.accuracy[:, None])
+    losses = np.minimum(squares, (settings.largest * settings.scale) ** 2) * precision[:, None] / 2
+    lost = settings.forgetting**since @ losses
     weights = np.exp(lost.min(axis=1, keepdims=True) - lost)
     weights /= weights.sum(axis=1, keepdims=True)
-    given = (weights * values).sum(axis=1)
-    squares = np.square(known.accuracy - given[:-1]) - known.variance
-    counts = settings.error_memory ** relative[-1]
-    total = counts.sum() + settings.prior_windows
-    squared = (counts @ squares + settings.prior_windows * prior_error**2) / total
-    return Answered(values[-1], weights[-1], float(given[-1]), float(np.sqrt(max(squared, 0.0))))
+    means = (weights * values).sum(axis=1)
+    counts = settings.spread_memory ** since[-1] * settings.scale**2 * precision
+    prior = settings.prior_windows * math.sqrt(delay)
+    squared = counts @ (np.square(known.accuracy - means[:-1]) - known.excess) + prior * prior_error**2
+    error = math.sqrt(max(float(squared), 0.0) / (float(counts.sum()) + prior))
+    return Answered(values[-1], weights[-1], float(means[-1]), error)

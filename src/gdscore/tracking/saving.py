@@ -138,7 +138,7 @@ def _groups(
         own = slice(ends[i], ends[i + 1])
         segments = dict(zip(keys[own], windows[own], strict=True))
         parts = [part[i] if len(part[i]) else None for part in rows]
-        group = Group(fingerprint, version, segments, *parts).with_common_error()
+        group = Group(fingerprint, version, segments, parts[0], parts[1], parts[2]).with_common_error()
         classes = versions[version].classes
         when = windows[ends[i]].time
         if (
@@ -162,7 +162,7 @@ def _joined(parts: list[Any]) -> NDArray[Any]:
 
 
 def _checked_ends(ends: NDArray[Any], total: int) -> NDArray[Any]:
-    if len(ends) and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != total) or (not len(ends) and total):
+    if (len(ends) and (np.diff(ends, prepend=0).min() < 0 or ends[-1] != total)) or (not len(ends) and total):
         raise ValueError("parts do not add up")
     return ends
 

@@ -22,7 +22,7 @@ from gdscore import _arrays as arrays
 from gdscore._checks import boolean, integer, number, share
 from gdscore._paths import PathLike, atomic
 from gdscore._stream import batches, in_order, segment_codes
-from gdscore._windows import as_time, time_of, time_text
+from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
 from gdscore.estimator.estimate import Estimates
@@ -42,7 +42,16 @@ from gdscore.tracking.groups import (
     no_labels,
 )
 from gdscore.tracking.method import SETTINGS
-from gdscore.tracking.windows import CommonError, Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
+from gdscore.tracking.windows import (
+    CommonError,
+    Tally,
+    TrackedWindow,
+    ages_of,
+    class_mix,
+    known_of,
+    shown_time,
+    tracked,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -181,7 +190,7 @@ class AccuracyTracker:
         before = self._groups.get(when)
         if before is not None and before.fingerprint != rows.fingerprint and not boolean_replace:
             raise GdscoreError(
-                f"Expected the outputs that the window of {time_text(when)} has, or another time, but got others: give "
+                f"Expected the outputs that the window of {shown_time(when)} has, or another time, but got others: give "
                 "replace=True to put them in their place, which drops their labels"
             )
         same = before is not None and before.fingerprint == rows.fingerprint and list(before.segments) == rows.keys
@@ -358,7 +367,7 @@ class AccuracyTracker:
         version = self._versions[group.version]
         if group.predictions is None:
             raise GdscoreError(
-                f"Expected labelled outputs for the window of {time_text(when)}, as the predictions of its rows are no "
+                f"Expected labelled outputs for the window of {shown_time(when)}, as the predictions of its rows are no "
                 f"longer kept ({'all labels were in' if group.is_complete else '`keep` has passed'}): "
                 "add_labels(time=…, labels=outputs that have labels)"
             )
@@ -372,7 +381,7 @@ class AccuracyTracker:
         group = self._groups.get(when)
         if group is not None and group.version != len(self._versions) - 1:
             raise GdscoreError(
-                f"Expected labels of the window of {time_text(when)}, which is of an older version of the model, but "
+                f"Expected labels of the window of {shown_time(when)}, which is of an older version of the model, but "
                 "got outputs, which only the latest version's can be compared with: give the labels alone"
             )
         if group is not None and by is None and group.codes is not None and isinstance(outputs, Outputs):
@@ -397,7 +406,7 @@ class AccuracyTracker:
             return
         if len(labels) >= group.n_rows:
             raise GdscoreError(
-                f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {time_text(when)}, or of some "
+                f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {shown_time(when)}, or of some "
                 f"of them, but got {len(labels):,} other rows: is the time right?"
             )
         counts = counts_by_segment(
@@ -454,7 +463,7 @@ class AccuracyTracker:
         if by not in group.segments:
             listed = list(group.segments)
             wanted = "no segment" if listed == [None] else f"one of the segments {listed!r:.80}"
-            raise GdscoreError(f"Expected {wanted} of the window of {time_text(when)}, but got {by!r:.40}")
+            raise GdscoreError(f"Expected {wanted} of the window of {shown_time(when)}, but got {by!r:.40}")
         window = group.segments[by]
         count = window.n_rows if n_rows is None else integer("n_rows", n_rows, least=1)
         if count > window.n_rows:
@@ -514,8 +523,8 @@ class AccuracyTracker:
         at = bisect_left(self._times, when)
         near = sorted(self._times[max(at - 1, 0) : at + 1], key=lambda t: abs(t - when))
         raise GdscoreError(
-            f"Expected the time of a window that was estimated, but got {time_text(when)}: the nearest is "
-            f"{time_text(near[0])}. Estimate it first, or give labelled outputs"
+            f"Expected the time of a window that was estimated, but got {shown_time(when)}: the nearest is "
+            f"{shown_time(near[0])}. Estimate it first, or give labelled outputs"
         )
 
     def _time(self, value: Any) -> datetime:

@@ -259,9 +259,9 @@ def known_of(
     The error that the other segments of the window have in common is a first guess of a segment's own error, which its
     own labels correct: partial pooling.
     """
-    kept: list[tuple[float, float, float, float]] = []
+    kept: list[tuple[float, ...]] = []
     for i, window in enumerate(past):
-        accuracy, variance = window.known, window.variance
+        accuracy, variance, excess = window.known, window.variance, window.variance
         others = CommonError() if common is None else common[i].plus(window, -1)
         if others.labels > 0.5:
             shared = window.raked + others.errors / others.labels
@@ -271,10 +271,13 @@ def known_of(
             else:
                 accuracy = (accuracy * spread + shared * variance) / (spread + variance)
                 variance = spread * variance / (spread + variance)
+            # A mean with a guess of the accuracy is nearer to the answers than the accuracy itself.
+            excess = -variance
         if accuracy is not None:
             doubt = 0.0 if window.version == version else settings.new_model**2
-            kept.append((-float(ages[i]), min(max(accuracy, 0.0), 1.0), variance + doubt, window.raked))
-    columns = np.array(kept, dtype=np.float64).reshape(-1, 4).T
+            place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
+            kept.append((*place, variance + doubt, excess - doubt, window.raked))
+    columns = np.array(kept, dtype=np.float64).reshape(-1, 5).T
     return Known(*columns)
 
 
@@ -386,10 +389,15 @@ def sudden_change(labelled: Sequence[TrackedWindow]) -> EstimateWarning | None:
             return EstimateWarning(
                 "sudden_change",
                 "warning",
-                f"accuracy has changed suddenly: labels of {time_text(window.time)} show {window.known:.1%}, and the "
+                f"accuracy has changed suddenly: labels of {shown_time(window.time)} show {window.known:.1%}, and the "
                 f"estimate then was {window.accuracy:.1%} ({window.low:.1%} to {window.high:.1%})",
             )
     return None
+
+
+def shown_time(when: datetime) -> str:
+    """Time in UTC for a message."""
+    return time_text(as_utc(when).replace(tzinfo=None))
 
 
 def _duration(age: timedelta) -> str:
