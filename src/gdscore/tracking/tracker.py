@@ -54,6 +54,7 @@ from gdscore.tracking.windows import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from typing_extensions import Self
 
 CORRECTABLE = 100
@@ -595,6 +596,22 @@ class AccuracyTracker:
         """
         outcomes = [window.missed for _, _, window in self.items() if window.missed is not None]
         return 1 - sum(outcomes) / len(outcomes) if outcomes else float("nan")
+
+    def plot(self, segment: Any = None) -> Figure:
+        """Draw the estimates over time, what labels have shown since, and the weights of the answers beneath.
+
+        Parameters
+        ----------
+        segment : segment, optional
+            Which one, where windows have segments.
+        """
+        from gdscore.tracking.picture import draw
+
+        windows = [window for _, key, window in self.items() if key == segment]
+        if not windows:
+            known = list(dict.fromkeys(key for _, key, _ in self.items()))
+            raise GdscoreError(f"Expected one of the segments {known!r:.80}, but got {segment!r:.40}")
+        return draw(windows, self._level)
 
     def replace_model(self, est: AccuracyEstimator) -> None:
         """Go on with a new version of the model, from the old one's history with more doubt.

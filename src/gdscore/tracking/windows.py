@@ -36,6 +36,8 @@ class TrackedWindow:
         Estimate without labels, and the same with the class mix that labels of earlier windows had shown.
     accuracy, low, high : float or None
         What was answered when the window was estimated; None where it never was.
+    prior_error : float
+        Error that the estimator expected of itself, without the sampling of the rows.
     error, factor : float or None
         Expected error and factor that the interval was made of; None where no label was known.
     unchanged, last_known : float or None
@@ -63,6 +65,7 @@ class TrackedWindow:
     accuracy: float | None = None
     low: float | None = None
     high: float | None = None
+    prior_error: float = 0.0
     error: float | None = None
     factor: float | None = None
     unchanged: float | None = None
@@ -148,7 +151,7 @@ _SHARE, _COUNT = Number(least=0, most=1), Number(least=0, most=2**53, integer=Tr
 _FACTS: dict[str, Any] = {
     "time": str,
     "n_rows": Number(least=1, most=2**53, integer=True),
-    **dict.fromkeys(("label_free", "raked"), _SHARE),
+    **dict.fromkeys(("label_free", "raked", "prior_error"), _SHARE),
     **dict.fromkeys(("accuracy", "low", "high", "unchanged", "last_known"), OneOf(None, _SHARE)),
     **dict.fromkeys(("error", "factor"), OneOf(None, Number(least=0))),
     **dict.fromkeys(("labels_then", "version", "n_labels", "unsure"), _COUNT),
@@ -322,6 +325,7 @@ def tracked(
         free.accuracy,
         free.low,
         free.high,
+        prior_error=prior_error(free),
         unchanged=free.reference_accuracy,
         last_known=labelled[-1].known if labelled else None,
         labels_then=sum(w.n_labels for w in labelled),
@@ -329,9 +333,7 @@ def tracked(
     )
     if not len(known.position):
         return free, window
-    own = own_variance(raked.accuracy, raked.n_rows)
-    prior = ((free.high - free.low) / 2 / quantile_of(free.level)) ** 2 - own
-    answered = answer(known, 0.0, raked.accuracy, math.sqrt(max(prior, 0.0)), settings)
+    answered = answer(known, 0.0, raked.accuracy, window.prior_error, settings)
     window.factor, window.error = tally.factor(free.level, settings), answered.error
     half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
     window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()
@@ -353,6 +355,12 @@ def tracked(
         warnings=most_severe_first([*free.warnings, *_warnings(window, labelled)]),
     )
     return estimate, window
+
+
+def prior_error(free: Estimate) -> float:
+    """Error that an estimator expects of itself, as its interval tells, without the sampling of the rows."""
+    squared = ((free.high - free.low) / 2 / quantile_of(free.level)) ** 2
+    return min(math.sqrt(max(squared - own_variance(free.accuracy, free.n_rows), 0.0)), 1.0)
 
 
 def own_variance(accuracy: float, n_rows: int) -> float:
