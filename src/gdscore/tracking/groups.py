@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._classes import ClassLabels, list_of
+from gdscore._stream import Batch, columns_of, in_order, segment_codes
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
+from gdscore.estimator.state import TargetState
+from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
+from gdscore.outputs import Outputs
 from gdscore.tracking.method import Floats
 from gdscore.tracking.windows import CommonError, TrackedWindow, shown_time
 
@@ -85,15 +89,99 @@ class Group:
         return all(segment.is_complete for segment in self.segments.values())
 
 
-def compact(predictions: NDArray[Any], classes: int) -> NDArray[Any]:
-    return np.asarray(predictions).astype(np.min_scalar_type(max(classes - 1, 0)))
+class WindowRows:
+    """Rows of a window as they come: what an estimate needs of them, and the predicted class of each."""
+
+    def __init__(self, est: AccuracyEstimator, names: tuple[str, ...] | None) -> None:
+        self._est, self._names = est, names
+        self._mark = FingerprintSum()
+        self._numbers: dict[Any, int] = {}
+        self._parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._labels: list[NDArray[Any]] | None = []
+        self.state = est.state()
+        """State of all rows."""
+        self.by_segment: dict[Any, TargetState] = {}
+        """State of each segment; the one of rows without segments is None."""
+
+    def update(self, outputs: Outputs | Batch, by: Any = None) -> Self:
+        """Take in more rows of the window.
+
+        Parameters
+        ----------
+        outputs : Outputs or Batch
+            With or without labels.
+        by : array, column or data frame of columns, optional
+            Segment of each row.
+        """
+        batch = outputs if isinstance(outputs, Batch) else Batch(outputs)
+        if by is not None and batch.by:
+            raise GdscoreError("Expected `by` or a batch that has segments, but got both")
+        part, n_rows = batch.outputs, len(batch.outputs)
+        columns = in_order(batch.by if by is None else columns_of(by), self._names)
+        self.state.update(part, columns or None)
+        self._mark.add(part)
+        self._names = tuple(columns)
+        keys, place = segment_codes(columns, n_rows) if columns else ([None], np.zeros(n_rows, dtype=np.int64))
+        for number, key in enumerate(keys):
+            self._numbers.setdefault(key, len(self._numbers))
+            if columns:
+                rows = part if len(keys) == 1 else part[np.flatnonzero(place == number)]
+                self.by_segment.setdefault(key, self._est.state()).update(rows)
+            else:
+                self.by_segment[None] = self.state
+        codes = np.array([self._numbers[key] for key in keys], dtype=np.int64)[place]
+        predictions = arrays.to_numpy(part.predictions).astype(np.min_scalar_type(max(self._est.n_classes_ - 1, 0)))
+        self._parts.append((predictions, codes))
+        if "labels" not in part.has:
+            self._labels = None
+        elif self._labels is not None:
+            self._labels.append(arrays.to_numpy(part.labels))
+        return self
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return self._mark.rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that name the segments; none where rows have no segments."""
+        return self._names or ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the rows."""
+        return self._mark.text
+
+    @property
+    def keys(self) -> list[Any]:
+        """Segments, in the order in which they first came."""
+        return list(self._numbers)
+
+    @property
+    def predictions(self) -> NDArray[Any]:
+        """Predicted class of each row."""
+        return np.concatenate([predictions for predictions, _ in self._parts])
+
+    @property
+    def codes(self) -> NDArray[Any]:
+        """Number of each row's segment."""
+        codes = np.concatenate([codes for _, codes in self._parts])
+        return codes.astype(np.min_scalar_type(len(self._numbers)))
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """Label of each row; None where not all have one."""
+        return np.concatenate(self._labels) if self._labels else None
 
 
 def label_type(classes: int) -> np.dtype[Any]:
+    """Smallest type that holds the classes and what stands for no label."""
     return np.dtype(np.int8 if classes <= 2**7 else np.int16 if classes <= 2**15 else np.int32)
 
 
 def no_labels(n_rows: int, classes: int) -> NDArray[Any]:
+    """Labels of rows of which none is known."""
     return np.full(n_rows, NOT_LABELLED, dtype=label_type(classes))
 
 
@@ -159,7 +247,8 @@ def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:
     if found.min() < 0 or found.max() >= n_rows:
         wrong = int(found.max()) if found.max() >= n_rows else int(found.min())
         raise GdscoreError(
-            f"Expected rows from 0 to {n_rows - 1:,}, as the window of {shown_time(when)} has {n_rows:,}, but got {wrong:,}"
+            f"Expected rows from 0 to {n_rows - 1:,}, as the window of {shown_time(when)} has {n_rows:,}, but got "
+            f"{wrong:,}"
         )
     if len(np.unique(found)) < len(found):
         raise GdscoreError("Expected every row once, but one is named twice: give one label for each row")

@@ -11,17 +11,16 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore import _arrays as arrays
 from gdscore._checks import boolean, integer, number, share
 from gdscore._paths import PathLike, atomic
-from gdscore._stream import batches, in_order, segment_codes
+from gdscore._stream import batches, in_order
 from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
@@ -35,7 +34,7 @@ from gdscore.tracking import saving
 from gdscore.tracking.groups import (
     Group,
     Version,
-    compact,
+    WindowRows,
     counts_by_segment,
     label_type,
     labels_by_row,
@@ -60,20 +59,6 @@ if TYPE_CHECKING:
 CORRECTABLE = 100
 """Complete windows whose rows are kept for corrected labels."""
 OWN_LABELS = "labels of this window"
-
-
-@dataclass
-class _Rows:
-    """Rows that were read: of a window to estimate, or labelled ones."""
-
-    fingerprint: str
-    keys: list[Any]
-    codes: NDArray[Any]
-    predictions: NDArray[Any]
-    labels: NDArray[Any] | None
-    state: Any  # of all rows
-    by_segment: dict[Any, Any]  # a state of each segment
-    names: tuple[str, ...]
 
 
 class AccuracyTracker:
@@ -165,6 +150,10 @@ class AccuracyTracker:
 
     # -- estimating ---------------------------------------------------------------------------------------------
 
+    def state(self) -> WindowRows:
+        """Rows of a window that come in parts: `update` it with outputs, then give it to `estimate` in their place."""
+        return WindowRows(self._est, self._names)
+
     @overload
     def estimate(self, outputs: Any, time: Any, by: None = None, *, replace: bool = False) -> Estimate: ...
     @overload
@@ -174,7 +163,7 @@ class AccuracyTracker:
 
         Parameters
         ----------
-        outputs : Outputs or iterable of Outputs
+        outputs : Outputs, iterable of Outputs, or what `state` returned
             Of the window's rows.
         time : datetime, date, str or Period
             Names the window; windows are in order of time, in whatever order they come.
@@ -187,12 +176,12 @@ class AccuracyTracker:
         """
         when, boolean_replace = self._time(time), boolean("replace", replace)
         past = self._past(when)
-        rows = self._read(outputs, by, separate=bool(past))
+        rows = self._read(outputs, by)
         before = self._groups.get(when)
         if before is not None and before.fingerprint != rows.fingerprint and not boolean_replace:
             raise GdscoreError(
-                f"Expected the outputs that the window of {shown_time(when)} has, or another time, but got others: give "
-                "replace=True to put them in their place, which drops their labels"
+                f"Expected the outputs that the window of {shown_time(when)} has, or another time, but got others: "
+                "give replace=True to put them in their place, which drops their labels"
             )
         same = before is not None and before.fingerprint == rows.fingerprint and list(before.segments) == rows.keys
         estimates, windows = self._answered(when, rows, past)
@@ -216,7 +205,7 @@ class AccuracyTracker:
         return Estimates(ordered, {key: group.segments[key].known for key in ordered}, rows.names)
 
     def _answered(
-        self, when: datetime, rows: _Rows, past: list[datetime]
+        self, when: datetime, rows: WindowRows, past: list[datetime]
     ) -> tuple[dict[Any, Estimate], dict[Any, TrackedWindow]]:
         """Estimate and window of each segment."""
         made = self._est.estimate(rows.state)
@@ -255,46 +244,21 @@ class AccuracyTracker:
         most = SETTINGS.most_windows * (1 if self._names in (None, ()) else 4)
         return self._labelled[max(end - most, 0) : end]
 
-    def _read(self, outputs: Any, by: Any, separate: bool, labelled: bool = False) -> _Rows:
-        """Read rows in one pass; ``separate`` makes a state for each segment too."""
-        mark, state = FingerprintSum(), self._est.state()
-        own: dict[Any, Any] = {}
-        numbers: dict[Any, int] = {}
-        predictions, codes, labels = [], [], []
-        names = self._names
-        for batch in batches(outputs, by):
-            part, n_rows = batch.outputs, len(batch.outputs)
-            columns = in_order(batch.by, names)
-            names = tuple(columns)
-            if labelled and "labels" not in part.has:
-                raise GdscoreError(
-                    "Expected labels, or outputs with labels, but the outputs have none: give Outputs(…, labels=…)"
-                )
-            mark.add(part)
-            state.update(part, columns or None)
-            keys, place = segment_codes(columns, n_rows) if columns else ([None], np.zeros(n_rows, dtype=np.int64))
-            for number, key in enumerate(keys):
-                numbers.setdefault(key, len(numbers))
-                if separate and columns:
-                    rows = np.flatnonzero(place == number)
-                    own.setdefault(key, self._est.state()).update(part if len(keys) == 1 else part[rows])
-            codes.append(np.array([numbers[key] for key in keys], dtype=np.int64)[place])
-            predictions.append(compact(arrays.to_numpy(part.predictions), int(part.n_classes or 0)))
-            if labelled:
-                labels.append(arrays.to_numpy(part.labels))
-        if not mark.rows:
+    def _read(self, outputs: Any, by: Any) -> WindowRows:
+        """Rows of outputs, in one pass."""
+        if isinstance(outputs, WindowRows):
+            if by is not None:
+                raise GdscoreError("Expected a state alone, as it has its segments, but got `by` with it")
+            rows = outputs
+        else:
+            rows = self.state()
+            for batch in batches(outputs, by):
+                rows.update(batch)
+        if not rows.n_rows:
             raise GdscoreError("Expected outputs with rows, but there are none")
-        code = np.concatenate(codes)
-        return _Rows(
-            mark.text,
-            list(numbers),
-            code.astype(np.min_scalar_type(len(numbers))),
-            np.concatenate(predictions),
-            np.concatenate(labels) if labelled else None,
-            state,
-            own if names else {None: state},
-            names or (),
-        )
+        if self._names not in (None, rows.names):
+            in_order(dict.fromkeys(rows.names), self._names)
+        return rows
 
     def _insert(self, when: datetime, group: Group, names: tuple[str, ...]) -> None:
         self._groups[when] = group
@@ -368,8 +332,8 @@ class AccuracyTracker:
         version = self._versions[group.version]
         if group.predictions is None:
             raise GdscoreError(
-                f"Expected labelled outputs for the window of {shown_time(when)}, as the predictions of its rows are no "
-                f"longer kept ({'all labels were in' if group.is_complete else '`keep` has passed'}): "
+                f"Expected labelled outputs for the window of {shown_time(when)}, as the predictions of its rows are "
+                f"no longer kept ({'all labels were in' if group.is_complete else '`keep` has passed'}): "
                 "add_labels(time=…, labels=outputs that have labels)"
             )
         place, classes = labels_by_row(labels, rows, group, version, when)
@@ -387,8 +351,11 @@ class AccuracyTracker:
             )
         if group is not None and by is None and group.codes is not None and isinstance(outputs, Outputs):
             by = self._columns_of(group, outputs)
-        rows = self._read(outputs, by, separate=True, labelled=True)
-        assert rows.labels is not None
+        rows = self._read(outputs, by)
+        if rows.labels is None:
+            raise GdscoreError(
+                "Expected labels, or outputs with labels, but the outputs have none: give Outputs(…, labels=…)"
+            )
         if group is None:
             _, windows = self._answered(when, rows, self._past(when))
             windows = {key: _never_answered(window) for key, window in windows.items()}
@@ -407,8 +374,8 @@ class AccuracyTracker:
             return
         if len(labels) >= group.n_rows:
             raise GdscoreError(
-                f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {shown_time(when)}, or of some "
-                f"of them, but got {len(labels):,} other rows: is the time right?"
+                f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {shown_time(when)}, or of "
+                f"some of them, but got {len(labels):,} other rows: is the time right?"
             )
         counts = counts_by_segment(
             rows.predictions, labels, rows.codes, len(rows.keys), self._versions[group.version].classes
@@ -469,7 +436,8 @@ class AccuracyTracker:
         count = window.n_rows if n_rows is None else integer("n_rows", n_rows, least=1)
         if count > window.n_rows:
             raise GdscoreError(
-                f"Expected at most {window.n_rows:,} rows, as many as the window has, but got {count:,}: is the time right?"
+                f"Expected at most {window.n_rows:,} rows, as many as the window has, but got {count:,}: is the time "
+                "right?"
             )
         if group.labels is not None:
             labels = group.labels.copy()
@@ -540,8 +508,8 @@ class AccuracyTracker:
     def windows(self, backend: str | None = None) -> Any:
         """Table with a row for each window and segment, in order of time.
 
-        Columns: ``time``, ``segment``, ``n_rows``; ``accuracy``, ``low`` and ``high`` as they were answered (empty where
-        the window was never estimated); ``accuracy_now``, ``low_now`` and ``high_now`` with the labels of the window
+        Columns: ``time``, ``segment``, ``n_rows``; ``accuracy``, ``low`` and ``high`` as they were answered (empty
+        where the window was never estimated); ``accuracy_now``, ``low_now`` and ``high_now`` with the labels of the window
         itself; ``truth``, the accuracy by its ``labels`` (empty without any); ``labels_then``, the labels of earlier
         windows that were known when it was answered; the naive answers ``unchanged`` (since the reference) and
         ``last_known``; ``label_free``, the estimate without any label; ``missed``, 1 where labels showed

@@ -242,7 +242,8 @@ def class_mix(
 def ages_of(past: Sequence[TrackedWindow], seconds: Floats, time: datetime) -> Floats:
     """Windows between each past one and the one at ``time``.
 
-    ``seconds`` are the times of all windows before it, labelled or not, as ``datetime.timestamp`` gives them, ascending.
+    ``seconds`` are the times of all windows before it, labelled or not, ascending, as ``datetime.timestamp`` gives
+    them.
     """
     every = np.append(seconds, as_utc(time).timestamp())
     place = positions(every)
