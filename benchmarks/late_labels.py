@@ -2,6 +2,7 @@
 
     python benchmarks/streams.py pack && python benchmarks/streams.py outputs   # once: data and outputs of models
     python benchmarks/late_labels.py run                # plays every stream: results/late_labels.csv
+    python benchmarks/late_labels.py again              # after a change of constants: from what `run` has kept
     python benchmarks/late_labels.py table              # error / coverage / width, means of streams
     python benchmarks/late_labels.py choose             # constants of the method on the development streams
     python benchmarks/late_labels.py promise            # coverage by simulation: results/late_labels_promise.csv
@@ -27,7 +28,7 @@ import numpy as np
 
 import gdscore
 from gdscore.tracking import Tally, TrackedWindow, known_of
-from gdscore.tracking.method import SETTINGS, answer
+from gdscore.tracking.method import SETTINGS, Known, answer
 from gdscore.tracking.windows import half_width, own_variance
 from streams import DATA, MODEL_NAMES, STREAMS, load_run
 
@@ -152,6 +153,31 @@ def columns(items, *names):
     return [np.array([getattr(item, name) for item in items]) for name in names]
 
 
+def again(names, models, file):
+    """Intervals of what `run` has kept, with the constants as they are now; errors of the naive answers stay."""
+    rows = read_rows(file)
+    for row in rows:
+        kept = DATA / "late_labels" / f"{row['stream']}-{row['model']}-{row['labels']}-{row['delay']}.json"
+        if row["method"] == "tracked" and row["stream"] in names and row["model"] in models and kept.exists():
+            windows, truth = read_windows(kept)
+            made = replayed(windows, row["delay"], SETTINGS)
+            row |= scored(truth, *columns(made, "accuracy", "low", "high"), row["delay"] + FIRST)
+    write_rows(rows, file)
+
+
+def read_windows(file):
+    facts = gdscore.files.read_json(file)
+    truth = np.array([one.pop("truth") for one in facts])
+    return [TrackedWindow.from_dict(one) for one in facts], truth
+
+
+def write_rows(rows, file):
+    with file.open("w", newline="") as lines:
+        writer = csv.DictWriter(lines, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+
+
 def run_all(names, models, file):
     kept = []
     if file.exists():
@@ -163,12 +189,8 @@ def run_all(names, models, file):
                 print(f"{name}-{model} has no outputs: python benchmarks/streams.py outputs")
                 continue
             found = list(rows_of_run(name, model, DATA / "late_labels"))
-            kept += [{k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()} for row in found]
-            kept.sort(key=lambda row: (row["split"], row["stream"], row["model"]))
-            with file.open("w", newline="") as lines:
-                writer = csv.DictWriter(lines, FIELDS, lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(kept)
+            kept = sorted([*kept, *found], key=lambda row: (row["split"], row["stream"], row["model"]))
+            write_rows(kept, file)
             told = {r["delay"]: r for r in found if r["method"] == "tracked" and r["labels"] == "all"}
             text = ", ".join(f"{r['error']:.1f} / {r['coverage']:.0f} / {r['width']:.0f}" for r in told.values())
             print(f"{name}-{model}: {text}", flush=True)
@@ -267,9 +289,7 @@ def choose(names, models):
                     file = DATA / "late_labels" / f"{name}-{model}-{labels}-{delay}.json"
                     if not file.exists():
                         continue
-                    facts = gdscore.files.read_json(file)
-                    truth = np.array([one.pop("truth") for one in facts])
-                    plays[name, labels, delay] = [TrackedWindow.from_dict(one) for one in facts], truth
+                    plays[name, model, labels, delay] = read_windows(file)
     print("| constants | labels | delay 1 | delay 4 | delay 10 |\n|---|---|---|---|---|")
     for text, settings in [("as they are", SETTINGS)] + [
         (f"{name} = {value}", replace(SETTINGS, **{name: value})) for name, values in GRID.items() for value in values
@@ -278,7 +298,7 @@ def choose(names, models):
             cells = []
             for delay in DELAYS:
                 found = []
-                for (_, own, late), (windows, truth) in plays.items():
+                for (*_, own, late), (windows, truth) in plays.items():
                     if (own, late) == (labels, delay):
                         made = replayed(windows, delay, settings)
                         found.append(scored(truth, *columns(made, "accuracy", "low", "high"), delay + FIRST))
@@ -312,14 +332,20 @@ def simulated(kind, windows, rng):
 
 
 def simulated_run(kind, delay, windows, rng):
-    """Whether each interval held, and its width."""
+    """Whether each interval held, and its width, for windows of 300 rows whose labels are all known after a delay."""
     truth, raked = simulated(kind, windows, rng)
-    facts = [
-        TrackedWindow(day(i), 300, r, r, n_labels=300, n_right=float(300 * y), prior_error=0.08)
-        for i, (y, r) in enumerate(zip(truth, raked.tolist(), strict=True))
-    ]
-    made = replayed(facts, delay, SETTINGS)[delay:]
-    low, high = columns(made, "low", "high")
+    noise, place = np.array([own_variance(y, 300) for y in truth]), np.arange(windows, dtype=np.float64)
+    tally, ends = Tally(), np.zeros((windows, 2))
+    for t in range(delay, windows):
+        past = slice(max(t - delay + 1 - SETTINGS.most_windows, 0), t - delay + 1)
+        if t >= 2 * delay:
+            low, high = ends[t - delay]
+            tally = Tally(tally.tested + 1, tally.missed + (not low <= truth[t - delay] <= high))
+        known = Known(place[past], truth[past], noise[past], noise[past], raked[past])
+        answered = answer(known, t, raked[t], 0.08)
+        half = half_width(tally.factor(0.9), answered.error, own_variance(answered.accuracy, 300))
+        ends[t] = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
+    low, high = ends[delay:].T
     return (low <= truth[delay:]) & (truth[delay:] <= high), high - low
 
 
@@ -374,15 +400,17 @@ def picture(file, name="electricity", model="logistic", delay=4):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("run", "table", "choose", "promise", "picture"))
+    parser.add_argument("command", choices=("run", "again", "table", "choose", "promise", "picture"))
     parser.add_argument("--only", nargs="+", default=list(STREAMS), help="streams")
     parser.add_argument("--models", nargs="+", default=list(MODEL_NAMES))
     parser.add_argument("--runs", type=int, default=1000, help="of each simulation")
-    parser.add_argument("--windows", type=int, default=500, help="of each simulation")
+    parser.add_argument("--windows", type=int, default=300, help="of each simulation")
     parser.add_argument("--output", type=Path, default=RESULTS / "late_labels.csv")
     options = parser.parse_args()
     if options.command == "run":
         run_all(options.only, options.models, options.output)
+    elif options.command == "again":
+        again(options.only, options.models, options.output)
     elif options.command == "table":
         print_table(options.output)
     elif options.command == "choose":

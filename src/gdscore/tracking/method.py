@@ -47,8 +47,8 @@ class Settings:
     spread_memory : float
         Share of its weight that a squared error keeps one window later, when the size of errors is estimated.
     prior_windows : float
-        Windows that the estimator's own interval counts as there, times the square root of the delay: errors of
-        windows that are nearer than the delay were made from the same labels.
+        Windows that the estimator's own interval counts as there, at a delay of one; (1 + delay) / 2 times as many at
+        others, as errors of windows that are nearer than the delay come from the same labels.
     rate : float
         How fast the factor of the intervals follows misses.
     least_factor, most_factor : float
@@ -163,7 +163,11 @@ def answer(known: Known, position: float, raked: float, prior_error: float, sett
     weights /= weights.sum(axis=1, keepdims=True)
     means = (weights * values).sum(axis=1)
     counts = settings.spread_memory ** since[-1] * settings.scale**2 * precision
-    prior = settings.prior_windows * math.sqrt(delay)
-    squared = counts @ (np.square(known.accuracy - means[:-1]) - known.excess) + prior * prior_error**2
-    error = math.sqrt(max(float(squared), 0.0) / (float(counts.sum()) + prior))
+    prior = settings.prior_windows * (1 + delay) / 2
+    squares = np.square(known.accuracy - means[:-1]) - known.excess
+    total = float(counts.sum()) + prior
+    squared = max(float(counts @ squares) + prior * prior_error**2, 0.0) / total
+    # One standard error more, as few labels leave much noise in the squares.
+    doubt = math.sqrt(2 * float(np.square(counts * known.variance).sum())) / total
+    error = math.sqrt(squared + doubt)
     return Answered(values[-1], weights[-1], float(means[-1]), error)
