@@ -25,7 +25,19 @@ from gdscore.scores import (
 )
 
 if TYPE_CHECKING:
-    from gdscore import distributed, estimator, files, functional, io, labeling, models, report, scores, shifts
+    from gdscore import (
+        distributed,
+        estimator,
+        files,
+        functional,
+        io,
+        labeling,
+        models,
+        report,
+        scores,
+        shifts,
+        tracking,
+    )
     from gdscore._windows import window_starts
     from gdscore.calibration import calibration_error, find_temperature, fit_temperature, reliability
     from gdscore.estimator import AccuracyEstimator, ClassEstimate, Estimate, EstimateWarning, direct_estimate
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
     from gdscore.models import from_batches
     from gdscore.shifts import ShiftedSet
     from gdscore.sklearn import from_sklearn, sklearn_head
+    from gdscore.tracking import AccuracyTracker
 
 __version__ = "0.1.0"
 
@@ -44,11 +57,16 @@ _LAZY = {
     "gdscore.models": ("from_batches",),
     "gdscore.shifts": ("ShiftedSet",),
     "gdscore.sklearn": ("from_sklearn", "sklearn_head"),
+    "gdscore.tracking": ("AccuracyTracker",),
 }
-_MODULES = ("distributed", "estimator", "files", "functional", "io", "labeling", "models", "report", "scores", "shifts")
+_MODULES = (
+    *("distributed", "estimator", "files", "functional", "io", "labeling"),
+    *("models", "report", "scores", "shifts", "tracking"),
+)
 
 __all__ = [
     "AccuracyEstimator",
+    "AccuracyTracker",
     "ClassEstimate",
     "Estimate",
     "EstimateWarning",
@@ -86,6 +104,7 @@ __all__ = [
     "shifts",
     "sklearn_head",
     "to_frame",
+    "tracking",
     "window_starts",
 ]
 

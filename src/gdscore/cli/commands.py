@@ -27,6 +27,7 @@ from gdscore.cli.fit import fit
 from gdscore.cli.label import label
 from gdscore.cli.monitor import monitor
 from gdscore.cli.score import methods, score
+from gdscore.cli.track import track
 
 
 class _Interrupted(Exception):  # noqa: N818  (no error: somebody pressed Ctrl-C)
@@ -147,6 +148,10 @@ _COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "gdscore estimate m.gdscore new.npz other.npz --html report.html",
         "gdscore estimate m.gdscore logs --min-accuracy 0.2 --json out.json",
         "gdscore estimate new.npz --method cot --reference val.npz",
+    ),
+    track: (
+        "gdscore track m.gdscore outputs.parquet labels.csv --time ts --every 1w",
+        "gdscore track m.gdscore logs labels.csv -o windows.csv --picture tracking.svg --max-drop 0.05",
     ),
     extract: (
         "gdscore extract network:load photos -o val.npz",

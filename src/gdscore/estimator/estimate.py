@@ -130,7 +130,8 @@ class Estimate:
     class_mix : str
         What was assumed of the target's mix of classes: ``unknown``, ``stable``, ``estimated`` or ``given``.
     method : str
-        ``correctness``, ``check`` (of `models.check`), or the name of the score whose straight line was used.
+        ``correctness``, ``check`` (of `models.check`), ``tracked`` (of `AccuracyTracker`), or the name of the score
+        whose straight line was used.
     assumptions : dict of str to float
         Accuracy under each assumption about the class mix: ``unknown``, ``stable`` (the reference's) and ``estimated``
         (only the mix has moved). Empty, as are ``fits``, where a check network tells the classes of rows.
@@ -157,6 +158,10 @@ class Estimate:
     drift : list of ColumnDrift
         Columns of the inputs that are farthest from the reference's, where inputs were given: an explanation, which no
         number above depends on.
+    answers : dict of str to float
+        Weights of the answers that an estimate of `gdscore.AccuracyTracker` rests on; empty without labels.
+    label_free : Quantity or None
+        The estimate without labels, where labels are part of this one.
     """
 
     accuracy: float
@@ -178,6 +183,8 @@ class Estimate:
     left_out_error: float | None = None
     brier: Quantity | None = None
     drift: list[ColumnDrift] = field(default_factory=list)
+    answers: dict[str, float] = field(default_factory=dict)
+    label_free: Quantity | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.accuracy <= self.high <= 1:  # also where one of them is NaN
@@ -273,7 +280,11 @@ class Estimate:
         lines = [f"{_label(w)}: {w.message}" for w in critical] + [
             f"if that is not so, {self._accuracy_text()}" if critical else self._accuracy_text()
         ]
-        if self.left_out_error is not None and all(w.code != "weak_evidence" for w in self.warnings):
+        if self.answers:
+            ordered = sorted(self.answers.items(), key=lambda item: -item[1])
+            parts = [f"{percent(round(w, 2), short=True)} {name}" for name, w in ordered if w >= 0.045]
+            lines.append(f"rests on {', '.join(parts)}")
+        elif self.left_out_error is not None and all(w.code != "weak_evidence" for w in self.warnings):
             lines.append(f"shifts left out of the fit were missed by {points(self.left_out_error)} on average")
         return "\n".join(lines + [f"{_label(w)}: {w.message}" for w in self.warnings if w not in critical])
 

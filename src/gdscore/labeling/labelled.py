@@ -135,8 +135,6 @@ class LabelledEstimate(Estimate):
         Rows that were drawn and come after the last labelled one.
     effective_labels : float
         Labels of random rows that would be worth as much.
-    label_free : Quantity or None
-        The estimate without labels.
     variance_ratio : float
         Variance relative to that of random rows.
     """
@@ -145,7 +143,6 @@ class LabelledEstimate(Estimate):
     could_not_tell: int = 0
     to_label: int = 0
     effective_labels: float = 0.0
-    label_free: Quantity | None = None
     variance_ratio: float = 1.0
 
     def __str__(self) -> str:

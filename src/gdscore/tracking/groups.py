@@ -1,0 +1,273 @@
+"""The rows of a window and their labels: how labels come in, and what they show of each segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore import _arrays as arrays
+from gdscore._classes import ClassLabels, list_of
+from gdscore._stream import Batch, columns_of, in_order, segment_codes
+from gdscore.errors import GdscoreError, shown
+from gdscore.estimator import AccuracyEstimator
+from gdscore.estimator.state import TargetState
+from gdscore.labeling.choice import FingerprintSum
+from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
+from gdscore.outputs import Outputs
+from gdscore.tracking.method import Floats
+from gdscore.tracking.windows import CommonError, TrackedWindow, shown_time
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """What a version of the model is like on its reference."""
+
+    reference_accuracy: float
+    class_names: tuple[str, ...] | None
+    mix: Floats  # shape (K,): shares of the classes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and (self.reference_accuracy, self.class_names, self.mix.tolist()) == (
+            other.reference_accuracy,
+            other.class_names,
+            other.mix.tolist(),
+        )
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.mix)
+
+    @classmethod
+    def of(cls, est: AccuracyEstimator) -> Version:
+        """Of a fitted estimator."""
+        return cls(est.reference_accuracy_, est.class_names_, np.asarray(est.fitted_.correction.profile.mix))
+
+
+@dataclass
+class Group:
+    """A window with its rows, while they are kept, and its segments; one without segments has the segment None."""
+
+    fingerprint: str
+    version: int
+    segments: dict[Any, TrackedWindow]
+    # Shape (n,), None once they are forgotten: predicted classes, labels (negative where there is none), and the number
+    # of each row's segment in the order of `segments`, which is None without segments.
+    predictions: NDArray[Any] | None
+    labels: NDArray[Any] | None = None
+    codes: NDArray[Any] | None = None
+    common: CommonError = field(default_factory=CommonError)
+
+    def with_common_error(self) -> Self:
+        """Work out what the errors of the segments have in common."""
+        self.common = CommonError.of(self.segments.values())
+        return self
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all segments."""
+        return sum(segment.n_rows for segment in self.segments.values())
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether there is a label, or an accuracy."""
+        return self.common.labels > 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all labels are known."""
+        return all(segment.is_complete for segment in self.segments.values())
+
+
+class WindowRows:
+    """Rows of a window as they come: what an estimate needs of them, and the predicted class of each."""
+
+    def __init__(self, est: AccuracyEstimator, names: tuple[str, ...] | None) -> None:
+        self._est, self._names = est, names
+        self._mark = FingerprintSum()
+        self._numbers: dict[Any, int] = {}
+        self._parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._labels: list[NDArray[Any]] | None = []
+        self.state = est.state()
+        """State of all rows."""
+        self.by_segment: dict[Any, TargetState] = {}
+        """State of each segment; the one of rows without segments is None."""
+
+    def update(self, outputs: Outputs | Batch, by: Any = None) -> Self:
+        """Take in more rows of the window.
+
+        Parameters
+        ----------
+        outputs : Outputs or Batch
+            With or without labels.
+        by : array, column or data frame of columns, optional
+            Segment of each row.
+        """
+        batch = outputs if isinstance(outputs, Batch) else Batch(outputs)
+        if by is not None and batch.by:
+            raise GdscoreError("Expected `by` or a batch that has segments, but got both")
+        part, n_rows = batch.outputs, len(batch.outputs)
+        columns = in_order(batch.by if by is None else columns_of(by), self._names)
+        self.state.update(part, columns or None)
+        self._mark.add(part)
+        self._names = tuple(columns)
+        keys, place = segment_codes(columns, n_rows) if columns else ([None], np.zeros(n_rows, dtype=np.int64))
+        for number, key in enumerate(keys):
+            self._numbers.setdefault(key, len(self._numbers))
+            if columns:
+                rows = part if len(keys) == 1 else part[np.flatnonzero(place == number)]
+                self.by_segment.setdefault(key, self._est.state()).update(rows)
+            else:
+                self.by_segment[None] = self.state
+        codes = np.array([self._numbers[key] for key in keys], dtype=np.int64)[place]
+        predictions = arrays.to_numpy(part.predictions).astype(np.min_scalar_type(max(self._est.n_classes_ - 1, 0)))
+        self._parts.append((predictions, codes))
+        if "labels" not in part.has:
+            self._labels = None
+        elif self._labels is not None:
+            self._labels.append(arrays.to_numpy(part.labels))
+        return self
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return self._mark.rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that name the segments; none where rows have no segments."""
+        return self._names or ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the rows."""
+        return self._mark.text
+
+    @property
+    def keys(self) -> list[Any]:
+        """Segments, in the order in which they first came."""
+        return list(self._numbers)
+
+    @property
+    def predictions(self) -> NDArray[Any]:
+        """Predicted class of each row."""
+        return np.concatenate([predictions for predictions, _ in self._parts])
+
+    @property
+    def codes(self) -> NDArray[Any]:
+        """Number of each row's segment."""
+        codes = np.concatenate([codes for _, codes in self._parts])
+        return codes.astype(np.min_scalar_type(len(self._numbers)))
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """Label of each row; None where not all have one."""
+        return np.concatenate(self._labels) if self._labels else None
+
+
+def label_type(classes: int) -> np.dtype[Any]:
+    """Smallest type that holds the classes and what stands for no label."""
+    return np.dtype(np.int8 if classes <= 2**7 else np.int16 if classes <= 2**15 else np.int32)
+
+
+def no_labels(n_rows: int, classes: int) -> NDArray[Any]:
+    """Labels of rows of which none is known."""
+    return np.full(n_rows, NOT_LABELLED, dtype=label_type(classes))
+
+
+def labels_by_row(
+    labels: Any, rows: Any, group: Group, version: Version, when: datetime
+) -> tuple[Integers, NDArray[Any]]:
+    """Rows of a window and their classes, negative where there is none."""
+    n_rows = group.n_rows
+    if isinstance(rows, LabelRows):
+        if rows.n_rows != n_rows or rows.fingerprint != group.fingerprint:
+            raise GdscoreError(
+                f"Expected rows that `choose` drew from the outputs of the window of {shown_time(when)}, but they were "
+                "drawn from others: is the time right?"
+            )
+        return rows.rows, as_classes(labels, rows, version.classes, version.class_names)
+    if rows is None and isinstance(labels, Mapping):
+        place = _row_numbers(list(labels), n_rows, when)
+        listed: Any = list(labels.values())
+    else:
+        place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
+        listed = labels
+        if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
+            index = np.asarray(labels.index)
+            # A column that was sorted in another way tells by its index which row is which.
+            if index.dtype.kind in "iu" and np.array_equal(np.sort(index), place):
+                place = index.astype(np.int64)
+    if isinstance(listed, Mapping):
+        raise GdscoreError("Expected labels in the order of `rows`, but got a mapping: leave out `rows`")
+    values = arrays.to_numpy(listed) if arrays.is_array(listed) else listed
+    values = values.to_numpy() if hasattr(values, "to_numpy") else values
+    as_list = None if isinstance(values, np.ndarray) else list_of(values)
+    count = (
+        len(values) if isinstance(values, np.ndarray) and values.ndim == 1 else -1 if as_list is None else len(as_list)
+    )
+    if count != len(place):
+        came = shown(labels) if count < 0 else f"{count:,}"
+        what = (
+            f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
+            if rows is None
+            else f"{len(place):,} rows"
+        )
+        raise GdscoreError(f"Expected a label for {what}, None where there is none yet, but got {came}")
+    rule = ClassLabels(version.class_names, version.classes)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.names_are_positions:
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:
+            raise GdscoreError(
+                f"Expected labels to be classes from 0 to {version.classes - 1}, but they range from {values.min()} to "
+                f"{values.max()}"
+            )
+        return place, values
+    own = LabelRows(place, None, place, np.zeros(len(place)), None, n_rows, "random", 0, 0.0, group.fingerprint)
+    return place, as_classes(values, own, version.classes, version.class_names)
+
+
+def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:
+    found = np.asarray(arrays.to_numpy(rows) if arrays.is_array(rows) else rows)
+    if found.dtype == bool and found.shape == (n_rows,):
+        return np.flatnonzero(found)
+    if found.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise GdscoreError(f"Expected row numbers of the window, counted from 0, but got {shown(rows)}")
+    if found.min() < 0 or found.max() >= n_rows:
+        wrong = int(found.max()) if found.max() >= n_rows else int(found.min())
+        raise GdscoreError(
+            f"Expected rows from 0 to {n_rows - 1:,}, as the window of {shown_time(when)} has {n_rows:,}, but got "
+            f"{wrong:,}"
+        )
+    if len(np.unique(found)) < len(found):
+        raise GdscoreError("Expected every row once, but one is named twice: give one label for each row")
+    return found.astype(np.int64)
+
+
+def counts_by_segment(
+    predictions: NDArray[Any], labels: NDArray[Any], codes: NDArray[Any], segments: int, classes: int
+) -> list[dict[str, Any]]:
+    """What labels show of each segment, as fields of `TrackedWindow`."""
+    found = []
+    for number in range(segments):
+        own = codes == number if segments > 1 else slice(None)
+        y, predicted = labels[own], predictions[own]
+        labelled = y >= 0
+        n_labels, unsure = int(labelled.sum()), int((y == COULD_NOT_TELL).sum())
+        right = int((y[labelled] == predicted[labelled]).sum())
+        by_class = np.bincount(y[labelled], minlength=classes).tolist() if n_labels else []
+        found.append(
+            {"n_labels": n_labels, "n_right": float(right), "unsure": unsure, "ratio": 1.0, "classes": by_class}
+        )
+    return found

@@ -1,0 +1,681 @@
+"""`AccuracyTracker`: keeps windows and their labels, and asks `gdscore.tracking.windows` for estimates.
+
+Rows of a window are kept as a predicted class and, once it is known, a label: one or two bytes each, until all labels
+are in. Those of the latest complete windows stay, so that corrected labels find their predictions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gdscore._checks import boolean, integer, number, share
+from gdscore._paths import PathLike, atomic
+from gdscore._stream import batches, in_order
+from gdscore._windows import as_time, time_of
+from gdscore.errors import GdscoreError, shown
+from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
+from gdscore.estimator.estimate import Estimates
+from gdscore.frames import frame_of
+from gdscore.labeling.choice import FingerprintSum
+from gdscore.labeling.labelled import variance_ratio
+from gdscore.labeling.rows import NOT_LABELLED, LabelRows
+from gdscore.outputs import Outputs
+from gdscore.tracking import saving
+from gdscore.tracking.groups import (
+    Group,
+    Version,
+    WindowRows,
+    counts_by_segment,
+    label_type,
+    labels_by_row,
+    no_labels,
+)
+from gdscore.tracking.method import SETTINGS
+from gdscore.tracking.windows import (
+    CommonError,
+    Tally,
+    TrackedWindow,
+    ages_of,
+    class_mix,
+    known_of,
+    shown_time,
+    tracked,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from typing_extensions import Self
+
+CORRECTABLE = 100
+"""Complete windows whose rows are kept for corrected labels."""
+OWN_LABELS = "labels of this window"
+
+
+class AccuracyTracker:
+    """Accuracy over time from outputs and from labels that come late.
+
+    With no labels an estimate is the estimator's. As soon as labels of earlier windows are known, it is a weighted mean
+    of a few simple answers, such as the last known accuracy and the label-free estimate with the class mix that labels
+    show; answers that were close for past windows weigh more. Its interval widens with every miss and narrows while
+    intervals hold. docs/tracking.md has it in full.
+
+    Parameters
+    ----------
+    est : AccuracyEstimator
+        Fitted.
+    level : float, default 0.9
+        Share of intervals that are meant to hold the accuracy of their window.
+    keep : timedelta, optional
+        How long the predicted classes of a window wait for labels, counted from its time to that of the latest window;
+        by default always.
+
+    Examples
+    --------
+    >>> import numpy as np, gdscore
+    >>> rng = np.random.default_rng(0)
+    >>> def outputs(rows, noise):
+    ...     y = rng.integers(0, 3, rows)
+    ...     return gdscore.Outputs(logits=3 * np.eye(3)[y] + noise * rng.normal(size=(rows, 3)), labels=y)
+    >>> est = gdscore.AccuracyEstimator().fit(outputs(2000, 1.0))
+    >>> track = gdscore.AccuracyTracker(est)
+    >>> for day in range(1, 11):
+    ...     out = outputs(500, 2.5)
+    ...     e = track.estimate(out, time=f"2026-01-{day:02}")
+    ...     track.add_labels(time=f"2026-01-{day:02}", labels=out.labels)
+    >>> abs(e.accuracy - out.accuracy) < 0.05, max(e.answers.values()) < 1
+    (True, True)
+    """
+
+    def __init__(self, est: AccuracyEstimator, level: float = 0.9, keep: timedelta | None = None) -> None:
+        self._level = share("level", level, most=0.999)
+        if keep is not None and (not isinstance(keep, timedelta) or keep <= timedelta(0)):
+            raise GdscoreError(f"Expected `keep` to be a timedelta above 0 or None, but got {shown(keep)}")
+        self._keep = keep
+        self._est = self._checked(est)
+        self._versions = [Version.of(self._est)]
+        self._start()
+
+    def _start(self) -> None:
+        self._groups: dict[datetime, Group] = {}
+        self._times: list[datetime] = []
+        self._seconds = array("d")
+        self._labelled: list[datetime] = []  # times of windows with labels, ascending
+        self._tallies: dict[Any, Tally] = {}
+        self._complete: deque[datetime] = deque()  # complete windows whose rows are kept
+        self._names: tuple[str, ...] | None = None  # columns that name segments
+        self._zoned: bool | None = None
+
+    def _checked(self, est: Any) -> AccuracyEstimator:
+        if not isinstance(est, AccuracyEstimator):
+            raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+        est._fitted()
+        own = copy(est)
+        own.level = self._level
+        return own
+
+    # -- what it holds ------------------------------------------------------------------------------------------
+
+    @property
+    def estimator(self) -> AccuracyEstimator:
+        """The estimator of the latest version of the model, at the tracker's level."""
+        return self._est
+
+    @property
+    def level(self) -> float:
+        """Share of intervals that are meant to hold."""
+        return self._level
+
+    @property
+    def keep(self) -> timedelta | None:
+        """How long predicted classes wait for labels."""
+        return self._keep
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __repr__(self) -> str:
+        return (
+            f"AccuracyTracker({len(self._times):,} windows, {len(self._labelled):,} with labels, level={self._level})"
+        )
+
+    # -- estimating ---------------------------------------------------------------------------------------------
+
+    def state(self) -> WindowRows:
+        """Rows of a window that come in parts: `update` it with outputs, then give it to `estimate` in their place."""
+        return WindowRows(self._est, self._names)
+
+    @overload
+    def estimate(self, outputs: Any, time: Any, by: None = None, *, replace: bool = False) -> Estimate: ...
+    @overload
+    def estimate(self, outputs: Any, time: Any, by: Any, *, replace: bool = False) -> Estimates: ...
+    def estimate(self, outputs: Any, time: Any, by: Any = None, *, replace: bool = False) -> Estimate | Estimates:
+        """Estimate the accuracy of a window from its outputs and from every label that is known so far.
+
+        Parameters
+        ----------
+        outputs : Outputs, iterable of Outputs, or what `state` returned
+            Of the window's rows.
+        time : datetime, date, str or Period
+            Names the window; windows are in order of time, in whatever order they come.
+        by : array, column or data frame of columns, optional
+            Segment of each row, as in `AccuracyEstimator.estimate`: an estimate for each, worst first. Segments share
+            what their errors have in common.
+        replace : bool, default False
+            Whether other outputs may take the place of those of the same time; their labels are dropped. The same
+            outputs may always come again: where labels of the window are known, the estimate is made of them too.
+        """
+        when, boolean_replace = self._time(time), boolean("replace", replace)
+        past = self._past(when)
+        rows = self._read(outputs, by)
+        before = self._groups.get(when)
+        if before is not None and before.fingerprint != rows.fingerprint and not boolean_replace:
+            raise GdscoreError(
+                f"Expected the outputs that the window of {shown_time(when)} has, or another time, but got others: "
+                "give replace=True to put them in their place, which drops their labels"
+            )
+        same = before is not None and before.fingerprint == rows.fingerprint and list(before.segments) == rows.keys
+        estimates, windows = self._answered(when, rows, past)
+        if same and before is not None:
+            for key, window in windows.items():
+                if before.segments[key].n_labels:
+                    estimates[key] = _with_own_labels(estimates[key], before.segments[key], self._level)
+                else:
+                    before.segments[key] = window
+            group = before
+        else:
+            if before is not None:
+                self._remove(when)
+            group = Group(rows.fingerprint, len(self._versions) - 1, windows, rows.predictions)
+            group.codes = rows.codes if rows.names else None
+            self._insert(when, group, rows.names)
+        self._forget_old()
+        if not rows.names:
+            return estimates[None]
+        ordered = dict(sorted(estimates.items(), key=lambda item: item[1].accuracy))
+        return Estimates(ordered, {key: group.segments[key].known for key in ordered}, rows.names)
+
+    def _answered(
+        self, when: datetime, rows: WindowRows, past: list[datetime]
+    ) -> tuple[dict[Any, Estimate], dict[Any, TrackedWindow]]:
+        """Estimate and window of each segment."""
+        made = self._est.estimate(rows.state)
+        free: Mapping[Any, Estimate] = made if rows.names else {None: made}
+        version, seconds = len(self._versions) - 1, np.array(self._seconds[: bisect_left(self._times, when)])
+        estimates: dict[Any, Estimate] = {}
+        windows: dict[Any, TrackedWindow] = {}
+        for key in rows.keys:
+            times = [t for t in past if key in self._groups[t].segments]
+            own = [self._groups[t].segments[key] for t in times][-SETTINGS.most_windows :]
+            ages = ages_of(own, seconds, when) if own else np.zeros(0)
+            common = [self._groups[t].common for t in times][-SETTINGS.most_windows :] if rows.names else None
+            current = self._versions[-1]
+            raked, shares = free[key], None
+            if own:
+                alike = [self._versions[w.version].class_names == current.class_names for w in own]
+                shares = class_mix(
+                    [w for w, a in zip(own, alike, strict=True) if a], ages[np.array(alike)], current.mix
+                )
+            if shares is not None:
+                raked = self._est.estimate(rows.by_segment[key], class_mix=shares)
+            estimates[key], windows[key] = tracked(
+                free[key],
+                raked,
+                known_of(own, ages, version, common),
+                self._tallies.get(key, Tally()),
+                when,
+                own,
+                version,
+            )
+        return estimates, windows
+
+    def _past(self, when: datetime) -> list[datetime]:
+        """Times of the latest windows with labels before a time."""
+        end = bisect_left(self._labelled, when)
+        most = SETTINGS.most_windows * (1 if self._names in (None, ()) else 4)
+        return self._labelled[max(end - most, 0) : end]
+
+    def _read(self, outputs: Any, by: Any) -> WindowRows:
+        """Rows of outputs, in one pass."""
+        if isinstance(outputs, WindowRows):
+            if by is not None:
+                raise GdscoreError("Expected a state alone, as it has its segments, but got `by` with it")
+            rows = outputs
+        else:
+            rows = self.state()
+            for batch in batches(outputs, by):
+                rows.update(batch)
+        if not rows.n_rows:
+            raise GdscoreError("Expected outputs with rows, but there are none")
+        if self._names not in (None, rows.names):
+            in_order(dict.fromkeys(rows.names), self._names)
+        return rows
+
+    def _insert(self, when: datetime, group: Group, names: tuple[str, ...]) -> None:
+        self._groups[when] = group
+        at = bisect_left(self._times, when)
+        self._times.insert(at, when)
+        self._seconds.insert(at, when.timestamp())
+        self._names = names
+
+    def _remove(self, when: datetime) -> None:
+        group = self._groups.pop(when)
+        at = bisect_left(self._times, when)
+        del self._times[at], self._seconds[at]
+        if group.is_labelled:
+            del self._labelled[bisect_left(self._labelled, when)]
+        for key, window in group.segments.items():
+            self._count(key, window, -1)
+        if when in self._complete:
+            self._complete.remove(when)
+
+    def _count(self, key: Any, window: TrackedWindow, sign: int) -> None:
+        """Count the outcome of a window's interval, or take it back."""
+        if window.error is not None and (missed := window.missed) is not None:
+            before = self._tallies.get(key, Tally())
+            self._tallies[key] = Tally(before.tested + sign, before.missed + sign * int(missed))
+
+    def _forget_old(self) -> None:
+        if self._keep is None or not self._times:
+            return
+        latest = self._times[-1]
+        for when in self._times:
+            if latest - when <= self._keep:
+                break
+            self._forget(self._groups[when])
+
+    @staticmethod
+    def _forget(group: Group) -> None:
+        group.predictions = group.labels = group.codes = None
+
+    # -- labels -------------------------------------------------------------------------------------------------
+
+    def add_labels(self, time: Any, labels: Any, rows: Any = None, *, by: Any = None) -> None:
+        """Take in labels of a window: of all its rows or of some, in any order; labels that come again replace.
+
+        The labels of some rows must be those of random rows, or of the rows that `gdscore.labeling.choose` drew: rows
+        that somebody picked would bias everything after.
+
+        Parameters
+        ----------
+        time : datetime, date, str or Period
+            That the window was estimated with.
+        labels : sequence, mapping from row number to label, or labelled Outputs
+            Class numbers or names, in the order of the window's outputs; None, NaN and empty text where there is none
+            yet, "?" where nobody can tell. Labelled outputs need no kept predictions: all rows of the window, or some
+            of them, or those of a window that was never estimated, which then counts as history.
+        rows : integer array or LabelRows, optional
+            Which rows of the window the labels are for, by default all.
+        by : array, column or data frame of columns, optional
+            Segment of each row of labelled outputs. Otherwise segments are known from `estimate`.
+        """
+        when = self._time(time)
+        if _is_outputs(labels):
+            if rows is not None:
+                raise GdscoreError("Expected labelled outputs without `rows`, as they are their own rows, but got both")
+            self._add_outputs(when, labels, by)
+            return
+        group = self._known_group(when)
+        if by is not None:
+            raise GdscoreError(
+                "Expected `by` with labelled outputs only, as the segments of a window's rows are known, but got labels"
+            )
+        version = self._versions[group.version]
+        if group.predictions is None:
+            raise GdscoreError(
+                f"Expected labelled outputs for the window of {shown_time(when)}, as the predictions of its rows are "
+                f"no longer kept ({'all labels were in' if group.is_complete else '`keep` has passed'}): "
+                "add_labels(time=…, labels=outputs that have labels)"
+            )
+        place, classes = labels_by_row(labels, rows, group, version, when)
+        kept = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
+        kept[place] = classes
+        design = rows if isinstance(rows, LabelRows) else None
+        self._set_labels(when, group, kept, design)
+
+    def _add_outputs(self, when: datetime, outputs: Any, by: Any) -> None:
+        group = self._groups.get(when)
+        if group is not None and group.version != len(self._versions) - 1:
+            raise GdscoreError(
+                f"Expected labels of the window of {shown_time(when)}, which is of an older version of the model, but "
+                "got outputs, which only the latest version's can be compared with: give the labels alone"
+            )
+        if group is not None and by is None and group.codes is not None and isinstance(outputs, Outputs):
+            by = self._columns_of(group, outputs)
+        rows = self._read(outputs, by)
+        if rows.labels is None:
+            raise GdscoreError(
+                "Expected labels, or outputs with labels, but the outputs have none: give Outputs(…, labels=…)"
+            )
+        if group is None:
+            _, windows = self._answered(when, rows, self._past(when))
+            windows = {key: _never_answered(window) for key, window in windows.items()}
+            group = Group(rows.fingerprint, len(self._versions) - 1, windows, rows.predictions)
+            group.codes = rows.codes if rows.names else None
+            self._insert(when, group, rows.names)
+            self._set_labels(when, group, rows.labels.astype(label_type(self._versions[-1].classes)), None)
+            return
+        labels = rows.labels.astype(label_type(self._versions[group.version].classes))
+        if rows.fingerprint == group.fingerprint:
+            group.predictions = rows.predictions
+            group.codes = rows.codes if rows.names else None
+            if rows.names and rows.keys != list(group.segments):
+                raise GdscoreError(f"Expected the segments {list(group.segments)!r:.80}, but got {rows.keys!r:.80}")
+            self._set_labels(when, group, labels, None)
+            return
+        if len(labels) >= group.n_rows:
+            raise GdscoreError(
+                f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {shown_time(when)}, or of "
+                f"some of them, but got {len(labels):,} other rows: is the time right?"
+            )
+        counts = counts_by_segment(
+            rows.predictions, labels, rows.codes, len(rows.keys), self._versions[group.version].classes
+        )
+        if unknown := [key for key in rows.keys if key not in group.segments]:
+            raise GdscoreError(
+                f"Expected segments of the window, {list(group.segments)!r:.80}, but got {unknown[0]!r:.80}"
+            )
+        changed = {}
+        for key, facts in zip(rows.keys, counts, strict=True):
+            window = group.segments[key]
+            if facts["n_labels"] > window.n_rows:
+                raise GdscoreError(
+                    f"Expected at most {window.n_rows:,} labelled rows of the segment {key!r:.40}, but got "
+                    f"{facts['n_labels']:,}"
+                )
+            changed[key] = replace(window, **facts)
+        group.labels = None
+        self._update(when, group, {**group.segments, **changed})
+
+    def _columns_of(self, group: Group, outputs: Outputs) -> Any:
+        """Segments of the rows of a window, where labelled outputs are all of them."""
+        mark = FingerprintSum()
+        mark.add(outputs)
+        if mark.text != group.fingerprint or group.codes is None:
+            return None
+        keys = list(group.segments)
+        listed = [keys[code] for code in group.codes.tolist()]
+        names = self._names or ()
+        if len(names) == 1:
+            return {names[0]: listed}
+        return {name: [key[i] for key in listed] for i, name in enumerate(names)}
+
+    def add_accuracy(self, time: Any, accuracy: float, n_rows: int | None = None, *, by: Any = None) -> None:
+        """Take in the accuracy of a window where only the number comes back; it replaces what labels showed.
+
+        Parameters
+        ----------
+        time : datetime, date, str or Period
+            That the window was estimated with.
+        accuracy : float
+            Share of its rows that are predicted right.
+        n_rows : int, optional
+            Rows that it was computed on, by default all of the window.
+        by : segment, optional
+            The segment that it is of, where the window has segments.
+        """
+        when = self._time(time)
+        group = self._known_group(when)
+        if isinstance(accuracy, (int, float)) and 1 < accuracy <= 100:
+            raise GdscoreError(f"Expected an accuracy between 0 and 1, but got {accuracy}: give {accuracy / 100:g}")
+        value = number("accuracy", accuracy, least=0, most=1)
+        if by not in group.segments:
+            listed = list(group.segments)
+            wanted = "no segment" if listed == [None] else f"one of the segments {listed!r:.80}"
+            raise GdscoreError(f"Expected {wanted} of the window of {shown_time(when)}, but got {by!r:.40}")
+        window = group.segments[by]
+        count = window.n_rows if n_rows is None else integer("n_rows", n_rows, least=1)
+        if count > window.n_rows:
+            raise GdscoreError(
+                f"Expected at most {window.n_rows:,} rows, as many as the window has, but got {count:,}: is the time "
+                "right?"
+            )
+        if group.labels is not None:
+            labels = group.labels.copy()
+            labels[slice(None) if group.codes is None else group.codes == list(group.segments).index(by)] = NOT_LABELLED
+            group.labels = labels
+        changed = replace(window, n_labels=count, n_right=value * count, unsure=0, ratio=1.0, classes=[])
+        self._update(when, group, {**group.segments, by: changed})
+
+    def _set_labels(self, when: datetime, group: Group, labels: NDArray[Any], design: LabelRows | None) -> None:
+        """Take labels for those of a window's rows."""
+        assert group.predictions is not None
+        codes = np.zeros(len(labels), dtype=np.int64) if group.codes is None else group.codes
+        classes = self._versions[group.version].classes
+        counts = counts_by_segment(group.predictions, labels, codes, len(group.segments), classes)
+        if design is not None and design.design == "stratified":
+            right = group.predictions == labels
+            drawn = design.rows[np.argsort(design.ranks)]
+            drawn = drawn[labels[drawn] != NOT_LABELLED]
+            for number, facts in enumerate(counts):
+                own = drawn[codes[drawn] == number]
+                # With other rows or unknown ones the gain of the design is not known.
+                if facts["n_labels"] == len(own) and not facts["unsure"]:
+                    facts["ratio"] = float(variance_ratio(right[own]))
+        group.labels = labels
+        changed = {key: replace(w, **f) for (key, w), f in zip(group.segments.items(), counts, strict=True)}
+        self._update(when, group, changed)
+
+    def _update(self, when: datetime, group: Group, segments: dict[Any, TrackedWindow]) -> None:
+        """Put windows with other labels in the place of those before."""
+        was_labelled = group.is_labelled
+        for key, window in group.segments.items():
+            self._count(key, window, -1)
+        group.segments = segments
+        group.common = CommonError.of(segments.values())
+        for key, window in segments.items():
+            self._count(key, window, 1)
+        if group.is_labelled and not was_labelled:
+            insort(self._labelled, when)
+        elif was_labelled and not group.is_labelled:
+            del self._labelled[bisect_left(self._labelled, when)]
+        if group.is_complete and when not in self._complete:
+            self._complete.append(when)
+            while len(self._complete) > CORRECTABLE:
+                self._forget(self._groups[self._complete.popleft()])
+        self._forget_old()
+
+    def _known_group(self, when: datetime) -> Group:
+        if when in self._groups:
+            return self._groups[when]
+        if not self._times:
+            raise GdscoreError("Expected labels of a window that was estimated, but none was: call estimate first")
+        at = bisect_left(self._times, when)
+        near = sorted(self._times[max(at - 1, 0) : at + 1], key=lambda t: abs(t - when))
+        raise GdscoreError(
+            f"Expected the time of a window that was estimated, but got {shown_time(when)}: the nearest is "
+            f"{shown_time(near[0])}. Estimate it first, or give labelled outputs"
+        )
+
+    def _time(self, value: Any) -> datetime:
+        when = as_time(value)
+        stated = time_of(value)
+        zoned = bool(stated is not None and stated.tzinfo is not None)
+        self._zoned = zoned or bool(self._zoned)
+        return when
+
+    # -- what is known ------------------------------------------------------------------------------------------
+
+    def windows(self, backend: str | None = None) -> Any:
+        """Table with a row for each window and segment, in order of time.
+
+        Columns: ``time``, ``segment``, ``n_rows``; ``accuracy``, ``low`` and ``high`` as they were answered (empty
+        where the window was never estimated); ``accuracy_now``, ``low_now`` and ``high_now`` with the labels of the window
+        itself; ``truth``, the accuracy by its ``labels`` (empty without any); ``labels_then``, the labels of earlier
+        windows that were known when it was answered; the naive answers ``unchanged`` (since the reference) and
+        ``last_known``; ``label_free``, the estimate without any label; ``missed``, 1 where labels showed
+        an accuracy outside the interval and 0 where it held.
+
+        Parameters
+        ----------
+        backend : {"pandas", "polars", "pyarrow"}, optional
+            Library of the data frame; the first of these that is installed by default.
+        """
+        import narwhals as nw
+
+        listed = list(self.items())
+        now = [window.now(self._level) or (None, None, None) for _, _, window in listed]
+        zone = "UTC" if self._zoned else None
+        columns: dict[str, Any] = {
+            "time": [when if zone else when.replace(tzinfo=None) for when, _, _ in listed],
+            "segment": [self._segment_text(key) for _, key, _ in listed],
+            **{name: [getattr(w, name) for _, _, w in listed] for name in ("n_rows", "accuracy", "low", "high")},
+            **{name: [row[i] for row in now] for i, name in enumerate(("accuracy_now", "low_now", "high_now"))},
+            "truth": [w.known for _, _, w in listed],
+            "labels": [w.n_labels for _, _, w in listed],
+            **{
+                name: [getattr(w, name) for _, _, w in listed]
+                for name in ("labels_then", "unchanged", "last_known", "label_free")
+            },
+            # A truth value cannot be missing in every library.
+            "missed": [None if w.missed is None else float(w.missed) for _, _, w in listed],
+        }
+        kinds: dict[str, Any] = dict.fromkeys(columns, nw.Float64())
+        kinds |= {"time": nw.Datetime("us", zone), "segment": nw.String()}
+        kinds |= dict.fromkeys(("n_rows", "labels", "labels_then"), nw.Int64())
+        return frame_of(columns, backend, kinds)
+
+    def items(self) -> Iterable[tuple[datetime, Any, TrackedWindow]]:
+        """Time, segment and what is kept, for every window and segment in order of time."""
+        for when in self._times:
+            for key, window in self._groups[when].segments.items():
+                yield when, key, window
+
+    def _segment_text(self, key: Any) -> str:
+        names = self._names or ()
+        if not names:
+            return ""
+        parts = key if len(names) > 1 else (key,)
+        return ", ".join(f"{name}={part}" if name else str(part) for name, part in zip(names, parts, strict=True))
+
+    def coverage(self) -> float:
+        """Share of the answers so far whose interval held, by windows with labels; NaN where there is none yet.
+
+        Where only some rows are labelled, an interval holds if it does when it is made as wide as for so many rows.
+        """
+        outcomes = [window.missed for _, _, window in self.items() if window.missed is not None]
+        return 1 - sum(outcomes) / len(outcomes) if outcomes else float("nan")
+
+    def plot(self, segment: Any = None) -> Figure:
+        """Draw the estimates over time, what labels have shown since, and the weights of the answers beneath.
+
+        Parameters
+        ----------
+        segment : segment, optional
+            Which one, where windows have segments.
+        """
+        from gdscore.tracking.picture import draw
+
+        windows = [window for _, key, window in self.items() if key == segment]
+        if not windows:
+            known = list(dict.fromkeys(key for _, key, _ in self.items()))
+            raise GdscoreError(f"Expected one of the segments {known!r:.80}, but got {segment!r:.40}")
+        return draw(windows, self._level)
+
+    def replace_model(self, est: AccuracyEstimator) -> None:
+        """Go on with a new version of the model, from the old one's history with more doubt.
+
+        Parameters
+        ----------
+        est : AccuracyEstimator
+            Fitted for the new version.
+        """
+        own = self._checked(est)
+        self._versions.append(Version.of(own))
+        self._est = own
+
+    def merge(self, other: Any) -> NoReturn:
+        """Refused: answers of two trackers were made from different labels, and cannot be made one history."""
+        raise GdscoreError(
+            "Expected one tracker for each model, but got two to merge: what each answered rests on the labels that it "
+            "knew then, so that their answers are no one history. Give all outputs and labels to one tracker"
+        )
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """Tracker with its estimator as bytes, as `save` writes them; `load` takes them."""
+        header = {
+            "level": self._level,
+            "keep": None if self._keep is None else self._keep.total_seconds(),
+            "zoned": self._zoned,
+            "names": None if self._names is None else list(self._names),
+        }
+        groups = {when: self._groups[when] for when in self._times}
+        return saving.to_bytes(header, self._est.to_bytes(), self._versions, groups)
+
+    def save(self, path: PathLike) -> None:
+        """Write the tracker and its estimator to one file: plain arrays, no pickle, all or nothing."""
+        raw = self.to_bytes()
+        with atomic(path) as file:
+            file.write(raw)
+
+    @classmethod
+    def load(cls, source: PathLike | bytes) -> Self:
+        """Read a tracker from a file that `save` wrote, or from its bytes."""
+        header, estimator, versions, groups = saving.load(source)
+        keep = None if header["keep"] is None else timedelta(seconds=header["keep"])
+        tracker = cls(AccuracyEstimator.load(estimator), header["level"], keep)
+        if not versions or Version.of(tracker._est) != versions[-1]:
+            raise GdscoreError("Expected the estimator of the latest version in a tracker, but it is another: damaged")
+        tracker._versions, tracker._zoned = versions, header["zoned"]
+        for when, group in groups.items():
+            tracker._insert(when, group, tuple(header["names"] or ()))
+            for key, window in group.segments.items():
+                tracker._count(key, window, 1)
+            if group.is_labelled:
+                tracker._labelled.append(when)
+            if group.is_complete and group.predictions is not None:
+                tracker._complete.append(when)
+        return tracker
+
+
+def _is_outputs(labels: Any) -> bool:
+    listed = labels if isinstance(labels, list | tuple) else [labels]
+    return bool(listed) and all(isinstance(item, Outputs) for item in listed)
+
+
+def _never_answered(window: TrackedWindow) -> TrackedWindow:
+    return replace(
+        window,
+        accuracy=None,
+        low=None,
+        high=None,
+        error=None,
+        factor=None,
+        last_known=window.last_known,
+        labels_then=0,
+        weights=[],
+    )
+
+
+def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
+    """Estimate of a window from its own labels too."""
+    ends = window.now(level)
+    assert ends is not None
+    accuracy, low, high = ends
+    label_free = estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high)
+    return replace(
+        estimate,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        method="tracked",
+        answers={OWN_LABELS: 1.0}
+        if window.is_complete
+        else {OWN_LABELS: 0.5, **{k: w / 2 for k, w in estimate.answers.items()}},
+        label_free=label_free,
+        per_class=[],
+        f1=None,
+        brier=None,
+        assumptions={},
+    )

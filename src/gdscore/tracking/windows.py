@@ -1,0 +1,424 @@
+"""What is kept of a window, and the estimate of a window from those before it: functions without a tracker's state.
+
+`AccuracyTracker` keeps `TrackedWindow` in memory; a database can keep them as `TrackedWindow.to_dict` gives them, and
+call `class_mix` and `tracked` in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gdscore._schema import Number, OneOf, check_json
+from gdscore._windows import as_utc, time_text
+from gdscore.errors import GdscoreError
+from gdscore.estimator import Estimate, EstimateWarning, Quantity
+from gdscore.estimator.estimate import most_severe_first, quantile_of, sampling_error
+from gdscore.tracking.method import ANSWERS, SETTINGS, Floats, Known, Settings, answer, positions
+
+
+@dataclass
+class TrackedWindow:
+    """A window, or a segment of one: what was answered for it, and what labels have shown of it.
+
+    Attributes
+    ----------
+    time : datetime
+        Start of the window, or any time that names it.
+    n_rows : int
+        Rows.
+    label_free, raked : float
+        Estimate without labels, and the same with the class mix that labels of earlier windows had shown.
+    accuracy, low, high : float or None
+        What was answered when the window was estimated; None where it never was.
+    prior_error : float
+        Error that the estimator expected of itself, without the sampling of the rows.
+    error, factor : float or None
+        Expected error and factor that the interval was made of; None where no label was known.
+    unchanged, last_known : float or None
+        Accuracy on the reference, and the latest accuracy that was known then.
+    labels_then : int
+        Labels that were known then.
+    weights : list of float
+        Weights of `gdscore.tracking.ANSWERS` in the answer; empty where no label was known.
+    version : int
+        Version of the model, from 0.
+    n_labels, n_right : float
+        Labels of the window by now, and how many of those rows are right.
+    unsure : int
+        Rows for which nobody could tell the class.
+    ratio : float
+        Variance of the labelled accuracy relative to that of random rows.
+    classes : list of int
+        Labels by class; empty where only an accuracy is known.
+    """
+
+    time: datetime
+    n_rows: int
+    label_free: float
+    raked: float
+    accuracy: float | None = None
+    low: float | None = None
+    high: float | None = None
+    prior_error: float = 0.0
+    error: float | None = None
+    factor: float | None = None
+    unchanged: float | None = None
+    last_known: float | None = None
+    labels_then: int = 0
+    weights: list[float] = field(default_factory=list)
+    version: int = 0
+    n_labels: int = 0
+    n_right: float = 0.0
+    unsure: int = 0
+    ratio: float = 1.0
+    classes: list[int] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the label of every row is known."""
+        return self.n_labels >= self.n_rows
+
+    @property
+    def known(self) -> float | None:
+        """Accuracy by the labels; None without any."""
+        return self.n_right / self.n_labels if self.n_labels else None
+
+    @property
+    def variance(self) -> float:
+        """Variance of that accuracy, as that of a sample; never 0."""
+        share = (self.n_right + 1) / (self.n_labels + 2)
+        doubt = self.unsure / max(self.unsure + self.n_labels, 1)
+        return self.ratio * share * (1 - share) / max(self.n_labels, 1) + doubt**2 / 12
+
+    @property
+    def missed(self) -> bool | None:
+        """Whether labels showed an accuracy outside the interval, which is made as wide as for so many labels.
+
+        None where there is no label, no interval, or one that was made without a label.
+        """
+        if self.known is None or self.accuracy is None or self.low is None or self.high is None:
+            return None
+        if self.is_complete or self.error is None or self.factor is None:
+            return not self.low <= self.known <= self.high
+        half = half_width(self.factor, self.error, self.variance)
+        return abs(self.known - self.accuracy) > half
+
+    def now(self, level: float) -> tuple[float, float, float] | None:
+        """Accuracy and interval from what was answered and from the window's own labels; None without either."""
+        if self.known is None:
+            return (
+                None
+                if self.accuracy is None or self.low is None or self.high is None
+                else (self.accuracy, self.low, self.high)
+            )
+        accuracy, variance, z = self.known, self.variance, quantile_of(level)
+        if not self.is_complete and self.accuracy is not None and self.low is not None and self.high is not None:
+            before = max(((self.high - self.low) / 2 / z) ** 2, 1e-6)
+            accuracy = (self.accuracy * variance + accuracy * before) / (before + variance)
+            variance = before * variance / (before + variance)
+        unknown = max(1 - self.n_labels / self.n_rows, 0.0)
+        half = math.hypot(z * math.sqrt(variance * unknown), float(sampling_error(accuracy, self.n_rows, level)))
+        return accuracy, max(accuracy - half, 0.0), min(accuracy + half, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, strings and lists."""
+        return {**asdict(self), "time": self.time.isoformat()}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> TrackedWindow:
+        """Inverse of `to_dict`.
+
+        Examples
+        --------
+        >>> window = TrackedWindow(datetime(2026, 1, 31), 500, 0.8, 0.79, n_labels=50, n_right=41)
+        >>> TrackedWindow.from_dict(window.to_dict()) == window
+        True
+        """
+        check_json(dict(facts), _FACTS, "a tracked window")
+        try:
+            return cls(**{**facts, "time": datetime.fromisoformat(facts["time"])})
+        except ValueError:
+            raise GdscoreError(f"Expected a time in a tracked window, but got {facts['time']!r}") from None
+
+
+_SHARE, _COUNT = Number(least=0, most=1), Number(least=0, most=2**53, integer=True)
+_FACTS: dict[str, Any] = {
+    "time": str,
+    "n_rows": Number(least=1, most=2**53, integer=True),
+    **dict.fromkeys(("label_free", "raked", "prior_error"), _SHARE),
+    **dict.fromkeys(("accuracy", "low", "high", "unchanged", "last_known"), OneOf(None, _SHARE)),
+    **dict.fromkeys(("error", "factor"), OneOf(None, Number(least=0))),
+    **dict.fromkeys(("labels_then", "version", "n_labels", "unsure"), _COUNT),
+    "n_right": Number(least=0),
+    "ratio": Number(least=0),
+    "classes": [_COUNT],
+    "weights": [_SHARE],
+}
+
+
+class Tally(NamedTuple):
+    """Answers made with labels whose windows have labels by now, and how many of their intervals missed."""
+
+    tested: int = 0
+    missed: int = 0
+
+    @classmethod
+    def of(cls, windows: Iterable[TrackedWindow]) -> Tally:
+        """Count windows."""
+        outcomes = [window.missed for window in windows if window.error is not None and window.missed is not None]
+        return cls(len(outcomes), sum(outcomes))
+
+    def factor(self, level: float, settings: Settings = SETTINGS) -> float:
+        """Factor of the next interval: more for every miss, less for every interval that held.
+
+        Examples
+        --------
+        >>> [round(Tally(10, missed).factor(0.9), 2) for missed in (0, 1, 4)]
+        [1.49, 1.64, 2.22]
+        """
+        exponent = settings.rate * (self.missed - (1 - level) * self.tested)
+        return quantile_of(level) * math.exp(min(max(exponent, -50.0), 50.0))
+
+
+def half_width(factor: float, error: float, variance: float, settings: Settings = SETTINGS) -> float:
+    """Half the width of an interval, for an accuracy that is seen with this sampling variance."""
+    if factor >= settings.most_factor:
+        return 1.0
+    return 0.0 if factor <= settings.least_factor else factor * math.hypot(error, math.sqrt(variance))
+
+
+class CommonError(NamedTuple):
+    """Sums over the labelled segments of a window, of what their errors have in common."""
+
+    labels: float = 0.0
+    errors: float = 0.0  # sum of labels × (accuracy − raked)
+    noise: float = 0.0  # sum of labels² × variance
+
+    @classmethod
+    def of(cls, segments: Iterable[TrackedWindow]) -> CommonError:
+        """Sums over segments."""
+        total = cls()
+        for segment in segments:
+            total = total.plus(segment, 1)
+        return total
+
+    def plus(self, segment: TrackedWindow, sign: int) -> CommonError:
+        """With one segment more (1) or without it (-1)."""
+        n, known = segment.n_labels, segment.known
+        if known is None:
+            return self
+        return CommonError(
+            self.labels + sign * n,
+            self.errors + sign * n * (known - segment.raked),
+            self.noise + sign * n * n * segment.variance,
+        )
+
+
+def class_mix(
+    past: Sequence[TrackedWindow], ages: Floats, reference_mix: Floats, settings: Settings = SETTINGS
+) -> Floats | None:
+    """Shares of the classes by the labels of past windows, recent ones first; None where no window has labels.
+
+    ``ages`` count windows from each to the one that is estimated.
+    """
+    usable = [(window.classes, age) for window, age in zip(past, ages, strict=True) if sum(window.classes)]
+    usable = [(classes, age) for classes, age in usable if len(classes) == len(reference_mix)]
+    if not usable:
+        return None
+    latest = min(age for _, age in usable)
+    counts = sum(
+        (settings.mix_memory ** (age - latest) * np.asarray(classes, dtype=np.float64) for classes, age in usable),
+        start=settings.mix_rows * reference_mix,
+    )
+    return np.asarray(counts / counts.sum())
+
+
+def ages_of(past: Sequence[TrackedWindow], seconds: Floats, time: datetime) -> Floats:
+    """Windows between each past one and the one at ``time``.
+
+    ``seconds`` are the times of all windows before it, labelled or not, ascending, as ``datetime.timestamp`` gives
+    them.
+    """
+    every = np.append(seconds, as_utc(time).timestamp())
+    place = positions(every)
+    where = np.searchsorted(every, [as_utc(window.time).timestamp() for window in past])
+    return np.asarray(place[-1] - place[where])
+
+
+def known_of(
+    past: Sequence[TrackedWindow],
+    ages: Floats,
+    version: int,
+    common: Sequence[CommonError] | None = None,
+    settings: Settings = SETTINGS,
+) -> Known:
+    """Arrays of past windows that labels tell something of; ``common`` where they are segments.
+
+    The error that the other segments of the window have in common is a first guess of a segment's own error, which its
+    own labels correct: partial pooling.
+    """
+    kept: list[tuple[float, ...]] = []
+    for i, window in enumerate(past):
+        accuracy, variance, excess = window.known, window.variance, window.variance
+        others = CommonError() if common is None else common[i].plus(window, -1)
+        if others.labels > 0.5:
+            shared = window.raked + others.errors / others.labels
+            spread = settings.segment_spread**2 + others.noise / others.labels**2
+            if accuracy is None:
+                accuracy, variance = shared, spread
+            else:
+                accuracy = (accuracy * spread + shared * variance) / (spread + variance)
+                variance = spread * variance / (spread + variance)
+            # A mean with a guess of the accuracy is nearer to the answers than the accuracy itself.
+            excess = -variance
+        if accuracy is not None:
+            doubt = 0.0 if window.version == version else settings.new_model**2
+            place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
+            kept.append((*place, variance + doubt, excess - doubt, window.raked))
+    columns = np.array(kept, dtype=np.float64).reshape(-1, 5).T
+    return Known(*columns)
+
+
+def tracked(
+    free: Estimate,
+    raked: Estimate,
+    known: Known,
+    tally: Tally,
+    time: datetime,
+    past: Sequence[TrackedWindow],
+    version: int = 0,
+    settings: Settings = SETTINGS,
+) -> tuple[Estimate, TrackedWindow]:
+    """Estimate of a window from its own label-free estimates and from windows with labels before it.
+
+    Parameters
+    ----------
+    free, raked : Estimate
+        Estimate of `AccuracyEstimator.estimate`, and the same with the shares of `class_mix`.
+    known : Known
+        What labels have shown of past windows: `known_of`.
+    tally : Tally
+        How many intervals have held.
+    time : datetime
+        Of the window.
+    past : sequence of TrackedWindow
+        The windows of ``known``, in order of time, for what is told of them.
+    version : int
+        Version of the model.
+
+    Returns
+    -------
+    Estimate, TrackedWindow
+        Without a known window the estimate is ``free``.
+    """
+    labelled = [window for window in past if window.n_labels]
+    window = TrackedWindow(
+        time,
+        free.n_rows,
+        free.accuracy,
+        raked.accuracy,
+        free.accuracy,
+        free.low,
+        free.high,
+        prior_error=prior_error(free),
+        unchanged=free.reference_accuracy,
+        last_known=labelled[-1].known if labelled else None,
+        labels_then=sum(w.n_labels for w in labelled),
+        version=version,
+    )
+    if not len(known.position):
+        return free, window
+    answered = answer(known, 0.0, raked.accuracy, window.prior_error, settings)
+    window.factor, window.error = tally.factor(free.level, settings), answered.error
+    half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
+    window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()
+    window.low, window.high = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
+    estimate = replace(
+        raked,
+        accuracy=window.accuracy,
+        low=window.low,
+        high=window.high,
+        class_mix=free.class_mix,
+        method="tracked",
+        answers=dict(zip(ANSWERS, answered.weights.tolist(), strict=True)),
+        label_free=Quantity(free.accuracy, free.low, free.high),
+        # Labels tell how accurate the model is, not on which classes.
+        per_class=[],
+        f1=None,
+        brier=None,
+        assumptions={},
+        warnings=most_severe_first([*free.warnings, *_warnings(window, labelled)]),
+    )
+    return estimate, window
+
+
+def prior_error(free: Estimate) -> float:
+    """Error that an estimator expects of itself, as its interval tells, without the sampling of the rows."""
+    squared = ((free.high - free.low) / 2 / quantile_of(free.level)) ** 2
+    return min(math.sqrt(max(squared - own_variance(free.accuracy, free.n_rows), 0.0)), 1.0)
+
+
+def own_variance(accuracy: float, n_rows: int) -> float:
+    """Sampling variance of the accuracy on so many rows; never 0."""
+    share = (accuracy * n_rows + 1) / (n_rows + 2)
+    return share * (1 - share) / n_rows
+
+
+def _warnings(window: TrackedWindow, labelled: Sequence[TrackedWindow]) -> list[EstimateWarning]:
+    if not labelled:
+        return []
+    newest, count = labelled[-1], len(labelled)
+    several = "s" if count > 1 else ""
+    made = [
+        EstimateWarning(
+            "tracked",
+            "info",
+            f"from {window.labels_then:,} label{'s' if window.labels_then > 1 else ''} of {count} window{several}, the "
+            f"newest {_duration(as_utc(window.time) - as_utc(newest.time))} old",
+        )
+    ]
+    if (change := sudden_change(labelled)) is not None:
+        made.append(change)
+    return made
+
+
+def sudden_change(labelled: Sequence[TrackedWindow]) -> EstimateWarning | None:
+    """Warning where one of the latest three labelled windows was much farther off than its interval allows."""
+    for window in reversed(labelled[-3:]):
+        if window.known is None or window.accuracy is None or window.high is None or window.low is None:
+            continue
+        noise = 3 * math.sqrt(window.variance)
+        if abs(window.known - window.accuracy) > 2 * max(window.high - window.low, 0.02) / 2 + noise:
+            return EstimateWarning(
+                "sudden_change",
+                "warning",
+                f"accuracy has changed suddenly: labels of {shown_time(window.time)} show {window.known:.1%}, and the "
+                f"estimate then was {window.accuracy:.1%} ({window.low:.1%} to {window.high:.1%})",
+            )
+    return None
+
+
+def shown_time(when: datetime) -> str:
+    """Time in UTC for a message."""
+    return time_text(as_utc(when).replace(tzinfo=None))
+
+
+def _duration(age: timedelta) -> str:
+    """Length of time in the largest unit that it fills.
+
+    Examples
+    --------
+    >>> _duration(timedelta(days=3, hours=2)), _duration(timedelta(hours=1))
+    ('3 days', '1 hour')
+    """
+    for unit, seconds in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        count = int(age.total_seconds() // seconds)
+        if count:
+            return f"{count:,} {unit}{'s' if count > 1 else ''}"
+    return "less than a second"
