@@ -3,7 +3,6 @@
     python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once; or, after
                                                                    # `export`, of the suites named
     python benchmarks/choosing.py compare --jobs 2                 # every alternative: results/choosing.csv
-    python benchmarks/choosing.py compare-mixture --jobs 2         # those of class mixes: results/choosing_mixture.csv
     python benchmarks/choosing.py few --jobs 2                     # three families of three sets: results/few_sets.csv
 
 Jobs are those of the suites of `estimates.py` whose names begin with ``development``: other networks than the reported
@@ -25,6 +24,7 @@ import contextlib
 import csv
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,25 +39,20 @@ COORDINATES, SET_ROWS = 32, 300
 FEW_FAMILIES, FEW_SETS, DRAWS = 3, 3, 5
 ALTERNATIVES = {
     "calibration_edge": (0.001, 0.02),
-    "mixes": (0, 400),
-    "concentration": (0.2, 1.0),
+    "tilts": ((), (-3.0, 3.0), (-1.5, 1.5)),
     "penalty": (0.3, 1.0, 5.0, 20.0),
     "floor": (0.02, 0.05),
+    "growth": (0.8, 1.6),
     "class_width": (1.0, 1.5, 3.0),
     "outputs_only": (1.0, 2.0),
     "moved": (0.25, 1.0, 1e9),
     "noise": (1.0, 5.0),
     "small_way": (0.001, 0.03),
-}
-# Constants of the class mix that explains a target and of intervals under shift, compared on tables and texts.
-MIXTURE = {
-    "confidence_groups": (5,),
-    "cell_rows": (40,),
-    "smoothing": (1.0,),
-    "prior_rows": (20.0,),
-    "doubt": (0.0, 1.0),
     "strictness": (1.0, 16.0),
-    "most_strictness": (64.0, 1e9),
+    "most_strictness": (4.0, 1e9),
+    "stable_slack": (1.0, 10.0, 30.0),
+    "smoothing": (0.02, 0.5, 1.0),
+    "prior_rows": (2.0, 20.0),
     "moved_fully": (0.5, 1e9),
     "untaught": (0.0, 0.2),
 }
@@ -96,14 +91,14 @@ class Coordinates:
         return np.column_stack([inside, sign * outside])
 
 
-def image_outputs(job, device):
+def image_outputs(job, device, set_rows=SET_ROWS):
     from datasets import load
     from gdscore import shifts
 
     model, (images, labels), unshifted = trained(job, device)
-    inputs = tensors(images[:SET_ROWS]).to(device)
+    inputs = tensors(images[:set_rows]).to(device)
     sets = shifts.shifted_sets(
-        predictor(model), inputs, labels[:SET_ROWS], shifts.default_shifts(inputs), batch_size=500
+        predictor(model), inputs, labels[:set_rows], shifts.default_shifts(inputs), batch_size=500
     )
     targets = {"unshifted": extracted(model, *unshifted)}
     for data, split in job.make["targets"]:
@@ -113,7 +108,7 @@ def image_outputs(job, device):
     return extracted(model, images, labels), list(sets), targets
 
 
-def tabular_outputs(job, _device):
+def tabular_outputs(job, _device, _set_rows=SET_ROWS):
     from gdscore import shifts
     from tabular_data import fitted
 
@@ -129,12 +124,19 @@ def tabular_outputs(job, _device):
     return gdscore.from_sklearn(classifier, inputs, labels), list(sets), targets
 
 
-def export(job, device, folder):
+def export_file(job, folder):
+    """Where the outputs of a job are kept."""
+    return folder / f"{job.kind}-{job.name}.npz"
+
+
+def export(job, device, folder, epochs=None, set_rows=SET_ROWS):
     """Write the outputs of a job to one file; one that is there already is left alone."""
-    file = folder / f"{job.kind}-{job.name}.npz"
+    file = export_file(job, folder)
     if file.is_file():
         return file
-    reference, sets, targets = (image_outputs if job.kind == "image" else tabular_outputs)(job, device)
+    if epochs is not None and job.kind == "image":
+        job = replace(job, make=job.make | {"recipe": job.make["recipe"] | {"epochs": epochs}})
+    reference, sets, targets = (image_outputs if job.kind == "image" else tabular_outputs)(job, device, set_rows)
     located = next((name for name in ("inputs", "features") if name in reference.has), None)
     reduce = None
     if located is not None:
@@ -187,7 +189,7 @@ def changed(setting, value):
 
 
 def cases(name, target, reference):
-    """The target as it is, drawn with the reference's class mix, and in other class mixes."""
+    """The target as it is, drawn with the reference's class mix, and in other class mixes, not known and given."""
     rng = np.random.default_rng([0, *name.encode()])
     mix = np.bincount(reference.labels, minlength=int(reference.n_classes)) / len(reference)
     shifted = "unshifted" if name == "unshifted" else "shifted"
@@ -199,6 +201,8 @@ def cases(name, target, reference):
             yield f"{shifted}, reference's class mix", "stable", rows
         else:
             yield f"{shifted}, other class mixes", "unknown", rows
+            yield f"{shifted}, other class mixes, estimated", "estimated", rows
+            yield f"{shifted}, other class mixes, given", np.bincount(rows.labels, minlength=len(mix)), rows
 
 
 def estimates_of(file, setting, value):
@@ -213,7 +217,7 @@ def estimates_of(file, setting, value):
             for case, class_mix, rows in cases(name, target, reference):
                 e = est.set_params(class_mix=class_mix).estimate(rows)
                 found.append((data, case, rows.accuracy, (e.accuracy, e.low, e.high)))
-                if class_mix == "unknown":
+                if isinstance(class_mix, str) and class_mix == "unknown":
                     found += [
                         (data, f"{case}: {measure}", t, (q.value, q.low, q.high))
                         for measure, _, q, t in class_rows(e, rows)
@@ -240,10 +244,9 @@ def summary(setting, value, found):
         yield row | {"width": f"{100 * (high - low).mean():.1f}" if with_interval else ""}
 
 
-def compare(files, workers, output, constants=None):
+def compare(files, workers, output):
     """A row for each constant as it is and each alternative, kind of data and case."""
-    constants = ALTERNATIVES if constants is None else constants
-    alternatives = [("present", ""), *((name, v) for name, values in constants.items() for v in values)]
+    alternatives = [("present", ""), *((name, v) for name, values in ALTERNATIVES.items() for v in values)]
     present = ("penalty", SETTINGS.penalty)
     jobs = [(f, *(present if name == "present" else (name, v))) for name, v in alternatives for f in files]
     parts, rows = mapped(estimates_of, jobs, workers), []
@@ -309,12 +312,14 @@ def write(output, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("export", "compare", "compare-mixture", "few"))
+    parser.add_argument("command", choices=("export", "compare", "few"))
     parser.add_argument("suites", nargs="*", help="of jobs to export (default: all of development)")
     parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
     parser.add_argument("--exports", type=Path, default=EXPORTS)
     parser.add_argument("--output", type=Path, help="by default results/choosing.csv and results/few_sets.csv")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--epochs", type=int, help="of networks, instead of their recipe's: 8 where there is no GPU")
+    parser.add_argument("--set-rows", type=int, default=SET_ROWS, help="images of each shifted set (default: 300)")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     options = parser.parse_args()
     if options.command == "export":
@@ -322,17 +327,15 @@ def main():
         chosen = options.suites or [name for name in found if name.startswith("development")]
         jobs = [j for name in chosen for j in found[name]()]
         jobs = [j for j in jobs if any(text in j.name for text in options.only)]
-        for file in mapped(export, [(j, options.device, options.exports) for j in jobs], options.jobs):
+        work = [(j, options.device, options.exports, options.epochs, options.set_rows) for j in jobs]
+        for file in mapped(export, work, options.jobs):
             print(file.name, flush=True)
     else:
         files = sorted(f for f in options.exports.glob("*.npz") if any(text in f.name for text in options.only))
         if options.command == "few":
             few(files, options.jobs, options.output or RESULTS / "few_sets.csv")
-        elif options.command == "compare":
-            compare(files, options.jobs, options.output or RESULTS / "choosing.csv")
         else:
-            files = [f for f in files if f.name.startswith(("table-", "text-"))]
-            compare(files, options.jobs, options.output or RESULTS / "choosing_mixture.csv", MIXTURE)
+            compare(files, options.jobs, options.output or RESULTS / "choosing.csv")
 
 
 if __name__ == "__main__":

@@ -356,7 +356,20 @@ def estimated(found, seed, variants):
             yield shared | {"estimator": "cbpe", "accuracy": f"{cbpe(reference, target):.5f}", "low": "", "high": ""}
 
 
-def rows_of(job, device, commit):
+def exported(job, folder):
+    """What `choosing.py export` wrote of a job, fitted on its shifted sets; None where it wrote nothing."""
+    from choosing import export_file, read_export
+
+    file = export_file(job, folder)
+    if not file.is_file():
+        return None
+    reference, sets, targets = read_export(file)
+    return Fitted(
+        gdscore.AccuracyEstimator().fit(reference, shifted_sets=sets, progress=False), reference, dict(targets)
+    )
+
+
+def rows_of(job, device, commit, exports=None):
     """All rows of a job."""
     # Estimators warn through their estimates; what scores warn of beside is known here.
     import warnings
@@ -365,9 +378,10 @@ def rows_of(job, device, commit):
     if job.kind == "left-out":
         found = left_out_rows(job, device)
     else:
-        found = estimated(
-            (image_job if job.kind == "image" else tabular_job)(job, device), job.seed, VARIANTS[job.kind]
-        )
+        fitted = None if exports is None else exported(job, exports)
+        if fitted is None:
+            fitted = (image_job if job.kind == "image" else tabular_job)(job, device)
+        found = estimated(fitted, job.seed, VARIANTS[job.kind])
     fixed = {"suite": job.suite, "source": job.source, "seed": job.seed, "device": device, "commit": commit}
     return [fixed | row for row in found]
 
@@ -402,19 +416,19 @@ def commit_of():
     return found.stdout.strip() or "unknown"
 
 
-def worker(job, device, commit, threads):
+def worker(job, device, commit, threads, exports):
     with contextlib.suppress(ImportError):
         import torch
 
         torch.set_num_threads(threads)
-    return rows_of(job, device, commit)
+    return rows_of(job, device, commit, exports)
 
 
-def run(jobs, device, workers, output, commit):
+def run(jobs, device, workers, output, commit, exports=None):
     """Run the jobs and write a file for each suite; jobs that fail are named and the others are kept."""
     start, found, failed = time.perf_counter(), {}, 0
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(worker, job, device, commit, 2): job for job in jobs}
+        futures = {pool.submit(worker, job, device, commit, 2, exports): job for job in jobs}
         for done in as_completed(futures):
             job = futures[done]
             try:
@@ -448,6 +462,7 @@ def arguments():
     running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     running.add_argument("--output", type=Path, default=RESULTS)
     running.add_argument("--commit", help="name of the commit, where there is no git")
+    running.add_argument("--exports", type=Path, help="folder of `choosing.py export`, whose outputs are used if there")
     running.add_argument("--small", action="store_true", help="generated data only")
     return parser.parse_args()
 
@@ -466,7 +481,9 @@ def main():
     known = suites()
     jobs = [job for name in options.suites for job in known[name]()]
     jobs = [job for job in jobs if any(text in job.name for text in options.only)]
-    sys.exit(min(run(jobs, options.device, options.jobs, options.output, options.commit or commit_of()), 1))
+    sys.exit(
+        min(run(jobs, options.device, options.jobs, options.output, options.commit or commit_of(), options.exports), 1)
+    )
 
 
 if __name__ == "__main__":
