@@ -213,7 +213,7 @@ def many_empty_row_groups(write):
         (a_long_segment_in_every_row, "at most 1,024 characters"),
         (a_long_row, "rows of at most 1,048,576 bytes"),
         (nested, "`logits` in 'body.parquet' to be a list of floating-point numbers"),
-        (deeply_nested, "too deeply nested"),
+        (deeply_nested, "'body.parquet' to be a Parquet file"),
         (many_row_groups, "at most 2,000 row groups"),
         (many_empty_row_groups, "at most 2,000 row groups"),
     ],
