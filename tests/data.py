@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 import gdscore
@@ -56,6 +58,17 @@ def ready(name: str, reference: gdscore.Outputs | None = None, **options) -> gds
     """Score of that name, fitted where it has to be."""
     score = gdscore.create_score(name, **options)
     return score.fit(reference) if score.reference_inputs else score
+
+
+def growth(run, small: int, large: int) -> float:
+    """How many times the processor time of ``run(size)`` grows: a ratio, whatever the machine and what else it does."""
+
+    def seconds(size):
+        started = time.process_time()
+        run(size)
+        return time.process_time() - started
+
+    return min(seconds(large) for _ in range(3)) / min(seconds(small) for _ in range(3))
 
 
 def forms(probabilities):

@@ -29,9 +29,12 @@ def test_scoring_numpy_arrays_loads_nothing_heavy():
 
 
 def test_adds_little_time_to_numpy():
-    """Processor time, which does not depend on what else runs."""
-    code = "import time, numpy; start = time.process_time(); import gdscore; print(time.process_time() - start)"
-    assert min(float(run(code)) for _ in range(3)) < 0.3
+    """0.06 s beside NumPy's 0.06 s: a ratio of processor times, whatever the machine and what else it does."""
+    code = (
+        "import time; clock = [time.process_time()]; import numpy; clock.append(time.process_time()); import gdscore;"
+        "clock.append(time.process_time()); print((clock[2] - clock[1]) / (clock[1] - clock[0]))"
+    )
+    assert min(float(run(code)) for _ in range(3)) < 3
 
 
 def test_every_public_name_is_there():

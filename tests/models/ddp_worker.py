@@ -161,7 +161,7 @@ def main(rank: int, folder: Path) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     meeting = (folder / "meeting").as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD, timeout=timedelta(seconds=600))
     results = {case.__name__: case(rank) for case in (shards, interleaved, refusals, steps, network)}
     (folder / f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()

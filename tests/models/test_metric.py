@@ -230,7 +230,7 @@ def ranks(tmp_path_factory):
         worker.start()
     try:
         for worker in workers:
-            worker.join(timeout=120)
+            worker.join(timeout=600)
             assert worker.exitcode == 0, "see the process's standard error"
     finally:
         for worker in workers:

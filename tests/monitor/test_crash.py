@@ -33,7 +33,7 @@ def test_every_acknowledged_window_survives_a_kill(url):
     acknowledged, lock = [], threading.Lock()
 
     def post(worker):
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
             for k in range(worker, POSTS, 4):
                 when = (START + timedelta(hours=k)).isoformat()
                 body = {"time": when, "accuracy": 0.9, "low": 0.8, "high": 1, "n_rows": 100, "reference_accuracy": 0.9}
@@ -45,7 +45,7 @@ def test_every_acknowledged_window_survives_a_kill(url):
                     return
 
     try:
-        for _ in range(300):
+        for _ in range(1200):
             try:
                 if httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200:
                     break
@@ -70,31 +70,31 @@ def test_every_acknowledged_window_survives_a_kill(url):
     assert len(there) == len(set(there))
 
 
-def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
+def test_the_service_ends_while_a_webhook_drips(tmp_path):
     made = Monitor(sqlite_url(tmp_path))
     made.register("m", rules=Rules(None, min_accuracy=0.8))
     made.add_estimate("m", estimate(0.5), day(0))
     made.close()
     environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path)}
-    with dripping() as hook:
-        command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--webhook", hook]
+    with dripping() as (hook, reached):
+        # The deadline of a post is out of reach, so that the service does not end because it is over.
+        code = "from gdscore import _alarms, cli; _alarms.TIMEOUT_S = 600; cli.main()"
+        command = [sys.executable, "-c", code, "monitor", "serve", "--port", "0", "--webhook", hook]
         log = (tmp_path / "log").open("w")
         server = subprocess.Popen(
             [*command, "--access-log"], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             port = server.stdout.readline().rpartition(":")[2].strip()
-            for _ in range(100):
+            for _ in range(1200):
                 try:
-                    assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+                    assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=120).status_code == 200
                     break
                 except httpx.HTTPError:
                     time.sleep(0.1)
-            time.sleep(0.5)  # the notice is on its way
-            started = time.monotonic()
+            assert reached.wait(120)
             server.send_signal(signal.SIGTERM)
-            server.wait(timeout=20)
-            assert time.monotonic() - started < 5
+            server.wait(timeout=120)
         finally:
             server.kill()
             server.wait()

@@ -404,7 +404,7 @@ class GdScore(Score):
             sure = xp.reshape(xp.astype(confident[rows], unit.dtype), (count, size))
             members = xp.sum(sure, axis=1, keepdims=True)
             weights = (
-                weights * size * (sure / xp.clip(members, 1, None) + (1 - sure) / xp.clip(size - members, 1, None))
+                weights * size * (sure / xp.clip(members, 1.0, None) + (1 - sure) / xp.clip(size - members, 1.0, None))
             )
         unit *= xp.reshape(weights, (-1, 1))
         sums = product_log_sums(chunk.features[rows], unit, self.p, size)
