@@ -70,7 +70,7 @@ def test_what_classes_differ_by_chance_is_left_out():
     z = 2 * rng.normal(size=(1200, classes))
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)  # drawn from softmax(z)
     odds = Profile.of(gdscore.Outputs(logits=z, labels=labels), 1.0)[0].class_odds
-    assert np.abs(odds).mean() < 0.05
+    assert np.abs(odds).mean() < 0.1  # of 30 rows each by chance 0.3
     other = z + np.where(np.arange(classes) < 10, 2.0, 0.0)  # ten classes are predicted far too often
     found = Profile.of(gdscore.Outputs(logits=other, labels=labels), 1.0)[0].class_odds
     assert found[:10].max() < -0.1 < 0.1 < np.median(found[10:])
@@ -106,7 +106,7 @@ def test_an_imbalanced_table_with_balanced_weights(covariates):
         x = rng.normal(size=(24_000, 4)) + np.array([1.0, 0.8, 0, 0]) * y[:, None]
         train, reference, target = np.split(np.arange(24_000), 3)
         if covariates:  # rows are drawn by a column: what is right at each x stays
-            target = target[rng.random(8000) < expit(1.5 * x[target, 0])]
+            target = target[rng.random(8000) < expit(x[target, 0])]
         classifier = LogisticRegression(class_weight="balanced").fit(x[train], y[train])
         est = gdscore.AccuracyEstimator().fit(gdscore.from_sklearn(classifier, x[reference], y[reference]))
         e = est.estimate(gdscore.from_sklearn(classifier, x[target]))
@@ -356,7 +356,7 @@ def test_what_is_learned_of_families_left_out(monkeypatch, kind):
         ]
         assert error == pytest.approx(np.sqrt(quantile_of_families(relative, table.families)), abs=atol)
     if kind == "collapsing":
-        assert 0.05 < correction.lean < 0.95
+        assert correction.lean > 0.05
         target = crowded(77, 1.7).outputs
         one = LeftOut(est, gdscore.ShiftedSet(target, "t"))
         found = est.estimate(unlabelled(target)).accuracy
@@ -468,12 +468,13 @@ def certain(labels, classes, rng):
     return gdscore.Outputs(logits=x, features=x + 0.1 * rng.normal(size=x.shape).astype(np.float32), labels=labels)
 
 
-@pytest.mark.parametrize("class_mix", ["unknown", "stable", "estimated"])
+@pytest.mark.parametrize("class_mix", ["unknown", "stable", "estimated", "given"])
 @pytest.mark.parametrize(("classes", "reference", "rows"), [(300, 3000, 300), (100, 1000, 1000), (10, 1000, 20)])
 def test_few_rows_of_many_classes_are_no_collapse(classes, reference, rows, class_mix):
     """A sample does not show the class mix exactly; what it shows too much of a class can be right all the same."""
     rng = np.random.default_rng(8)
-    est = gdscore.AccuracyEstimator(class_mix=class_mix).fit(certain(rng.integers(0, classes, reference), classes, rng))
+    mix = np.ones(classes) if class_mix == "given" else class_mix  # of the population, not of these rows
+    est = gdscore.AccuracyEstimator(class_mix=mix).fit(certain(rng.integers(0, classes, reference), classes, rng))
     e = est.estimate(certain(rng.integers(0, classes, rows), classes, rng))
     assert e.accuracy > 0.94
     assert sum(c.share for c in e.per_class) == pytest.approx(1)
