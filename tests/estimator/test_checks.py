@@ -37,14 +37,6 @@ def test_small_reference():
     assert "small_reference" not in codes(fitted(count=SETTINGS.small_reference).estimate(SAME))
 
 
-def test_easy_reference():
-    easy = outputs(1000, 0.1, seed=1)
-    assert easy.accuracy > SETTINGS.easy_reference
-    found = gdscore.AccuracyEstimator().fit(easy, shifted_sets=shifted(), progress=False).estimate(SAME)
-    assert severity(found, "easy_reference") == "info"
-    assert "easy_reference" not in codes(fitted().estimate(SAME))
-
-
 def test_below_chance():
     """Labels in another order of classes than the outputs."""
     x, logits, labels = rows(1000, seed=1)

@@ -117,7 +117,6 @@ EDITS = {
     "known_mix_error": [-1, 1e300, None],
     "left_out": [-0.1, 1.1, "x"],
     "known_left_out": [-0.1, 1.1, "x"],
-    "returned": [-0.1, 1.1, None, "x"],
     "lean": [-0.1, 1.1, None, "x"],
     "strictness": [0, -1, 1e300, None],
     "located": ["inputs", "", None, "x"],

@@ -165,17 +165,14 @@ def test_another_mix_of_unshifted_classes_is_no_shift(seed, shares):
 
 @given(seed=seeds, noise=st.floats(0.5, 6), shares=st.lists(st.floats(0.01, 1), min_size=CLASSES, max_size=CLASSES))
 @settings(max_examples=20)
-def test_stable_is_above_unknown_only_where_another_mix_explains_more(seed, noise, shares):
+def test_assumptions_are_the_estimates_under_them(seed, noise, shares):
     target = outputs(300, noise, seed=seed, shares=np.array(shares) / sum(shares))
     stable = gdscore.AccuracyEstimator(class_mix="stable")._with(EST[True].fitted_).estimate(target)
     unknown = EST[True].estimate(target)
     estimated = gdscore.AccuracyEstimator(class_mix="estimated")._with(EST[True].fitted_).estimate(target)
-    assert stable.accuracy <= unknown.accuracy + 1e-12 or estimated.accuracy < stable.accuracy
     assert unknown.assumptions == stable.assumptions == estimated.assumptions
-    assert unknown.assumptions == {e.class_mix: e.accuracy for e in (unknown, stable, estimated)}
-    moved = max(abs(v) for v in unknown.scores.values())
-    if moved > 1:
-        assert unknown.low <= stable.accuracy
+    for e in (unknown, stable, estimated):
+        assert e.accuracy == pytest.approx(unknown.assumptions[e.class_mix], abs=1e-12)
 
 
 def test_ends_move_as_smoothly_as_the_target():
@@ -226,14 +223,16 @@ def test_sets_may_have_class_mixes_of_their_own():
     assert correction.known_mix_error <= correction.error + 0.05
 
 
-def test_given_mix_equal_to_the_reference_is_stable():
-    mix = np.bincount(np.asarray(outputs(800, seed=1).labels), minlength=CLASSES)
+def test_stable_is_the_references_mix_with_slack():
+    """The reference's mix given is met but for sampling error; ``stable`` goes a part of the way there."""
+    mix = np.bincount(np.asarray(outputs(800, seed=1).labels), minlength=CLASSES) / 800
     target = outputs(900, 3.0, seed=8, shares=[0.6, 0.1, 0.1, 0.1, 0.1])
-    found, stable = (
-        gdscore.AccuracyEstimator(class_mix=m)._with(EST[True].fitted_).estimate(target) for m in (mix, "stable")
-    )
-    np.testing.assert_allclose(numbers(found), numbers(stable), atol=1e-12)
-    assert (found.class_mix, stable.class_mix) == ("given", "stable")
+    off = {}
+    for name, class_mix in (("given", mix), ("stable", "stable"), ("estimated", "estimated")):
+        e = EST[True].estimate(target, class_mix=class_mix)
+        assert e.class_mix == name
+        off[name] = np.abs(np.array([c.share for c in e.per_class]) - mix).max()
+    assert off["given"] < 0.02 < off["stable"] < off["estimated"]
 
 
 def test_intervals_grow_with_the_level_and_shrink_with_rows():

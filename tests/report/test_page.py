@@ -345,7 +345,7 @@ def test_a_critical_warning_demotes_the_number_and_the_truth_is_drawn(tmp_path):
     assert (
         "All 2 targets are estimated to be above the threshold of 70%. By their labels 1 of 2 is below it: a." in text
     )
-    assert str(doubtful).splitlines()[1].startswith("critical: ")
+    assert str(doubtful).splitlines()[0].startswith("critical: ")
 
 
 def test_classes_have_intervals_of_all_measures_and_numbers_are_worded(written):

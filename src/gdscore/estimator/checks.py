@@ -208,7 +208,7 @@ def other_assumption(accuracy: float) -> EstimateWarning:
 def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateWarning]:
     """Warning where shifts that were left out of the fit were missed by far more than this interval allows for."""
     error, half = fitted.table.left_out_error, (high - low) / 2
-    if error is not None and error > half:
+    if error is not None and error > 1.5 * half:
         yield EstimateWarning(
             "weak_evidence",
             "info",

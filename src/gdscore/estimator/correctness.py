@@ -356,11 +356,19 @@ class Correction:
         return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best.explained, best.left, looks)
 
     def raked(self, cells: Cells, mix: Floats, rows: Any, *, stable: bool = False) -> Cells:
-        """Rows where the classes have these shares; ``stable`` where they are the reference's."""
-        noise = 1 / np.asarray(rows)
-        if stable:
-            noise = SETTINGS.stable_slack * (noise + 1 / self.profile.counts.sum())
-        return cells.raked(mix, mix * (1 - mix) * noise[..., None])
+        """Rows where the classes have these shares; ``stable`` where they are the reference's.
+
+        A sample does not have the mix of its population. What rows differ from it as samples do is left to them, by the
+        positive-part shrinkage of James and Stein (1961), and the rest is raked.
+        """
+        noise = 1 / np.asarray(rows) + (1 / self.profile.counts.sum() if stable else 0.0)
+        variance = mix * (1 - mix) * noise[..., None]
+        shown = (cells.shares[..., None] * cells.classes).sum(axis=-2)
+        apart = np.where(mix > 0, np.square(shown - mix) / np.maximum(variance, 1e-300), 0.0).sum(axis=-1)
+        by_chance = np.minimum((mix > 0).sum(axis=-1) - 1, apart) / np.maximum(apart, 1e-300)
+        wanted = mix + np.where(mix > 0, by_chance[..., None] * (shown - mix), 0.0)
+        wanted /= wanted.sum(axis=-1, keepdims=True)
+        return cells.raked(wanted, (SETTINGS.stable_slack if stable else 1.0) * variance)
 
     def _with_errors(
         self, left_out: dict[int, _LeftOut], parts: list[frozenset[str]], table: ShiftedSetTable

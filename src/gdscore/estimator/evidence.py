@@ -39,6 +39,8 @@ CONSTANT, REACH = 1e-3, 20.0
 standard deviations from the reference's mean as the second."""
 MOST_CELLS = 1_000_000
 """Numbers of a table of cells by class at most: with many classes there are fewer groups."""
+FEW = 5.0
+"""Rows from which on a cell or a class counts in full; one row alone must not decide."""
 FARTHEST = 1e6
 GRID = 2.0**-20
 CONFIDENCE_GRID = 2.0**-17
@@ -153,7 +155,7 @@ class Profile:
             centres=centres,
             spread=spread or 1.0,
         )
-        rows = plain.rows(reference, labels)
+        rows, others = plain.begin(reference, labels)()
         curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), right)
         mean, reach = rows.evidence.mean(axis=0), REACH * rows.evidence.std(axis=0)
         lowest, highest = (np.clip(_rounded(end), -most, most) for end in (mean - reach, mean + reach))
@@ -182,14 +184,11 @@ class Profile:
         rows = replace(rows, evidence=evidence, calibrated=profile.calibrated(rows))
         n_cells = classes * groups_of(classes)
         cells = np.bincount(profile.cells_of(rows) * classes + labels, minlength=n_cells * classes)
+        correct = expit(rows.calibrated)
+        others *= (1 - correct)[:, None]
+        others[np.arange(len(labels)), rows.predicted] = correct
         expected = np.zeros((n_cells, classes))
-        start = 0
-        for part, others, _ in profile.chunks(reference, brier=False):
-            p, at = expit(rows.calibrated[start : start + len(others)]), np.arange(len(others))
-            others *= (1 - p)[:, None]
-            others[at, part.predicted] = p
-            np.add.at(expected, profile.cells_of(rows)[start : start + len(others)], others)
-            start += len(others)
+        np.add.at(expected, profile.cells_of(rows), others)
         return replace(profile, cells=cells.reshape(n_cells, classes).astype(np.float64), expected=expected), rows
 
     def standardised(self, difference: Floats) -> Floats:
@@ -241,11 +240,14 @@ class Profile:
     def told(self) -> float:
         """How far cells can tell another class mix from any other change, from 0 to 1.
 
-        As many cells as classes are matched by some mix whatever the target is. Of both, the effective number counts.
+        As many cells as classes are matched by some mix whatever the target is. Of cells and predicted classes the
+        effective number counts, of cells and true classes those that have rows: a model may never predict some.
         """
-        shares = self.cells.sum(axis=1) / self.counts.sum()
-        cells, classes = (float(np.exp(-(s[s > 0] * np.log(s[s > 0])).sum())) for s in (shares, self.predicted_mix))
-        return min(cells / classes - 1, 1.0)
+        rows = self.cells.sum(axis=1)
+        shares = (rows / self.counts.sum(), self.predicted_mix)
+        cells, predicted = (float(np.exp(-(s[s > 0] * np.log(s[s > 0])).sum())) for s in shares)
+        seen_cells, seen_classes = (float(np.minimum(n / FEW, 1.0).sum()) for n in (rows, self.counts))
+        return min(max(min(cells / predicted, seen_cells / seen_classes) - 1, 0.0), 1.0)
 
     def cells_of(self, rows: Rows) -> NDArray[Any]:
         """Cell of each row."""
@@ -384,9 +386,9 @@ def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
 
 def _units(positions: Array) -> Floats:
     """Standard deviation of each column of inputs, in which its distances are measured; 1 where it does not vary."""
-    x = arrays.to_numpy(positions).astype(np.float64)
+    x = arrays.to_numpy(positions)
     with np.errstate(over="ignore", invalid="ignore"):
-        spread = x.std(axis=0)
+        spread = x.std(axis=0, dtype=np.float64)
     rounding = ROUNDING if x.dtype.itemsize > 4 else FLOAT32_ROUNDING
     return np.asarray(np.where(spread > rounding * np.abs(x).max(axis=0, initial=0.0), spread, 1.0))
 

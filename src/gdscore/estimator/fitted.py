@@ -309,6 +309,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
         (bool(np.all(arrays["lowest"] <= arrays["highest"])), "a range of evidence"),
         (arrays["predicted_mix"].sum() > 0, "predictions of some class"),
         (arrays["counts"].sum() >= 1, "rows of some class"),
+        (np.allclose(arrays["mix"] * arrays["counts"].sum(), arrays["counts"]), "the shares of these rows"),
         (np.array_equal(arrays["cells"].sum(axis=0), arrays["counts"]), "each row of the reference in a cell"),
         (len(arrays["cells"]) == classes * groups_of(classes), "a cell for each class and group"),
         ((header["method"] == CORRECTNESS) == (header["line"] is None) == ("score" not in arrays), "one method"),

@@ -58,7 +58,7 @@ class Settings:
     calibration_edge: float = 0.005
     tilts: tuple[float, ...] = (-3.0, 1.5, 3.0)
     penalty: float = 2.0
-    strictness: float = 4.0
+    strictness: float = 16.0
     most_strictness: float = 32.0
     smoothing: float = 0.25
     prior_rows: float = 5.0
