@@ -79,7 +79,10 @@ def test_arrays_and_a_kept_calibration(gd, folder):
         (("photos", "photos/cat", "--calibration", "network.py"), "Expected what --calibration wrote in 'network.py'"),
         (("photos", "photos/cat", "--json", "a", "--rows", "a"), "Expected different files for --rows and --json"),
         (("photos", "photos/cat", "--html", "a.txt"), "Expected an output that ends in .html"),
-        (("photos", "photos/cat", "--class-mix", "0.5,x"), "Expected shares such as 0.2,0.8 or fraud=0.01:0.03 as --class-mix"),
+        (
+            ("photos", "photos/cat", "--class-mix", "0.5,x"),
+            "Expected shares such as 0.2,0.8 or fraud=0.01:0.03 as --class-mix",
+        ),
         (("photos", "photos/cat", "--class-mix", "0.5,0.5"), "Expected `class_mix`"),
     ],
 )

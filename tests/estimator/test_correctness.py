@@ -350,7 +350,10 @@ def test_what_is_learned_of_families_left_out(monkeypatch, kind):
         mix = np.bincount(s.outputs.labels, minlength=CLASSES)
         known.append(refits[frozenset(own)].estimate(s.outputs, class_mix=mix).accuracy)
     assert correction.known_left_out == pytest.approx(np.abs(known - table.accuracy).mean(), abs=1e-4)
-    for estimates, error, atol in ((table.predicted, correction.error, 1e-9), (known, correction.known_mix_error, 1e-3)):
+    for estimates, error, atol in (
+        (table.predicted, correction.error, 1e-9),
+        (known, correction.known_mix_error, 1e-3),
+    ):
         relative = [
             abs(e - t) / expected_error(e, correction.base) for e, t in zip(estimates, table.accuracy, strict=True)
         ]
@@ -373,14 +376,18 @@ def test_the_width_is_of_errors_left_out_of_movement_and_of_sampling(class_mix, 
     moved = np.abs((rows.evidence.mean(axis=0) - correction.profile.mean) / correction.profile.scale)
     moved = np.maximum(moved - SETTINGS.noise * np.sqrt(1 / 700 + 1 / 800), 0)
     if sets:
-        error = correction.error if class_mix == "unknown" else correction.known_mix_error
-        left_out = correction.left_out if class_mix == "unknown" else correction.known_left_out
+        kind = {"unknown": "", "estimated": "only_mix_"}.get(class_mix if isinstance(class_mix, str) else "", "known_")
+        error = getattr(correction, {"": "error", "only_mix_": "only_mix_error"}.get(kind, "known_mix_error"))
+        left_out = getattr(correction, f"{kind}left_out")
         further = norm.ppf(0.95) * left_out * min(moved.max() / SETTINGS.moved_fully, 1)
     else:
         error, further = SETTINGS.outputs_only, SETTINGS.untaught * min(moved[1], 4)
-    of_fit = np.hypot(error * expected_error(e.accuracy, correction.base), further) / norm.ppf(0.95)
-    shares = ((e.accuracy * n + 1) / (n + 2) if n == 700 else (correct * n + 1) / (n + 2)
-              for n, correct in ((700, None), (800, est.reference_accuracy_)))
+    apart = abs(e.accuracy - e.assumptions["unknown"]) if e.class_mix == "estimated" else 0
+    of_fit = np.hypot(error * (expected_error(e.accuracy, correction.base) + apart), further) / norm.ppf(0.95)
+    shares = (
+        (e.accuracy * n + 1) / (n + 2) if n == 700 else (correct * n + 1) / (n + 2)
+        for n, correct in ((700, None), (800, est.reference_accuracy_))
+    )
     sampling = [np.sqrt(s * (1 - s) / n) for s, n in zip(shares, (700, 800), strict=True)]
     half = norm.ppf(0.5 + level / 2) * np.sqrt(of_fit**2 + np.square(sampling).sum())
     assert e.low == pytest.approx(max(e.accuracy - half, 0), abs=1e-6)

@@ -181,7 +181,7 @@ def target_warnings(
 
 def unreachable_classes(fitted: Fitted, shown: Floats, wanted: Floats) -> Iterator[EstimateWarning]:
     """Warning where rows show next to nothing of a class that they should have a share of."""
-    missing = np.flatnonzero(shown < 1e-3 * wanted)
+    missing = np.flatnonzero(shown < 0.01 * wanted)
     if len(missing):
         names: Sequence[Any] = fitted.class_names or range(fitted.n_classes)
         listed = ", ".join(f"{names[k]!r} ({wanted[k]:.1%})" for k in missing[:12]) + (

@@ -99,20 +99,29 @@ def known_mix(class_mix: Any, classes: int, names: tuple[str, ...] | None) -> Kn
     low, high = _ends(class_mix if by_name is None else list(by_name.values()), by_name is not None, class_mix, classes)
     ranges = bool((low < high).any())
     if by_name is None:
-        return KnownMix(low / low.sum(), high / high.sum(), np.ones(classes, dtype=bool))
+        return _exact(low)
     positions = _positions(list(by_name), classes, names)
     named = np.zeros(classes, dtype=bool)
     named[positions] = True
     if not ranges and (named.all() or low.sum() >= 1 - 1e-6):
         # Every class has a share, or those that are left out have none.
-        low, high, named = low / low.sum(), high / high.sum(), np.ones(classes, dtype=bool)
-    elif low.sum() > 1 or (named.all() and high.sum() < 1) or high.max() > 1:
+        shares = np.zeros(classes)
+        shares[positions] = low
+        return _exact(shares)
+    if low.sum() > 1 or (named.all() and high.sum() < 1) or high.max() > 1:
         raise GdscoreError(
             f"Expected ranges of shares between 0 and 1 that shares with the sum 1 are in, but got {shown(class_mix)}"
         )
     least, most = np.zeros(classes), np.zeros(classes)
     least[positions], most[positions] = low, high
     return KnownMix(least, most, named)
+
+
+def _exact(shares: Floats) -> KnownMix:
+    """Shares of all classes; divided by their sum, where that is not 1 up to rounding."""
+    total = shares.sum()
+    shares = shares if abs(total - 1) < 1e-12 else shares / total
+    return KnownMix(shares, shares, np.ones(len(shares), dtype=bool))
 
 
 def _ends(values: Any, by_name: bool, class_mix: Any, classes: int) -> tuple[Floats, Floats]:
