@@ -10,8 +10,7 @@ of `gdscore.labeling.choose`, which is asked for all rows; draws and intervals a
 call, for 1,000 seeds at once. Exports of small networks, of ResNet-18 and of digits, and the development half of tables and
 texts, are what the interval was chosen on; all others are reported.
 
-Writes ``labels.csv`` (one row a pair and number of labels), ``labels-windows.csv`` (label-free estimates of windows of time,
-with and without the labels of the window before) and ``labels-speed.json``.
+Writes ``labels.csv`` (one row a pair and number of labels) and ``labels-speed.json``.
 """
 
 import argparse
@@ -219,29 +218,6 @@ def sequence_measures(right, predicted, rows, truth):
     return float(1 - missed.mean()), widths
 
 
-def window_rows(pairs):
-    """Label-free estimates of windows of time, as they are and corrected by 50 labels of the window before."""
-    before = {}
-    for pair in pairs:
-        if not pair["target"].startswith("window"):
-            continue
-        estimator, outputs = pair["estimator"], pair["outputs"]
-        plain = estimator.estimate(outputs)
-        truth = outputs.accuracy
-        if pair["source"] in before:
-            corrected = labeling.recalibrate(before[pair["source"]]).apply(plain)
-            line = {key: pair[key] for key in ("split", "benchmark", "source", "target")}
-            numbers = {"accuracy": truth, "estimate": plain.accuracy, "corrected": corrected.accuracy}
-            numbers |= {
-                "held": plain.low <= truth <= plain.high,
-                "held_corrected": corrected.low <= truth <= corrected.high,
-            }
-            yield line | {key: round(float(value), 4) for key, value in numbers.items()}
-        rows = labeling.choose(estimator, outputs, min(50, len(outputs)))
-        known = np.asarray(outputs.labels)[rows.rows]
-        before[pair["source"]] = labeling.estimate(estimator, outputs, rows, known)
-
-
 def speed(rows):
     """Seconds and peak of allocated memory of `choose` on a stream of so many rows of ten classes, and of a tenth."""
 
@@ -288,7 +264,6 @@ def run(options):
         rows += measured(pair, draws, seed)
         print(f"{seed + 1}/{len(pairs)} {pair['source']} {pair['target']}", file=sys.stderr)
     write(options.output / "labels.csv", rows)
-    write(options.output / "labels-windows.csv", list(window_rows(pairs)))
     found = speed(100_000 if options.small else 1_000_000)
     (options.output / "labels-speed.json").write_text(json.dumps(found, indent=2) + "\n")
 

@@ -77,10 +77,8 @@ def methods_table(rows):
 
 def blocks():
     """Blocks of docs/labeling.md, name → text."""
-    rows, windows = reported(RESULTS / "labels.csv"), reported(RESULTS / "labels-windows.csv")
+    rows = reported(RESULTS / "labels.csv")
     measured_speed = json.loads((RESULTS / "labels-speed.json").read_text())
-    errors = [100 * np.mean([abs(w[key] - w["accuracy"]) for w in windows]) for key in ("estimate", "corrected")]
-    held = [100 * np.mean([w[key] for w in windows]) for key in ("held", "held_corrected")]
     at = {n: relative_widths([row for row in rows if row["labels"] == n]) for n in LABELS}
     return {
         "benchmarks": benchmarks_table(rows),
@@ -88,11 +86,6 @@ def blocks():
         "widths": (
             f"Averaged over all {len(at[50])} pairs the interval is {at[50].mean():.2f} times as wide as Wilson's at 50 "
             f"labels and {at[100].mean():.2f} times at 100."
-        ),
-        "windows": (
-            f"On {len(windows)} windows of the tables `electricity` and `insects`, 50 labels of the window before lower the "
-            f"mean absolute error of label-free estimates from {errors[0]:.1f} to {errors[1]:.1f} points; their intervals "
-            f"held the truth in {held[0]:.0f} % and {held[1]:.0f} % of the windows."
         ),
         "speed": (
             f"{measured_speed['rows']:,} rows and a budget of {measured_speed['budget']} take "

@@ -20,7 +20,8 @@ as NannyML estimates windows without labels.
 
 import argparse
 import csv
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from gdscore.tracking import Tally, TrackedWindow, known_of
 from gdscore.tracking.method import SETTINGS, Known, answer
 from gdscore.tracking.windows import half_width, own_variance
 from streams import DATA, MODEL_NAMES, STREAMS, load_run
+from tables_page import markdown
 
 RESULTS = Path(__file__).resolve().parent / "results"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -240,6 +242,77 @@ def print_table(file):
             tracked, last = by_method["tracked"], by_method["last known"]["error"]
             cells.append(f"{mean_text([tracked])} ({last:.1f})")
         print(f"| {name} | {model} | {labels} | {' | '.join(cells)} |")
+
+
+# -- docs/tracking.md -----------------------------------------------------------------------------------------
+
+METHODS = {
+    "tracked": "`AccuracyTracker`",
+    "last known": "last known accuracy",
+    "exponential mean": "exponentially weighted mean of known accuracies",
+    "adwin": "mean of ADWIN's window",
+    "label-free": "without labels",
+    "cbpe": "CBPE",
+    "unchanged": "unchanged since the reference",
+}
+SHOWN = {"all": "all labels", "fifty": "50 random labels of each window", "fifth": "all labels of every fifth window"}
+
+
+def blocks():
+    """Blocks of docs/tracking.md, name → text."""
+    rows, reach = read_rows(RESULTS / "late_labels.csv"), np.log(SETTINGS.most_factor / SETTINGS.least_factor)
+    constant = reach / SETTINGS.rate
+    report = [name for name, stream in STREAMS.items() if stream.split == "report"]
+    return {
+        "bound": f"{constant:.1f}/*T* + *d*/*T*, where labels are *d* windows late: 10 points take about "
+        f"{constant / 0.1:.0f} windows and 4 points about {constant / 0.04:.0f}",
+        "mix_rows": f"{SETTINGS.mix_rows:g}",
+        "report": ", ".join(report),
+        "settings": settings_table(),
+        "results": results_table([row for row in rows if row["split"] == "report"]),
+        "streams": streams_table(rows),
+        "promise": promise_table(),
+    }
+
+
+def settings_table():
+    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
+    meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
+    lines = [[f"`{f.name}`", f"{getattr(SETTINGS, f.name):g}", meaning[f.name]] for f in fields(SETTINGS)]
+    return markdown(("constant", "value", "what it does"), lines)
+
+
+def results_table(rows):
+    lines = []
+    for labels, title in SHOWN.items():
+        for method, name in METHODS.items():
+            own = [r for r in rows if r["labels"] == labels and r["method"] == method]
+            if own:
+                lines.append([title, name, *(mean_text([r for r in own if r["delay"] == d]) for d in DELAYS)])
+                title = ""
+    return markdown(("", "answer", *(f"*d* = {delay}" for delay in DELAYS)), lines)
+
+
+def streams_table(rows):
+    lines = []
+    for name, stream in STREAMS.items():
+        cells = []
+        for delay in DELAYS:
+            own = [r for r in rows if (r["stream"], r["labels"], r["delay"]) == (name, "all", delay)]
+            last = np.mean([r["error"] for r in own if r["method"] == "last known"])
+            cells.append(f"{mean_text([r for r in own if r['method'] == 'tracked'])} ({last:.1f})")
+        lines.append([name, stream.split, *cells])
+    return markdown(("stream", "part", *(f"*d* = {delay}" for delay in DELAYS)), lines)
+
+
+def promise_table():
+    lines = []
+    with (RESULTS / "late_labels_promise.csv").open(newline="") as opened:
+        for row in csv.DictReader(opened):
+            names = ("coverage", "lowest", "worst_coverage", "width")
+            lines.append([row["kind"], row["delay"], f"{int(row['runs']):,}", *(row[name] for name in names)])
+    heads = ("accuracy", "*d*", "runs", "coverage, %", "lowest of a run, %", "worst stretch of 20, mean, %", "width")
+    return markdown(heads, lines)
 
 
 # -- choosing constants ---------------------------------------------------------------------------------------

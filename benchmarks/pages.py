@@ -21,6 +21,7 @@ import numpy as np
 import check
 import estimates_summary
 import gdscore
+import late_labels
 from comparison import blocks as comparison_blocks
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
@@ -269,6 +270,7 @@ PAGES = {
     "docs/results.md": results_blocks,
     "benchmarks/results/tables.md": complete_blocks,
     "docs/shifts.md": shifts_blocks,
+    "docs/tracking.md": late_labels.blocks,
 }
 
 
