@@ -600,7 +600,7 @@ class _LeftOut:
             lean = _part(way, missing, share)
             return lean, float((share * np.square(missing - lean * way)).sum())
 
-        ends = (math.log(SETTINGS.strictness), math.log(SETTINGS.most_strictness))
+        ends = (math.log(SETTINGS.strictness / 4), math.log(SETTINGS.strictness * 2))
         best = minimize_scalar(lambda logarithm: lean_at(math.exp(logarithm))[1], bounds=ends, method="bounded")
         strictness = math.exp(best.x)
         back, missing = (np.where(share > 0, x, 0.0) for x in (self.shown - self.raked, self.accuracy - self.raked))

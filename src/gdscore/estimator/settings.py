@@ -17,9 +17,9 @@ class Settings:
         Log-odds by which classes are made rarer and more frequent in the class mixes that shifted sets are used in.
     penalty : float
         Ridge penalty of the correction, in sets.
-    strictness, most_strictness : float
+    strictness : float
         What a class mix does not explain of a target's movement counts so many times against the estimate that only the
-        mix has moved: at least, which holds without shifted sets, and at most.
+        mix has moved. Shifted sets teach how many, from a quarter of this to twice as many.
     smoothing : float
         In the cells of the reference, what probabilities say of its rows counts so much beside what labels say.
     prior_rows : float
@@ -59,7 +59,6 @@ class Settings:
     tilts: tuple[float, ...] = (-3.0, 1.5, 3.0)
     penalty: float = 2.0
     strictness: float = 16.0
-    most_strictness: float = 32.0
     smoothing: float = 0.25
     prior_rows: float = 5.0
     stable_slack: float = 100.0
