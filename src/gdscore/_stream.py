@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import is_array
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.outputs import Outputs
 
 CHUNK_ROWS = 1024
@@ -333,6 +334,24 @@ class Bar:
         """Tell how many there are."""
         if self._update is not None:
             self._update(total=total)
+
+
+LONG = 300.0
+"""Seconds from which on a warning says how long something will take, where nobody watches."""
+
+
+def announce(text: str, seconds: float, show: bool | None) -> None:
+    """Say how long something will take: on a terminal, or where asked to; otherwise by a warning if it is long."""
+    text = f"{text}: about {duration(seconds)}"
+    if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):
+        print(text, file=sys.stderr)  # noqa: T201
+    elif seconds > LONG:
+        warnings.warn(text, GdscoreWarning, stacklevel=4)
+
+
+def duration(seconds: float) -> str:
+    """Time in seconds or minutes, rounded up."""
+    return f"{math.ceil(seconds)} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import random
-import sys
 import warnings
 from dataclasses import replace
 
@@ -321,7 +320,7 @@ def test_expected_time_is_told(model, digits, est, capsys, monkeypatch):
     options = {"est": est, "val_loader": [reference], **QUICK}
     models.check(model, [train], [x[:40]], **options | {"progress": True})
     assert "4 training steps on cpu: about" in capsys.readouterr().err
-    monkeypatch.setattr(sys.modules["gdscore.models.check"], "LONG", 0.0)
+    monkeypatch.setattr("gdscore._stream.LONG", 0.0)
     with pytest.warns(GdscoreWarning, match="training steps on cpu"):
         models.check(model, [train], [x[:40]], **options)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -427,3 +428,70 @@ def test_estimate_of_a_loader_names_extract(given):
 def test_bad_input(model, batches, options, message):
     with pytest.raises(gdscore.GdscoreError, match=message):
         models.estimator(model, batches, **options)
+
+
+class Layouts(nn.Module):
+    """A convolution that is busy for as long as it is told to with each layout, and notes those that it is given."""
+
+    def __init__(self, usual, last, flat=False):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 10)
+        self.seconds, self.flat = {False: usual, True: last}, flat
+        # Beyond the reach of what puts the model's state back.
+        self.note = (seen := []).append
+        self.seen = lambda: seen
+
+    def forward(self, x):
+        last = x.stride(1) == 1
+        self.note(last)
+        end = time.process_time() + self.seconds[last]
+        while time.process_time() < end:
+            pass
+        z = torch.relu(self.conv(x))
+        return self.fc(z.view(len(z), -1) if self.flat else z.flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("net", "chosen"),
+    [
+        (Layouts(0.3, 0.06), True),
+        (Layouts(0.06, 0.3), False),
+        (Layouts(0.02, 0.0), False),  # too quick to tell
+        (Layouts(0.3, 0.06, flat=True), False),  # `Tensor.view` needs the usual layout
+        (Layouts(0.0, 0.0).to(memory_format=torch.channels_last), True),  # as the model's own weights
+    ],
+    ids=["faster", "slower", "quick", "view", "own"],
+)
+def test_the_layout_that_is_faster(net, chosen):
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.rand(40, 3, 8, 8, generator=rng), torch.randint(10, (40,), generator=rng)
+    shifted = [lambda x: x.flip(2)]
+    options = {"shifts": shifted, "normalize": (0.0, 1.0), "progress": False}
+    state = {name: (id(t), t.clone()) for name, t in net.state_dict(keep_vars=True).items()}
+    first = models.estimator(net, [(x, y)], **options)
+    assert net.seen()[-2:] == [chosen, chosen]
+    for name, t in net.state_dict(keep_vars=True).items():
+        assert id(t) == state[name][0]
+        assert torch.equal(t, state[name][1])
+        assert t.stride() == state[name][1].stride()
+    plain = Layouts(0.0, 0.0)
+    second = models.estimator(plain, [(x, y)], **options)
+    assert not any(plain.seen()[-2:])
+    assert first.reference_accuracy_ == second.reference_accuracy_
+    np.testing.assert_allclose(first.shifted_sets_.accuracy, second.shifted_sets_.accuracy)
+
+
+def test_a_quick_fit_and_its_expected_time(model, capsys, monkeypatch):
+    quick = models.estimator(model, loader(800, 1000), shifts="quick", progress=True)
+    assert len(quick.shifted_sets_.families) == 24
+    assert quick.n_families_ == 8
+    assert "models.estimator: 24 shifted sets of 200 rows: about " in capsys.readouterr().err
+    same(quick, models.estimator(model, loader(800, 1000), shifts=shifts.quick_shifts(), progress=False))
+    assert "about" not in capsys.readouterr().err
+    monkeypatch.setattr("gdscore._stream.LONG", -1.0)
+    with pytest.warns(gdscore.GdscoreWarning, match="38 shifted sets of 100 rows: about"):
+        models.estimator(model, loader(900, 1000), shifts=shifts.corruptions((2, 5)), progress=False)
+    with pytest.raises(gdscore.GdscoreError, match="callables or \"quick\", but got 'fast'"):
+        models.estimator(model, loader(800, 900), shifts="fast")

@@ -64,7 +64,7 @@ def estimator(
     made = AccuracyEstimator(**options)
     passes = {
         "normalize": normalize,
-        "shifts": None if shifts is None else checked_shifts(shifts),
+        "shifts": shifts if shifts is None or isinstance(shifts, str) else checked_shifts(shifts),
         "batch_size": integer("batch_size", batch_size, least=1),
         "seed": made.seed,
         "head": head,

@@ -23,10 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
-import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,8 +35,8 @@ from torch import Tensor, nn
 
 from gdscore._checks import integer
 from gdscore._classes import list_of
-from gdscore._stream import progress_bar
-from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore._stream import announce, progress_bar
+from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.estimator.core import known_shares
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
@@ -67,8 +64,6 @@ Floats = NDArray[np.float64]
 
 FEWEST = 20
 """Labelled rows that are needed."""
-LONG = 300.0
-"""Seconds from which on a warning says how long it will take."""
 
 
 @dataclass(frozen=True)
@@ -438,12 +433,8 @@ class _Run:
         for _ in range(2):
             trial.step()
         seconds = (self._now() - begin) / 2 * steps
-        memory = f" and {torch.cuda.max_memory_allocated(self._device) / 2**30:.1f} GiB of memory" if on_gpu else ""
-        text = f"{steps:,} training steps on {self._device.type}: about {_duration(seconds)}{memory}"
-        if progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
-            print(text, file=sys.stderr)  # noqa: T201
-        elif seconds > LONG:
-            warnings.warn(f"models.check: {text}", GdscoreWarning, stacklevel=3)
+        memory = f", {torch.cuda.max_memory_allocated(self._device) / 2**30:.1f} GiB of memory" if on_gpu else ""
+        announce(f"models.check: {steps:,} training steps on {self._device.type}{memory}", seconds, progress)
 
     def _now(self) -> float:
         if self._device.type == "cuda":
@@ -492,7 +483,3 @@ def _drawn(labels: NDArray[np.int64], rng: np.random.Generator, mixed: bool) -> 
     numbers = np.minimum(np.round(shares * total).astype(int), counts)
     chosen = [rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in zip(present, numbers, strict=True)]
     return np.sort(np.concatenate(chosen))[: SETTINGS.shifted_rows]
-
-
-def _duration(seconds: float) -> str:
-    return f"{math.ceil(seconds)} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"

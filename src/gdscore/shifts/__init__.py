@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gdscore.shifts.images import Composition, Corruption, compositions, corruption_names, corruptions
-from gdscore.shifts.sets import ShiftedSet, default_shifts, shifted_sets
+from gdscore.shifts.sets import ShiftedSet, default_shifts, quick_shifts, shifted_sets
 
 if TYPE_CHECKING:
     from gdscore.shifts.tables import table_shifts
@@ -22,6 +22,7 @@ __all__ = [
     "corruption_names",
     "corruptions",
     "default_shifts",
+    "quick_shifts",
     "shifted_sets",
     "table_shifts",
     "text_shifts",

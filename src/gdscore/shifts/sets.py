@@ -24,6 +24,17 @@ from gdscore.shifts.images import Composition, Corruption, compositions, corrupt
 
 _SEVERITIES, _COMPOSITIONS = (2, 4, 6, 8), 40
 """Of the default shifts of images."""
+_QUICK_SEVERITIES = (2, 5, 8)
+_QUICK = (
+    "gaussian_noise",
+    "impulse_noise",
+    "gaussian_blur",
+    "zoom_blur",
+    "fog",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+)
 
 
 @dataclass(frozen=True)
@@ -173,15 +184,15 @@ class ShiftPasses:
     def __init__(self, inputs: Any, predictor: Any, shifts: Sequence[Any], batch_size: int) -> None:
         self._size = integer("batch_size", batch_size, least=1)
         self.inputs, self.shifts = inputs, list(shifts)
-        self._predictor = predictor
+        self.predictor = predictor
 
     def reference(self) -> Outputs:
         """Labelled outputs of the inputs as they are."""
         rows = np.arange(len(self.inputs))
         for start, x in self.inputs.batches(self._size):
             # A copy, as a predictor may scale its inputs in place, and they are shifted after this.
-            self._predictor.run(_copied(x), rows[start : start + self._size], None)
-        found: Outputs = self._predictor.outputs()
+            self.predictor.run(_copied(x), rows[start : start + self._size], None)
+        found: Outputs = self.predictor.outputs()
         return found
 
     def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
@@ -189,10 +200,10 @@ class ShiftPasses:
         families = iter(named_families(self.shifts)[only])
         for shift, rows, start, x in self._shifted_batches(self.shifts[only]):
             own = rows[start : start + self._size]
-            self._predictor.run(x, own, None if getattr(shift, "selects_rows", False) else shift)
+            self.predictor.run(x, own, None if getattr(shift, "selects_rows", False) else shift)
             advance(len(own))
             if start + len(own) == len(rows):
-                yield ShiftedSet(self._predictor.outputs(), next(families), rows)
+                yield ShiftedSet(self.predictor.outputs(), next(families), rows)
 
     def _shifted_batches(self, shifts: Sequence[Any]) -> Iterator[tuple[Any, NDArray[Any], int, Any]]:
         """Batches of all shifted sets, one after the other, each with its shift, the rows of its set and its start.
@@ -425,6 +436,18 @@ def default_shifts(inputs: Any, *, time: Any = None, seed: int = 0) -> list[Any]
     from gdscore.shifts.tables import table_shifts
 
     return list(table_shifts(inputs, time=time, seed=seed))
+
+
+def quick_shifts(*, seed: int = 0) -> list[Corruption]:
+    """Shifts of images for a quick fit: eight corruptions at three severities, a fifth of the default ones.
+
+    Examples
+    --------
+    >>> from gdscore.shifts import quick_shifts
+    >>> len(quick_shifts()), quick_shifts()[0].family
+    (24, 'gaussian_noise')
+    """
+    return corruptions(_QUICK_SEVERITIES, _QUICK, seed=seed)
 
 
 def _kind_of(inputs: Any) -> str:
