@@ -20,9 +20,9 @@ from starlette.testclient import TestClient
 
 from gdscore import AccuracyEstimator, GdscoreError, Outputs
 from gdscore.io import write_outputs
-from gdscore.monitor import Rules, access, api
-from gdscore.monitor.access import Settings, create_token, find_token, revoke_token
+from gdscore.monitor import Rules, api, auth
 from gdscore.monitor.app import create_app, render_metrics
+from gdscore.monitor.auth import Settings, create_token, find_token, revoke_token
 from tests.monitor import examples
 from tests.monitor.conftest import estimate, fill_disk, make_outputs, serve
 
@@ -751,7 +751,7 @@ def test_the_description_of_the_api_needs_a_token_and_loads_nothing_from_elsewhe
 def test_silent_connections_are_closed_and_their_number_is_limited(local, monkeypatch):
     monkeypatch.setattr(access, "FIRST_REQUEST_S", 0.3)
     monkeypatch.setattr(access, "MOST_CONNECTIONS", 5)
-    with serve(create_app(local), http=access.LimitedProtocol) as port:
+    with serve(create_app(local), http=auth.LimitedProtocol) as port:
         silent = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(8)]
         for opened in silent:
             with contextlib.suppress(ConnectionResetError):
@@ -877,14 +877,14 @@ def test_the_curl_lines_of_the_documentation_run(local, fitted, tmp_path):
 
 def test_the_log_of_accesses_has_a_json_object_a_line(local, caplog):
     token = create_token(local, "Ada")
-    with caplog.at_level(logging.INFO, "gdscore.monitor.access"):
+    with caplog.at_level(logging.INFO, "gdscore.monitor.auth"):
         with TestClient(create_app(local, Settings(access_log=True)), **AWAY) as client:
             client.get("/api/v1/models?limit=3", headers=bearer(token))
             client.post("/api/v1/models", json={"name": "m\n"}, headers=bearer(token))
             client.get(f"/login?next={token}")
         with TestClient(create_app(local), **AWAY) as client:
             client.get("/api/v1/models", headers=bearer(token))
-    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gdscore.monitor.access"]
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "gdscore.monitor.auth"]
     assert [(line["who"], line["method"], line["path"], line["status"]) for line in lines] == [
         ("Ada", "GET", "/api/v1/models", 200),
         (None, "POST", "/api/v1/models", 403),

@@ -12,7 +12,7 @@ from gdscore import GdscoreError, Outputs
 from gdscore.cli.monitor import email, monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
-from gdscore.monitor.access import LimitedProtocol, find_token
+from gdscore.monitor.auth import LimitedProtocol, find_token
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
 

@@ -10,8 +10,8 @@ from sqlalchemy import insert, select
 
 from gdscore import EstimateWarning, Outputs
 from gdscore.monitor import Monitor, Rules
-from gdscore.monitor.access import Settings, create_token
 from gdscore.monitor.app import create_app
+from gdscore.monitor.auth import Settings, create_token
 from gdscore.monitor.schema import Window
 from tests.monitor.conftest import START, estimate, make_outputs, serve, sqlite_url
 

@@ -20,7 +20,7 @@ from gdscore.io import Columns
 
 if TYPE_CHECKING:
     from gdscore.monitor import Email, Monitor
-    from gdscore.monitor.access import Settings
+    from gdscore.monitor.auth import Settings
 
 __all__ = ["Mail", "Run", "Webhook", "email", "monitor", "notifiers"]
 
@@ -134,7 +134,7 @@ def rules(
     debug: Debug = False,
 ) -> None:
     """Print the rules of a model and who changed them, or change some of them."""
-    from gdscore.monitor.reading import rules_changes
+    from gdscore.monitor.queries import rules_changes
 
     history = _open(database)
     changes = dict.fromkeys(remove or ()) | given
@@ -196,8 +196,8 @@ def add(
 
     Ends with code 3 where the model has an open alarm, else with 1 where a target was not added.
     """
-    from gdscore.monitor.reading import list_alarms
-    from gdscore.monitor.storing import check_known
+    from gdscore.monitor.queries import list_alarms
+    from gdscore.monitor.store import check_known
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
@@ -222,7 +222,6 @@ def add(
             except GdscoreError as error:
                 failed = True
                 complain(f"{target.name} was not added: {error}")
-        history.settle()
         history.deliver()
     _show_windows(added, json)
     for line in told:
@@ -256,7 +255,7 @@ def labels(
         return
     if correct is not None or segment:
         raise GdscoreError("Expected --file without counts and segments: the rows tell where they belong")
-    from gdscore.monitor.rows import read_row_labels
+    from gdscore.monitor.row_labels import read_row_labels
 
     ids, found = read_row_labels(check_readable(file))
     counted = _open(database).add_row_labels(model, ids, found, time=at)
@@ -288,8 +287,8 @@ def windows(
     debug: Debug = False,
 ) -> None:
     """List windows with their estimates."""
-    from gdscore.monitor.reading import list_windows
-    from gdscore.monitor.storing import check_known
+    from gdscore.monitor.queries import list_windows
+    from gdscore.monitor.store import check_known
 
     check_writable(json)
     with _open(database).reading() as session:
@@ -309,8 +308,8 @@ def alarms(
     debug: Debug = False,
 ) -> None:
     """Look for missing windows and list alarms; ends with code 3 where one is open."""
-    from gdscore.monitor.reading import list_alarms
-    from gdscore.monitor.storing import check_known
+    from gdscore.monitor.queries import list_alarms
+    from gdscore.monitor.store import check_known
 
     check_writable(json)
     history = _open(database, webhook, run, mail)
@@ -371,7 +370,7 @@ def token(
     debug: Debug = False,
 ) -> None:
     """Make a token of the service and print it: it is not shown again."""
-    from gdscore.monitor.access import create_token, revoke_token
+    from gdscore.monitor.auth import create_token, revoke_token
 
     history = _open(database)
     if revoke:
@@ -399,7 +398,7 @@ def serve(
     debug: Debug = False,
 ) -> None:
     """Serve the pages, the JSON API and the metrics for Prometheus."""
-    from gdscore.monitor.access import Settings
+    from gdscore.monitor.auth import Settings
 
     settings = Settings(require_token=require_token, behind_tls=behind_tls, keep=keep, access_log=access_log)
     _serve(_open(database, webhook, run, mail), host, port, settings)
@@ -431,8 +430,8 @@ def _serve(history: Monitor, host: str, port: int, settings: Settings | None = N
 
     import uvicorn
 
-    from gdscore.monitor.access import LimitedProtocol
     from gdscore.monitor.app import create_app
+    from gdscore.monitor.auth import LimitedProtocol
 
     # A thread that waits for the database has its turn sooner beside others that compute.
     sys.setswitchinterval(5e-4)

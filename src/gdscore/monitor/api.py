@@ -33,12 +33,13 @@ from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.io import Columns, read_batches
 from gdscore.io.arrow import decoding, pyarrow
-from gdscore.monitor import reading
-from gdscore.monitor.access import Settings, Visitor, require
+from gdscore.monitor import queries
+from gdscore.monitor.auth import Settings, Visitor, require
+from gdscore.monitor.database import StorageError
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.rows import read_row_labels
-from gdscore.monitor.schema import LONGEST_NAME, StorageError
-from gdscore.monitor.storing import check_known
+from gdscore.monitor.row_labels import read_row_labels
+from gdscore.monitor.schema import LONGEST_NAME
+from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
 __all__ = ["describe", "examples", "router"]
@@ -178,7 +179,7 @@ def _bounds(time: str, end: str | None) -> Any:
 def list_models(history: History, visitor: Reader, limit: Limit = 100, after: After = 0) -> list[dict[str, Any]]:
     """Newest version of every model with its last window, those with open alarms first."""
     with history.reading() as session:
-        return reading.overview(session, limit=limit, after=after)
+        return queries.overview(session, limit=limit, after=after)
 
 
 @router.post("/models", status_code=201)
@@ -200,7 +201,7 @@ def get_rules(name: str, history: History, visitor: Reader) -> dict[str, Any]:
     """Rules of a model, their changes (when, by whom, the new values), and what its test has learned."""
     rules = history.rules(name)
     with history.reading() as session:
-        changes, learned = reading.rules_changes(session, name), reading.learned(session, name)
+        changes, learned = queries.rules_changes(session, name), queries.learned(session, name)
     return {"rules": rules.to_dict(), "changes": changes, "learned": learned}
 
 
@@ -265,12 +266,12 @@ async def add_windows(
 
     def add(path: Any) -> list[dict[str, Any]]:
         when = None if time is None else _bounds(time, end)
-        return history.add(name, _read_body(path, columns, settings.max_rows), when, version=version, replace=replace)
+        return history.add_quietly(
+            name, _read_body(path, columns, settings.max_rows), when, version=version, replace=replace
+        )
 
     async with _body_file(request) as path:
-        added = await run_in_threadpool(add, path)
-    history.delivery.start()
-    return added
+        return await run_in_threadpool(add, path)
 
 
 @router.post("/models/{name}/estimates", status_code=201)
@@ -286,11 +287,9 @@ def add_estimate(name: str, new: NewEstimate, history: History, visitor: Writer)
         warnings=[EstimateWarning(w.code, w.severity, w.message) for w in new.warnings],  # type: ignore[arg-type]
         scores=new.scores,
     )
-    added = history.add_estimate(
+    return history.add_estimate(
         name, estimate, _bounds(new.time, new.end), new.segment, version=new.version, replace=new.replace
     )
-    history.delivery.start()
-    return added
 
 
 @router.post("/models/{name}/labels", status_code=204)
@@ -305,7 +304,6 @@ def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> 
         segment=new.segment,
         version=new.version,
     )
-    history.delivery.start()
 
 
 @router.post("/models/{name}/row-labels", openapi_extra=_files(LABEL_KINDS))
@@ -330,9 +328,7 @@ async def add_row_labels(
         return history.add_row_labels(name, ids, labels, time=when, version=version)
 
     async with _body_file(request, LABEL_KINDS) as path:
-        counted = await run_in_threadpool(add, path)
-    history.delivery.start()
-    return counted
+        return await run_in_threadpool(add, path)
 
 
 @router.get("/models/{name}/windows")
@@ -349,7 +345,7 @@ def list_windows(
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
         check_known(session, name)
-        found = reading.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
+        found = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
     return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
 
 
@@ -371,7 +367,7 @@ def get_series(
     """
     with history.reading() as session:
         check_known(session, name)
-        return reading.series_points(session, name, segment, since=since, until=until, points=points)
+        return queries.series_points(session, name, segment, since=since, until=until, points=points)
 
 
 @router.get("/models/{name}/past-estimates")
@@ -379,7 +375,7 @@ def get_past_estimates(name: str, history: History, visitor: Reader, segment: st
     """How good estimates were where labels came."""
     with history.reading() as session:
         check_known(session, name)
-        past = reading.past_errors_of(session, name, segment)
+        past = queries.past_errors_of(session, name, segment)
     return {"windows": 0} if past is None else asdict(past)
 
 
@@ -396,7 +392,7 @@ def list_alarms(
     """Alarms, open ones first."""
     with history.reading() as session:
         check_known(session, model)
-        return reading.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
+        return queries.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
 
 
 @router.post("/alarms/{alarm}/acknowledge")

@@ -21,11 +21,12 @@ from starlette.staticfiles import StaticFiles
 
 import gdscore
 from gdscore.errors import GdscoreError, shown
-from gdscore.monitor import api, pages, reading
-from gdscore.monitor.access import Guard, Settings, require
+from gdscore.monitor import api, pages, queries
+from gdscore.monitor.auth import Guard, Settings, require
+from gdscore.monitor.database import StorageError, utc_now
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Alarm, Model, Schema, Series, StorageError, Window, utc_now
-from gdscore.monitor.storing import ConflictError, NotFoundError
+from gdscore.monitor.schema import Alarm, Model, Series, Window
+from gdscore.monitor.store import ConflictError, NotFoundError
 
 __all__ = ["create_app", "render_metrics"]
 
@@ -56,7 +57,6 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
         Tokens, limits, retention.
     """
     settings = settings or Settings()
-    monitor.notify_on_add = False  # the service delivers after it has answered
     # The pages of FastAPI's documentation load scripts from elsewhere and need no token; `pages` has our own.
     app = FastAPI(
         title="gdscore monitor",
@@ -80,7 +80,7 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
         with monitor.reading() as session:
-            session.execute(select(Schema.version))  # of a table, so that a damaged file is noticed
+            session.execute(select(Model.id).limit(1))  # of a table, so that a damaged file is noticed
         return JSONResponse({"status": "ok"})
 
     @app.get("/metrics", include_in_schema=False, dependencies=[Depends(require("read"))])
@@ -99,7 +99,6 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
     def look() -> None:
         while not ended.is_set():
             try:
-                monitor.settle()
                 monitor.check_missing()
                 monitor.prune_rows()
                 if settings.keep is not None:
@@ -109,7 +108,7 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
             except Exception as error:  # its message may have secrets
                 _log.warning("the regular look failed: %s", type(error).__name__)
             monitor.delivery.start()
-            for problem in monitor.delivery.wait(0):
+            for problem in monitor.delivery.problems():
                 _log.warning("%s", problem)
             ended.wait(settings.check_seconds)
 
@@ -121,7 +120,6 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
     finally:
         ended.set()
         thread.join(timeout=1)
-        monitor.delivery.wait(1)
 
 
 def _explain(request: Request, error: Exception) -> Response:
@@ -192,7 +190,7 @@ class _Collector:
                 .add_columns(*(getattr(Window, column) for column in _FROM_WINDOW))
                 .join(Series, Series.model_id == Model.id)
                 .join(Window, Window.id == Series.last_window)
-                .where(Model.id.in_(reading.current_models()))
+                .where(Model.id.in_(queries.current_models()))
             ).all()
             counts = session.execute(
                 select(Model.name, Alarm.segment, func.count())
@@ -200,7 +198,7 @@ class _Collector:
                 .where(Alarm.ended.is_(None))
                 .group_by(Model.name, Alarm.segment)
             ).all()
-            models = session.scalars(select(Model.name).where(Model.id.in_(reading.current_models()))).all()
+            models = session.scalars(select(Model.name).where(Model.id.in_(queries.current_models()))).all()
         for column, description in _FROM_WINDOW.items():
             gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
             for window in newest:

@@ -60,7 +60,7 @@ def fill_demo(monitor: Monitor) -> None:
 
 
 def _names(monitor: Monitor) -> list[str]:
-    from gdscore.monitor.reading import overview
+    from gdscore.monitor.queries import overview
 
     with monitor.reading() as session:
         return [model["name"] for model in overview(session)]

@@ -32,11 +32,12 @@ from gdscore._format import template_environment
 from gdscore._windows import as_time
 from gdscore.estimator import Estimate
 from gdscore.labeling import past_errors
-from gdscore.monitor import reading
-from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
+from gdscore.monitor import queries
 from gdscore.monitor.api import After, History, Reader, describe, examples
+from gdscore.monitor.auth import COOKIE, Settings, Visitor, find_token, require
+from gdscore.monitor.database import shown_length, shown_time, utc_now
 from gdscore.monitor.rules import LABEL_FREE, Rules
-from gdscore.monitor.schema import KeptRow, Model, Series, Window, shown_length, shown_time, utc_now
+from gdscore.monitor.schema import KeptRow, Model, Series, Window
 
 __all__ = ["render_problem", "router"]
 
@@ -70,7 +71,7 @@ RULES = {
 def overview(history: History, visitor: Reader, after: After = 0) -> str:
     """All models, those with alarms first."""
     with history.reading() as session:
-        models = reading.overview(session, limit=MODELS + 1, after=after)
+        models = queries.overview(session, limit=MODELS + 1, after=after)
     scale = _scale(models[:MODELS])
     rows = [
         _model_row(m["name"], m["version"], m["open_alarms"], m["state"], *_last(m), scale) for m in models[:MODELS]
@@ -89,8 +90,8 @@ def model_page(
 ) -> str:
     """One model: chart, warnings, alarms, how good estimates were, windows."""
     with history.reading() as session:
-        segments = reading.segments_of(session, name)
-        models = session.scalars(select(Model).where(Model.name == name).order_by(Model.id)).all()
+        segments = queries.segments_of(session, name)
+        models = queries.versions_of(session, name)
         if not models:
             raise HTTPException(404, f"Unknown model {name[:60]!r}")
         last = next((s for s in segments if s["segment"] == segment), None)
@@ -98,13 +99,13 @@ def model_page(
         if days and last is not None:
             with suppress(OverflowError):  # the first days of the calendar
                 since = (as_time(last["start"]) - timedelta(days=days)).isoformat()
-        windows = reading.list_windows(
+        windows = queries.list_windows(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True, one_version=True
         )
-        alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
-        past = reading.past_errors_of(session, name, segment)
-        changes = reading.rules_changes(session, name)
-        learned = reading.learned(session, name, segment)
+        alarms = queries.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
+        past = queries.past_errors_of(session, name, segment)
+        changes = queries.rules_changes(session, name)
+        learned = queries.learned(session, name, segment)
     rules = history.rules(name).to_dict()
     address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
@@ -133,7 +134,7 @@ def model_page(
 def alarms_page(history: History, visitor: Reader, show: str = "open", after: After = 0) -> str:
     """Alarms, with a button to acknowledge each."""
     with history.reading() as session:
-        alarms = reading.list_alarms(session, open_only=show != "all", limit=MOST_ALARMS + 1, after=after)
+        alarms = queries.list_alarms(session, open_only=show != "all", limit=MOST_ALARMS + 1, after=after)
     return _render(
         "alarms.html", visitor, alarms=alarms[:MOST_ALARMS], show=show, **_neighbours(after, MOST_ALARMS, len(alarms))
     )
@@ -156,14 +157,14 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
 
     with history.reading() as session:
         row, model, facts = _find_window(session, window)
-        shown, every = row.to_dict(model), model.every
+        shown, every = queries.window_facts(row, model), model.every
         labelled = None
         if row.labelled:
             numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
-            labelled = reading.labelled_estimate(*numbers, row.labelled, row.correct or 0)
+            labelled = queries.labelled_estimate(*numbers, row.labelled, row.correct or 0)
         known = func.avg(case((KeptRow.label.is_not(None), KeptRow.right)))
         expected = session.execute(select(known, func.avg(KeptRow.right)).where(KeptRow.window_id == row.id)).one()
-        listed = reading.list_alarms(session, model.name, row.segment, limit=None)
+        listed = queries.list_alarms(session, model.name, row.segment, limit=None)
         state = session.get(Series, (model.id, row.segment))
         lines = Rules.from_dict(model.rules).lines(
             row.reference_accuracy, model.reference_rows, None if state is None else state.state

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LAMBDAS", "MISSES", "WARM_UP", "Drop", "Quiet", "SequentialTest", "reference_floor", "threshold"]
+__all__ = ["LAMBDAS", "MISSES", "WARM_UP", "Quiet", "SequentialTest", "reference_floor", "threshold"]
 
 LAMBDAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MISSES = (0.05, 0.15, 0.3, 0.5, 0.8)
@@ -201,13 +201,6 @@ def _weekday_pattern(values: NDArray[np.float64], weekdays: Sequence[int | None]
     return kept * pattern, kept * (len(known) - 1)
 
 
-class Drop(NamedTuple):
-    """What a test found in a window: whether it dropped, and the level that it is compared with."""
-
-    problem: bool
-    level: float
-
-
 @dataclass
 class SequentialTest:
     """Statistic of one series.
@@ -246,8 +239,12 @@ class SequentialTest:
         tolerance: float,
         limit: float,
         learn: bool = True,
-    ) -> Drop:
-        """Take in one more window; ``learn`` is whether it may be a quiet one."""
+        by_labels: bool = False,
+    ) -> tuple[bool, float]:
+        """Take in one more window; gives whether it has dropped, and the level that it is compared with.
+
+        ``learn`` is whether it may be a quiet one, ``by_labels`` whether its accuracy is that of labels.
+        """
         accuracy, rows, weekday = window
         rows_variance = _row_variance(reference, rows)
         level, floor = self.level_and_floor(reference, reference_rows, tolerance, weekday)
@@ -271,7 +268,7 @@ class SequentialTest:
                 learned = Quiet.learn(self.seen)
                 if learned.level >= reference_floor(reference, reference_rows, tolerance):
                     self.quiet, self.seen = learned, []
-        return Drop(problem, level)
+        return problem, level
 
     def level_and_floor(
         self, reference: float, reference_rows: int, tolerance: float, weekday: int | None = None

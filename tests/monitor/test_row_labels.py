@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 
 from gdscore import GdscoreError, Outputs
-from gdscore.monitor import rows as kept_rows
-from gdscore.monitor.rows import read_row_labels
+from gdscore.monitor import row_labels as kept_rows
+from gdscore.monitor.row_labels import read_row_labels
 from gdscore.monitor.schema import KeptRow
 from tests.monitor.conftest import START, day, make_outputs
 
@@ -26,9 +26,12 @@ def kept(monitor):
         return session.scalars(select(func.count()).select_from(KeptRow)).one()
 
 
+KEEP = "100000d"  # as the windows are of some day in the past
+
+
 @pytest.fixture
 def rows(monitor, fitted):
-    monitor.register("m", fitted, rules={"keep_rows": "90d"})
+    monitor.register("m", fitted, rules={"keep_rows": KEEP})
     return monitor
 
 
@@ -112,7 +115,7 @@ def test_rows_are_deleted_after_their_time_and_with_their_windows(rows):
     for n in range(3):
         outputs, _, _ = window(n, prefix=f"{n}-")
         rows.add("m", outputs, day(n))
-    rows.prune_rows(day(2 + 90))
+    rows.prune_rows(day(2 + 100_000))
     assert kept(rows) == 80
     rows.prune("30d", now=day(32.5))
     rows.prune_rows(day(3))

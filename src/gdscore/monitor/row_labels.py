@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
@@ -30,9 +30,10 @@ from gdscore._paths import Limits
 from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, RowError, shown
 from gdscore.estimator import AccuracyEstimator
+from gdscore.monitor.database import AdvisedError, shown_time, utc_now
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window, shown_time
-from gdscore.monitor.storing import NotFoundError, store_labels
+from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window
+from gdscore.monitor.store import NotFoundError, store_labels
 from gdscore.outputs import Outputs
 
 __all__ = ["Collector", "delete_rows", "join_labels", "read_row_labels", "recount", "store_rows"]
@@ -61,9 +62,10 @@ class Collector:
     def take(self, outputs: Outputs, starts: NDArray[np.datetime64], segments: Iterable[Sequence[str]]) -> None:
         """Take in a batch; ``starts`` are the starts of the rows' windows, ``segments`` those of each column."""
         if "ids" not in outputs.has:
-            raise GdscoreError(
-                "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none: give "
-                "`ids` (a column `id`), or remove the rule"
+            raise AdvisedError(
+                "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none",
+                "give `ids` (a column `id`), or remove the rule",
+                "send `ids` in JSON or a column `id`, or remove the rule",
             )
         ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
         _check_ids(ids)
@@ -88,11 +90,21 @@ def _check_ids(ids: Iterable[str]) -> None:
         raise GdscoreError(f"Expected ids of 1 to {LONGEST_NAME} printable characters, but got {shown(wrong)}")
 
 
-def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]], collected: Collector) -> None:
-    """Keep the rows of windows that were stored; labels that rows of the same id have stay theirs."""
+def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], collected: Collector) -> None:
+    """Keep the rows of windows that were stored; labels that rows of the same id have stay theirs.
+
+    Rows that are older than rows are kept are not, and the window gets a ``note`` that says so.
+    """
+    oldest = _oldest_kept(model)
     for window in added:
         parts = collected.parts.get(datetime.fromisoformat(window["start"]))
         if window["segment"] or window["id"] is None or parts is None:
+            continue
+        if oldest is not None and datetime.fromisoformat(window["end"]) < oldest:
+            window["note"] = (
+                f"the rows of the window of {window['start'][:10]} are not kept for labels, as it ended longer ago "
+                f"than the rule keep_rows ({Rules.from_dict(model.rules).keep_rows}) says"
+            )
             continue
         mine = KeptRow.window_id == window["id"]
         known = {row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))}
@@ -114,17 +126,20 @@ def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]
             recount(session, model, session.get_one(Window, window["id"]))
 
 
+def _oldest_kept(model: Model) -> datetime | None:
+    """Rows of windows that ended before this time are kept no more; None where the model keeps no rows."""
+    length = Rules.from_dict(model.rules).keep_rows
+    return None if length is None else utc_now() - parse_every(length).length
+
+
 def delete_rows(session: Session, clock: datetime) -> None:
-    """Delete the rows of windows that ended longer ago than their model keeps rows, and of deleted windows."""
-    kept: list[int] = []
+    """Delete the rows of windows that ended longer ago than their model keeps rows."""
     for model in session.scalars(select(Model)):
         length = Rules.from_dict(model.rules).keep_rows
+        windows = select(Window.id).where(Window.model_id == model.id)
         if length is not None:
-            kept.append(model.id)
-            old = Window.model_id == model.id, Window.end < clock - parse_every(length).length
-            session.execute(delete(KeptRow).where(KeptRow.window_id.in_(select(Window.id).where(*old))))
-    there = select(Window.id).where(Window.model_id.in_(kept))
-    session.execute(delete(KeptRow).where(KeptRow.window_id.not_in(there)))
+            windows = windows.where(Window.end < clock - parse_every(length).length)
+        session.execute(delete(KeptRow).where(KeptRow.window_id.in_(windows)))
 
 
 # -- labels ---------------------------------------------------------------------------------------------------
@@ -206,7 +221,9 @@ def join_labels(
                 f"Expected ids of one window, but {shown(row.row_id)} is in those of {shown_time(seen[row.row_id])} "
                 f"and {shown_time(row.start)}: give the time of the window"
             )
-    _check_kept(session, models, found)
+    expired = _expired(session, models, window)
+    if not found and not expired:
+        _check_kept(models)
     positions = {number: _positions(given, estimator) for number, (_, estimator) in models.items()}
     values = [
         {"window": row.window_id, "id": row.row_id, "value": positions[row.model_id][row.row_id], "before": row.label}
@@ -230,6 +247,7 @@ def join_labels(
         "same": len(values) - len(changed),
         "unknown": len(unknown),
         "unknown_ids": unknown[:SHOWN_IDS],
+        **({"expired": expired} if unknown and expired else {}),
         "windows": [
             counted
             for _, number, model in touched
@@ -238,16 +256,33 @@ def join_labels(
     }
 
 
-def _check_kept(session: Session, models: Mapping[int, tuple[Model, Any]], found: Sequence[Any]) -> None:
+def _check_kept(models: Mapping[int, tuple[Model, Any]]) -> None:
     """Tell where no row can be found as none is kept."""
-    if found:
-        return
-    newest, _ = models[max(models)]
-    if Rules.from_dict(newest.rules).keep_rows is None:
+    current = next((model for model, _ in models.values() if model.superseded_at is None), None)
+    if current is not None and Rules.from_dict(current.rules).keep_rows is None:
         raise NotFoundError(
-            f"Expected rows of {newest.name!r} that are kept, but there are none: set its rule `keep_rows`, such as "
+            f"Expected rows of {current.name!r} that are kept, but there are none: set its rule `keep_rows`, such as "
             '{"keep_rows": "90d"}, before the windows are added'
         )
+
+
+def _expired(
+    session: Session, models: Mapping[int, tuple[Model, Any]], window: tuple[datetime, datetime] | None
+) -> str:
+    """That ids may be unknown as the rows of their windows are kept no more; empty where none has expired."""
+    for model, _ in models.values():
+        oldest = _oldest_kept(model)
+        if oldest is None or (window is not None and window[1] >= oldest):
+            continue
+        old = select(func.count()).where(Window.model_id == model.id, Window.segment == "", Window.end < oldest)
+        if window is not None:
+            old = old.where(Window.start == window[0], Window.end == window[1])
+        if session.scalars(old).one():
+            kept = f"have expired (keep_rows {Rules.from_dict(model.rules).keep_rows})"
+            if window is None:
+                return f"rows of windows that ended before {shown_time(oldest)} {kept}"
+            return f"the window of {shown_time(window[0])} is known, but its rows {kept}"
+    return ""
 
 
 def _positions(given: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:

@@ -33,8 +33,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gdscore._checks import choice
 from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError
+from gdscore.monitor.database import check_name, utc_now
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Token, check_name, utc_now
+from gdscore.monitor.schema import Token
 
 __all__ = [
     "COOKIE",
@@ -88,7 +89,7 @@ class Settings:
     check_seconds : float
         Pause between two looks for missing windows and undelivered notices.
     access_log : bool
-        Whether each request is logged, as one JSON object a line, by the logger ``gdscore.monitor.access``.
+        Whether each request is logged, as one JSON object a line, by the logger ``gdscore.monitor.auth``.
     """
 
     require_token: bool = False
