@@ -189,7 +189,7 @@ main()
 def test_the_demo_has_its_alarms(tmp_path):
     """Slow and sudden shifts raise alarms, another class mix does not; no development package is needed."""
     pytest.importorskip("sklearn")
-    from gdscore.monitor.demo import fill_demo
+    from gdscore.demo.monitored import fill_demo
 
     command = [sys.executable, "-c", LIGHT, str(tmp_path / "history.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

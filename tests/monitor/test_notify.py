@@ -13,10 +13,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
-
-from gdscore import GdscoreError, GdscoreWarning, Outputs, _alarms
 from sqlalchemy import update
 
+from gdscore import GdscoreError, Outputs, _alarms
 from gdscore.monitor import Command, Email, Monitor, Rules, Webhook, alarms, notify
 from gdscore.monitor.database import utc_now
 from gdscore.monitor.schema import Notice, Target

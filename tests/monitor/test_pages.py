@@ -11,9 +11,10 @@ from sqlalchemy import insert, select
 from gdscore import EstimateWarning, Outputs
 from gdscore.monitor import Monitor, Rules
 from gdscore.monitor.app import create_app
-from gdscore.monitor.auth import Settings, create_token
+from gdscore.monitor.auth import create_token
 from gdscore.monitor.schema import Window
-from tests.monitor.conftest import START, estimate, make_outputs, serve, sqlite_url
+from gdscore.monitor.settings import Settings
+from tests.monitor.conftest import OPEN, START, estimate, make_outputs, serve, sqlite_url
 
 
 def fill_many(monitor):
@@ -63,7 +64,7 @@ def addresses(tmp_path_factory, fitted):
     fill_many(monitor)
     monitor.register("<b>plants<b>", rules=Rules())
     monitor.add_estimate("<b>plants<b>", estimate(), START)
-    with serve(create_app(monitor)) as port, serve(create_app(monitor, Settings(require_token=True))) as other:
+    with serve(create_app(monitor, OPEN)) as port, serve(create_app(monitor, Settings())) as other:
         yield f"http://127.0.0.1:{port}", f"http://127.0.0.1:{other}", create_token(monitor, "Ada")
     monitor.close()
 

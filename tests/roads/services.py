@@ -88,11 +88,12 @@ def served(folder):
 
     from gdscore.monitor import Monitor
     from gdscore.monitor.app import create_app
+    from gdscore.monitor.settings import Settings
 
     made = Monitor(f"sqlite:///{folder}/service.db")
     path = Path(folder) / "m.gdscore"
     data.fitted().save(path)
-    with TestClient(create_app(made), client=("127.0.0.1", 50000), base_url="http://127.0.0.1") as client:
+    with TestClient(create_app(made, Settings(auth=False)), client=("127.0.0.1", 50000), base_url="http://127.0.0.1") as client:
         assert client.post("/api/v1/models", json={"name": "m", "rules": {"min_accuracy": 0.6}}).status_code == 201
         answer = client.put("/api/v1/models/m/estimator", content=path.read_bytes())
         assert answer.status_code == 204, answer.text

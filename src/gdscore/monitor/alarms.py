@@ -535,14 +535,12 @@ def note_result(session: Session, target: int, numbers: Sequence[int], error: st
 
 
 def _pause(failures: int) -> timedelta:
-    return min(RETRY * 4 ** min(failures - 1, 10), LONGEST_RETRY)
+    return min(RETRY * int(4 ** min(failures - 1, 10)), LONGEST_RETRY)
 
 
 def next_try(session: Session, target: int) -> datetime | None:
     """When the next notice of a target is due; None where none waits."""
     waiting = select(func.min(Notice.next_try), func.max(Target.waits_until))
     waiting = waiting.join(Target, Target.id == Notice.target_id)
-    due, waits_until = session.execute(
-        waiting.where(Notice.target_id == target, Notice.next_try.is_not(None))
-    ).one()
+    due, waits_until = session.execute(waiting.where(Notice.target_id == target, Notice.next_try.is_not(None))).one()
     return due if due is None or waits_until is None else max(due, waits_until)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
@@ -17,19 +18,23 @@ from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import func, select
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 
 import gdscore
-from gdscore.errors import GdscoreError, shown
+from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.monitor import api, pages, queries
-from gdscore.monitor.auth import Guard, Settings, require
-from gdscore.monitor.database import StorageError, utc_now
+from gdscore.monitor.auth import Guard, require
+from gdscore.monitor.database import AdvisedError, StorageError, utc_now
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.schema import Alarm, Model, Series, Window
+from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import ConflictError, NotFoundError
 
 __all__ = ["create_app", "render_metrics"]
 
+OPTION = re.compile(r"--([a-z][a-z-]+)")
+"""Options of commands in messages: the service has parameters of the same names."""
 _log = logging.getLogger("gdscore.monitor")
 _FROM_WINDOW = {
     "accuracy": "Estimated accuracy of the newest window.",
@@ -57,7 +62,7 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
         Tokens, limits, retention.
     """
     settings = settings or Settings()
-    # The pages of FastAPI's documentation load scripts from elsewhere and need no token; `pages` has our own.
+    # FastAPI would serve its description without a token, and a page that loads scripts from elsewhere.
     app = FastAPI(
         title="gdscore monitor",
         version=gdscore.__version__,
@@ -69,13 +74,12 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     app.state.monitor, app.state.settings = monitor, settings
     app.include_router(api.router)
     app.include_router(pages.router)
-    # Our own files, and the script of Plotly that its Python package brings.
-    files = StaticFiles(packages=[("gdscore.monitor", "static"), ("plotly", "package_data")])
-    app.mount("/static", GZipMiddleware(files))
+    app.mount("/static", GZipMiddleware(StaticFiles(packages=[("gdscore.monitor", "static")])))
     app.add_middleware(Guard, settings=settings)
     app.add_exception_handler(GdscoreError, _explain)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(ClientDisconnect, _gone)
 
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
@@ -127,7 +131,15 @@ def _explain(request: Request, error: Exception) -> Response:
         _log.error("%s", error)
         return _problem(request, "Expected the storage to work, but it failed: the log of the service tells why", 503)
     statuses: dict[type[Exception], int] = {NotFoundError: 404, ConflictError: 409}
-    return _problem(request, str(error), statuses.get(type(error), 422))
+    # Advice for Python and the command line is none for a program that speaks HTTP.
+    message = f"{error.problem}: {error.http_advice}" if isinstance(error, AdvisedError) else str(error)
+    return _problem(
+        request, OPTION.sub(lambda found: f"`{found[1].replace('-', '_')}`", message), statuses.get(type(error), 422)
+    )
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
 def _misunderstood(request: Request, error: Exception) -> Response:
@@ -142,7 +154,8 @@ def _misunderstood(request: Request, error: Exception) -> Response:
     elif first["type"] == "json_invalid":
         message = f"Expected the body to be JSON, but it is not: {first['ctx']['error']}"
     elif first["type"] == "extra_forbidden":
-        message = f"Expected no field {where}, but got {shown(first['input'])}"
+        hint = nearest(str(first["loc"][-1])[:60], api.fields_of(request.scope.get("route")))
+        message = f"Unknown field {where}: {hint}"
     else:
         where = where if place else "the body"
         message = f"Expected another value in {where}: {first['msg']}, but got {shown(first['input'])}"
@@ -166,9 +179,9 @@ def _problem(request: Request, message: str, status: int, headers: Mapping[str, 
     if _is_browser(request):
         return HTMLResponse(pages.render_problem(message, status), status, headers)
     problem: dict[str, Any] = {"error": message}
-    example = api.examples().get(getattr(request.scope.get("route"), "name", ""), {})
-    if status == 422 and "request" in example:
-        problem["example"] = example["request"]
+    example = api.example_of(request.scope.get("route"))
+    if status == 422 and example is not None:
+        problem["example"] = example
     return JSONResponse(problem, status, headers)
 
 

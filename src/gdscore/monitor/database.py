@@ -68,6 +68,9 @@ _VERSIONS = Table("alembic_version", MetaData(), Column("version_num", String(32
 class StorageError(GdscoreError):
     """The database did not do what it was asked for: it cannot be reached, its disk is full, another writer is slow."""
 
+    is_usage = False
+    """Nothing is wrong with how a command was used."""
+
 
 class AdvisedError(GdscoreError):
     """An error whose advice is another one for a program that speaks HTTP."""

@@ -218,6 +218,11 @@ class Monitor:
             found = store.find_model(session, name, version)
             store.store_model(*(session, found.name, found.version, content, digest), reference_rows=rows, switch=False)
 
+    def models(self) -> list[str]:
+        """Names of the models that are registered."""
+        with self.reading() as session:
+            return list(session.scalars(select(Model.name).distinct().order_by(Model.name)))
+
     def version(self, name: str) -> str:
         """Version of a model that windows go to."""
         return self._model(name, None).version
@@ -521,10 +526,13 @@ class Monitor:
                 deleted += store.prune_windows(session, number, limit)
         return deleted
 
-    def delete_window(self, window: int) -> dict[str, Any]:
-        """Delete a window with its rows and labels; alarms are computed without it. Returns what it was."""
+    def delete_window(self, window: int, *, model: str | None = None) -> dict[str, Any]:
+        """Delete a window, of this model where it is given, with its rows and labels; returns what it was.
+
+        Alarms are computed without it.
+        """
         with self.writing() as session:
-            return store.delete_window(session, window)
+            return store.delete_window(session, window, model)
 
     def retire(self, name: str) -> None:
         """Watch a model no more: its alarms end and it takes no windows. Its history stays; `register` goes on."""

@@ -6,7 +6,8 @@ point keeps the lowest and the highest of them, so that no single bad window is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,17 +16,20 @@ from sqlalchemy.orm import Session, aliased
 
 from gdscore._format import percent
 from gdscore._windows import as_time
+from gdscore.errors import GdscoreError
 from gdscore.estimator import Quantity
 from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate, PastErrors, past_errors
 from gdscore.monitor.database import shown_length, shown_time, utc_now
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import Alarm, Model, RulesChange, Series, Window
+from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
 from gdscore.monitor.sequential import WARM_UP, SequentialTest
 
 __all__ = [
+    "NotFoundError",
     "alarm_facts",
     "current_models",
+    "explain_alarm",
     "labelled_estimate",
     "learned",
     "list_alarms",
@@ -50,6 +54,10 @@ MOST_LABELLED = 1000
 """Labelled windows that are compared with their estimates, the newest."""
 NEWEST_LABELLED = 30
 """The same for Prometheus."""
+
+
+class NotFoundError(GdscoreError):
+    """There is no such model, window or alarm."""
 
 
 def current_models() -> Select[Any]:
@@ -448,3 +456,103 @@ def rules_changes(session: Session, model: str) -> list[dict[str, Any]]:
         for change, version in session.execute(query)
         if change.changes
     ]
+
+
+# -- why an alarm is there ------------------------------------------------------------------------------------
+
+BEFORE = 28
+"""Windows before an alarm that are compared with those of the alarm."""
+MIX_BEFORE = 5
+"""The same for what is read from whole estimates."""
+MOST_SEGMENTS, MOST_COLUMNS, MOST_CLASSES = 50, 10, 10
+
+
+def explain_alarm(session: Session, number: int) -> dict[str, Any]:
+    """An alarm, and what a person who looks into it wants to see.
+
+    Returns
+    -------
+    dict
+        ``alarm``; ``window``: the one that raised it; ``rows``: of this window, and the median of those before;
+        ``segments``: their estimates in windows of that time and before the alarm, those that fell most first;
+        ``columns``: of the inputs, those that moved most first; ``classes``: their shares of the predictions then and
+        before, those that changed most first; ``labels``: of the windows since the alarm began; ``versions``: the
+        versions of the model, the current one last; ``notices``: which target was told what.
+    """
+    row = session.execute(
+        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == number)
+    ).first()
+    if row is None:
+        raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {number}")
+    alarm, model = row
+    mine = (Window.model_id == model.id, Window.segment == alarm.segment)
+    window = session.scalars(select(Window).where(*mine, Window.start == alarm.raised).limit(1)).first()
+    before = select(Window).where(*mine, Window.start < alarm.began).order_by(Window.start.desc())
+    rows_before = session.scalars(before.with_only_columns(Window.rows).limit(BEFORE)).all()
+    estimates = session.scalars(before.with_only_columns(Window.estimate).limit(MIX_BEFORE)).all()
+    then = None if window is None else session.scalars(select(Window.estimate).where(Window.id == window.id)).one()
+    labelled = select(func.sum(Window.labelled), func.sum(Window.correct), func.count())
+    labels, correct, windows = session.execute(
+        labelled.where(*mine, Window.start >= alarm.began, Window.labelled > 0)
+    ).one()
+    told = select(Target.name, Notice).join(Notice, Notice.target_id == Target.id).where(Notice.alarm_id == number)
+    return {
+        "alarm": alarm_facts(alarm, model),
+        "window": None if window is None else window_facts(window, model),
+        "rows": None if window is None else window.rows,
+        "rows_before": statistics.median(rows_before) if rows_before else None,
+        "segments": _worst_segments(session, model, alarm),
+        "columns": [] if then is None else list(then.get("drift") or ())[:MOST_COLUMNS],
+        "classes": [] if then is None else _moved_classes(then, estimates),
+        "labels": int(labels or 0),
+        "correct": int(correct or 0),
+        "labelled_windows": windows,
+        "versions": [version.version for version in versions_of(session, model.name)],
+        "notices": [
+            {"target": target, "kind": notice.kind, "sent_at": _iso(notice.sent_at), "error": notice.error}
+            | {"attempts": notice.attempts, "next_try": _iso(notice.next_try)}
+            for target, notice in session.execute(told.order_by(Notice.id))
+        ],
+    }
+
+
+def _worst_segments(session: Session, model: Model, alarm: Alarm) -> list[dict[str, Any]]:
+    """Segments at the time of an alarm, those first that have fallen most since before it."""
+    at = session.execute(
+        select(Window.id, Window.segment, Window.rows, Window.accuracy, Window.low, Window.high)
+        .where(Window.model_id == model.id, Window.start == alarm.raised)
+        .order_by(Window.accuracy)
+        .limit(10 * MOST_SEGMENTS)
+    ).all()
+    recent = (
+        select(Window.segment, Window.accuracy)
+        .add_columns(
+            func.row_number().over(partition_by=Window.segment, order_by=Window.start.desc()).label("place"),
+        )
+        .where(Window.model_id == model.id, Window.start < alarm.began)
+        .where(Window.segment.in_([row.segment for row in at]))
+        .subquery()
+    )
+    means = select(recent.c.segment, func.avg(recent.c.accuracy)).where(recent.c.place <= BEFORE)
+    before = {row[0]: row[1] for row in session.execute(means.group_by(recent.c.segment))}
+    listed = [
+        {"segment": row.segment, "window": row.id, "rows": row.rows, "accuracy": row.accuracy, "low": row.low}
+        | {"high": row.high, "before": before.get(row.segment)}
+        for row in at
+    ]
+    listed.sort(key=lambda s: s["accuracy"] - (s["before"] if s["before"] is not None else s["accuracy"]))
+    return listed[:MOST_SEGMENTS]
+
+
+def _moved_classes(then: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Classes whose share of the predictions has changed most."""
+    shares: dict[str, list[float]] = {}
+    for estimate in before:
+        for one in estimate.get("per_class") or ():
+            shares.setdefault(one["name"], []).append(one["predicted"])
+    moved = [
+        {"name": one["name"], "predicted": one["predicted"], "before": statistics.fmean(shares[one["name"]])}
+        for one in then.get("per_class") or ()
+        if one["name"] in shares
+    ]
+    return sorted(moved, key=lambda c: -abs(c["predicted"] - c["before"]))[:MOST_CLASSES]

@@ -11,7 +11,6 @@ Requirements met here:
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -26,7 +25,6 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
 from gdscore._classes import class_positions
-from gdscore._paths import Limits
 from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, RowError, shown
 from gdscore.estimator import AccuracyEstimator
@@ -146,40 +144,22 @@ def delete_rows(session: Session, clock: datetime) -> None:
 
 
 def read_row_labels(path: Path) -> tuple[list[str], list[Any]]:
-    """Ids and labels of a file: CSV with the columns ``id`` and ``label``, or JSON ``{"id": […], "label": […]}``."""
-    if path.suffix == ".json":
-        if path.stat().st_size > (most := Limits().json):
-            raise GdscoreError(f"Expected JSON of at most {most:,} bytes: post CSV instead")
-        try:
-            found = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise GdscoreError(f"Expected the body to be JSON, but it is not: {str(error)[:100]}") from None
-        columns = [found.get(name) for name in ("id", "label")] if isinstance(found, dict) else [None, None]
-        for name, values in zip(("id", "label"), columns, strict=True):
-            if not isinstance(values, list) or not all(type(v) in (str, int, bool) for v in values):
-                raise GdscoreError(
-                    f"Expected `{name}` to be a list of text or numbers, but got {shown(values)}; for example "
-                    '{"id": ["a1", "a2"], "label": ["cat", "dog"]}'
-                )
-        ids, labels = columns[0] or [], columns[1] or []
-    else:
-        try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                rows = list(islice(csv.reader(file, strict=True), MOST_LABELS + 2))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise GdscoreError(f"Expected a CSV file in UTF-8, but it is not: {str(error)[:100]}") from None
-        header = rows[0] if rows else []
-        if not {"id", "label"} <= set(header):
-            raise GdscoreError(f"Expected a first line with the columns id and label, but got {shown(header)}")
-        wrong = next((k for k, row in enumerate(rows) if row and len(row) != len(header)), None)
-        if wrong is not None:
-            raise GdscoreError(f"Expected {len(header)} values in line {wrong + 1}, but got {shown(rows[wrong])}")
-        ids, labels = ([row[header.index(name)] for row in rows[1:] if row] for name in ("id", "label"))
-    if not 0 < len(ids) == len(labels) <= MOST_LABELS:
-        raise GdscoreError(
-            f"Expected 1 to {MOST_LABELS:,} ids and as many labels, but got {len(ids):,} and {len(labels):,}"
-        )
-    return [str(value) for value in ids], labels
+    """Ids and labels of a CSV file with the columns ``id`` and ``label``."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(islice(csv.reader(file, strict=True), MOST_LABELS + 2))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise GdscoreError(f"Expected a CSV file in UTF-8, but it is not: {str(error)[:100]}") from None
+    header = rows[0] if rows else []
+    if not {"id", "label"} <= set(header):
+        raise GdscoreError(f"Expected a first line with the columns id and label, but got {shown(header)}")
+    wrong = next((k for k, row in enumerate(rows) if row and len(row) != len(header)), None)
+    if wrong is not None:
+        raise GdscoreError(f"Expected {len(header)} values in line {wrong + 1}, but got {shown(rows[wrong])}")
+    ids, labels = ([row[header.index(name)] for row in rows[1:] if row] for name in ("id", "label"))
+    if not 0 < len(ids) <= MOST_LABELS:
+        raise GdscoreError(f"Expected 1 to {MOST_LABELS:,} ids with labels, but got {len(ids):,}")
+    return ids, labels
 
 
 def join_labels(

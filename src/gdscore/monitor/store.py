@@ -30,7 +30,7 @@ from gdscore.monitor.alarms import (
     touch_windows,
 )
 from gdscore.monitor.database import AdvisedError, check_name, shown_time, utc_now
-from gdscore.monitor.queries import alarm_facts, labelled_estimate, newest_labels, window_facts
+from gdscore.monitor.queries import NotFoundError, alarm_facts, labelled_estimate, newest_labels, window_facts
 from gdscore.monitor.rules import LABEL_FREE, Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
@@ -75,10 +75,6 @@ UNKNOWN_REFERENCE = 100
 """Rows of a reference whose size nobody has told: few, so that the alarms promise no more than is known."""
 
 EstimatorLike: TypeAlias = AccuracyEstimator | str | Path | bytes
-
-
-class NotFoundError(GdscoreError):
-    """There is no such model, window or alarm."""
 
 
 class ConflictError(AdvisedError):
@@ -460,12 +456,14 @@ def prunable_models(session: Session, limit: datetime) -> Sequence[int]:
     return session.scalars(select(Model.id).where(or_(windows, alarms)).order_by(Model.id)).all()
 
 
-def delete_window(session: Session, number: int) -> dict[str, Any]:
+def delete_window(session: Session, number: int, name: str | None = None) -> dict[str, Any]:
     """Delete a window with its rows and labels, and compute the alarms of its series without it."""
     window = session.get(Window, number)
     if window is None:
         raise NotFoundError(f"Expected the number of a window, but there is no window {number}")
     model = lock_model(session, window.model_id)
+    if name is not None and model.name != name:
+        raise NotFoundError(f"Expected a window of {name!r}, but the window {number} is one of {model.name!r}")
     facts, segment = window_facts(window, model), window.segment
     session.delete(window)
     session.flush()
