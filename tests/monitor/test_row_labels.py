@@ -181,14 +181,10 @@ def test_a_file_of_too_many_labels_is_not_read_to_its_end(tmp_path, monkeypatch)
     [
         ("a.csv", "id,label\na,cat\nb,dog\n", (["a", "b"], ["cat", "dog"])),
         ("a.csv", "\ufefflabel,more,id\r\n1,x,7\r\n\r\n", (["7"], ["1"])),
-        ("a.json", '{"id": [7, "b"], "label": [true, 1]}', (["7", "b"], [True, 1])),
         ("a.csv", "id;label\na;b", "a first line with the columns id and label, but got ..id;label"),
         ("a.csv", "id,label\na\n", "2 values in line 2, but got"),
         ("a.csv", "", "a first line"),
         ("a.csv", "id,label\n", "1 to 100,000 ids"),
-        ("a.json", '{"id": [1]}', "Expected `label` to be a list"),
-        ("a.json", '{"id": [1.5], "label": [0]}', "Expected `id` to be a list .*1.5"),
-        ("a.json", "[", "to be JSON"),
     ],
 )
 def test_files_of_labels(tmp_path, name, text, found):

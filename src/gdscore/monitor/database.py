@@ -40,7 +40,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityErr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gdscore._paths import PathLike, check_path, path_errors
-from gdscore._windows import Every, as_time, time_text, utc_starts, window_end
+from gdscore._windows import Every, as_time, parse_every, time_text, utc_starts, window_end
 from gdscore.errors import GdscoreError, shown
 from gdscore.monitor.schema import LONGEST_NAME, Base
 
@@ -55,6 +55,7 @@ __all__ = [
     "shown_length",
     "shown_time",
     "storage_errors",
+    "time_before",
     "utc_now",
     "window_bounds",
     "with_password",
@@ -89,6 +90,14 @@ class AdvisedError(GdscoreError):
 def utc_now() -> datetime:
     """The time now, in UTC."""
     return datetime.now(timezone.utc)
+
+
+def time_before(clock: datetime, length: Any) -> datetime:
+    """Time that is a length such as ``90d`` before another; the first that there is, where it is longer."""
+    try:
+        return clock - parse_every(length).length
+    except OverflowError:
+        return datetime.min.replace(tzinfo=timezone.utc)
 
 
 def shown_length(passed: timedelta) -> str:

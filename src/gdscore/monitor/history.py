@@ -31,6 +31,7 @@ from gdscore.monitor.database import (
     check_name,
     open_engine,
     storage_errors,
+    time_before,
     utc_now,
     window_bounds,
 )
@@ -517,7 +518,7 @@ class Monitor:
 
         The newest window of each series stays.
         """
-        limit = (utc_now() if now is None else as_time(now)) - parse_every(older_than).length
+        limit = time_before(utc_now() if now is None else as_time(now), older_than)
         with self.writing() as session:
             numbers = store.prunable_models(session, limit)
         deleted = 0

@@ -25,10 +25,9 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
 from gdscore._classes import class_positions
-from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, RowError, shown
 from gdscore.estimator import AccuracyEstimator
-from gdscore.monitor.database import AdvisedError, shown_time, utc_now
+from gdscore.monitor.database import AdvisedError, shown_time, time_before, utc_now
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window
 from gdscore.monitor.store import NotFoundError, store_labels
@@ -127,7 +126,7 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
 def _oldest_kept(model: Model) -> datetime | None:
     """Rows of windows that ended before this time are kept no more; None where the model keeps no rows."""
     length = Rules.from_dict(model.rules).keep_rows
-    return None if length is None else utc_now() - parse_every(length).length
+    return None if length is None else time_before(utc_now(), length)
 
 
 def delete_rows(session: Session, clock: datetime) -> None:
@@ -136,7 +135,7 @@ def delete_rows(session: Session, clock: datetime) -> None:
         length = Rules.from_dict(model.rules).keep_rows
         windows = select(Window.id).where(Window.model_id == model.id)
         if length is not None:
-            windows = windows.where(Window.end < clock - parse_every(length).length)
+            windows = windows.where(Window.end < time_before(clock, length))
         session.execute(delete(KeptRow).where(KeptRow.window_id.in_(windows)))
 
 
