@@ -16,7 +16,13 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def fill(monitor):
-    rules = {"false_alarms_per_year": None, "min_accuracy": 0.75, "labels": False, "min_recall": {"0": 0.1}, "keep_rows": "900000d"}
+    rules = {
+        "false_alarms_per_year": None,
+        "min_accuracy": 0.75,
+        "labels": False,
+        "min_recall": {"0": 0.1},
+        "keep_rows": "900000d",
+    }
     monitor.register("churn", binary_estimator(), rules=rules)
     rng = np.random.default_rng(0)
     for n in range(5):
