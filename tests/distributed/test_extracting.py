@@ -128,7 +128,7 @@ def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table,
     assert not parts_of(tmp_path)
     assert not list(unfinished.iterdir())
     unfinished.rmdir()  # as it is for an actor that was killed and has not ended yet
-    assert "there is none" in report()[2]
+    assert "there is none" in report()[2]["it"]
     assert not parts_of(tmp_path)
 
 

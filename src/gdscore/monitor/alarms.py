@@ -43,6 +43,7 @@ __all__ = [
     "next_try",
     "note_attempt",
     "note_result",
+    "prune_alarms",
     "prune_series",
     "queue_notices",
     "register_targets",
@@ -61,6 +62,7 @@ RETRY, LONGEST_RETRY = timedelta(seconds=5), timedelta(hours=1)
 """Pause of a notice and of its target after the first failure; each next one is four times as long."""
 GIVE_UP = timedelta(days=7)
 """A notice that could not be sent for so long is given up."""
+MICROSECOND = timedelta(microseconds=1)
 NEW_VERSION, RETIRED = "new version", "retired"
 
 
@@ -151,7 +153,7 @@ def _follow_newest(
         _take(follower, window)
     follower.finish()
     if follower.raised or follower.carried:
-        _store_alarms(session, model, series.segment, windows[0].start, follower)
+        _store_alarms(session, model, series.segment, windows[0].start - MICROSECOND, follower)
     return follower.state
 
 
@@ -206,7 +208,7 @@ def follow_again(session: Session, model: Model, segment: str) -> None:
     _judged(session, model, follower, windows)
     follower.judge_by(judgement)
     follower.finish()
-    _store_alarms(session, model, segment, windows[0].start if windows else None, follower)
+    _store_alarms(session, model, segment, _pruned_to(series), follower)
     if not windows and series.origin is None:
         if not created:
             session.delete(series)
@@ -233,8 +235,44 @@ def prune_series(session: Session, model: Model, segment: str, limit: datetime) 
     follower = _follower(model, segment, judgement, series.origin)
     _judged(session, model, follower, windows)
     session.execute(delete(Window).where(*old).execution_options(synchronize_session=False))
-    series.origin, series.windows = follower.state, series.windows - len(windows)
+    if windows:
+        last = max(windows[-1].start, _pruned_to(series) or windows[-1].start)
+        series.origin = follower.state | {_PRUNED_TO: last.isoformat()}
+    series.windows -= len(windows)
     return len(windows)
+
+
+_PRUNED_TO = "pruned_to"
+
+
+def _pruned_to(series: Series) -> datetime | None:
+    """Start of the newest window that retention has deleted; None where it has deleted none."""
+    return None if series.origin is None else datetime.fromisoformat(series.origin[_PRUNED_TO])
+
+
+def prune_alarms(session: Session, model: Model, limit: datetime) -> None:
+    """Delete alarms of a model that ended before a time.
+
+    One that goes on where a window that is there has its problem stays: it is open in the state after the deleted ones.
+    """
+    ended = session.execute(
+        select(Alarm, Series)
+        .outerjoin(Series, (Series.model_id == Alarm.model_id) & (Series.segment == Alarm.segment))
+        .where(Alarm.model_id == model.id, Alarm.ended < limit)
+        .options(undefer(Series.origin))
+        .order_by(Alarm.raised.desc())
+    ).all()
+    for alarm, series in ended:
+        if series is not None and alarm.rule != "missing":
+            until = _pruned_to(series)
+            if until is None or alarm.raised > until:
+                continue
+            mine = (Alarm.model_id == model.id, Alarm.segment == alarm.segment, Alarm.rule == alarm.rule)
+            later = select(Alarm.id).where(*mine, Alarm.raised > alarm.raised, Alarm.raised <= until, ~Alarm.withdrawn)
+            newest = not alarm.withdrawn and session.scalars(later.limit(1)).first() is None
+            if newest and series.origin is not None and alarm.rule in series.origin["open"]:
+                continue
+        session.delete(alarm)
 
 
 def touch_windows(session: Session, model: Model, since: datetime) -> None:
@@ -250,8 +288,8 @@ def touch_windows(session: Session, model: Model, since: datetime) -> None:
 # -- alarms ---------------------------------------------------------------------------------------------------
 
 
-def _store_alarms(session: Session, model: Model, segment: str, since: datetime | None, follower: Follower) -> None:
-    """Make the alarms of a series those that its follower has raised from a time on; None is all time."""
+def _store_alarms(session: Session, model: Model, segment: str, after: datetime | None, follower: Follower) -> None:
+    """Make the alarms of a series those that its follower has raised after a time; None is all time."""
     stored = session.scalars(
         select(Alarm)
         .where(Alarm.model_id == model.id, Alarm.segment == segment, Alarm.rule != "missing")
@@ -259,7 +297,7 @@ def _store_alarms(session: Session, model: Model, segment: str, since: datetime 
     ).all()
     if not (stored or follower.raised):
         return
-    later = [alarm for alarm in stored if since is None or alarm.raised >= since]
+    later = [alarm for alarm in stored if after is None or alarm.raised > after]
     for rule, carried in follower.carried.items():  # the newest of those raised before is the one that was open
         open_before = (a for a in stored if a.rule == rule and a not in later and not a.withdrawn)
         if (alarm := next(open_before, None)) is not None:  # retention may have deleted it

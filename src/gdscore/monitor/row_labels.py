@@ -295,10 +295,12 @@ def recount(session: Session, model: Model, window: Window) -> list[dict[str, An
     for row in rows:
         for segment in filter(None, row.segments.split("\n")):
             by_segment.setdefault(segment, []).append(row)
+    same = (Window.model_id == model.id, Window.start == window.start, Window.end == window.end)
+    there = set(session.scalars(select(Window.segment).where(*same)))  # that of a segment may have been deleted
     counted = []
     for segment, mine in by_segment.items():
         known = [row for row in mine if row.label is not None]
-        if not known:
+        if not known or segment not in there:
             continue
         correct = sum(row.label == row.prediction for row in known)
         store_labels(session, model, (window.start, window.end, segment), correct, len(known))

@@ -25,6 +25,7 @@ from gdscore.monitor.alarms import (
     follow_again,
     follow_changed,
     known_series,
+    prune_alarms,
     prune_series,
     reopen_alarms,
     touch_windows,
@@ -432,10 +433,10 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
 def prune_windows(session: Session, number: int, limit: datetime) -> int:
     """Delete windows of a model that ended before this time, but for the newest of each series, and its alarms."""
     model = lock_model(session, number)
-    session.execute(
-        delete(Alarm).where(Alarm.model_id == number, Alarm.ended < limit).execution_options(synchronize_session=False)
-    )
-    return sum(prune_series(session, model, segment, limit) for segment in _prunable(session, number, limit))
+    deleted = sum(prune_series(session, model, segment, limit) for segment in _prunable(session, number, limit))
+    session.flush()
+    prune_alarms(session, model, limit)
+    return deleted
 
 
 def _prunable(session: Session, number: int, limit: datetime) -> Sequence[str]:
