@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from sqlalchemy import func, select
+from sqlalchemy import case, func, or_, select
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
@@ -27,7 +28,7 @@ from gdscore.monitor import api, pages, queries
 from gdscore.monitor.auth import Guard, require
 from gdscore.monitor.database import AdvisedError, StorageError, utc_now
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Alarm, Model, Series, Window
+from gdscore.monitor.schema import Alarm, Model, Notice, Series, Target, Window
 from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import ConflictError, NotFoundError
 
@@ -89,7 +90,8 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
 
     @app.get("/metrics", include_in_schema=False, dependencies=[Depends(require("read"))])
     def metrics() -> Response:
-        return Response(render_metrics(monitor), media_type="text/plain; version=0.0.4; charset=utf-8")
+        looked_at = getattr(app.state, "looked_at", None)
+        return Response(render_metrics(monitor, looked_at), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
 
@@ -112,6 +114,7 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
             except Exception as error:  # its message may have secrets
                 _log.warning("the regular look failed: %s", type(error).__name__)
             monitor.delivery.start()
+            app.state.looked_at = utc_now()
             for problem in monitor.delivery.problems():
                 _log.warning("%s", problem)
             ended.wait(settings.check_seconds)
@@ -185,16 +188,26 @@ def _problem(request: Request, message: str, status: int, headers: Mapping[str, 
     return JSONResponse(problem, status, headers)
 
 
-def render_metrics(monitor: Monitor) -> bytes:
-    """Metrics of the newest version of each model, by model and segment, in the text format."""
+_OF_NOTICES = (
+    ("notices_waiting", "Notices that have not been sent yet.", 1),
+    ("notices_failed", "Notices that were given up after seven days.", 2),
+    ("notice_failures", "Failures of a target since its last success.", 3),
+)
+
+
+def render_metrics(monitor: Monitor, looked_at: datetime | None = None) -> bytes:
+    """Metrics of the current version of each model, by model and segment, in the text format.
+
+    ``looked_at`` is when the service looked for missing windows and due notices.
+    """
     registry = CollectorRegistry()
-    registry.register(_Collector(monitor))
+    registry.register(_Collector(monitor, looked_at))
     return generate_latest(registry)
 
 
 class _Collector:
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
+    def __init__(self, monitor: Monitor, looked_at: datetime | None) -> None:
+        self.monitor, self.looked_at = monitor, looked_at
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self.monitor.reading() as session:
@@ -205,11 +218,23 @@ class _Collector:
                 .join(Window, Window.id == Series.last_window)
                 .where(Model.id.in_(queries.current_models()))
             ).all()
+            silent = or_(Alarm.acknowledged_at.is_not(None), Alarm.snoozed_until > utc_now())
             counts = session.execute(
-                select(Model.name, Alarm.segment, func.count())
+                select(Model.name, Alarm.segment, func.count(), func.sum(case((silent, 0), else_=1)))
                 .join(Alarm, Alarm.model_id == Model.id)
                 .where(Alarm.ended.is_(None))
                 .group_by(Model.name, Alarm.segment)
+            ).all()
+            waiting = (Notice.sent_at.is_(None), Notice.next_try.is_not(None))
+            notices = session.execute(
+                select(
+                    Target.name,
+                    func.sum(case((waiting[0] & waiting[1], 1), else_=0)),
+                    func.sum(case((Notice.sent_at.is_(None) & Notice.next_try.is_(None), 1), else_=0)),
+                    func.max(Target.failures),
+                )
+                .outerjoin(Notice, Notice.target_id == Target.id)
+                .group_by(Target.id, Target.name)
             ).all()
             models = session.scalars(select(Model.name).where(Model.id.in_(queries.current_models()))).all()
         for column, description in _FROM_WINDOW.items():
@@ -228,12 +253,29 @@ class _Collector:
             "gdscore_last_window_age_seconds", "Seconds since the newest window ended.", labels=["model", "segment"]
         )
         alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
+        loud = GaugeMetricFamily(
+            "gdscore_unacknowledged_alarms",
+            "Open alarms that nobody has acknowledged or snoozed.",
+            labels=["model", "segment"],
+        )
         for window in newest:
             age.add_metric([window.name, window.segment], (clock - window.end).total_seconds())
         # Windows that stop coming are an alarm of all rows, also where no window has all rows.
         open_now = {(name, ""): 0 for name in models} | {(window.name, window.segment): 0 for window in newest}
-        open_now |= {(name, segment): count for name, segment, count in counts}
-        for series, count in open_now.items():
-            alarms.add_metric(series, count)
+        loud_now = dict(open_now)
+        open_now |= {(name, segment): count for name, segment, count, _ in counts}
+        loud_now |= {(name, segment): int(count) for name, segment, _, count in counts}
+        for gauge, listed in ((alarms, open_now), (loud, loud_now)):
+            for series, count in listed.items():
+                gauge.add_metric(series, count)
         yield age
         yield alarms
+        yield loud
+        for column, description, place in _OF_NOTICES:
+            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["target"])
+            for row in notices:
+                gauge.add_metric([row[0]], int(row[place] or 0))
+            yield gauge
+        if self.looked_at is not None:
+            seconds = (clock - self.looked_at).total_seconds()
+            yield GaugeMetricFamily("gdscore_last_look_age_seconds", "Seconds since the service looked.", value=seconds)
