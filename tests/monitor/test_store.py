@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from starlette.testclient import TestClient
 
 from gdscore import GdscoreError, GdscoreWarning, Outputs
@@ -14,7 +14,7 @@ from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import create_token
 from gdscore.monitor.queries import explain_alarm, learned, overview, segments_of, series_points
 from gdscore.monitor.rules import usual_pause
-from gdscore.monitor.schema import KeptRow
+from gdscore.monitor.schema import KeptRow, Token
 from gdscore.monitor.settings import Settings
 from tests.monitor.conftest import OPEN, day, estimate, make_outputs
 
@@ -40,7 +40,9 @@ def test_a_version_that_is_rolled_back_to_is_the_current_one_everywhere(monitor)
         monitor.add_estimate("m", estimate(0.6), day(n))
     monitor.register("m", version="1", rules={"false_alarms_per_year": 0.1, "missing_after": 2})
     monitor.check()
-    assert monitor.alarms(open_only=True).empty  # no window is missed as the newest is months old: it came back just now
+    assert monitor.alarms(
+        open_only=True
+    ).empty  # no window is missed as the newest is months old: it came back just now
     assert monitor.rules("m").min_accuracy == 0.8
     with monitor.reading() as session:
         points = series_points(session, "m", "")
@@ -73,7 +75,7 @@ def test_labels_reach_no_window_of_another_model_after_retention(monitor, fitted
     """A late window was pruned; its number went to a window of another model, and its labels with it."""
     for name in ("a", "b"):
         monitor.register(name, fitted, rules={"keep_rows": "100000d"})
-    outputs, ids, labels = rows_of(0)
+    outputs, _, _ = rows_of(0)
     monitor.add("a", outputs, day(9))
     late, late_ids, late_labels = rows_of(1, seed=1)
     (window,) = monitor.add("a", late, day(1))
@@ -299,10 +301,6 @@ def test_tokens_of_one_model_and_tokens_that_expire(monitor):
         assert client.post(f"/api/v1/alarms/{of['m']}/acknowledge", headers=mine).json()["acknowledged_by"] == "job"
         assert client.post(f"/api/v1/alarms/{other}/acknowledge", headers=mine).status_code == 403
         with monitor.writing() as session:
-            from sqlalchemy import update
-
-            from gdscore.monitor.schema import Token
-
             session.execute(update(Token).where(Token.name == "short").values(expires_at=day(0)))
         assert client.get("/api/v1/models", headers={"authorization": f"Bearer {short}"}).status_code == 401
 

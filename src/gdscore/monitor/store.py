@@ -275,7 +275,7 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
         )
     rules = Rules.from_dict(model.rules)
     series = known_series(session, model, list({one.key[2] for one in made}))
-    _check_segments(model, rules, series.total, {m.key[2] for m in made} - set(series.series))
+    _check_segments(session, model, rules, {m.key[2] for m in made} - set(series.series))
     there = known_windows(session, model, [m for m in made if series.may_have(m.key[2], m.key[0])], replace)
     stored = [(*_store_window(session, model, rules, one, there.get(one.key)), one.key) for one in made]
     changed: dict[str, list[Window]] = {}
@@ -293,21 +293,24 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
 def check_added(session: Session, model: Model, made: Sequence[Made], replace: bool) -> None:
     """Refuse what `store_windows` would refuse, before a part of it is stored."""
     series = known_series(session, model, list({one.key[2] for one in made}))
-    _check_segments(model, Rules.from_dict(model.rules), series.total, {m.key[2] for m in made} - set(series.series))
+    _check_segments(session, model, Rules.from_dict(model.rules), {m.key[2] for m in made} - set(series.series))
     known_windows(session, model, made, replace)
 
 
-def _check_segments(model: Model, rules: Rules, series: int, new: set[str]) -> None:
+def _check_segments(session: Session, model: Model, rules: Rules, new: set[str]) -> None:
     """Refuse more segments than a model may have, which are often the numbers of users."""
-    count = series + len(new) - ("" in new)  # of all rows is no segment, and is the first series of a model
-    if new - {""} and count > rules.max_segments + 1:
-        example = min(new - {""})
+    named = new - {""}  # that of all rows is no segment
+    if not named:
+        return
+    known = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
+    count = session.scalars(known).one() + len(named)
+    if count > rules.max_segments:
         raise AdvisedError(
             f"Expected at most {rules.max_segments:,} segments of {model.name!r} (rule max_segments), but with "
-            f"{len(new):,} new ones such as {example[:60]!r} there would be {max(count - 1, len(new)):,}: are the "
-            "columns of segments the right ones?",
-            "raise the rule, or leave `by` out",
-            f'raise the rule: PATCH /api/v1/models/{model.name}/rules with {{"max_segments": …}}, or leave `by` out',
+            f"{len(named):,} new ones such as {min(named)[:60]!r} there would be {count:,}",
+            "choose other columns for segments, or raise the rule",
+            "choose other columns for `by`, or raise the rule: "
+            f'PATCH /api/v1/models/{model.name}/rules with {{"max_segments": …}}',
         )
 
 
