@@ -30,8 +30,8 @@ from sklearn.linear_model import LogisticRegression
 from gdscore import AccuracyEstimator, Estimate, Outputs
 from gdscore._windows import parse_every
 from gdscore.monitor import Rules
-from gdscore.monitor.reading import labelled_estimate
-from gdscore.monitor.rules import Follower
+from gdscore.monitor.queries import labelled_estimate
+from gdscore.monitor.rules import Follower, Judgement
 from gdscore.monitor.sequential import WARM_UP
 
 ROWS, YEAR, POOL, FINE, SEARCHED = 400, 365, 250, 32, 120
@@ -84,12 +84,12 @@ def follow(accuracy, reference, reference_rows, correct=None, width=0.03):
     """Days on which each series raises an alarm, by rule, through the code of the monitor."""
     found = {}
     for number, series in enumerate(np.clip(accuracy, 0, 1).tolist()):
-        follower = Follower(Rules(), {}, "m", every=DAILY, series=1, reference_rows=int(reference_rows))
+        follower = Follower(Judgement(Rules(), 1, int(reference_rows)), {}, "m", every=DAILY)
         for day, value in enumerate(series):
             numbers = value, max(value - width, 0.0), min(value + width, 1.0), 0.9, ROWS, float(reference[number])
             labelled = None if correct is None else labelled_estimate(*numbers, ROWS, int(correct[number, day]))
             follower.take(Estimate(*numbers), TIMES[day], labelled)
-        for problem in follower.begun:
+        for problem in follower.raised:
             raised = found.setdefault(problem.rule, np.zeros(accuracy.shape, dtype=bool))
             raised[number, (problem.raised - TIMES[0]).days] = True
     return found

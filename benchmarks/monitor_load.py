@@ -39,6 +39,7 @@ from gdscore import AccuracyEstimator, Estimate, Outputs
 from gdscore.monitor import Monitor
 from gdscore.monitor.app import create_app
 from gdscore.monitor.schema import Model, Series, Window
+from gdscore.monitor.settings import Settings
 
 HOUR = 3_600_000_000
 FIRST = 1_767_225_600_000_000
@@ -91,7 +92,7 @@ def fill(monitor, models, windows, estimate):
 
 
 def client_of(monitor):
-    transport = httpx.ASGITransport(create_app(monitor), client=("127.0.0.1", 1))
+    transport = httpx.ASGITransport(create_app(monitor, Settings(auth=False)), client=("127.0.0.1", 1))
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -62,11 +62,29 @@ class AlarmOn(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """What became of one target: its status, and the reason in one line where it is not fine."""
+    """What a rule says of one target: its status, and the reason in one line where it is not fine.
+
+    Attributes
+    ----------
+    name, reason : str
+        Name of the target, and why its status is what it is.
+    status : Status
+        Whether the rule asks for an alarm.
+    rule : str
+        Name of the rule.
+    began : datetime, optional
+        Since when the target has the problem, where the rule looks at several windows.
+    level, value : float, optional
+        What the rule looks at without the problem, and what it is now.
+    """
 
     name: str
     status: Status
     reason: str = ""
+    rule: str = "accuracy"
+    began: datetime | None = None
+    level: float | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -107,29 +125,37 @@ class AlarmRule:
 
     def check(self, name: str, estimate: Estimate, what: str = "the estimate") -> Check:
         """Compare one estimate, which the reason calls ``what``, with the floor."""
-        floor = self.floor(estimate)
+        quantity = estimate.low, estimate.accuracy, estimate.high
+        return self.compare(name, what, quantity, estimate.n_rows, self.floor(estimate))
+
+    def compare(
+        self,
+        name: str,
+        what: str,
+        quantity: tuple[float, float, float],
+        n_rows: int,
+        floor: float,
+        rule: str = "accuracy",
+    ) -> Check:
+        """Compare a quantity (low, value, high) of so many rows with a floor."""
+        low, middle, high = quantity
         # 0.9 − 0.05 is above 0.85 by rounding: an estimate that meets the floor exactly is no alarm.
         least = floor - ROUNDING
         value, what = {
-            AlarmOn.LOW: (estimate.low, "the lower end"),
-            AlarmOn.ESTIMATE: (estimate.accuracy, what),
-            AlarmOn.HIGH: (estimate.high, "the upper end"),
+            AlarmOn.LOW: (low, f"the lower end of {what}" if rule != "accuracy" else "the lower end"),
+            AlarmOn.ESTIMATE: (middle, what),
+            AlarmOn.HIGH: (high, f"the upper end of {what}" if rule != "accuracy" else "the upper end"),
         }[self.on]
-        interval = f"interval {percent(estimate.low)} to {percent(estimate.high)}"
-        short = not_enough_data(estimate.n_rows, estimate.high - estimate.low, self.min_rows, self.max_width)
-        if short and estimate.low < least <= estimate.high:
-            return Check(
-                name,
-                Status.NOT_ENOUGH_DATA,
-                f"{name}: {short}, and {percent(floor, short=True)} is inside the {interval}",
-            )
+        interval = f"interval {percent(low)} to {percent(high)}"
+        short = not_enough_data(n_rows, high - low, self.min_rows, self.max_width)
+        facts: dict[str, Any] = {"rule": rule, "level": floor, "value": middle}
+        if short and low < least <= high:
+            reason = f"{name}: {short}, and {percent(floor, short=True)} is inside the {interval}"
+            return Check(name, Status.NOT_ENOUGH_DATA, reason, **facts)
         if not value >= least:
-            return Check(
-                name,
-                Status.ALARM,
-                f"{name}: {what} of {percent(value)} is below {percent(floor, short=True)} ({interval})",
-            )
-        return Check(name, Status.FINE)
+            reason = f"{name}: {what} of {percent(value)} is below {percent(floor, short=True)} ({interval})"
+            return Check(name, Status.ALARM, reason, **facts)
+        return Check(name, Status.FINE, **facts)
 
     def check_all(self, name: str, estimate: Estimate) -> Check:
         """As `check`; a critical warning is an alarm too, as the estimate may then be meaningless."""
@@ -138,7 +164,8 @@ class AlarmRule:
         if found.status is Status.ALARM or not critical:
             return found
         codes = ", ".join(w.code for w in critical)
-        return Check(name, Status.ALARM, f"{name}: critical warning ({codes}): {critical[0].message}")
+        reason = f"{name}: critical warning ({codes}): {critical[0].message}"
+        return replace(found, status=Status.ALARM, reason=reason)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as the JSON has it."""

@@ -203,8 +203,23 @@ def test_images(gd, tmp_path, monkeypatch):
         many, one = (gdscore.Outputs.concatenate(list(read_outputs(name))) for name in ("many", "one.npz"))
         for name, array in one.arrays.items():
             np.testing.assert_array_equal(many.arrays[name], array)
+        # One broken image is left out, and no other of its block; the first of all and the last of a block.
+        paths = sorted((tmp_path / "photos").rglob("*.png"))
+        for k in (0, 19):
+            paths[k].write_bytes(b"no image")
+        options = ("--engine", "ray", "--batch-size", "20", "--on-error", "skip")
+        for reused in (0, 2):
+            done = gd("extract", "network:load", "photos", "-o", "some", *options)
+            assert f"34 images of photos in 2 files, {reused} of an earlier run" in done.stdout, done.output
+            assert done.stdout.count("left out:") == 2
+            assert all(paths[k].name in done.stdout for k in (0, 19))
+        some = gdscore.Outputs.concatenate(list(read_outputs("some")))
+        rows = [k for k in range(36) if k not in (0, 19)]
+        for name, array in one.arrays.items():
+            np.testing.assert_array_equal(some.arrays[name], np.asarray(array)[rows])
+        assert "00.png" in refused(gd("extract", "network:load", "photos", "-o", "other", *options[:4]))
         (tmp_path / "photos" / "fox").rename(tmp_path / "away")
-        assert "class folders" in refused(gd("extract", "network:load", "photos", "-o", "few", "--engine", "ray"))
+        assert "class folders" in refused(gd("extract", "network:load", "photos", "-o", "few", *options))
     finally:
         sys.modules.pop("network", None)
 

@@ -116,19 +116,19 @@ def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table,
         actor = Extracting(ModelOptions(model, columns, batch_size), 0)
         return actor.write(0, source, "it", str(tmp_path), str(unfinished))[1]
 
-    assert report() == (150, False, "")
-    assert report() == (150, True, "")
+    assert report() == (150, False, {})
+    assert report() == (150, True, {})
     for changed in ({"model": other}, {"batch_size": 16}, {"source": str(inputs / "1.parquet")}, {"source": table}):
-        assert report(**changed)[1:] == (False, "")
-        assert report(**changed)[1:] == (True, "")
+        assert report(**changed)[1:] == (False, {})
+        assert report(**changed)[1:] == (True, {})
         assert len(outputs_of(tmp_path)) == report(**changed)[0]
-    assert report(source=table.slice(0, 0)) == (0, False, "")
+    assert report(source=table.slice(0, 0)) == (0, False, {})
     assert not parts_of(tmp_path)
-    assert "'photo'" in report(columns=InputColumns("photo"))[2]
+    assert "'photo'" in report(columns=InputColumns("photo"))[2]["it"]
     assert not parts_of(tmp_path)
     assert not list(unfinished.iterdir())
     unfinished.rmdir()  # as it is for an actor that was killed and has not ended yet
-    assert "there is none" in report()[2]
+    assert "there is none" in report()[2]["it"]
     assert not parts_of(tmp_path)
 
 

@@ -7,7 +7,8 @@ import pytest
 from scipy.special import expit, logit
 
 import gdscore
-from gdscore.labeling import LabelledEstimate, past_errors, recalibrate
+from gdscore.labeling import LabelledEstimate
+from gdscore.labeling.feedback import past_errors, recalibrate
 
 FREE = gdscore.estimator.Quantity(0.8, 0.75, 0.85)
 SEEN = LabelledEstimate(0.65, 0.58, 0.72, 0.9, 2000, 0.9, labels=100, label_free=FREE)

@@ -17,9 +17,9 @@ from torch.nn import functional
 
 import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, GdscoreWarning, Outputs, models
+from gdscore.estimator.table import scaled_to
 from gdscore.models import Agreement
 from gdscore.models._adaptation import SETTINGS, Adaptation, Images, strong_augmentation, weak_augmentation
-from gdscore.estimator.table import scaled_to
 from gdscore.models._agreement import combine
 from gdscore.models._inputs import ImageForm
 

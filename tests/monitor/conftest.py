@@ -18,6 +18,9 @@ pytest.importorskip("fastapi")
 from sqlalchemy import event
 
 from gdscore.monitor import Monitor
+from gdscore.monitor.settings import Settings
+
+OPEN = Settings(auth=False)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -1,6 +1,8 @@
+import importlib.util
 import json
 import socket
 import sys
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -9,10 +11,12 @@ from typer.testing import CliRunner
 pytest.importorskip("gdscore.cli.files")
 
 from gdscore import GdscoreError, Outputs
-from gdscore.cli.monitor import email, monitor
+from gdscore.cli.console import ExitCode, describe_error
+from gdscore.cli.monitor import monitor
 from gdscore.io import write_outputs
 from gdscore.monitor import Monitor
-from gdscore.monitor.access import LimitedProtocol, find_token
+from gdscore.monitor.auth import Visitor, find_token
+from gdscore.monitor.settings import Settings
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
 
 
@@ -92,7 +96,7 @@ def test_labels_by_id_come_from_a_file(run, fitted, tmp_path):
     made = make_outputs(300, 1.0, 1)
     rows = Outputs(logits=made.logits, features=made.features, ids=np.array([f"r{n}" for n in range(300)]))
     write_outputs(tmp_path / "2026-01-01.npz", rows)
-    assert "keep_rows 90d" in run("register", "m", tmp_path / "m.gdscore", "--keep-rows", "90d").output
+    assert "keep_rows 90000d" in run("register", "m", tmp_path / "m.gdscore", "--keep-rows", "90000d").output
     assert run("add", "m", tmp_path / "2026-01-01.npz").exit_code == 0
     both = run("add", "m", tmp_path / "2026-01-01.npz", "--at", "2026-02-01", "--time", "ts")
     assert "--at or --time, but got both" in str(both.exception)
@@ -122,22 +126,27 @@ def test_nothing_needs_pandas(run, fitted, tmp_path, monkeypatch):
         assert done.exit_code == 0, (command, done.output, done.exception)
 
 
+def raise_alarm(tmp_path):
+    history = Monitor(sqlite_url(tmp_path))
+    history.add_estimate("m", estimate(0.5), datetime.now(UTC) - timedelta(days=2))
+    history.close()
+
+
 def test_alarms_run_a_command(run, tmp_path):
     assert run("register", "m", "--min-accuracy", "0.8").exit_code == 0
-    history = Monitor(sqlite_url(tmp_path))
-    history.add_estimate("m", estimate(0.5), "2026-01-01")
-    history.close()
     script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
-    done = run("alarms", "--run", f'{sys.executable} -c "{script}" "{tmp_path}/got it"')
+    command = f'{sys.executable} -c "{script}" "{tmp_path}/got it"'
+    assert run("alarms", "--run", command).exit_code == 0  # from now on it is told
+    raise_alarm(tmp_path)
+    done = run("alarms", "--run", command)
     assert done.exit_code == 3
     assert json.loads((tmp_path / "got it").read_text())["event"] == "alarm.begin"
 
 
 def test_notices_that_fail_are_a_line_each(run, tmp_path):
     assert run("register", "m", "--min-accuracy", "0.8").exit_code == 0
-    history = Monitor(sqlite_url(tmp_path))
-    history.add_estimate("m", estimate(0.5), "2026-01-01")
-    history.close()
+    assert run("alarms", "--run", "false").exit_code == 0
+    raise_alarm(tmp_path)
     done = run("alarms", "--run", "false")
     assert done.exit_code == 3
     assert all(line.startswith("gdscore: a notice of 'm' was not delivered") for line in done.stderr.splitlines())
@@ -148,7 +157,7 @@ def test_mail_takes_its_server_from_the_environment(run, monkeypatch):
     assert "GDSCORE_SMTP_HOST" in str(run("alarms", "--mail", "a@example.org").exception)
     for name, value in {"HOST": "mail.example.org", "FROM": "m@example.org", "PASSWORD": "s3cret", "USER": "m"}.items():
         monkeypatch.setenv(f"GDSCORE_SMTP_{name}", value)
-    made = email(["a@example.org", " b@example.org"])
+    (made,) = Settings.read(mail="a@example.org, b@example.org").notifiers()
     assert (made.host, made.port, made.tls, made.to) == (
         "mail.example.org",
         587,
@@ -158,13 +167,13 @@ def test_mail_takes_its_server_from_the_environment(run, monkeypatch):
     assert "s3cret" not in repr(made)
     monkeypatch.setenv("GDSCORE_SMTP_PORT", "25")
     with pytest.raises(GdscoreError, match="clear"):
-        email(["a@example.org"])
+        Settings.read(mail="a@example.org").notifiers()
 
 
 def test_tokens(run, tmp_path):
     token = run("token", "grafana").output.strip()
     history = Monitor(sqlite_url(tmp_path))
-    assert find_token(history, token) == ("grafana", "read")
+    assert find_token(history, token) == Visitor("grafana", "read")
     assert run("token", "grafana", "--revoke").exit_code == 0
     assert find_token(history, token) is None
     history.close()
@@ -230,6 +239,57 @@ def test_connections_are_limited_and_answers_are_not_held_back(run, monkeypatch)
     assert run("serve", "--port", 0).exit_code == 0
     sys.setswitchinterval(before)
     ((config, (listener,)),) = served
-    assert config.http is LimitedProtocol
+    assert config.limit_concurrency == 500
     assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
     listener.close()
+
+
+def test_a_database_that_fails_is_no_wrong_usage(run, tmp_path, monkeypatch):
+    (tmp_path / "history.db").write_bytes(b"damaged " * 1000)
+    for args in (("windows", "m"), ("alarms",), ("register", "n")):
+        text, code = describe_error(run(*args).exception)
+        assert (code, "not a database" in text) == (ExitCode.FAILED, True), (args, text)
+    monkeypatch.setenv("GDSCORE_MONITOR", "postgresql://u@127.0.0.1:1/x?connect_timeout=2")
+    assert describe_error(run("windows").exception)[1] is ExitCode.FAILED
+    assert describe_error(run("windows", "--database", "mysql://x/y").exception)[1] is ExitCode.USAGE
+
+
+def test_without_its_extra_the_command_says_what_to_install(run, monkeypatch):
+    found = importlib.util.find_spec
+    absent = ("fastapi", "alembic")
+    monkeypatch.setattr("gdscore.cli.monitor.find_spec", lambda name: None if name in absent else found(name))
+    for args in (("serve",), ("windows",), ("demo",), ("token", "x")):
+        text, code = describe_error(run(*args).exception)
+        assert text == "Expected alembic, fastapi to be installed, but they are not: pip install 'gdscore[monitor]'"
+        assert code is ExitCode.USAGE
+
+
+def test_backup_tokens_snooze_retire_and_delete(run, tmp_path):
+    assert run("register", "m", "--min-accuracy", "0.8", "--min-recall", "fraud=0.7").exit_code == 0
+    assert run("rules", "m", "--segment", "country=fr", "--min-accuracy", "0.6").exit_code == 0
+    assert run("rules", "m", "--segment", "country=fr", "--max-drop", "0.1").exit_code == 0
+    printed = run("rules", "m", "--min-recall", "theft=0.5", "--no-labels").output
+    assert "min_recall {fraud: 0.7, theft: 0.5}" in printed
+    assert "labels no" in printed
+    assert "segments {country=fr: {min_accuracy: 0.6, max_drop: 0.1}}" in printed
+    assert "CLASS=SHARE" in str(run("rules", "m", "--min-f1", "fraud").exception)
+    raise_alarm(tmp_path)
+    assert run("backup", tmp_path / "copy.db").exit_code == 0
+    assert "copy.db" in str(run("backup", tmp_path / "copy.db").exception)
+    copy = run("windows", "m", "--database", f"sqlite:///{tmp_path}/copy.db", "--json", "-")
+    (window,) = json.loads(copy.stdout)
+    assert run("token", "job", "--role", "write", "--model", "m", "--expires", "90d").exit_code == 0
+    assert "unknown model" in str(run("token", "other", "--model", "unknown model").exception)
+    listed = run("tokens").output
+    assert "job" in listed
+    assert "gds_" not in listed
+    assert "silent until 2100" in run("snooze", 1, "2100-01-01").output
+    assert "not silent" in run("snooze", 1, "now").output
+    assert run("retire", "m").exit_code == 0
+    assert run("alarms", "m").exit_code == 0
+    assert "but the window 1" in str(run("delete", "n", "--window", window["id"], "--yes").exception)
+    assert run("delete", "m", "--window", window["id"], "--yes").exit_code == 0
+    assert json.loads(run("windows", "m", "--json", "-").stdout) == []
+    assert CliRunner().invoke(monitor, ["delete", "m"], input="n\n").exit_code == 1
+    assert run("delete", "m", "--yes").exit_code == 0
+    assert "no model is registered" in str(run("windows", "m").exception)

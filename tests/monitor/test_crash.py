@@ -12,8 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+from sqlalchemy import select
 
 from gdscore.monitor import Monitor, Rules
+from gdscore.monitor.schema import Notice
 from tests.monitor.conftest import START, day, estimate, sqlite_url
 from tests.monitor.test_notify import dripping
 
@@ -72,14 +74,11 @@ def test_every_acknowledged_window_survives_a_kill(url):
 
 def test_the_service_ends_while_a_webhook_drips(tmp_path):
     made = Monitor(sqlite_url(tmp_path))
-    made.register("m", rules=Rules(None, min_accuracy=0.8))
-    made.add_estimate("m", estimate(0.5), day(0))
-    made.close()
-    environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path)}
-    with dripping() as (hook, reached):
-        # The deadline of a post is out of reach, so that the service does not end because it is over.
-        code = "from gdscore import _alarms, cli; _alarms.TIMEOUT_S = 600; cli.main()"
-        command = [sys.executable, "-c", code, "monitor", "serve", "--port", "0", "--webhook", hook]
+    made.register("m", rules=Rules(None, min_accuracy=0.8, notify_within=None))
+    settings = {"GDSCORE_REQUEST_SECONDS": "0.5", "GDSCORE_CHECK_SECONDS": "0.2"}
+    environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path), **settings}
+    with dripping() as hook:
+        command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--webhook", hook]
         log = (tmp_path / "log").open("w")
         server = subprocess.Popen(
             [*command, "--access-log"], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
@@ -92,7 +91,14 @@ def test_the_service_ends_while_a_webhook_drips(tmp_path):
                     break
                 except httpx.HTTPError:
                     time.sleep(0.1)
-            assert reached.wait(120)
+            made.add_estimate("m", estimate(0.5), day(0))
+            for _ in range(200):
+                with made.reading() as session:
+                    if session.scalars(select(Notice.attempts)).all() == [1]:
+                        break  # the notice is on its way
+                time.sleep(0.05)
+            with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as silent:
+                assert silent.recv(1) == b""  # cut, as it sends nothing
             server.send_signal(signal.SIGTERM)
             server.wait(timeout=120)
         finally:
@@ -100,5 +106,6 @@ def test_the_service_ends_while_a_webhook_drips(tmp_path):
             server.wait()
             server.stdout.close()
             log.close()
+            made.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
     assert [(line["method"], line["path"], line["status"]) for line in lines] == [("GET", "/healthz", 200)]

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,8 @@ from sqlalchemy import make_url
 import gdscore
 from gdscore.monitor import Monitor, Rules, log_to_mlflow
 from gdscore.monitor.app import render_metrics
-from gdscore.monitor.schema import with_password
-from tests.monitor.conftest import estimate, sqlite_url
+from gdscore.monitor.database import with_password
+from tests.monitor.conftest import day, estimate, sqlite_url
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -26,10 +26,11 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 def test_dashboard_and_alerts_ask_only_for_metrics_that_exist(local):
     local.register("m", rules=Rules(None, min_accuracy=0.8))
     local.add_estimate("m", estimate(0.7), "2026-01-01")
-    known = set(re.findall(r"^(gdscore_\w+)\{", render_metrics(local).decode(), re.MULTILINE))
+    local.register_targets({"x": "webhook example.org"})
+    looked_at = datetime.now(UTC)
+    known = set(re.findall(r"^(gdscore_\w+)", render_metrics(local, looked_at).decode(), re.MULTILINE))
     dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
-    asked = [t["expr"] for p in dashboard["panels"] for t in p["targets"]]
-    asked += [v["definition"] for v in dashboard["templating"]["list"]]
+    asked = [t["expr"] for p in dashboard["panels"] for t in p["targets"] if "expr" in t]
     alerts = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
     asked += [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
     names = {name for expression in asked for name in re.findall(r"gdscore_\w+", expression)}
@@ -53,8 +54,8 @@ def test_compose_names_files_that_exist():
     sources = yaml.safe_load((DEPLOY / "grafana" / "datasource.yaml").read_text())
     provider = yaml.safe_load((DEPLOY / "grafana" / "provider.yaml").read_text())
     assert sources["apiVersion"] == provider["apiVersion"] == 1
-    (source,) = sources["datasources"]
-    assert source["url"] == "http://prometheus:9090"
+    source, history = sources["datasources"]
+    assert (source["url"], history["url"]) == ("http://prometheus:9090", "database:5432")
     mounted = [v.split(":")[1] for v in compose["services"]["grafana"]["volumes"]]
     assert provider["providers"][0]["options"]["path"] in {str(Path(path).parent) for path in mounted}
     mounted = {Path(v.split(":")[1]) for v in compose["services"]["prometheus"]["volumes"]}
@@ -62,7 +63,32 @@ def test_compose_names_files_that_exist():
     assert {Path("/etc/prometheus") / name for name in named} <= mounted
     dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
     asked = [t["datasource"] for p in dashboard["panels"] for t in [p, *p["targets"]]]
-    assert {(d["type"], d["uid"]) for d in asked} == {(source["type"], source["uid"])}
+    assert {(d["type"], d["uid"]) for d in asked} == {(d["type"], d["uid"]) for d in (source, history)}
+
+
+def test_the_dashboard_asks_postgres_for_windows_by_their_time(monitor):
+    if monitor.engine.dialect.name == "sqlite":
+        pytest.skip("Grafana reads PostgreSQL")
+    monitor.register("m", rules=Rules(None, min_accuracy=0.8))
+    for n in range(3):
+        monitor.add_estimate("m", estimate(0.9 - 0.1 * n), day(n))
+    monitor.add_labels("m", day(0), correct=90, rows=100)
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    asked = [v["query"] for v in dashboard["templating"]["list"]]
+    asked += [t["rawSql"] for p in dashboard["panels"] for t in p["targets"] if "rawSql" in t]
+    answers = []
+    for sql in asked:
+        sql = re.sub(r"\$__timeFilter\((.*?\))\)", r"\1 BETWEEN '2026-01-01' AND '2026-01-02'", sql)
+        with monitor.engine.connect() as connection:
+            answers.append(connection.exec_driver_sql(sql.replace("$model", "'m'").replace("$segment", "")).all())
+    models, segments, windows, rows, alarms = answers
+    assert (models, segments) == ([("m",)], [("",)])
+    assert [(w.time, w.metric, w.estimate, w.labels) for w in windows] == [
+        (day(0), "m", 0.9, 0.9),
+        (day(1), "m", 0.8, None),
+    ]
+    assert [r.rows for r in rows] == [900, 900]
+    assert [(a.began, a.rule) for a in alarms] == [(day(2), "accuracy")]
 
 
 def test_prometheus_takes_its_settings_and_our_metrics(local):
@@ -147,13 +173,13 @@ def test_compose_is_kept_small_and_safe():
     for name in ("database", "monitor", "grafana"):
         own = compose["services"][name]
         (given,) = (value for key, value in own["environment"].items() if "PASSWORD" in key)
-        (secret,) = own["secrets"]
+        secret = own["secrets"][0]
         assert given == f"/run/secrets/{secret}"
         assert compose["secrets"][secret]["file"].startswith("./secrets/")
         assert all(key.endswith("_FILE") for key in own["environment"] if "PASSWORD" in key)
     assert any(volume.startswith("grafana:") for volume in compose["services"]["grafana"]["volumes"])
     lines = (DEPLOY / "Dockerfile").read_text()
-    for needed in ("WORKDIR", "HEALTHCHECK", "--require-token", "USER monitor"):
+    for needed in ("WORKDIR", "HEALTHCHECK", "USER monitor"):
         assert needed in lines
 
 
@@ -189,7 +215,7 @@ main()
 def test_the_demo_has_its_alarms(tmp_path):
     """Slow and sudden shifts raise alarms, another class mix does not; no development package is needed."""
     pytest.importorskip("sklearn")
-    from gdscore.monitor.demo import fill_demo
+    from gdscore.demo.monitored import fill_demo
 
     command = [sys.executable, "-c", LIGHT, str(tmp_path / "history.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -7,15 +7,20 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
+from sqlalchemy import update
 
-from gdscore import GdscoreError, GdscoreWarning, Outputs, _alarms
-from gdscore.monitor import Command, Email, Monitor, Rules, Webhook, notify
+from gdscore import GdscoreError, Outputs, _alarms
+from gdscore.monitor import Command, Email, Monitor, Rules, Webhook, alarms, notify
+from gdscore.monitor.database import utc_now
+from gdscore.monitor.schema import Notice, Target
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
-from tests.monitor.test_rules import PER_WINDOW, day, feed
+from tests.monitor.test_rules import day, feed
 
 
 @contextmanager
@@ -44,73 +49,222 @@ def receiver(answers):
         server.server_close()
 
 
-def test_webhook_is_signed_and_tried_again(tmp_path):
-    with receiver([500, 200]) as (url, posted):
-        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, "s3cret", pause=0.01)])
-        feed(monitor, [0.5, 0.9, 0.9, 0.9], rules=Rules(None, min_accuracy=0.8))
+PER_WINDOW = Rules(None, min_accuracy=0.8, notify_within=None)
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """A notice that failed is due again at once."""
+    monkeypatch.setattr(alarms, "RETRY", timedelta(0))
+
+
+def drop(url, *targets, name="m", rules=PER_WINDOW):
+    """History with an open alarm, whose notices were sent."""
+    monitor = Monitor(url, notify=targets)
+    monitor.register(name, rules=rules)
+    monitor.add_estimate(name, estimate(0.5), day(0))
+    return monitor
+
+
+def events(posted):
+    return [json.loads(body)["event"] for _, body in posted]
+
+
+def test_webhook_is_signed(url):
+    with receiver([200]) as (hook, posted):
+        monitor = Monitor(url, notify=[Webhook(hook, "s3cret")])
+        feed(monitor, [0.5, 0.9, 0.9, 0.9], rules=PER_WINDOW)
+        monitor.deliver()
         monitor.close()
-    events = [json.loads(body)["event"] for _, body in posted]
-    assert events == ["alarm.begin", "alarm.begin", "alarm.end"]
+    assert events(posted) == ["alarm.begin", "alarm.end"]
     for headers, body in posted:
         expected = "sha256=" + hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
         assert headers["X-Gdscore-Signature"] == expected
         assert b"s3cret" not in body
 
 
-def test_a_notice_that_failed_is_sent_by_the_next_look(tmp_path):
-    with receiver([500, 200]) as (url, posted):
-        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, attempts=1)])
-        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
-        with pytest.warns(GdscoreWarning, match="not delivered") as caught:
-            monitor.add_estimate("m", estimate(0.5), day(0))
-        assert "/hook" not in str(caught[0].message)
-        monitor.check(now=day(1))
-        monitor.check(now=day(1))
+def test_a_notice_that_failed_is_sent_later_and_once(url, at_once):
+    with receiver([500, 200]) as (hook, posted):
+        monitor = Monitor(url)
+        monitor.register_targets({"other": "x"})
         monitor.close()
-    assert len(posted) == 2
-
-
-def test_a_target_that_works_gets_a_notice_once_while_another_fails(tmp_path):
-    """A mail server that is down for a day must not mean a post every minute."""
-    with receiver([200]) as (good, posted), receiver([500, 500, 500, 200]) as (bad, refused):
-        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(good), Webhook(bad, attempts=1)])
-        monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
-        with pytest.warns(GdscoreWarning, match="not delivered"):
-            monitor.add_estimate("m", estimate(0.5), day(0))
-        with pytest.warns(GdscoreWarning, match="not delivered"):
-            monitor.check(now=day(1))
-        with pytest.warns(GdscoreWarning, match="not delivered"):
-            monitor.add_estimate("m", estimate(0.9), day(1))
-        monitor.check(now=day(1))
-        monitor.check(now=day(1))
+        monitor = drop(url, Webhook(hook))
+        for _ in range(100):
+            monitor.delivery.start()
+            if len(posted) > 1:
+                break
+            time.sleep(0.02)
+        problem = monitor.delivery.problems()[0]
+        assert "not delivered" in problem
+        assert "/hook" not in problem
+        monitor.deliver()
+        monitor.deliver()
         monitor.close()
-    assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
-    assert [json.loads(body)["event"] for _, body in refused][-2:] == ["alarm.begin", "alarm.end"]
+    assert events(posted) == ["alarm.begin"] * 2
 
 
-def test_a_target_that_is_down_does_not_hold_up_a_look(tmp_path):
-    with receiver([500] * 3 + [200]) as (url, posted):
-        monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url, attempts=1)])
-        monitor.notify_on_add = False
-        for n in range(6):
-            monitor.register(f"m{n}", rules=Rules(None, min_accuracy=0.8))
+def test_waits_between_attempts_grow(local):
+    local.register("m", rules=PER_WINDOW)
+    (target,) = local.register_targets({"a": "webhook x"}).values()
+    local.add_estimate("m", estimate(0.5), day(0))
+    waits = []
+    for _ in range(9):
+        with local.writing() as session:
+            session.execute(update(Notice).values(next_try=utc_now()))
+            session.execute(update(Target).values(waits_until=None))
+        due = local.due(target)
+        local.note_attempt(due)
+        local.note_result(target, due, "it is down")
+        waits.append(round(local.seconds_to_next(target)))
+    assert waits[:5] == [5, 20, 80, 320, 1280]
+    assert waits[5:] == [3600] * 4
+    with local.writing() as session:
+        session.execute(update(Notice).values(created_at=utc_now() - timedelta(days=8), next_try=utc_now()))
+        session.execute(update(Target).values(waits_until=None))
+    local.note_result(target, local.due(target), "it is down")
+    assert local.seconds_to_next(target) is None  # given up
+
+
+def test_a_target_that_is_added_later_gets_no_old_alarms(url):
+    with receiver([200]) as (first, _), receiver([200]) as (second, posted):
+        monitor = Monitor(url, notify=[Webhook(first)])
+        for n in range(60):
+            monitor.register(f"m{n}", rules=Rules(None, min_accuracy=0.8, notify_within=None, recovery=1))
             monitor.add_estimate(f"m{n}", estimate(0.5), day(0))
-        with pytest.warns(GdscoreWarning, match="not delivered"):
-            monitor.check(now=day(1))
-        assert len(posted) == 3
-        monitor.check(now=day(1))
-        monitor.check(now=day(1))
+        monitor.deliver()
         monitor.close()
-    assert len(posted) == 3 + 6
+        monitor = Monitor(url, notify=[Webhook(first), Webhook(second)])
+        monitor.check()
+        monitor.add_estimate("m0", estimate(0.9), day(1))  # its end is no news to one that knows of no beginning
+        monitor.add_estimate("m1", estimate(0.9), day(1))
+        monitor.add_estimate("m1", estimate(0.4), day(2))
+        monitor.deliver()
+        monitor.close()
+    assert [(json.loads(b)["event"], json.loads(b)["alarms"][0]["model"]) for _, b in posted] == [("alarm.begin", "m1")]
 
 
-def test_a_target_that_raises_neither_stops_others_nor_loses_the_window(tmp_path):
-    with receiver([200]) as (url, posted):
+def test_after_a_restart_a_good_target_gets_nothing_twice_because_of_a_dead_one(url, at_once):
+    with receiver([200]) as (good, posted), receiver([500, 500, 500, 200]) as (bad, refused):
+        rules = Rules(None, min_accuracy=0.8, recovery=1, notify_within=None)
+        drop(url, Webhook(good), Webhook(bad), rules=rules).close()
+        for _ in range(100):
+            monitor = Monitor(url, notify=[Webhook(good), Webhook(bad)])
+            monitor.delivery.deliver(5)
+            monitor.close()
+            if len(refused) > 3:
+                break
+        monitor = Monitor(url, notify=[Webhook(good), Webhook(bad)])
+        monitor.add_estimate("m", estimate(0.9), day(1))
+        monitor.deliver()
+        monitor.close()
+    assert events(posted) == ["alarm.begin", "alarm.end"]
+    assert events(refused)[-2:] == ["alarm.begin", "alarm.end"]
+
+
+def test_of_two_processes_one_sends(url):
+    with receiver([200]) as (hook, posted):
+        monitors = [Monitor(url, notify=[Webhook(hook)]) for _ in range(2)]
+        rules = Rules(None, min_accuracy=0.8, recovery=1, notify_within=None)
+        monitors[0].register("m", rules=rules)
+        for n in range(20):
+            monitors[n % 2].add_estimate("m", estimate(0.5 if n % 2 == 0 else 0.9), day(n))
+            threads = [threading.Thread(target=m.delivery.deliver, args=(20,)) for m in monitors]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        monitors[0].deliver()
+        for monitor in monitors:
+            monitor.close()
+    begun = sum(event == "alarm.begin" for event in events(posted))
+    counts = [json.loads(body)["count"] for _, body in posted]
+    assert (begun, sum(counts)) == (len(counts) - begun, 20)
+
+
+def test_what_a_killed_process_was_sending_is_sent_by_the_next(url):
+    """It may have arrived: it is sent again rather than lost, once its time to send has passed."""
+    monitor = Monitor(url)
+    monitor.register("m", rules=PER_WINDOW)
+    with receiver([200]) as (hook, posted):
+        (target,) = monitor.register_targets({notify._digest(Webhook(hook)): "webhook"}).values()
+        monitor.add_estimate("m", estimate(0.5), day(0))
+        assert monitor.lease(target, "killed", 60)
+        monitor.note_attempt(monitor.due(target))
+        monitor.close()
+        monitor = Monitor(url, notify=[Webhook(hook)])
+        monitor.deliver()
+        assert posted == []
+        with monitor.writing() as session:
+            session.execute(update(Target).values(leased_until=utc_now() - timedelta(seconds=1)))
+        monitor.deliver()
+        monitor.close()
+    assert events(posted) == ["alarm.begin"]
+
+
+def test_adding_waits_for_no_target(url):
+    release = threading.Event()
+
+    @dataclass
+    class Stuck:
+        def send(self, body):
+            release.wait(30)
+
+    monitor = drop(url, Stuck())
+    monitor.add_labels("m", day(0), correct=1, rows=10)
+    assert not release.is_set()
+    release.set()
+    monitor.deliver()
+    monitor.close()
+
+
+def test_windows_of_the_past_send_no_notices(url):
+    now = datetime.now(UTC)
+    with receiver([200]) as (hook, posted):
+        monitor = Monitor(url, notify=[Webhook(hook)])
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
+        for days, accuracy in ((4900, 0.5), (4000, 0.9), (10, 0.5), (9, 0.9)):
+            monitor.add_estimate("m", estimate(accuracy), now - timedelta(days=days))
+        assert len(monitor.alarms()) == 2
+        monitor.add_estimate("m", estimate(0.5), now - timedelta(days=2))
+        monitor.deliver()
+        monitor.close()
+    (body,) = [json.loads(body) for _, body in posted]
+    assert body["alarms"][0]["began"][:10] == (now - timedelta(days=2)).date().isoformat()
+
+
+def test_notices_have_a_link(url):
+    with receiver([200]) as (hook, posted):
+        monitor = Monitor(url, notify=[Webhook(hook)], public_url="https://monitor.example.org/")
+        alarm = int(feed(monitor, [0.5], rules=PER_WINDOW).id[0])
+        monitor.deliver()
+        monitor.close()
+    body = json.loads(posted[0][1])
+    assert body["alarms"][0]["link"] == f"https://monitor.example.org/alarms/{alarm}"
+    assert body["text"].endswith(body["alarms"][0]["link"])
+
+
+def test_a_target_that_is_down_holds_up_no_look(url):
+    with receiver([500] * 3 + [200]) as (hook, posted):
+        monitor = Monitor(url, notify=[Webhook(hook)])
+        for n in range(6):
+            monitor.register(f"m{n}", rules=PER_WINDOW)
+            monitor.add_estimate(f"m{n}", estimate(0.5), day(0))
+            monitor.delivery.deliver(5)
+        monitor.check(now=day(1))
+        assert len(posted) == 1  # the others wait with it
+        monitor.close()
+
+
+def test_a_target_that_raises_neither_stops_others_nor_loses_the_window(url):
+    with receiver([200]) as (hook, posted):
         broken = Email("127.0.0.1", "m@example.org", ["a@example.org\nBcc: b@example.org"])
-        monitor = Monitor(sqlite_url(tmp_path), notify=[broken, Webhook(url)])
-        monitor.register("m", rules=Rules(None, min_accuracy=0.8))
-        with pytest.warns(GdscoreWarning, match="raised ValueError"):
-            assert monitor.add_estimate("m", estimate(0.5), day(0))["new"]
+        monitor = drop(url, broken, Webhook(hook))
+        for _ in range(200):
+            if posted and (problems := monitor.delivery.problems()):
+                break
+            time.sleep(0.02)
+        assert "raised ValueError" in problems[0]
+        assert len(monitor.windows("m")) == 1
         monitor.close()
     assert len(posted) == 1
 
@@ -169,11 +323,12 @@ def test_a_bad_window_with_segments_is_one_notice_and_so_is_its_end(tmp_path, fi
     country = np.array(["de", "fr"])[np.arange(300 * days) % 2]
     with receiver([200]) as (url, posted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
-        monitor.register("m", fitted, rules=Rules(None, min_accuracy=0.7, min_rows=50))
+        monitor.register("m", fitted, rules=Rules(None, min_accuracy=0.7, min_rows=50, notify_within=None))
         for n in range(days):
             rows = times == np.datetime64(day(n).replace(tzinfo=None))
             window = Outputs(logits=logits[rows], features=np.asarray(outputs.features)[rows])
             monitor.add("m", window, times[rows], {"country": country[rows].tolist()})
+            monitor.deliver()
         monitor.close()
     begun, ended = (json.loads(body) for _, body in posted)
     assert (begun["event"], ended["event"]) == ("alarm.begin", "alarm.end")
@@ -207,7 +362,9 @@ def test_the_end_of_a_withdrawn_alarm_is_told(tmp_path):
     with receiver([200]) as (url, posted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
         feed(monitor, [0.9, 0.3], rules=PER_WINDOW)
+        monitor.deliver()
         monitor.add_estimate("m", estimate(0.9), day(1), replace=True)
+        monitor.deliver()
         monitor.close()
     notices = [json.loads(body) for _, body in posted]
     assert [t["event"] for t in notices] == ["alarm.begin", "alarm.end"]
@@ -222,8 +379,9 @@ def test_an_alarm_that_begins_and_ends_at_once_is_told_twice(tmp_path, fitted):
     times = np.repeat(np.datetime64("2026-01-01") + np.arange(6), 200)
     with receiver([200]) as (url, posted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Webhook(url)])
-        monitor.register("m", fitted, rules=Rules(None, warnings=(), min_accuracy=0.7))
+        monitor.register("m", fitted, rules=Rules(None, warnings=(), min_accuracy=0.7, notify_within=None))
         monitor.add("m", Outputs(logits=logits, features=outputs.features), times)
+        monitor.deliver()
         monitor.close()
     assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
 
@@ -272,21 +430,21 @@ def test_a_mail_server_that_drips_is_left_at_the_deadline(monkeypatch):
 def test_a_slow_target_delays_no_other(tmp_path):
     release = threading.Event()
 
+    @dataclass
     class Slow:
         def send(self, body):
-            release.wait(20)
+            release.wait(30)
 
     with receiver([200]) as (url, posted):
         monitor = Monitor(sqlite_url(tmp_path), notify=[Slow(), Webhook(url)])
-        monitor.notify_on_add = False
-        monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1))
+        monitor.register("m", rules=Rules(None, min_accuracy=0.8, recovery=1, notify_within=None))
         for n, accuracy in enumerate([0.5, 0.9]):
             monitor.add_estimate("m", estimate(accuracy), day(n))
-            monitor.delivery.start()
-            while len(posted) < n + 1:
+            for _ in range(1000):
+                if len(posted) > n:
+                    break
                 time.sleep(0.01)
-        assert monitor.delivery.wait(0) == []
         release.set()
-        assert monitor.delivery.wait(20) == []
+        assert monitor.delivery.deliver(20) == []
         monitor.close()
-    assert [json.loads(body)["event"] for _, body in posted] == ["alarm.begin", "alarm.end"]
+    assert events(posted) == ["alarm.begin", "alarm.end"]

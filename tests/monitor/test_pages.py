@@ -1,7 +1,7 @@
 """Every page in a browser: charts have points, filters and buttons work, nothing overflows, no error in the console."""
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import numpy as np
@@ -10,10 +10,11 @@ from sqlalchemy import insert, select
 
 from gdscore import EstimateWarning, Outputs
 from gdscore.monitor import Monitor, Rules
-from gdscore.monitor.access import Settings, create_token
 from gdscore.monitor.app import create_app
+from gdscore.monitor.auth import create_token
 from gdscore.monitor.schema import Window
-from tests.monitor.conftest import START, estimate, make_outputs, serve, sqlite_url
+from gdscore.monitor.settings import Settings
+from tests.monitor.conftest import OPEN, START, estimate, make_outputs, serve, sqlite_url
 
 
 def fill_many(monitor):
@@ -53,7 +54,7 @@ def addresses(tmp_path_factory, fitted):
         for n in (0, 1, 4, 5) if version == "1" else (5, 6, 9):
             monitor.add_estimate("versions", estimate(0.9), START + timedelta(days=n))
             monitor.add_labels("versions", START + timedelta(days=n), accuracy=0.88, rows=100)
-    monitor.register("months", fitted, every="month Europe/Paris", rules={"keep_rows": "900d"})
+    monitor.register("months", fitted, every="month Europe/Paris", rules={"keep_rows": "90000d"})
     made = make_outputs(300, 1.6, 3)
     ids = np.arange(300).astype(str)
     monitor.add("months", Outputs(logits=made.logits, features=made.features, ids=ids), "2026-03-01")
@@ -63,7 +64,7 @@ def addresses(tmp_path_factory, fitted):
     fill_many(monitor)
     monitor.register("<b>plants<b>", rules=Rules())
     monitor.add_estimate("<b>plants<b>", estimate(), START)
-    with serve(create_app(monitor)) as port, serve(create_app(monitor, Settings(require_token=True))) as other:
+    with serve(create_app(monitor, OPEN)) as port, serve(create_app(monitor, Settings())) as other:
         yield f"http://127.0.0.1:{port}", f"http://127.0.0.1:{other}", create_token(monitor, "Ada")
     monitor.close()
 
@@ -116,11 +117,17 @@ def keep(page, name):
 
 
 def traces(page):
-    """What the chart has drawn: x and y of each trace by its name."""
-    page.wait_for_selector("#chart .scatterlayer .trace")
-    return page.evaluate(
-        "Object.fromEntries(document.getElementById('chart').data.map((t) => [t.name, {x: [...t.x], y: [...t.y]}]))"
-    )
+    """What the chart has drawn: x and y of each line by its name, without places that have no value."""
+    page.wait_for_selector("#chart[data-state=drawn] canvas")
+    return page.evaluate("document.getElementById('chart').drawn.series")
+
+
+def values(trace):
+    return [(x, y) for x, y in zip(trace["x"], trace["y"], strict=True) if y is not None]
+
+
+def days(trace):
+    return [f"{datetime.fromtimestamp(x, UTC):%d}" for x, _ in values(trace)]
 
 
 def test_overview(page):
@@ -148,17 +155,17 @@ def test_small_charts_have_one_scale_and_their_floor(page):
 def test_model_page(page):
     page.goto("/models/animals")
     drawn = traces(page)
-    assert len(drawn["estimate"]["x"]) == 41
-    assert len(drawn["with labels"]["x"]) == 25
-    assert page.evaluate("document.getElementById('chart').layout.shapes.length") >= 1
+    assert len(values(drawn["estimate"])) == 41
+    assert len(values(drawn["with labels"])) == 25
+    assert page.evaluate("document.getElementById('chart').drawn.alarms.length") >= 1
     assert page.get_by_text("windows have labels").count() == 1
     assert fits(page)
     keep(page, "model")
     page.get_by_role("link", name="7 days").click()
     page.wait_for_url("**days=7")
-    assert len(traces(page)["estimate"]["x"]) == 8
+    assert len(values(traces(page)["estimate"])) == 8
     page.get_by_role("link", name="country=fr").click()
-    page.wait_for_selector("#chart .scatterlayer .trace")
+    page.wait_for_selector("#chart[data-state=drawn] canvas")
     assert "country=fr" in page.locator("h1").inner_text()
     page.get_by_role("link", name="all", exact=True).click()
     page.get_by_role("link", name="older").click()
@@ -170,17 +177,21 @@ def test_a_chart_has_floors_gaps_versions_and_all_labels(page):
     page.goto("/models/versions")
     drawn = traces(page)
     floors = {name: trace["y"] for name, trace in drawn.items() if name.startswith("floor")}
-    assert floors["floor (min_accuracy) 70.0%"] == [70, 70]
-    assert floors["floor (max_drop) 82.0%"] == pytest.approx([82, 82])
+    assert set(floors["floor (min_accuracy) 70.0%"]) == {70}
+    assert floors["floor (max_drop) 82.0%"] == pytest.approx([82] * len(drawn["estimate"]["x"]))
     assert any(name.startswith("floor of the test") for name in floors)
-    days = [None if x is None else x[8:10] for x in drawn["estimate"]["x"]]
-    assert days == ["01", "02", None, "05", "06", "07", None, "10"]
-    assert len(drawn["with labels"]["x"]) == 7  # both of the day that two versions have
-    layout = page.evaluate(
-        "(({shapes, annotations}) => ({shapes, annotations}))(document.getElementById('chart').layout)"
+    assert days(drawn["estimate"]) == ["01", "02", "05", "06", "07", "10"]
+    broken = page.evaluate(
+        """() => { const {x, y} = document.getElementById('chart').drawn.series.reference;
+        return x.filter((_, k) => y[k] === null); }"""
     )
-    assert [s["x0"][:10] for s in layout["shapes"]] == ["2026-01-06"]
-    assert page.locator("#chart .annotation-text").all_text_contents() == ["version <b>2</b>"]
+    assert [f"{datetime.fromtimestamp(x, UTC):%d}" for x in broken] == ["03", "08"]  # no line crosses a gap
+    assert len(values(drawn["with labels"])) == 7  # both of the day that two versions have
+    versions = page.evaluate("document.getElementById('chart').drawn.versions")
+    assert [(datetime.fromtimestamp(v["x"], UTC).date().isoformat(), v["name"]) for v in versions] == [
+        ("2026-01-06", "version <b>2</b>")
+    ]
+    assert "version <b>2</b>" in page.get_by_label("Key of the chart").inner_text()
     assert "floor (min_accuracy) 70.0%" in page.get_by_label("Key of the chart").inner_text()
     assert fits(page)
     keep(page, "versions")
@@ -192,7 +203,7 @@ def test_rules_are_shown_with_their_changes(page):
     page.get_by_text("show all").click()
     row = page.get_by_role("row", name="max_drop")
     assert row.get_by_role("cell", name="0.08").is_visible()
-    assert page.get_by_role("row", name="missing_after").get_by_role("cell", name="not set").is_visible()
+    assert page.get_by_role("row", name="missing_after").get_by_role("cell", name="learned", exact=True).is_visible()
     page.get_by_text("1 change, the last by Ada").click()
     assert page.get_by_text("Ada, version 1: min_accuracy 0.7").is_visible()
     assert fits(page)
@@ -207,8 +218,8 @@ def test_ten_thousand_windows_are_drawn_in_200_ms(page):
         best = min(best, page.evaluate("performance.getEntriesByName('chart', 'measure')[0].duration"))
         if best < 200:
             break
-    assert len(drawn["estimate"]["x"]) <= 600
-    assert min(y for y in drawn["lowest to highest"]["y"] if y is not None) == pytest.approx(60)
+    assert len(values(drawn["estimate"])) <= 600
+    assert min(y for _, y in values(drawn["lowest"])) == pytest.approx(60)
     assert best < 200
 
 
@@ -222,9 +233,10 @@ def test_a_model_without_windows_has_no_chart(page):
 @once
 def test_one_window_shows_its_interval(page):
     page.goto("/models/%3Cb%3Eplants%3Cb%3E")
-    band = traces(page)["interval"]
-    assert [x and x[:10] for x in band["x"]] == ["2026-01-01", "2026-01-02", "2026-01-02", "2026-01-01", None]
-    assert band["y"][:4] == pytest.approx([93, 93, 87, 87])
+    drawn = traces(page)
+    assert days(drawn["interval"]) == ["01", "02"]
+    assert drawn["interval"]["y"] == pytest.approx([93, 93])
+    assert drawn["low"]["y"] == pytest.approx([87, 87])
     keep(page, "one-window")
 
 
@@ -239,7 +251,7 @@ def test_pages_are_reached_by_keyboard(page):
             break
     page.keyboard.press("Enter")
     page.wait_for_url("**/models/animals")
-    page.wait_for_selector("#chart .scatterlayer .trace")
+    page.wait_for_selector("#chart[data-state=drawn] canvas")
 
 
 def test_alarms_are_acknowledged(page, address):
@@ -249,12 +261,45 @@ def test_alarms_are_acknowledged(page, address):
     keep(page, "alarms")
     seen = page.get_by_text("acknowledged by Ada <i>Lovelace</i>")
     before = seen.count()
-    if page.locator("button").count():
+    if page.get_by_role("button", name="Acknowledge").count():
         page.get_by_label("Your name").first.fill("Ada <i>Lovelace</i>")
         page.get_by_role("button", name="Acknowledge").first.click()
         seen.nth(before).wait_for()
     assert seen.count() >= 1
     assert page.get_by_text("when raised").count() >= 1
+
+
+def test_the_page_of_an_alarm_tells_where_and_what_to_do(page):
+    page.goto("/alarms?show=all")
+    mine = page.locator(".alarm-item.open").filter(has_text="animals")
+    mine.get_by_role("link", name="Why, and what to do").first.click()
+    page.wait_for_url("**/alarms/*")
+    page.wait_for_selector("#chart[data-state=drawn] canvas")
+    segments = page.get_by_role("table", name="Segments at the time").get_by_role("rowheader").all_inner_texts()
+    assert segments == ["all rows", "country=fr"]  # all rows fell, the segment stayed
+    steps = page.locator("ol.runbook li")
+    assert steps.count() == 5
+    assert "all rows leads" in steps.nth(1).inner_text()
+    assert "--budget 50" in steps.nth(2).inner_text()
+    assert fits(page)
+    keep(page, "alarm")
+    page.get_by_role("button", name="Snooze the alarm of animals").click()
+    page.get_by_text("Silent until").first.wait_for()
+    page.get_by_role("button", name="No longer snooze").click()
+    page.get_by_role("button", name="Snooze the alarm of animals").wait_for()
+    page.get_by_role("rowheader", name="country=fr").get_by_role("link").click()
+    page.wait_for_url("**/windows/*")
+    assert "country=fr" in page.locator("h1").inner_text()
+
+
+@once
+def test_the_description_of_the_api_is_shown(page):
+    page.goto("/docs")
+    page.locator(".opblock").first.wait_for()
+    assert page.locator(".opblock").count() >= 18
+    page.locator("#operations-default-add_windows .opblock-summary-control").click()
+    page.get_by_text("by_column").or_(page.get_by_text("probabilities")).first.wait_for()
+    keep(page, "docs")
 
 
 def test_page_and_report_of_a_window(page):
@@ -292,11 +337,11 @@ def test_the_page_of_a_window_has_its_labels_warnings_and_neighbours(page):
 @once
 def test_a_click_on_the_chart_opens_the_window(page):
     page.goto("/models/animals")
-    page.wait_for_selector("#chart .scatterlayer .trace")
+    page.wait_for_selector("#chart[data-state=drawn] canvas")
     where = page.evaluate(
-        """() => { const c = document.getElementById('chart'), l = c._fullLayout, k = 37;
-        const t = c.data.find((t) => t.name === 'estimate'), box = c.getBoundingClientRect();
-        return [box.left + l._size.l + l.xaxis.d2p(t.x[k]), box.top + l._size.t + l.yaxis.d2p(t.y[k])]; }"""
+        """() => { const {chart, series} = document.getElementById('chart').drawn;
+        const box = chart.over.getBoundingClientRect(), {x, y} = series.estimate;
+        return [box.left + chart.valToPos(x[37], 'x'), box.top + chart.valToPos(y[37], 'y')]; }"""
     )
     page.mouse.move(*where)
     page.wait_for_timeout(100)
@@ -308,9 +353,11 @@ def test_a_click_on_the_chart_opens_the_window(page):
 @once
 def test_windows_of_a_time_zone_have_its_times(page):
     page.goto("/models/months")
-    page.wait_for_selector("#chart .xtitle")
-    first = page.evaluate("document.getElementById('chart').data.find((trace) => trace.name === 'estimate').x[0]")
-    assert (page.locator("#chart .xtitle").text_content(), first) == ("Europe/Paris", "2026-03-01T00:00:00+01:00")
+    first = traces(page)["estimate"]["x"][0]
+    assert datetime.fromtimestamp(first, UTC) == datetime(2026, 2, 28, 23, tzinfo=UTC)
+    box = page.locator("#chart .u-over").bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + 50)
+    assert page.locator("#chart .tip").inner_text().startswith("2026-03-01 00:00 · ")
     assert page.get_by_role("link", name="2026-03-01").first.is_visible()
     page.get_by_role("link", name="2026-03-01").first.click()
     page.wait_for_url("**/windows/*")
@@ -330,10 +377,10 @@ def test_tables_of_windows_can_be_read_on_a_phone(page):
 @once
 def test_every_control_has_a_name(page):
     """For screen readers: links, buttons, fields, tables and pictures."""
-    for place in ("/", "/models/animals", "/alarms?show=all", "/docs", "/login", "/windows/1"):
+    for place in ("/", "/models/animals", "/alarms?show=all", "/alarms/1", "/login", "/windows/1"):
         page.goto(place)
         bare = page.evaluate(
-            """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), [role=img], svg.spark, nav")]
+            """() => [...document.querySelectorAll("a, button, select, input:not([type=hidden]), [role=img], svg.spark, nav")]
             .filter((e) => !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)"""
         )
         assert bare == [], place

@@ -126,7 +126,7 @@ def seen(tmp_path_factory):
     monitor_port, port = free_ports()
     found = SimpleNamespace()
     with ExitStack() as running:
-        serve = [*command, "serve", "--port", str(monitor_port), "--require-token"]
+        serve = [*command, "serve", "--port", str(monitor_port)]
         server = running.enter_context(process(serve, folder / "monitor.log", environment))
         api = running.enter_context(
             httpx.Client(base_url=f"http://127.0.0.1:{monitor_port}", headers=bearer, trust_env=False)

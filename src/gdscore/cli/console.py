@@ -229,7 +229,7 @@ def describe_error(error: BaseException) -> tuple[str, ExitCode]:
         path = context.command_path if context else "gdscore"
         return f"{error.format_message().rstrip('.')}: see '{path} --help'", ExitCode.USAGE
     if isinstance(error, GdscoreError):
-        return str(error), ExitCode.USAGE
+        return str(error), ExitCode.USAGE if getattr(error, "is_usage", True) else ExitCode.FAILED
     if isinstance(error, OSError):
         named = f" {error.filename!r}" if error.filename else ""
         return f"the system refused{named}: {error.strerror or error}", ExitCode.USAGE

@@ -165,13 +165,20 @@ def _extract_on_ray(
 ) -> Extraction:
     """Run a model over images on a cluster and write a folder of Parquet files.
 
-    The first image passes through the model in this process, so that most mistakes show before the cluster works.
+    The first image passes through the model in this process, so that most mistakes show before the cluster works; one
+    that cannot be read is left out where such are.
     """
     from gdscore import distributed, models
 
     network = _Network(name, os.fspath(Path.cwd()), workers)
-    first = replace(images, paths=images.paths[:1], labels=None)
-    (tried,) = models.extract(network.model(), [network.images(first)], threshold=threshold, progress=False)
+    for place, path in enumerate(images.paths):
+        try:
+            first = network.images(replace(images, paths=[path], labels=None))
+            break
+        except GdscoreError:
+            if on_error is not OnError.SKIP or place + 1 == len(images.paths):
+                raise
+    (tried,) = models.extract(network.model(), [first], threshold=threshold, progress=False)
     if tried.n_classes is not None:
         images.check_classes(tried.n_classes)
     tables = list(_tables(images, batch_size))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
-import os
-import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -19,30 +18,31 @@ from gdscore.errors import GdscoreError
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
-    from gdscore.monitor import Email, Monitor
-    from gdscore.monitor.access import Settings
+    from gdscore.monitor import Monitor
+    from gdscore.monitor.settings import Settings
 
-__all__ = ["Mail", "Run", "Webhook", "email", "monitor", "notifiers"]
+__all__ = ["monitor"]
 
 monitor = typer.Typer(
     no_args_is_help=True, help="Watch the accuracy of models over time: history, alarms, pages.", rich_markup_mode=None
 )
 Database: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--database", metavar="URL", envvar="GDSCORE_MONITOR", help="sqlite:///history.db or postgresql://host/name."
+        "--database",
+        metavar="URL",
+        help="sqlite:///history.db or postgresql://host/name; else GDSCORE_MONITOR, or gdscore-history.db here.",
     ),
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 Segment: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only this segment; '' is all rows.")]
 Webhook: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="URL", envvar="GDSCORE_WEBHOOK", show_envvar=True, help="Post alarms there, begin and end."),
+    str | None, typer.Option(metavar="URL", help="Post alarms there, begin and end; also GDSCORE_WEBHOOK.")
 ]
 Run: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--run", metavar="COMMAND", envvar="GDSCORE_RUN", help="Run this for alarms, with the notice on its input."
+        "--run", metavar="COMMAND", help="Run this for alarms, with the notice on its input; also GDSCORE_RUN."
     ),
 ]
 Mail: TypeAlias = Annotated[
@@ -50,28 +50,44 @@ Mail: TypeAlias = Annotated[
     typer.Option(
         "--mail",
         metavar="ADDRESSES",
-        envvar="GDSCORE_MAIL",
         help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
     ),
 ]
-DEFAULT = "sqlite:///gdscore-history.db"
+PublicUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Where people see the pages, for links in notices; also GDSCORE_PUBLIC_URL."),
+]
+_NEEDED = ("alembic", "fastapi", "prometheus_client", "psycopg", "pydantic_settings", "sqlalchemy", "uvicorn")
 
 
-def _open(database: str, webhook: str | None = None, run: str | None = None, mail: str | None = None) -> Monitor:
-    try:
-        from gdscore import monitor as module
-    except ModuleNotFoundError as error:
+@monitor.callback()
+def _check_installed() -> None:
+    """Watch the accuracy of models over time: history, alarms, pages."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
         raise GdscoreError(
-            f"Expected {error.name} to be installed, but it is not: "
-            "pip install fastapi plotly prometheus-client 'psycopg[binary]' sqlalchemy uvicorn"
-        ) from error
-    return module.Monitor(database, notify=notifiers(webhook, run, mail))
+            f"Expected {', '.join(missing)} to be installed, but {'it is' if len(missing) == 1 else 'they are'} not: "
+            "pip install 'gdscore[monitor]'"
+        )
+
+
+def _open(database: str | None, **options: Any) -> Monitor:
+    from gdscore.monitor.settings import Settings
+
+    return _open_with(Settings.read(database=database, **options))
+
+
+def _open_with(settings: Settings) -> Monitor:
+    from gdscore.monitor import Monitor
+
+    return Monitor(settings.database, notify=settings.notifiers(), public_url=settings.public_url)
 
 
 def _rule(kind: Any, help_text: str, *names: str, metavar: str | None = None) -> Any:
     return Annotated[kind | None, typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel="Rules")]
 
 
+_OF_CLASS = "of a class: fraud=0.7; repeat it."
 _RULES = {
     "false_alarms_per_year": _rule(float, "False alarms of each test over all windows."),
     "min_accuracy": _rule(float, "Alarm below this, each window.", metavar="SHARE"),
@@ -80,15 +96,41 @@ _RULES = {
     "max_width": _rule(float, "A window with a wider interval is not enough data.", metavar="SHARE"),
     "labels": _rule(bool, "Alarms of labels.", "--labels/--no-labels"),
     "recalibrate": _rule(bool, "Labels correct later estimates.", "--recalibrate/--no-recalibrate"),
-    "missing_after": _rule(float, "Alarm after so many window lengths of silence."),
+    "min_recall": _rule(list[str], f"Least recall {_OF_CLASS}", metavar="CLASS=SHARE"),
+    "min_precision": _rule(list[str], f"Least precision {_OF_CLASS}", metavar="CLASS=SHARE"),
+    "min_f1": _rule(list[str], f"Least F1 {_OF_CLASS}", metavar="CLASS=SHARE"),
+    "missing_after": _rule(str, "Alarm after so many window lengths of silence; 'learned' by default.", metavar="N"),
+    "max_segments": _rule(int, "Segments that the model may have."),
+    "notify_within": _rule(str, "Notices only of windows that ended this lately.", metavar="LENGTH"),
     "recovery": _rule(int, "Windows without the problem that end an alarm."),
     "keep_rows": _rule(
         str, "Keep id, prediction and P(right) of rows so long, for labels by id: 90d.", metavar="LENGTH"
     ),
 }
 _rule_options = shared_options(
-    "given", _RULES, lambda given: {name: value for name, value in given.items() if value is not None}
+    "given",
+    _RULES,
+    lambda given: {name: _rule_value(name, value) for name, value in given.items() if value not in (None, [])},
 )
+
+
+def _rule_value(name: str, value: Any) -> Any:
+    """Value of an option of a rule; ``fraud=0.7`` is the least value of a class."""
+    if name == "missing_after":
+        return _number(name, value) if value != "learned" else value
+    if not isinstance(value, list):
+        return value
+    pairs = [text.rpartition("=") for text in value]
+    if not all(sign for _, sign, _ in pairs):
+        raise GdscoreError(f"Expected --{name.replace('_', '-')} CLASS=SHARE such as fraud=0.7, but got {value[0]!r}")
+    return {of: _number(name, share) for of, _, share in pairs}
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise GdscoreError(f"Expected a number as --{name.replace('_', '-')}, but got {text!r}") from None
 
 
 @monitor.command()
@@ -108,7 +150,7 @@ def register(
     ] = None,
     *,
     given: dict[str, Any],
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Register a model with its estimator and its rules. Rules that are not given stay, also for a new version."""
@@ -128,16 +170,23 @@ def rules(
         list[str] | None,
         typer.Option(metavar="RULE", help="Remove a rule, such as min_accuracy; repeat it for several."),
     ] = None,
+    segment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Change the rules that this segment has of its own.")
+    ] = None,
     *,
     given: dict[str, Any],
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Print the rules of a model and who changed them, or change some of them."""
-    from gdscore.monitor.reading import rules_changes
+    from gdscore.monitor.queries import rules_changes
 
     history = _open(database)
     changes = dict.fromkeys(remove or ()) | given
+    if segment is not None and changes:
+        before = dict(history.rules(model).segments.get(segment, {}))
+        mine = {name: value for name, value in (before | changes).items() if value is not None}
+        changes = {"segments": {segment: mine}}
     found = history.set_rules(model, changes, by=_person()) if changes else history.rules(model)
     show(f"Rules: {found}")
     with history.reading() as session:
@@ -152,7 +201,7 @@ def learn(
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Start of the first window to learn from; else the next one.")
     ] = None,
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Let the tests learn again what the windows of a model are like while nothing is wrong."""
@@ -188,7 +237,8 @@ def add(
     webhook: Webhook = None,
     run: Run = None,
     mail: Mail = None,
-    database: Database = DEFAULT,
+    public_url: PublicUrl = None,
+    database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
 ) -> None:
@@ -196,11 +246,11 @@ def add(
 
     Ends with code 3 where the model has an open alarm, else with 1 where a target was not added.
     """
-    from gdscore.monitor.reading import list_alarms
-    from gdscore.monitor.storing import check_known
+    from gdscore.monitor.queries import list_alarms
+    from gdscore.monitor.store import check_known
 
     check_writable(json)
-    history = _open(database, webhook, run, mail)
+    history = _open(database, webhook=webhook, run=run, mail=mail, public_url=public_url)
     columns = dataclasses.replace(columns, time=time, by=by or None)
     with history.reading() as session:
         check_known(session, model)
@@ -222,7 +272,6 @@ def add(
             except GdscoreError as error:
                 failed = True
                 complain(f"{target.name} was not added: {error}")
-        history.settle()
         history.deliver()
     _show_windows(added, json)
     for line in told:
@@ -245,7 +294,7 @@ def labels(
         Path | None, typer.Option(metavar="CSV", help="Columns id and label, of rows that are kept (--keep-rows).")
     ] = None,
     segment: Annotated[str, typer.Option(metavar="NAME", help="Segment of the window.")] = "",
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Add labels that came later: of a window as counts, or of rows by id."""
@@ -256,7 +305,7 @@ def labels(
         return
     if correct is not None or segment:
         raise GdscoreError("Expected --file without counts and segments: the rows tell where they belong")
-    from gdscore.monitor.rows import read_row_labels
+    from gdscore.monitor.row_labels import read_row_labels
 
     ids, found = read_row_labels(check_readable(file))
     counted = _open(database).add_row_labels(model, ids, found, time=at)
@@ -283,13 +332,13 @@ def windows(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
     segment: Segment = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="From this time on.")] = None,
-    database: Database = DEFAULT,
+    database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
 ) -> None:
     """List windows with their estimates."""
-    from gdscore.monitor.reading import list_windows
-    from gdscore.monitor.storing import check_known
+    from gdscore.monitor.queries import list_windows
+    from gdscore.monitor.store import check_known
 
     check_writable(json)
     with _open(database).reading() as session:
@@ -304,16 +353,17 @@ def alarms(
     webhook: Webhook = None,
     run: Run = None,
     mail: Mail = None,
-    database: Database = DEFAULT,
+    public_url: PublicUrl = None,
+    database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
 ) -> None:
     """Look for missing windows and list alarms; ends with code 3 where one is open."""
-    from gdscore.monitor.reading import list_alarms
-    from gdscore.monitor.storing import check_known
+    from gdscore.monitor.queries import list_alarms
+    from gdscore.monitor.store import check_known
 
     check_writable(json)
-    history = _open(database, webhook, run, mail)
+    history = _open(database, webhook=webhook, run=run, mail=mail, public_url=public_url)
     with collect_warnings() as told:
         history.check()
     for line in told:
@@ -350,7 +400,7 @@ def acknowledge(
         typer.Argument(metavar="ID", help="Ids of alarms, as in `gdscore monitor alarms` and notices."),
     ],
     by: Annotated[str | None, typer.Option(metavar="NAME", help="Who has seen them; by default your login.")] = None,
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Note that somebody has seen alarms, so that others know. The alarm stays open until its problem has ended.
@@ -363,46 +413,145 @@ def acknowledge(
 
 
 @monitor.command()
+def snooze(
+    alarm: Annotated[int, typer.Argument(metavar="ID", help="Id of the alarm.")],
+    until: Annotated[
+        str, typer.Argument(metavar="TIME", help="Until then it is silent for Prometheus; 'now' ends it.")
+    ],
+    database: Database = None,
+    debug: Debug = False,
+) -> None:
+    """Silence an alarm for Prometheus until a time."""
+    found = _open(database).snooze(alarm, None if until == "now" else until)
+    show(
+        f"{found['id']}: silent until {found['snoozed_until']}"
+        if found["snoozed_until"]
+        else f"{found['id']}: not silent"
+    )
+
+
+@monitor.command()
+def retire(model: Name, database: Database = None, debug: Debug = False) -> None:
+    """Watch a model no more: its alarms end. Its history stays; `register` goes on."""
+    _open(database).retire(model)
+
+
+@monitor.command()
+def delete(
+    model: Name,
+    window: Annotated[
+        int | None,
+        typer.Option(metavar="ID", help="Only this window, as in `windows --json`; alarms are computed anew."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    database: Database = None,
+    debug: Debug = False,
+) -> None:
+    """Delete a model with all of its versions, windows and alarms, or one window."""
+    history = _open(database)
+    if not yes:
+        typer.confirm(f"Delete {'window ' + str(window) + ' of ' if window else 'all of '}{model}?", abort=True)
+    if window is not None:
+        history.delete_window(window, model=model)
+        return
+    show(f"Deleted: {model}, {history.delete_model(model)} versions")
+
+
+@monitor.command()
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file.")],
+    database: Database = None,
+    debug: Debug = False,
+) -> None:
+    """Copy a history in SQLite into a new file, also while the service runs. To copy the file itself loses windows."""
+    _open(database).back_up(file)
+    show(f"Written: {file}")
+
+
+@monitor.command()
 def token(
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
     role: Annotated[str, typer.Option(help="read or write.")] = "read",
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Only for this model.")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="LENGTH", help="Until when: 90d from now.")] = None,
     revoke: Annotated[bool, typer.Option("--revoke", help="Make the token of this name useless.")] = False,
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Make a token of the service and print it: it is not shown again."""
-    from gdscore.monitor.access import create_token, revoke_token
+    from gdscore.monitor.auth import create_token, revoke_token
 
     history = _open(database)
     if revoke:
         revoke_token(history, name)
     else:
-        show(create_token(history, name, role))
+        show(create_token(history, name, role, model=model, expires=expires))
+
+
+@monitor.command()
+def tokens(database: Database = None, debug: Debug = False) -> None:
+    """List tokens: names, roles, models, and when they expire."""
+    from gdscore.monitor.auth import list_tokens
+
+    show_table(
+        ("name", "role", "model", "created", "expires"),
+        [
+            (t["name"], t["role"], t["model"] or "all", t["created_at"][:16], (t["expires_at"] or "never")[:16])
+            for t in list_tokens(_open(database))
+        ],
+        left=(0, 1, 2),
+    )
 
 
 @monitor.command()
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at.")] = 8600,
-    require_token: Annotated[bool, typer.Option(help="Ask for a token on this machine too.")] = False,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen at; 0.0.0.0 for all. 127.0.0.1 by default.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen at; 8600 by default.")] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Ask for no token; only requests of this machine are answered.")
+    ] = False,
+    public_url: PublicUrl = None,
     behind_tls: Annotated[
-        bool, typer.Option(help="A proxy in front speaks TLS: the cookie is sent over TLS only.")
+        bool, typer.Option("--behind-tls", help="A proxy in front speaks TLS: the cookie is sent over TLS only.")
     ] = False,
     keep: Annotated[str | None, typer.Option(metavar="LENGTH", help="Delete windows older than this: 400d.")] = None,
     access_log: Annotated[
-        bool, typer.Option(help="Write each request to standard error, one JSON object a line.")
+        bool, typer.Option("--access-log", help="Write each request to standard error, one JSON object a line.")
     ] = False,
+    max_body: Annotated[int | None, typer.Option(help="Largest body in bytes.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Most rows of a body.")] = None,
+    check_seconds: Annotated[float | None, typer.Option(help="Pause between looks for missing windows.")] = None,
     webhook: Webhook = None,
     run: Run = None,
     mail: Mail = None,
-    database: Database = DEFAULT,
+    database: Database = None,
     debug: Debug = False,
 ) -> None:
-    """Serve the pages, the JSON API and the metrics for Prometheus."""
-    from gdscore.monitor.access import Settings
+    """Serve the pages, the JSON API and the metrics for Prometheus.
 
-    settings = Settings(require_token=require_token, behind_tls=behind_tls, keep=keep, access_log=access_log)
-    _serve(_open(database, webhook, run, mail), host, port, settings)
+    Every option is an environment variable too: GDSCORE_ and its name, such as GDSCORE_MAX_BODY.
+    """
+    from gdscore.monitor.settings import Settings
+
+    settings = Settings.read(
+        database=database,
+        host=host,
+        port=port,
+        auth=False if no_auth else None,
+        public_url=public_url,
+        behind_tls=behind_tls or None,
+        keep=keep,
+        access_log=access_log or None,
+        max_body=max_body,
+        max_rows=max_rows,
+        check_seconds=check_seconds,
+        webhook=webhook,
+        run=run,
+        mail=mail,
+    )
+    _serve(_open_with(settings), settings)
 
 
 @monitor.command()
@@ -413,51 +562,63 @@ def demo(
     debug: Debug = False,
 ) -> None:
     """Serve sixty days of digits: a slow shift, a sudden one, another class mix, labels two weeks late."""
+    from gdscore.monitor.settings import Settings
+
     there = file.exists()
-    history = _open(f"sqlite:///{file}")
+    settings = Settings.read(database=f"sqlite:///{file}", host="127.0.0.1", port=port, auth=False)
+    history = _open_with(settings)
     if not there:
-        from gdscore.monitor.demo import fill_demo
+        from gdscore.demo.monitored import fill_demo
 
         show(f"Filling {file} …")
         fill_demo(history)
     if not only_fill:
-        _serve(history, "127.0.0.1", port)
+        _serve(history, settings)
 
 
-def _serve(history: Monitor, host: str, port: int, settings: Settings | None = None) -> None:
+def _serve(history: Monitor, settings: Settings) -> None:
     import logging
     import socket
     import sys
 
     import uvicorn
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-    from gdscore.monitor.access import LimitedProtocol
     from gdscore.monitor.app import create_app
+    from gdscore.monitor.auth import Deadlines, list_tokens
 
     # A thread that waits for the database has its turn sooner beside others that compute.
     sys.setswitchinterval(5e-4)
     app = create_app(history, settings)
-    if settings is not None and settings.access_log:
+    if settings.access_log:
         lines = logging.getLogger("gdscore.monitor.access")
         lines.addHandler(logging.StreamHandler())
         lines.setLevel(logging.INFO)
         lines.propagate = False
+    host = settings.host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, settings.port), family=family)
     except OSError as error:
         reason = error.strerror or error
-        raise GdscoreError(f"Expected to listen at {host}, port {port}, but the system refused: {reason}") from None
+        raise GdscoreError(
+            f"Expected to listen at {host}, port {settings.port}, but the system refused: {reason}"
+        ) from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers on a kept connection are not held back
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     show(f"Serving at http://{shown}:{listener.getsockname()[1]}")
+    if settings.auth and not list_tokens(history):
+        complain("There is no token yet: `gdscore monitor token NAME --role write` makes one, --no-auth needs none")
+    deadlines = Deadlines(settings.request_seconds)
     # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
     config = uvicorn.Config(
-        app,
-        http=LimitedProtocol,
+        deadlines.app(app),
+        http=deadlines.protocol(AutoHTTPProtocol),  # type: ignore[arg-type]  # it only has to make a protocol
+        ws="none",
         log_level="warning",
         proxy_headers=False,
         server_header=False,
+        limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=3,
     )
     uvicorn.Server(config).run(sockets=[listener])
@@ -483,50 +644,3 @@ def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
             ],
             left=(0, 1),
         )
-
-
-def notifiers(webhook: str | None, run: str | None, mail: str | None) -> list[Any]:
-    """What sends the alarms, for the options that are given."""
-    from gdscore import monitor
-
-    found: list[Any] = []
-    if webhook:
-        # Secrets are not options, as others see the options of a process.
-        found.append(monitor.Webhook(webhook, os.environ.get("GDSCORE_WEBHOOK_SECRET")))
-    if run:
-        found.append(monitor.Command(_arguments(run)))
-    if mail:
-        found.append(email(mail.split(",")))
-    return found
-
-
-def _arguments(command: str) -> list[str]:
-    try:
-        found = shlex.split(command)
-    except ValueError as error:
-        raise GdscoreError(f"Expected --run to be a command, but got {command!r}: {error}") from None
-    if not found:
-        raise GdscoreError(f"Expected --run to be a command, but got {command!r}")
-    return found
-
-
-def email(to: list[str]) -> Email:
-    """Alarms by mail to these addresses; the server is taken from the environment."""
-    from gdscore.monitor import Email
-
-    settings = {name: os.environ.get(f"GDSCORE_SMTP_{name}") for name in ("HOST", "PORT", "FROM", "USER", "PASSWORD")}
-    if not settings["HOST"] or not settings["FROM"]:
-        raise GdscoreError("Expected the environment variables GDSCORE_SMTP_HOST and GDSCORE_SMTP_FROM with --mail")
-    port = settings["PORT"] or "587"
-    if not port.isdecimal():
-        raise GdscoreError(f"Expected GDSCORE_SMTP_PORT to be a number, but got {port[:20]!r}")
-    tls = int(port) != 25  # port 25 is that of a server on this machine or network, without encryption
-    return Email(
-        settings["HOST"],
-        settings["FROM"],
-        [address.strip() for address in to],
-        port=int(port),
-        user=settings["USER"],
-        password=settings["PASSWORD"],
-        tls=tls,
-    )

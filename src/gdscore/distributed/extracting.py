@@ -50,7 +50,7 @@ class Extraction:
     reused : int
         Files among them that an earlier run had written.
     skipped : dict of str
-        Inputs that could not be read, with the reason.
+        Inputs that could not be read, with the reason: files, blocks, or rows of them that ``preprocess`` refused.
     """
 
     n_rows: int
@@ -109,7 +109,8 @@ def extract(
     num_cpus, num_gpus : float
         What each actor takes of its node. With a GPU the model runs there.
     on_error : {"raise", "skip"}
-        What to do with an input that cannot be read: stop with its name, or leave it out with a warning.
+        What to do with an input that cannot be read: stop with its name, or leave it out with a warning. Of rows that
+        ``preprocess`` refuses, such as images that are damaged, only these are left out.
     address, progress
         As in `estimate`.
     **options
@@ -134,10 +135,9 @@ def extract(
         )
         running = _cluster.run_all(ray, calls, actors=pool)
         with contextlib.closing(running), _cluster.rows_bar(sources.found, _rows_of, progress) as advance:
-            for number, name, _, (found, there, wrong) in running:
-                if wrong:
-                    _refuse(wrong, on_error)
-                    skipped[name] = wrong
+            for number, _, _, (found, there, wrong) in running:
+                _refuse(wrong, on_error)
+                skipped |= wrong
                 rows, parts, reused = rows + found, parts + bool(found), reused + there
                 count = max(count, number + 1)
                 advance(found)
@@ -194,11 +194,10 @@ def extract_estimate(
         calls = ((where, partial(pool.start, "state", shared, s, where, time, names, length)) for where, s in sources)
         running = _cluster.run_all(ray, calls, actors=pool)
         with contextlib.closing(running), _cluster.rows_bar(sources.found, _rows_of, progress) as advance:
-            for number, name, state, (rows, _, wrong) in running:
-                if wrong:
-                    _refuse(wrong, on_error)
-                    skipped[name] = wrong
-                else:
+            for number, _, state, (rows, _, wrong) in running:
+                _refuse(wrong, on_error)
+                skipped |= wrong
+                if rows:
                     states[number] = state
                 advance(rows)
         if not states:
@@ -260,7 +259,7 @@ def _actors(
     integer("batch_size", batch_size, least=1)
     choice("on_error", on_error, _cluster.ON_ERROR)
     ray = _cluster.connect(address)
-    shared = ray.put(ModelOptions(model, columns, batch_size, options))
+    shared = ray.put(ModelOptions(model, columns, batch_size, options, skip=on_error == "skip"))
     pool = _cluster.Actors(ray, Extracting, (shared,), num_actors, num_cpus, num_gpus)
     try:
         yield ray, pool
@@ -288,9 +287,9 @@ def _unfinished(folder: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _refuse(wrong: str, on_error: str) -> None:
-    if on_error == "raise":
-        raise GdscoreError(wrong)
+def _refuse(wrong: dict[str, str], on_error: str) -> None:
+    if wrong and on_error == "raise":
+        raise GdscoreError(next(iter(wrong.values())))
 
 
 def _warn(skipped: dict[str, str]) -> None:
@@ -328,6 +327,8 @@ class ModelOptions:
     columns: InputColumns
     batch_size: int
     extract: dict[str, Any] = field(default_factory=dict)
+    skip: bool = False
+    """Whether rows that cannot be read are left out."""
 
 
 def part_of(output: str, number: int) -> Path:
@@ -362,24 +363,25 @@ class Extracting:
 
     def write(
         self, number: int, source: Any, where: str, output: str, unfinished: str
-    ) -> tuple[None, tuple[int, bool, str]]:
+    ) -> tuple[None, tuple[int, bool, dict[str, str]]]:
         """Write a part, first into a folder of unfinished files.
 
-        Gives its rows, whether it was there already, and what is wrong.
+        Gives its rows, whether it was there already, and which inputs are left out and why.
         """
         part, note = part_of(output, number), note_of(output, number)
         try:
             key = self._key(source)
             before = files.read_json(note) if note.exists() else {}
             if before.get("key") == key and (part.exists() or not before["rows"]):
-                return None, (int(before["rows"]), True, "")
+                return None, (int(before["rows"]), True, dict(before["skipped"]))
             note.unlink(missing_ok=True)
             part.unlink(missing_ok=True)
             rows, threshold = 0, None
+            left_out: dict[str, str] = {}
 
             def blocks() -> Iterator[dict[str, NDArray[Any]]]:
                 nonlocal rows, threshold
-                for outputs, kept in self._outputs(source, where):
+                for outputs, kept in self._outputs(source, where, left_out):
                     rows, threshold = rows + len(outputs), outputs.threshold
                     yield {**{n: storable(a) for n, a in outputs.to_numpy().arrays.items()}, **kept}
 
@@ -390,35 +392,38 @@ class Extracting:
                 write_parquet(made, chain([first], stream), threshold=threshold)
                 _move(made, part)
             made = Path(unfinished) / note.name
-            files.write_json(made, {"key": key, "rows": rows})
+            files.write_json(made, {"key": key, "rows": rows, "skipped": left_out})
             _move(made, note)
         except GdscoreError as error:
-            return None, (0, False, _named(error, where))
-        return None, (rows, False, "")
+            return None, (0, False, {where: _named(error, where)})
+        return None, (rows, False, left_out)
 
     def state(
         self, est: Any, source: Any, where: str, time: str | None, by: tuple[str, ...], every: Any
     ) -> tuple[bytes, Any]:
         """State of the outputs, without storing rows; the report is as that of `write`."""
         state = est.state()
+        left_out: dict[str, str] = {}
         try:
-            for found, kept in self._outputs(source, where):
+            for found, kept in self._outputs(source, where, left_out):
                 times = None if time is None else kept[time]
                 if times is not None and times.dtype.kind != "M":
                     raise GdscoreError(f"Expected times in column {time!r}, but its values are of type {times.dtype}")
                 state.update(found, window_columns(times, {name: kept[name] for name in by}, every) or None)
         except GdscoreError as error:
-            return b"", (0, False, _named(error, where))
-        return state.to_bytes(), (state.n_rows, False, "")
+            return b"", (0, False, {where: _named(error, where)})
+        return state.to_bytes(), (state.n_rows, False, left_out)
 
-    def _outputs(self, source: Any, where: str) -> Iterator[tuple[Outputs, dict[str, NDArray[Any]]]]:
-        """Outputs of each batch, with the columns that are kept."""
+    def _outputs(
+        self, source: Any, where: str, left_out: dict[str, str]
+    ) -> Iterator[tuple[Outputs, dict[str, NDArray[Any]]]]:
+        """Outputs of each batch, with the columns that are kept; ``left_out`` takes in rows that cannot be read."""
         from gdscore.models import extract
 
         kept: deque[dict[str, NDArray[Any]]] = deque()
 
         def loader() -> Iterator[Any]:
-            for inputs, labels, columns in self._batches(source, where):
+            for inputs, labels, columns in self._batches(source, where, left_out):
                 kept.append(columns)
                 yield inputs if labels is None else (inputs, labels)
 
@@ -429,24 +434,58 @@ class Extracting:
         for outputs in extract(self.model, chain([first], batches), progress=False, **self.options.extract):
             yield outputs, kept.popleft()
 
-    def _batches(self, source: Any, where: str) -> Iterator[tuple[Any, Any, dict[str, NDArray[Any]]]]:
+    def _batches(
+        self, source: Any, where: str, left_out: dict[str, str]
+    ) -> Iterator[tuple[Any, Any, dict[str, NDArray[Any]]]]:
         import torch
 
         pa, spec = pyarrow("Parquet"), self.columns
         reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS, pa)
+        first = 0
         for piece in _pieces(source, self.options.batch_size):
             for name in spec.arrays:
                 if name not in piece.schema.names:
                     raise GdscoreError(f"Expected a column {name!r} in {where}, but it has {piece.schema.names}")
+            prepared = None
+            if spec.preprocess is not None:
+                count = piece.num_rows
+                piece, prepared = self._prepared(piece, first, where, left_out)
+                first += count
+                if piece is None:
+                    continue
             arrays = joined_blocks(list(reader.blocks(piece)))
             labels = torch.from_numpy(np.array(arrays[spec.label])) if spec.label else None
             if spec.preprocess is not None:
-                inputs = spec.preprocess(piece)
+                inputs = prepared
             else:
                 shape = spec.shape or getattr(piece.schema.field(spec.inputs).type, "shape", None)
                 array = np.array(arrays[spec.inputs])
                 inputs = torch.from_numpy(array if shape is None else array.reshape(len(array), *shape))
             yield inputs, labels, {name: arrays[name] for name in spec.keep}
+
+    def _prepared(self, piece: Any, first: int, where: str, left_out: dict[str, str]) -> tuple[Any, Any]:
+        """Rows of a batch that can be read, and what the model is called with; None where there are no such rows.
+
+        Where some cannot be read, each is tried alone.
+        """
+        assert self.columns.preprocess is not None
+        try:
+            return piece, self.columns.preprocess(piece)
+        except GdscoreError:
+            if not self.options.skip:
+                raise
+        readable = []
+        for row in range(piece.num_rows):
+            try:
+                self.columns.preprocess(piece.slice(row, 1))
+            except GdscoreError as error:
+                left_out[f"row {first + row} of {where}"] = str(error)
+            else:
+                readable.append(row)
+        if not readable:
+            return None, None
+        piece = piece.take(readable)
+        return piece, self.columns.preprocess(piece)
 
     def _key(self, source: Any) -> str:
         digest = self.digest.copy()

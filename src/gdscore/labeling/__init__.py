@@ -2,7 +2,6 @@
 
 from gdscore.labeling.betting import LabelSequence, sequence
 from gdscore.labeling.choice import choose
-from gdscore.labeling.feedback import PastErrors, Recalibration, past_errors, recalibrate  # noqa: F401 (monitor)
 from gdscore.labeling.labelled import LabelledEstimate, estimate, estimate_segments
 from gdscore.labeling.rows import LabelRows, read_csv
 

@@ -1,27 +1,24 @@
 """JSON API, version 1, and the outputs in the bodies of requests: files that `gdscore.io` reads, or JSON.
 
-Every route has an example in ``examples.json``: a request and its answer, both of which the description of the API
-shows. They are what a service answered (``python -m tests.monitor.examples`` writes them), and a test sends each again.
+Bodies of JSON are models of Pydantic, which check them and describe them, each with an example that a test sends.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, fields
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi import APIRouter, Body, Depends, HTTPException, Query, Request
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
@@ -29,19 +26,21 @@ import gdscore
 from gdscore._paths import Limits
 from gdscore._stream import Batch
 from gdscore._windows import as_times
-from gdscore.errors import GdscoreError, shown
+from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.io import Columns, read_batches
 from gdscore.io.arrow import decoding, pyarrow
-from gdscore.monitor import reading
-from gdscore.monitor.access import Settings, Visitor, require
+from gdscore.monitor import queries
+from gdscore.monitor.auth import Visitor, require
+from gdscore.monitor.database import StorageError
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.rows import read_row_labels
-from gdscore.monitor.schema import LONGEST_NAME, StorageError
-from gdscore.monitor.storing import check_known
+from gdscore.monitor.row_labels import MOST_LABELS, read_row_labels
+from gdscore.monitor.schema import LONGEST_NAME
+from gdscore.monitor.settings import Settings
+from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
-__all__ = ["describe", "examples", "router"]
+__all__ = ["describe", "example_of", "fields_of", "router"]
 
 router = APIRouter(prefix="/api/v1")
 Reader = Annotated[Visitor, Depends(require("read"))]
@@ -59,6 +58,7 @@ _SUFFIXES = {
     "application/json": ".json",
 }
 LABEL_KINDS = ("text/csv", "application/json")
+_JsonBody = TypeVar("_JsonBody", bound=BaseModel)
 LIMITS = Limits(memory=256 << 20, row=1 << 20)
 
 
@@ -69,6 +69,7 @@ async def _monitor(request: Request) -> Monitor:  # async, as it needs no thread
 
 History = Annotated[Monitor, Depends(_monitor)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+Number = Annotated[int, PathParameter(ge=1, lt=2**62)]
 After = Annotated[int, Query(ge=0, le=100_000_000)]
 
 
@@ -80,53 +81,29 @@ def _storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_storable)]
+Segment = Annotated[str, Field(max_length=LONGEST_NAME)] | int | float | bool | None
 
 
-@cache
-def examples() -> dict[str, dict[str, Any]]:
-    """Example of each route by its name: ``path``, ``request`` and ``response``, in an order in which they work."""
-    found: dict[str, dict[str, Any]] = json.loads(files("gdscore.monitor").joinpath("examples.json").read_bytes())
-    return found
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
 
 
-def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """Description of the API in OpenAPI, with the examples; FastAPI would leave out what is null in them."""
-    described = get_openapi(title="gdscore monitor", version=gdscore.__version__, routes=routes)
-    for methods in described["paths"].values():
-        for found in methods.values():
-            name = found["operationId"] = found["operationId"].partition("_api_v1")[0]
-            example = examples()[name]
-            if "request" in example:
-                found["requestBody"]["content"].setdefault("application/json", {})["example"] = example["request"]
-            answer = next(answer for status, answer in found["responses"].items() if status.startswith("2"))
-            if example["response"] is not None:
-                answer["content"]["application/json"]["example"] = example["response"]
-            found["responses"]["422"] = {"description": "What was expected, what came, and an example to copy"}
-    return described
+def _example(**example: Any) -> ConfigDict:
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [example]})
 
 
-def _files(kinds: Iterable[str]) -> dict[str, Any]:
-    """Body of a route that takes files of these kinds."""
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    content = {kind: {} if kind == "application/json" else binary for kind in kinds}
-    return {"requestBody": {"content": content, "required": True}}
+class NewModel(_Body):
+    """A model to register, or to change."""
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=False)
-
-
-class NewModel(_Strict):
-    """A model to register."""
-
+    model_config = _example(name="churn", every="1d", rules={"min_accuracy": 0.7})
     name: str
     version: str | None = None
-    every: str | None = None
+    every: str | None = Field(None, description="Length of a window: 1d, 6h, week, 'month Europe/Paris'.")
     rules: dict[str, Any] = Field(default_factory=dict)
     reference_rows: int | None = Field(None, ge=1, le=2**53)
 
 
-class NewWarning(_Strict):
+class NewWarning(_Body):
     """A warning of an estimate."""
 
     code: Text = Field(max_length=40)
@@ -134,9 +111,12 @@ class NewWarning(_Strict):
     message: Text = Field(max_length=2000)
 
 
-class NewEstimate(_Strict):
+class NewEstimate(_Body):
     """An estimate that was made elsewhere; of what `Estimate.to_dict` gives, some is not stored."""
 
+    model_config = _example(
+        time="2026-01-31", accuracy=0.64, low=0.6, high=0.68, level=0.9, n_rows=400, reference_accuracy=0.9
+    )
     time: str
     end: str | None = None
     segment: str = ""
@@ -158,9 +138,10 @@ class NewEstimate(_Strict):
         return {k: v for k, v in given.items() if k not in dropped} if isinstance(given, dict) else given
 
 
-class NewLabels(_Strict):
-    """The truth of a window."""
+class NewLabels(_Body):
+    """The truth of a window: how many of so many rows were predicted right, or their share."""
 
+    model_config = _example(time="2026-01-31", rows=100, correct=62)
     time: str
     end: str | None = None
     segment: str = ""
@@ -168,6 +149,116 @@ class NewLabels(_Strict):
     rows: int = Field(ge=1, le=2**53)
     correct: int | None = None
     accuracy: float | None = None
+
+
+class LearnAgain(_Body):
+    """Start of the first window to learn from; the next one that comes where it is not given."""
+
+    model_config = _example(since="2026-02-01")
+    since: str | None = None
+
+
+class Snooze(_Body):
+    """Until when an alarm is silent for Prometheus; null ends that."""
+
+    model_config = _example(until="2026-02-01T09:00:00Z")
+    until: str | None
+
+
+class NewOutputs(_Body):
+    """Outputs of rows as JSON: ``probabilities`` or ``logits``, and what else is known of the rows."""
+
+    model_config = _example(
+        probabilities=[[0.9, 0.1], [0.3, 0.7], [0.8, 0.2]],
+        ids=["a1", "a2", "a3"],
+        by={"country": ["fr", "de", "fr"]},
+    )
+    probabilities: list[list[float]] | None = None
+    logits: list[list[float]] | None = None
+    features: list[list[float]] | None = None
+    predictions: list[Annotated[int, Field(strict=True)]] | None = Field(
+        None, description="Classes that were decided, where they are not the most probable ones."
+    )
+    threshold: float | None = Field(None, description="Probability from which on the second of two classes is decided.")
+    labels: list[Annotated[int, Field(strict=True)]] | None = None
+    ids: list[str | Annotated[int, Field(strict=True)]] | None = None
+    time: list[str] | None = Field(None, description="Time of each row, such as 2026-01-31T05:00:00Z.")
+    by: dict[str, list[Segment]] = Field(
+        default_factory=dict, max_length=MOST_COLUMNS, description="Segment of each row."
+    )
+
+
+class NewRowLabels(_Body):
+    """Labels of rows by id."""
+
+    model_config = _example(id=["a1", "a2"], label=[0, 1])
+    id: list[str | Annotated[int, Field(strict=True)]] = Field(min_length=1, max_length=MOST_LABELS)
+    label: list[str | Annotated[int, Field(strict=True)]] = Field(min_length=1, max_length=MOST_LABELS)
+
+
+class Problem(BaseModel):
+    """Why a request was refused: what was expected, what came, and where the body was wrong an example of one."""
+
+    error: str
+    example: Any = None
+
+
+def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Description of the API in OpenAPI."""
+    described = get_openapi(title="gdscore monitor", version=gdscore.__version__, routes=routes)
+    schemas = described["components"]["schemas"]
+    for body in (NewOutputs, NewRowLabels, Problem):
+        schemas[body.__name__] = body.model_json_schema(ref_template="#/components/schemas/{model}")
+    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own answer to wrong bodies, not ours
+        schemas.pop(unused, None)
+    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    described["security"] = [{"token": []}]
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            operation["operationId"] = operation["operationId"].partition("_api_v1")[0]
+            operation["responses"]["422"] = {"description": "The request cannot be used", "content": refused}
+    return described
+
+
+Changes = Annotated[dict[str, Any], Body(examples=[{"missing_after": 2, "keep_rows": "90d"}])]
+
+
+def _body_of(route: Any) -> type[BaseModel] | None:
+    """Model of the JSON body of a route."""
+    name = getattr(route, "name", "")
+    if name in _FILE_BODIES:
+        return _FILE_BODIES[name]
+    parameter = getattr(route, "body_field", None)
+    model = getattr(getattr(parameter, "field_info", None), "annotation", None)
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
+
+
+_FILE_BODIES: dict[str, type[BaseModel]] = {"add_windows": NewOutputs, "add_row_labels": NewRowLabels}
+
+
+def example_of(route: Any) -> Any:
+    """Example of the body of a route, or None."""
+    model = _body_of(route)
+    examples = getattr(getattr(getattr(route, "body_field", None), "field_info", None), "examples", None)
+    if examples:
+        return examples[0]
+    extra = None if model is None else model.model_config.get("json_schema_extra")
+    return extra["examples"][0] if isinstance(extra, dict) else None  # type: ignore[index]
+
+
+def fields_of(route: Any) -> list[str]:
+    """Fields of the body of a route."""
+    model = _body_of(route)
+    return [] if model is None else list(model.model_fields)
+
+
+def _files(kinds: Iterable[str], body: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Body of a route that takes files of these kinds, or JSON."""
+    content: dict[str, Any] = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
+    if body is not None:
+        content["application/json"] = {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}
+    return {"requestBody": {"content": content, "required": True}}
 
 
 def _bounds(time: str, end: str | None) -> Any:
@@ -178,7 +269,7 @@ def _bounds(time: str, end: str | None) -> Any:
 def list_models(history: History, visitor: Reader, limit: Limit = 100, after: After = 0) -> list[dict[str, Any]]:
     """Newest version of every model with its last window, those with open alarms first."""
     with history.reading() as session:
-        return reading.overview(session, limit=limit, after=after)
+        return queries.overview(session, limit=limit, after=after)
 
 
 @router.post("/models", status_code=201)
@@ -200,20 +291,14 @@ def get_rules(name: str, history: History, visitor: Reader) -> dict[str, Any]:
     """Rules of a model, their changes (when, by whom, the new values), and what its test has learned."""
     rules = history.rules(name)
     with history.reading() as session:
-        changes, learned = reading.rules_changes(session, name), reading.learned(session, name)
+        changes, learned = queries.rules_changes(session, name), queries.learned(session, name)
     return {"rules": rules.to_dict(), "changes": changes, "learned": learned}
 
 
 @router.patch("/models/{name}/rules")
-def change_rules(name: str, changes: dict[str, Any], history: History, visitor: Writer) -> dict[str, Any]:
+def change_rules(name: str, changes: Changes, history: History, visitor: Writer) -> dict[str, Any]:
     """Change some rules of the newest version of a model; null removes one."""
     return {"rules": history.set_rules(name, changes, by=visitor.name).to_dict()}
-
-
-class LearnAgain(_Strict):
-    """Start of the first window to learn from; the next one that comes where it is not given."""
-
-    since: str | None = None
 
 
 @router.post("/models/{name}/learn")
@@ -228,13 +313,13 @@ async def put_estimator(
 ) -> None:
     """Give a registered model its estimator: the bytes of a file that `AccuracyEstimator.save` wrote.
 
-    ``version`` is the newest one by default.
+    ``version`` is the current one by default.
     """
     content = await request.body()
     await run_in_threadpool(history.set_estimator, name, content, version=version)
 
 
-@router.post("/models/{name}/windows", status_code=201, openapi_extra=_files(_SUFFIXES))
+@router.post("/models/{name}/windows", status_code=201, openapi_extra=_files(_SUFFIXES, NewOutputs))
 async def add_windows(
     name: str,
     request: Request,
@@ -270,12 +355,12 @@ async def add_windows(
 
     def add(path: Any) -> list[dict[str, Any]]:
         when = None if time is None else _bounds(time, end)
-        return history.add(name, _read_body(path, columns, settings.max_rows), when, version=version, replace=replace)
+        return history.add_quietly(
+            name, _read_body(path, columns, settings.max_rows), when, version=version, replace=replace
+        )
 
     async with _body_file(request) as path:
-        added = await run_in_threadpool(add, path)
-    history.delivery.start()
-    return added
+        return await run_in_threadpool(add, path)
 
 
 @router.post("/models/{name}/estimates", status_code=201)
@@ -291,11 +376,9 @@ def add_estimate(name: str, new: NewEstimate, history: History, visitor: Writer)
         warnings=[EstimateWarning(w.code, w.severity, w.message) for w in new.warnings],  # type: ignore[arg-type]
         scores=new.scores,
     )
-    added = history.add_estimate(
+    return history.add_estimate(
         name, estimate, _bounds(new.time, new.end), new.segment, version=new.version, replace=new.replace
     )
-    history.delivery.start()
-    return added
 
 
 @router.post("/models/{name}/labels", status_code=204)
@@ -310,10 +393,9 @@ def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> 
         segment=new.segment,
         version=new.version,
     )
-    history.delivery.start()
 
 
-@router.post("/models/{name}/row-labels", openapi_extra=_files(LABEL_KINDS))
+@router.post("/models/{name}/row-labels", openapi_extra=_files(LABEL_KINDS, NewRowLabels))
 async def add_row_labels(
     name: str,
     request: Request,
@@ -330,14 +412,16 @@ async def add_row_labels(
     """
 
     def add(path: Path) -> dict[str, Any]:
-        ids, labels = read_row_labels(path)
+        if path.suffix == ".json":
+            body = read_json(path, NewRowLabels)
+            ids, labels = [str(value) for value in body.id], list(body.label)
+        else:
+            ids, labels = read_row_labels(path)
         when = None if time is None else _bounds(time, end)
         return history.add_row_labels(name, ids, labels, time=when, version=version)
 
     async with _body_file(request, LABEL_KINDS) as path:
-        counted = await run_in_threadpool(add, path)
-    history.delivery.start()
-    return counted
+        return await run_in_threadpool(add, path)
 
 
 @router.get("/models/{name}/windows")
@@ -354,7 +438,7 @@ def list_windows(
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
         check_known(session, name)
-        found = reading.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
+        found = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
     return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
 
 
@@ -376,7 +460,7 @@ def get_series(
     """
     with history.reading() as session:
         check_known(session, name)
-        return reading.series_points(session, name, segment, since=since, until=until, points=points)
+        return queries.series_points(session, name, segment, since=since, until=until, points=points)
 
 
 @router.get("/models/{name}/past-estimates")
@@ -384,7 +468,7 @@ def get_past_estimates(name: str, history: History, visitor: Reader, segment: st
     """How good estimates were where labels came."""
     with history.reading() as session:
         check_known(session, name)
-        past = reading.past_errors_of(session, name, segment)
+        past = queries.past_errors_of(session, name, segment)
     return {"windows": 0} if past is None else asdict(past)
 
 
@@ -401,20 +485,47 @@ def list_alarms(
     """Alarms, open ones first."""
     with history.reading() as session:
         check_known(session, model)
-        return reading.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
+        return queries.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
 
 
 @router.post("/alarms/{alarm}/acknowledge")
-def acknowledge(alarm: int, history: History, visitor: Writer) -> dict[str, Any]:
-    """Note that the owner of the token has seen an alarm."""
-    if not 0 < alarm < 2**62:
-        raise HTTPException(404, f"Expected the number of an alarm, but got {alarm}")
+def acknowledge(alarm: Number, history: History, visitor: Writer) -> dict[str, Any]:
+    """Note that the owner of the token has seen an alarm; it is silent for Prometheus from then on."""
     return history.acknowledge(alarm, visitor.name)
 
 
-# -- bodies ---------------------------------------------------------------------------------------------------
+@router.post("/alarms/{alarm}/snooze")
+def snooze(alarm: Number, new: Snooze, history: History, visitor: Writer) -> dict[str, Any]:
+    """Silence an alarm for Prometheus until a time."""
+    return history.snooze(alarm, new.until)
 
-_MATRICES = ("logits", "probabilities", "features")
+
+@router.get("/alarms/{alarm}")
+def get_alarm(alarm: Number, history: History, visitor: Reader) -> dict[str, Any]:
+    """One alarm: what happened, the worst segments, what moved, the labels that are known."""
+    with history.reading() as session:
+        return queries.explain_alarm(session, alarm)
+
+
+@router.delete("/windows/{window}")
+def delete_window(window: Number, history: History, visitor: Writer) -> dict[str, Any]:
+    """Delete a window with its rows and labels; the alarms of its series are computed without it."""
+    return history.delete_window(window)
+
+
+@router.post("/models/{name}/retire", status_code=204)
+def retire(name: str, history: History, visitor: Writer) -> None:
+    """Watch a model no more; its history stays, and registering it again goes on."""
+    history.retire(name)
+
+
+@router.delete("/models/{name}")
+def delete_model(name: str, history: History, visitor: Writer) -> dict[str, Any]:
+    """Delete a model with all of its versions, windows and alarms."""
+    return {"versions": history.delete_model(name)}
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -489,79 +600,33 @@ def _check_footer(path: Path) -> None:
         raise GdscoreError(f"Expected at most {MOST_ROW_GROUPS:,} row groups, but there are {groups:,}")
 
 
-def _times(found: Any) -> NDArray[np.datetime64]:
-    """Times of rows; numbers are refused, as they may be seconds or milliseconds."""
-    if not isinstance(found, list) or not all(isinstance(value, str) for value in found):
-        raise GdscoreError(
-            "Expected `time` to be a list with a time for each row, such as '2026-01-31T05:00:00Z', but got "
-            f"{shown(found)}"
-        )
-    return as_times(np.array(found, dtype=object))
-
-
-def _matrix(name: str, found: Any) -> NDArray[np.float64]:
+def read_json(path: Path, model: type[_JsonBody]) -> _JsonBody:
+    """Body of JSON; messages tell what is wrong, and where."""
+    if path.stat().st_size > LIMITS.json:
+        raise GdscoreError(f"Expected JSON of at most {LIMITS.json:,} bytes: send Parquet or CSV instead")
     try:
-        return np.asarray(found, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise GdscoreError(
-            f"Expected `{name}` to be a list with a list of numbers for each row, but got {shown(found)}: "
-            f"{str(error)[:100]}"
-        ) from None
-
-
-def _ids(found: Any) -> NDArray[Any]:
-    if not isinstance(found, list) or not all(type(value) in (str, int) for value in found):
-        raise GdscoreError(
-            f"Expected `ids` to be a list with text or a whole number for each row, but got {shown(found)}"
-        )
-    return np.array([str(value) for value in found])
-
-
-def _classes(name: str, found: Any) -> NDArray[np.int64]:
-    if not isinstance(found, list) or not all(type(value) is int for value in found):
-        raise GdscoreError(
-            f"Expected `{name}` to be a list with the number of the class of each row, such as [0, 2, 1], but got "
-            f"{shown(found)}"
-        )
-    return np.asarray(found, dtype=np.int64)
-
-
-def _segments(name: str, found: Any) -> list[str]:
-    """Segments of rows as a list: an array of text would take for each row as much memory as the longest needs."""
-    if not isinstance(found, list) or not all(isinstance(value, (str, int, float, NoneType)) for value in found):
-        raise GdscoreError(
-            f"Expected `by` to have a list with the segment of each row for {name[:40]!r}, but got {shown(found)}"
-        )
-    longest = max((value for value in found if isinstance(value, str)), key=len, default="")
-    if len(longest) > LONGEST_NAME:
-        raise GdscoreError(
-            f"Expected segments of at most {LONGEST_NAME} characters in `by`, but one of {name[:40]!r} has "
-            f"{len(longest):,}"
-        )
-    return [str(value) for value in found]
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        # Of alternatives such as text or a number, the first that does not fit names the place.
+        raise RequestValidationError([dict(one, loc=("body", *one["loc"])) for one in error.errors()]) from None
 
 
 def _json_batches(path: Path) -> Iterator[Batch]:
-    """One batch of ``{"logits": [[…]], "labels": […], "ids": […], "time": […], "by": {"country": […]}}``."""
-    if path.stat().st_size > LIMITS.json:
-        raise GdscoreError(f"Expected JSON of at most {LIMITS.json:,} bytes: post Parquet instead")
-    try:
-        found: Any = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise GdscoreError(f"Expected the body to be JSON, but it is not: {str(error)[:100]}") from None
-    known = {*_MATRICES, "predictions", "threshold", "labels", "ids", "time", "by"}
-    if not isinstance(found, dict) or set(found) - known:
-        came = shown(sorted(set(found) - known)) if isinstance(found, dict) else shown(found)
-        raise GdscoreError(f"Expected a JSON object with {', '.join(sorted(known))}, but got {came}")
-    arrays = {name: _matrix(name, found[name]) for name in _MATRICES if name in found}
-    classes = {name: _classes(name, found[name]) for name in ("predictions", "labels") if name in found}
-    ids = _ids(found["ids"]) if "ids" in found else None
-    time = _times(found["time"]) if "time" in found else None
-    columns = found.get("by", {})
-    if not isinstance(columns, dict):
-        raise GdscoreError(f"Expected `by` to have a list of segments for each name, but got {shown(columns)}")
-    by = {str(name): _segments(str(name), values) for name, values in columns.items()}
-    if len(by) > MOST_COLUMNS:
-        raise GdscoreError(f"Expected at most {MOST_COLUMNS} columns in `by`, but got {len(by)}")
-    outputs: dict[str, Any] = {**arrays, **classes, "threshold": found.get("threshold"), "ids": ids}
-    yield Batch(Outputs(**outputs), time, by)
+    """The rows of a body as one batch."""
+    body = read_json(path, NewOutputs)
+    arrays = {name: getattr(body, name) for name in ("logits", "probabilities", "features")}
+    outputs: dict[str, Any] = {name: _matrix(name, rows) for name, rows in arrays.items() if rows is not None}
+    classes = {"predictions": body.predictions, "labels": body.labels}
+    outputs |= {name: np.asarray(values, dtype=np.int64) for name, values in classes.items() if values is not None}
+    outputs["threshold"] = body.threshold
+    if body.ids is not None:
+        outputs["ids"] = np.array([str(value) for value in body.ids])
+    time = None if body.time is None else as_times(np.array(body.time, dtype=object))
+    # Lists: an array of text would take for each row as much memory as the longest needs.
+    yield Batch(Outputs(**outputs), time, {name: [str(v) for v in values] for name, values in body.by.items()})
+
+
+def _matrix(name: str, rows: list[list[float]]) -> NDArray[np.float64]:
+    if len({len(row) for row in rows}) > 1:
+        raise GdscoreError(f"Expected `{name}` to have as many numbers for each row, but their numbers differ")
+    return np.asarray(rows, dtype=np.float64)

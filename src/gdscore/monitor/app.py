@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -14,21 +16,26 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from sqlalchemy import func, select
+from sqlalchemy import case, func, or_, select
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 
 import gdscore
-from gdscore.errors import GdscoreError, shown
-from gdscore.monitor import api, pages, reading
-from gdscore.monitor.access import Guard, Settings, require
+from gdscore.errors import GdscoreError, nearest, shown
+from gdscore.monitor import api, pages, queries
+from gdscore.monitor.auth import Guard, require
+from gdscore.monitor.database import AdvisedError, StorageError, utc_now
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Alarm, Model, Schema, Series, StorageError, Window, utc_now
-from gdscore.monitor.storing import ConflictError, NotFoundError
+from gdscore.monitor.schema import Alarm, Model, Notice, Series, Target, Window
+from gdscore.monitor.settings import Settings
+from gdscore.monitor.store import ConflictError, NotFoundError
 
 __all__ = ["create_app", "render_metrics"]
 
+OPTION = re.compile(r"--([a-z][a-z-]+)")
+"""Options of commands in messages: the service has parameters of the same names."""
 _log = logging.getLogger("gdscore.monitor")
 _FROM_WINDOW = {
     "accuracy": "Estimated accuracy of the newest window.",
@@ -56,8 +63,7 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
         Tokens, limits, retention.
     """
     settings = settings or Settings()
-    monitor.notify_on_add = False  # the service delivers after it has answered
-    # The pages of FastAPI's documentation load scripts from elsewhere and need no token; `pages` has our own.
+    # FastAPI would serve its description without a token, and a page that loads scripts from elsewhere.
     app = FastAPI(
         title="gdscore monitor",
         version=gdscore.__version__,
@@ -69,23 +75,23 @@ def create_app(monitor: Monitor, settings: Settings | None = None) -> FastAPI:
     app.state.monitor, app.state.settings = monitor, settings
     app.include_router(api.router)
     app.include_router(pages.router)
-    # Our own files, and the script of Plotly that its Python package brings.
-    files = StaticFiles(packages=[("gdscore.monitor", "static"), ("plotly", "package_data")])
-    app.mount("/static", GZipMiddleware(files))
+    app.mount("/static", GZipMiddleware(StaticFiles(packages=[("gdscore.monitor", "static")])))
     app.add_middleware(Guard, settings=settings)
     app.add_exception_handler(GdscoreError, _explain)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(ClientDisconnect, _gone)
 
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
         with monitor.reading() as session:
-            session.execute(select(Schema.version))  # of a table, so that a damaged file is noticed
+            session.execute(select(Model.id).limit(1))  # of a table, so that a damaged file is noticed
         return JSONResponse({"status": "ok"})
 
     @app.get("/metrics", include_in_schema=False, dependencies=[Depends(require("read"))])
     def metrics() -> Response:
-        return Response(render_metrics(monitor), media_type="text/plain; version=0.0.4; charset=utf-8")
+        looked_at = getattr(app.state, "looked_at", None)
+        return Response(render_metrics(monitor, looked_at), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
 
@@ -99,7 +105,6 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
     def look() -> None:
         while not ended.is_set():
             try:
-                monitor.settle()
                 monitor.check_missing()
                 monitor.prune_rows()
                 if settings.keep is not None:
@@ -109,7 +114,8 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
             except Exception as error:  # its message may have secrets
                 _log.warning("the regular look failed: %s", type(error).__name__)
             monitor.delivery.start()
-            for problem in monitor.delivery.wait(0):
+            app.state.looked_at = utc_now()
+            for problem in monitor.delivery.problems():
                 _log.warning("%s", problem)
             ended.wait(settings.check_seconds)
 
@@ -121,7 +127,6 @@ async def _look_regularly(app: FastAPI) -> AsyncIterator[None]:
     finally:
         ended.set()
         thread.join(timeout=1)
-        monitor.delivery.wait(1)
 
 
 def _explain(request: Request, error: Exception) -> Response:
@@ -129,7 +134,15 @@ def _explain(request: Request, error: Exception) -> Response:
         _log.error("%s", error)
         return _problem(request, "Expected the storage to work, but it failed: the log of the service tells why", 503)
     statuses: dict[type[Exception], int] = {NotFoundError: 404, ConflictError: 409}
-    return _problem(request, str(error), statuses.get(type(error), 422))
+    # Advice for Python and the command line is none for a program that speaks HTTP.
+    message = f"{error.problem}: {error.http_advice}" if isinstance(error, AdvisedError) else str(error)
+    return _problem(
+        request, OPTION.sub(lambda found: f"`{found[1].replace('-', '_')}`", message), statuses.get(type(error), 422)
+    )
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
 def _misunderstood(request: Request, error: Exception) -> Response:
@@ -144,7 +157,8 @@ def _misunderstood(request: Request, error: Exception) -> Response:
     elif first["type"] == "json_invalid":
         message = f"Expected the body to be JSON, but it is not: {first['ctx']['error']}"
     elif first["type"] == "extra_forbidden":
-        message = f"Expected no field {where}, but got {shown(first['input'])}"
+        hint = nearest(str(first["loc"][-1])[:60], api.fields_of(request.scope.get("route")))
+        message = f"Unknown field {where}: {hint}"
     else:
         where = where if place else "the body"
         message = f"Expected another value in {where}: {first['msg']}, but got {shown(first['input'])}"
@@ -168,22 +182,32 @@ def _problem(request: Request, message: str, status: int, headers: Mapping[str, 
     if _is_browser(request):
         return HTMLResponse(pages.render_problem(message, status), status, headers)
     problem: dict[str, Any] = {"error": message}
-    example = api.examples().get(getattr(request.scope.get("route"), "name", ""), {})
-    if status == 422 and "request" in example:
-        problem["example"] = example["request"]
+    example = api.example_of(request.scope.get("route"))
+    if status == 422 and example is not None:
+        problem["example"] = example
     return JSONResponse(problem, status, headers)
 
 
-def render_metrics(monitor: Monitor) -> bytes:
-    """Metrics of the newest version of each model, by model and segment, in the text format."""
+_OF_NOTICES = (
+    ("notices_waiting", "Notices that have not been sent yet.", 1),
+    ("notices_failed", "Notices that were given up after seven days.", 2),
+    ("notice_failures", "Failures of a target since its last success.", 3),
+)
+
+
+def render_metrics(monitor: Monitor, looked_at: datetime | None = None) -> bytes:
+    """Metrics of the current version of each model, by model and segment, in the text format.
+
+    ``looked_at`` is when the service looked for missing windows and due notices.
+    """
     registry = CollectorRegistry()
-    registry.register(_Collector(monitor))
+    registry.register(_Collector(monitor, looked_at))
     return generate_latest(registry)
 
 
 class _Collector:
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
+    def __init__(self, monitor: Monitor, looked_at: datetime | None) -> None:
+        self.monitor, self.looked_at = monitor, looked_at
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         with self.monitor.reading() as session:
@@ -192,15 +216,27 @@ class _Collector:
                 .add_columns(*(getattr(Window, column) for column in _FROM_WINDOW))
                 .join(Series, Series.model_id == Model.id)
                 .join(Window, Window.id == Series.last_window)
-                .where(Model.id.in_(reading.current_models()))
+                .where(Model.id.in_(queries.current_models()))
             ).all()
+            silent = or_(Alarm.acknowledged_at.is_not(None), Alarm.snoozed_until > utc_now())
             counts = session.execute(
-                select(Model.name, Alarm.segment, func.count())
+                select(Model.name, Alarm.segment, func.count(), func.sum(case((silent, 0), else_=1)))
                 .join(Alarm, Alarm.model_id == Model.id)
                 .where(Alarm.ended.is_(None))
                 .group_by(Model.name, Alarm.segment)
             ).all()
-            models = session.scalars(select(Model.name).where(Model.id.in_(reading.current_models()))).all()
+            waiting = (Notice.sent_at.is_(None), Notice.next_try.is_not(None))
+            notices = session.execute(
+                select(
+                    Target.name,
+                    func.sum(case((waiting[0] & waiting[1], 1), else_=0)),
+                    func.sum(case((Notice.sent_at.is_(None) & Notice.next_try.is_(None), 1), else_=0)),
+                    func.max(Target.failures),
+                )
+                .outerjoin(Notice, Notice.target_id == Target.id)
+                .group_by(Target.id, Target.name)
+            ).all()
+            models = session.scalars(select(Model.name).where(Model.id.in_(queries.current_models()))).all()
         for column, description in _FROM_WINDOW.items():
             gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
             for window in newest:
@@ -217,12 +253,29 @@ class _Collector:
             "gdscore_last_window_age_seconds", "Seconds since the newest window ended.", labels=["model", "segment"]
         )
         alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
+        loud = GaugeMetricFamily(
+            "gdscore_unacknowledged_alarms",
+            "Open alarms that nobody has acknowledged or snoozed.",
+            labels=["model", "segment"],
+        )
         for window in newest:
             age.add_metric([window.name, window.segment], (clock - window.end).total_seconds())
         # Windows that stop coming are an alarm of all rows, also where no window has all rows.
         open_now = {(name, ""): 0 for name in models} | {(window.name, window.segment): 0 for window in newest}
-        open_now |= {(name, segment): count for name, segment, count in counts}
-        for series, count in open_now.items():
-            alarms.add_metric(series, count)
+        loud_now = dict(open_now)
+        open_now |= {(name, segment): count for name, segment, count, _ in counts}
+        loud_now |= {(name, segment): int(count) for name, segment, _, count in counts}
+        for gauge, listed in ((alarms, open_now), (loud, loud_now)):
+            for series, count in listed.items():
+                gauge.add_metric(series, count)
         yield age
         yield alarms
+        yield loud
+        for column, description, place in _OF_NOTICES:
+            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["target"])
+            for row in notices:
+                gauge.add_metric([row[0]], int(row[place] or 0))
+            yield gauge
+        if self.looked_at is not None:
+            seconds = (clock - self.looked_at).total_seconds()
+            yield GaugeMetricFamily("gdscore_last_look_age_seconds", "Seconds since the service looked.", value=seconds)

@@ -8,7 +8,7 @@ import time as time_module
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,28 +18,27 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
+from gdscore._paths import PathLike
 from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.monitor import following, reading, rows, storing
-from gdscore.monitor.notify import Delivery, Notifier
-from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import (
-    Alarm,
-    EstimatorFile,
-    KeptRow,
-    Model,
-    Series,
+from gdscore.monitor import alarms, queries, row_labels, store
+from gdscore.monitor.database import (
+    AdvisedError,
     StorageError,
-    Window,
+    back_up,
     check_name,
     open_engine,
     storage_errors,
+    time_before,
     utc_now,
     window_bounds,
 )
-from gdscore.monitor.storing import EstimatorLike, Key
+from gdscore.monitor.notify import Delivery, Due, Notifier
+from gdscore.monitor.rules import Rules
+from gdscore.monitor.schema import Alarm, EstimatorFile, KeptRow, Model, Window
+from gdscore.monitor.store import EstimatorLike, Key
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -51,8 +50,9 @@ __all__ = ["Monitor"]
 
 MOST_WINDOWS = 100_000
 MOST_ESTIMATORS = 16
-WAIT_S = 60.0
-"""Seconds that `Monitor.deliver` waits for its targets."""
+WAIT_S = 45.0
+"""Seconds that `Monitor.deliver` waits for its targets, of which each may take 30."""
+CLOSE_S = 5.0
 AT_ONCE = 500
 """Windows that are stored in one transaction; between two of them others have their turn."""
 PAUSE_S = 0.05
@@ -67,7 +67,9 @@ class Monitor:
     url : str
         ``sqlite:///history.db``, or ``postgresql://user:password@host/name``.
     notify : sequence of Webhook, Command or Email
-        What sends a notice when an alarm begins and when it ends.
+        What sends a notice when an alarm begins and when it ends; of alarms that begin from now on.
+    public_url : str, optional
+        Address under which people see the pages of the service: notices have a link to the alarm.
 
     Examples
     --------
@@ -83,16 +85,27 @@ class Monitor:
     >>> monitor.close()
     """
 
-    def __init__(self, url: str = "sqlite:///gdscore-history.db", *, notify: Sequence[Notifier] = ()) -> None:
+    def __init__(
+        self,
+        url: str = "sqlite:///gdscore-history.db",
+        *,
+        notify: Sequence[Notifier] = (),
+        public_url: str | None = None,
+    ) -> None:
         self.engine = open_engine(url)
+        self.public_url = None if public_url is None else public_url.rstrip("/")
         self._writer = self.engine.execution_options(writes=True)
-        self.delivery = Delivery(self._pending_notices, self._mark_told, tuple(notify))
-        self.notify_on_add = True
         self._estimators: dict[str, AccuracyEstimator] = {}
         # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
         self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
+        self.delivery = Delivery(self, tuple(notify))
 
     def close(self) -> None:
+        """Close the connections; what is being sent has five seconds to arrive, and is sent again otherwise."""
+        if self.delivery.stop(CLOSE_S):
+            self.disconnect()
+
+    def disconnect(self) -> None:
         """Close the connections."""
         self.engine.dispose()
 
@@ -104,9 +117,12 @@ class Monitor:
         try:
             with storage_errors(), Session(self._writer) as session, session.begin():
                 yield session
+                told = alarms.queue_notices(session)
         finally:
             if self._turn is not None:
                 self._turn.release()
+        if told:
+            self.delivery.start()
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -149,7 +165,7 @@ class Monitor:
         by : str
             Who changes the rules, for their history.
         """
-        name = storing.check_model_name(name)
+        name = store.check_model_name(name)
         version = None if version is None else check_name("version", version)
         content, digest, rows = self._read(estimator)
         if reference_rows is not None:
@@ -157,7 +173,7 @@ class Monitor:
         length = None if every is None else parse_every(every)
         check_name("person", by)
         with self.writing() as session:
-            stored = storing.store_model(
+            stored = store.store_model(
                 *(session, name, version, content, digest), every=length, rules=rules, reference_rows=rows, by=by
             )
             return Rules.from_dict(stored.rules)
@@ -166,8 +182,8 @@ class Monitor:
         """Change rules of the newest version of a model, all or those of a dict, for the windows that come."""
         check_name("person", by)
         with self.writing() as session:
-            model = storing.find_model(session, name)
-            storing.store_rules(session, model, rules, by)
+            model = store.find_model(session, name)
+            store.store_rules(session, model, rules, by)
             return Rules.from_dict(model.rules)
 
     def rules(self, name: str) -> Rules:
@@ -193,17 +209,20 @@ class Monitor:
         """
         check_name("person", by)
         with self.writing() as session:
-            model = storing.lock_model(session, storing.find_model(session, name).id)
-            return storing.learn_again(session, model, None if since is None else as_time(since), by)
+            model = store.lock_model(session, store.find_model(session, name).id)
+            return store.learn_again(session, model, None if since is None else as_time(since), by)
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
         content, digest, rows = self._read(estimator)
         with self.writing() as session:
-            found = storing.find_model(session, name, version)
-            storing.store_model(
-                *(session, found.name, found.version, content, digest), reference_rows=rows, switch=False
-            )
+            found = store.find_model(session, name, version)
+            store.store_model(*(session, found.name, found.version, content, digest), reference_rows=rows, switch=False)
+
+    def models(self) -> list[str]:
+        """Names of the models that are registered."""
+        with self.reading() as session:
+            return list(session.scalars(select(Model.name).distinct().order_by(Model.name)))
 
     def version(self, name: str) -> str:
         """Version of a model that windows go to."""
@@ -213,7 +232,7 @@ class Monitor:
         """Bytes of an estimator, their SHA-256 and the rows of its reference; nothing of none."""
         if estimator is None:
             return None, None, None
-        content, loaded = storing.read_estimator(estimator)
+        content, loaded = store.read_estimator(estimator)
         digest = hashlib.sha256(content).hexdigest()
         self._keep(digest, loaded)
         return content, digest, loaded.reference_rows_
@@ -239,7 +258,7 @@ class Monitor:
 
     def _model(self, name: str, version: str | None) -> Model:
         with self.reading() as session:
-            return storing.find_model(session, name, version)
+            return store.find_model(session, name, version)
 
     # -- adding ---------------------------------------------------------------------------------------------
 
@@ -256,8 +275,8 @@ class Monitor:
         """Estimate the accuracy of one or more windows, and keep the estimates.
 
         Adding the same window again changes nothing. Windows may come in any order: where one comes late or is
-        replaced, the alarms from its time on are computed again; where more than 8 windows follow it, not at once but
-        by the next call of `alarms` or `check`, and by the service within a minute.
+        replaced, the alarms of its series are computed again. Notices of alarms are sent in the background; what was
+        not sent when the process ends is sent by the next one, or wait for it with `deliver`.
 
         Parameters
         ----------
@@ -279,17 +298,35 @@ class Monitor:
         list of dict
             The windows; ``new`` tells whether a window was added.
         """
-        found = self._model(model, version)
-        if found.estimator_hash is None:
-            raise GdscoreError(
-                f"Expected {model!r} to have an estimator, but it has none: register it with one "
-                "(`gdscore monitor register`, or PUT …/estimator with the file of `gdscore fit`)"
+        added = self.add_quietly(model, outputs, time, by, version=version, replace=replace)
+        for window in added:
+            if "note" in window:
+                warnings.warn(window["note"], GdscoreWarning, stacklevel=2)
+        return added
+
+    def add_quietly(
+        self,
+        model: str,
+        outputs: Outputs | Iterable[Any],
+        time: Any = None,
+        by: Any = None,
+        *,
+        version: str | None = None,
+        replace: bool = False,
+    ) -> list[dict[str, Any]]:
+        """As `add`, without warnings: what there is to know of a window is its ``note``."""
+        known = self._model(model, version)
+        if known.estimator_hash is None:
+            raise AdvisedError(
+                f"Expected {model!r} to have an estimator, but it has none",
+                "register it with one (`gdscore monitor register MODEL FILE` with the file of `gdscore fit`)",
+                f"send the file of `gdscore fit`: PUT /api/v1/models/{known.name}/estimator",
             )
         if by is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
-        estimator = self._estimator(found.estimator_hash)
-        kept = rows.Collector(estimator) if Rules.from_dict(found.rules).keep_rows is not None else None
-        return self._store(found, _estimate_windows(estimator, outputs, time, by, found.every, kept), replace, kept)
+        estimator = self._estimator(known.estimator_hash)
+        kept = row_labels.Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
+        return self._store(known, _estimate_windows(estimator, outputs, time, by, known.every, kept), replace, kept)
 
     def add_estimate(
         self,
@@ -309,24 +346,22 @@ class Monitor:
         return self._store(found, {(*window_bounds(time, found.every), segment): estimate}, replace)[0]
 
     def _store(
-        self, model: Model, estimates: Mapping[Key, Estimate], replace: bool, kept: rows.Collector | None = None
+        self, model: Model, estimates: Mapping[Key, Estimate], replace: bool, kept: row_labels.Collector | None = None
     ) -> list[dict[str, Any]]:
-        made = storing.prepare_windows(estimates)
+        made = store.prepare_windows(estimates)
         added: list[dict[str, Any]] = []
         if len(made) > AT_ONCE:
             with self.reading() as session:
-                storing.known_windows(session, model, made, replace)
+                store.check_added(session, model, made, replace)
         for first in range(0, len(made), AT_ONCE):
             if first:
                 time_module.sleep(PAUSE_S)
             with self.writing() as session:
-                locked = storing.lock_model(session, model.id)
-                stored = storing.store_windows(session, locked, made[first : first + AT_ONCE], replace)
+                locked = store.lock_model(session, model.id)
+                stored = store.store_windows(session, locked, made[first : first + AT_ONCE], replace)
                 if kept is not None:
-                    rows.store_rows(session, locked, stored, kept)
+                    row_labels.store_rows(session, locked, stored, kept)
                 added += stored
-        if self.notify_on_add:
-            self.deliver()
         return added
 
     def add_labels(
@@ -352,14 +387,12 @@ class Monitor:
         correct, accuracy, rows : int, float, int, optional
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
-        counts = storing.count_correct(outputs, correct=correct, accuracy=accuracy, rows=rows)
+        counts = store.count_correct(outputs, correct=correct, accuracy=accuracy, rows=rows)
         segment = check_name("segment", segment, empty=True)
         found = self._model(model, version)
         with self.writing() as session:
-            locked = storing.lock_model(session, found.id)
-            storing.store_labels(session, locked, (*window_bounds(time, found.every), segment), *counts)
-        if self.notify_on_add:
-            self.deliver()
+            locked = store.lock_model(session, found.id)
+            store.store_labels(session, locked, (*window_bounds(time, found.every), segment), *counts)
 
     def add_row_labels(
         self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None
@@ -390,48 +423,24 @@ class Monitor:
             locked = [m for m in session.scalars(query) if version is None or m.version == version]
             known = {m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked}
             window = None if time is None else window_bounds(time, found.every)
-            counted = rows.join_labels(session, known, given, truths, window)
-        if self.notify_on_add:
-            self.deliver()
-        return counted
+            return row_labels.join_labels(session, known, given, truths, window)
 
     # -- alarms ---------------------------------------------------------------------------------------------
 
     def check(self, now: Any = None) -> None:
-        """Look for models whose windows have stopped coming, and deliver notices that could not be delivered."""
-        self.settle()
+        """Look for models whose windows have stopped coming, and send the notices that are due."""
         self.check_missing(now)
         self.deliver()
-
-    def settle(self) -> None:
-        """Compute alarms of windows that came late, where many windows follow them and this has waited."""
-        with self.reading() as session:
-            stale = session.execute(
-                select(Series.model_id, Series.segment).where(Series.stale_since.is_not(None))
-            ).all()
-        for number, segment in stale:
-            with self.writing() as session:
-                model = storing.lock_model(session, number)
-                following.settle_series(session, model, segment)
 
     def check_missing(self, now: Any = None) -> None:
         """Look for models whose windows have stopped coming."""
         with self.writing() as session:
-            following.check_missing(session, utc_now() if now is None else as_time(now))
+            alarms.check_missing(session, utc_now() if now is None else as_time(now))
 
     def deliver(self) -> None:
-        """Send the notices of alarms; one that fails, or takes over a minute, stays pending for the next call."""
-        self.delivery.start()
-        for problem in self.delivery.wait(WAIT_S):
+        """Send the notices that are due and wait for it, at most 45 seconds; one that fails is tried again later."""
+        for problem in self.delivery.deliver(WAIT_S):
             warnings.warn(problem, GdscoreWarning, stacklevel=3)
-
-    def _pending_notices(self) -> list[tuple[int, str, dict[str, Any]]]:
-        with self.reading() as session:
-            return following.pending_notices(session)
-
-    def _mark_told(self, told: Mapping[int, str]) -> None:
-        with self.writing() as session:
-            following.mark_told(session, told)
 
     def acknowledge(self, alarm: int, by: str) -> dict[str, Any]:
         """Note that somebody has seen an alarm; the first one stays."""
@@ -441,7 +450,49 @@ class Monitor:
         """The same of several alarms, of all or of none."""
         check_name("person", by)
         with self.writing() as session:
-            return [storing.acknowledge_alarm(session, alarm, by) for alarm in alarms]
+            return [store.acknowledge_alarm(session, alarm, by) for alarm in alarms]
+
+    def snooze(self, alarm: int, until: Any) -> dict[str, Any]:
+        """Silence an alarm for Prometheus until a time; None ends that."""
+        with self.writing() as session:
+            return store.snooze_alarm(session, alarm, None if until is None else as_time(until))
+
+    # -- notices: what `Delivery` needs ---------------------------------------------------------------------
+
+    def register_targets(self, targets: dict[str, str]) -> dict[str, int]:
+        """Numbers of targets by their digests."""
+        with self.writing() as session:
+            return alarms.register_targets(session, targets)
+
+    def lease(self, target: int, sender: str, seconds: float) -> bool:
+        """Whether this process may send to a target for so long."""
+        until = utc_now() + timedelta(seconds=seconds) if seconds else None
+        with self.writing() as session:
+            return alarms.lease_target(session, target, sender, until)
+
+    def due(self, target: int) -> Due | None:
+        """The next notices of a target; with links where the address of the pages is known."""
+        with self.reading() as session:
+            due = alarms.due_notices(session, target)
+        for alarm in due.alarms if due is not None and self.public_url is not None else ():
+            alarm["link"] = f"{self.public_url}/alarms/{alarm['id']}"
+        return due
+
+    def note_attempt(self, due: Due) -> None:
+        """That notices are being sent now."""
+        with self.writing() as session:
+            alarms.note_attempt(session, due.numbers)
+
+    def note_result(self, target: int, due: Due, error: str | None) -> None:
+        """That notices were sent, or why not."""
+        with self.writing() as session:
+            alarms.note_result(session, target, due.numbers, error)
+
+    def seconds_to_next(self, target: int) -> float | None:
+        """Seconds until a notice of a target is due; None where none waits."""
+        with self.reading() as session:
+            due = alarms.next_try(session, target)
+        return None if due is None else (due - utc_now()).total_seconds()
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -450,23 +501,53 @@ class Monitor:
     ) -> pd.DataFrame:
         """Windows as a pandas DataFrame, by time; of all models and segments where these are not given."""
         with self.reading() as session:
-            storing.check_known(session, model)
-            listed = reading.list_windows(session, model, segment, since=since, until=until, limit=None)
-        return _frame(listed, Window().to_dict(Model()), ("start", "end", "created_at", "labels_at"))
+            store.check_known(session, model)
+            listed = queries.list_windows(session, model, segment, since=since, until=until, limit=None)
+        return _frame(listed, queries.window_facts(Window(), Model()), ("start", "end", "created_at", "labels_at"))
 
     def alarms(self, model: str | None = None, *, open_only: bool = False) -> pd.DataFrame:
         """Alarms as a pandas DataFrame, newest first."""
-        self.settle()
         with self.reading() as session:
-            storing.check_known(session, model)
-            listed = reading.list_alarms(session, model, open_only=open_only, limit=None)
-        return _frame(listed, Alarm().to_dict(Model()), ("began", "ended", "opened_at", "acknowledged_at"))
+            store.check_known(session, model)
+            listed = queries.list_alarms(session, model, open_only=open_only, limit=None)
+        times = ("raised", "began", "ended", "opened_at", "acknowledged_at", "snoozed_until")
+        return _frame(listed, queries.alarm_facts(Alarm(), Model()), times)
 
     def prune(self, older_than: Any, now: Any = None) -> int:
-        """Delete windows that ended longer ago than this, and alarms that did; returns how many windows."""
-        limit = (utc_now() if now is None else as_time(now)) - parse_every(older_than).length
+        """Delete windows that ended longer ago than this, with their rows, and such alarms; returns how many windows.
+
+        The newest window of each series stays.
+        """
+        limit = time_before(utc_now() if now is None else as_time(now), older_than)
         with self.writing() as session:
-            return storing.delete_windows(session, limit)
+            numbers = store.prunable_models(session, limit)
+        deleted = 0
+        for number in numbers:
+            with self.writing() as session:
+                deleted += store.prune_windows(session, number, limit)
+        return deleted
+
+    def delete_window(self, window: int, *, model: str | None = None) -> dict[str, Any]:
+        """Delete a window, of this model where it is given, with its rows and labels; returns what it was.
+
+        Alarms are computed without it.
+        """
+        with self.writing() as session:
+            return store.delete_window(session, window, model)
+
+    def retire(self, name: str) -> None:
+        """Watch a model no more: its alarms end and it takes no windows. Its history stays; `register` goes on."""
+        with self.writing() as session:
+            store.retire_model(session, store.lock_model(session, store.find_model(session, name).id))
+
+    def delete_model(self, name: str) -> int:
+        """Delete a model with its history, all versions of it; returns how many versions."""
+        with self.writing() as session:
+            return store.delete_model(session, name)
+
+    def back_up(self, path: PathLike) -> None:
+        """Copy a history in SQLite into a new file, also while others write."""
+        back_up(self.engine, path)
 
     def prune_rows(self, now: Any = None) -> None:
         """Delete the rows that were kept for labels for as long as the rule `keep_rows` of their model says."""
@@ -474,7 +555,7 @@ class Monitor:
             if session.scalars(select(KeptRow.window_id).limit(1)).first() is None:
                 return  # and no writer waits
         with self.writing() as session:
-            rows.delete_rows(session, utc_now() if now is None else as_time(now))
+            row_labels.delete_rows(session, utc_now() if now is None else as_time(now))
 
 
 def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence[str]) -> pd.DataFrame:
@@ -497,7 +578,7 @@ def _estimate_windows(
     time: Any,
     by: Any,
     every: Every,
-    kept: rows.Collector | None,
+    kept: row_labels.Collector | None,
 ) -> dict[Key, Estimate]:
     """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
     states: dict[str | None, TargetState] = {}
@@ -530,7 +611,11 @@ def _timed(parts: Iterable[Batch], time: Any) -> Iterator[Any]:
     """Batches whose time is the one given, or the one of their rows."""
     for part in parts:
         if time is None and part.time is None:
-            raise GdscoreError("Expected the time of the window, or of each row, but there is none: give time=")
+            raise AdvisedError(
+                "Expected the time of the window, or of each row, but there is none",
+                "give time=",
+                "give `time` or `time_column` in the query, or `time` in JSON",
+            )
         yield part._replace(time=part.time if time is None else time)
 
 

@@ -10,7 +10,9 @@ Requirements met here:
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 import smtplib
 import socket
 import ssl
@@ -19,11 +21,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from email.message import EmailMessage
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from gdscore._alarms import check_address, deadline, post_json
 from gdscore.errors import GdscoreError
@@ -31,10 +33,13 @@ from gdscore.errors import GdscoreError
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
 
-__all__ = ["Command", "Delivery", "Email", "Notifier", "Webhook", "log_to_mlflow", "notice"]
+__all__ = ["Command", "Delivery", "Due", "Email", "Notifier", "Webhook", "log_to_mlflow", "notice"]
 
 TIMEOUT_S = 30.0
-MOST_FAILURES = 3
+LEASE_S = 60.0
+"""Seconds for which a process sends to a target alone; each notice begins them anew."""
+LONGEST_WAIT_S = 60.0
+"""A notice that is due later is left to the next look."""
 MOST_PROBLEMS = 100
 MOST_ALARMS, NAMED = 100, 10
 """Alarms that a notice has as data, and segments that its text names; it counts the others."""
@@ -60,6 +65,8 @@ def notice(alarms: Sequence[dict[str, Any]], kind: str) -> dict[str, Any]:
     if others:
         text += f"; and {len(alarms) - 1} {'alarms' if len(alarms) > 2 else 'alarm'} more: "
         text += ", ".join(f"{rule} ({_listed(segments)})" for rule, segments in others.items())
+    if "link" in first:
+        text += f" – {first['link']}"
     return {"event": f"alarm.{kind}", "text": text, "count": len(alarms), "alarms": list(alarms[:MOST_ALARMS])}
 
 
@@ -78,31 +85,21 @@ class Webhook:
         Address with http or https; redirects are not followed.
     secret : str, optional
         Signs the body: the header ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
-    attempts : int
-        How often it is tried, with 1, 2, 4 … seconds between.
     """
 
     url: str = field(repr=False)
     secret: str | None = field(default=None, repr=False)
-    attempts: int = 3
-    pause: float = 1.0
 
     def __post_init__(self) -> None:
         check_address(self.url)
 
     def send(self, body: dict[str, Any]) -> str | None:
-        """Post, and again where that failed."""
-        reason = None
-        for attempt in range(self.attempts):
-            if attempt:
-                time.sleep(self.pause * 2 ** (attempt - 1))
-            try:
-                post_json(self.url, body, secret=self.secret)
-            except GdscoreError as error:
-                reason = str(error)
-            else:
-                return None
-        return reason
+        """Post."""
+        try:
+            post_json(self.url, body, secret=self.secret)
+        except GdscoreError as error:
+            return str(error)
+        return None
 
 
 @dataclass(frozen=True)
@@ -188,99 +185,174 @@ def _send(to: Notifier, body: dict[str, Any]) -> str | None:
         return f"Expected {type(to).__name__} to send it, but it raised {type(error).__name__}"
 
 
-Pending: TypeAlias = Callable[[], list[tuple[int, str, dict[str, Any]]]]
-"""Alarms of which something has to be told: number, kinds of notices, and the alarm as plain data."""
-Told: TypeAlias = Callable[[dict[int, str]], None]
+class Due(NamedTuple):
+    """Notices of one model and kind that a target is to get as one: their numbers, and the alarms as plain data."""
+
+    kind: str
+    numbers: list[int]
+    alarms: list[dict[str, Any]]
+
+
+class Outbox(Protocol):
+    """What a history does for its senders."""
+
+    def register_targets(self, targets: dict[str, str]) -> dict[str, int]:
+        """Numbers of targets by their digests."""
+
+    def lease(self, target: int, sender: str, seconds: float) -> bool:
+        """Whether this process may send to a target, and for how long; none gives it back."""
+
+    def due(self, target: int) -> Due | None:
+        """The next notices of a target."""
+
+    def note_attempt(self, due: Due) -> None:
+        """That they are being sent now."""
+
+    def note_result(self, target: int, due: Due, error: str | None) -> None:
+        """That they were sent, or why not."""
+
+    def seconds_to_next(self, target: int) -> float | None:
+        """Seconds until a notice is due; None where none waits."""
+
+    def disconnect(self) -> None:
+        """Close the connections, as a thread has ended after the history was closed."""
 
 
 class Delivery:
-    """Sends notices of alarms, with a thread for each target, so that a slow target delays no other.
+    """Sends the notices of a history, with a thread for each target, so that a slow target delays no other.
 
-    What begins in a model is one notice and what ends is another, however many segments and rules it has. A target that
-    has a notice does not get it again while another target fails. A target that fails MOST_FAILURES times in a row gets
-    the other notices when `start` is called again. Threads end with the process: what was not sent stays pending.
+    What begins in a model is one notice and what ends is another, however many segments and rules it has. Of several
+    processes one sends to a target at a time. A notice that failed is tried again after a while, by any of them; what
+    was not sent stays in the history.
 
     Parameters
     ----------
-    pending : callable
-        Returns the alarms of which something has to be told, those of a model together.
-    mark_told : callable
-        Called with the alarms of which all targets know: the kinds of notices by number.
+    outbox : Outbox
+        The history.
     targets : sequence of Notifier
-        What sends them.
+        What sends notices.
     """
 
-    def __init__(self, pending: Pending, mark_told: Told, targets: Sequence[Notifier]) -> None:
-        self._pending, self._mark_told, self._targets = pending, mark_told, targets
+    def __init__(self, outbox: Outbox, targets: Sequence[Notifier]) -> None:
+        self._outbox, self._targets = outbox, targets
+        self._sender = secrets.token_hex(8)
+        self._numbers: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._sending = [threading.Lock() for _ in targets]
         self._threads: dict[int, threading.Thread] = {}
-        self._again: set[int] = set()
-        self._sent: set[tuple[int, str, int]] = set()
+        self._again = [threading.Event() for _ in targets]
         self._problems: list[str] = []
+        self._stopped = threading.Event()
+        if targets:
+            digests = [_digest(target) for target in targets]
+            known = outbox.register_targets({d: shown_target(t) for d, t in zip(digests, targets, strict=True)})
+            self._numbers = {place: known[digest] for place, digest in enumerate(digests)}
 
     def start(self) -> None:
-        """Begin to send what is pending; a target that is busy looks again when it has finished."""
+        """Send what is due, in the background, also what is due again within a minute."""
         with self._lock:
-            for place in range(len(self._targets)):
-                self._again.add(place)
+            for place in range(0 if self._stopped.is_set() else len(self._targets)):
+                self._again[place].set()
                 if place not in self._threads:
                     thread = threading.Thread(target=self._work, args=(place,), name="gdscore notices", daemon=True)
                     self._threads[place] = thread
                     thread.start()
 
-    def wait(self, seconds: float) -> list[str]:
-        """Wait until all targets are idle, at most so long; returns what went wrong since the last call."""
+    def deliver(self, seconds: float) -> list[str]:
+        """Send what is due now, each at most once, and wait at most so long; returns what went wrong."""
+        threads = [
+            threading.Thread(target=self._send_due, args=(place,), name="gdscore notices", daemon=True)
+            for place in range(len(self._targets))
+        ]
+        for thread in threads:
+            thread.start()
         end = time.monotonic() + seconds
-        with self._lock:
-            threads = list(self._threads.values())
         for thread in threads:
             thread.join(max(end - time.monotonic(), 0))
+        return self.problems()
+
+    def problems(self) -> list[str]:
+        """What went wrong since the last call."""
         with self._lock:
             problems, self._problems = self._problems, []
         return problems
 
+    def stop(self, seconds: float) -> bool:
+        """Begin to send nothing more, and wait for what is being sent, at most so long; whether all has ended."""
+        self._stopped.set()
+        with self._lock:
+            threads = list(self._threads.values())
+        for again in self._again:
+            again.set()
+        end = time.monotonic() + seconds
+        for thread in threads:
+            thread.join(max(end - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in threads)
+
     def _work(self, place: int) -> None:
-        while True:
+        try:
+            while True:
+                self._again[place].clear()
+                waits = None if self._stopped.is_set() else self._send_due(place)
+                if waits is not None and waits < LONGEST_WAIT_S and not self._again[place].is_set():
+                    self._again[place].wait(max(waits, 0.05))
+                    continue
+                with self._lock:
+                    if self._stopped.is_set() or not self._again[place].is_set():
+                        del self._threads[place]
+                        return
+        finally:
             with self._lock:
-                if place not in self._again:
-                    del self._threads[place]
-                    return
-                self._again.discard(place)
+                last = self._stopped.is_set() and not self._threads
+            if last:  # of a history that is closed already
+                self._outbox.disconnect()
+
+    def _send_due(self, place: int) -> float | None:
+        """Send what is due to a target; returns the seconds until more is due."""
+        number = self._numbers[place]
+        with self._sending[place]:
             try:
-                self._send_all(place)
+                if not self._outbox.lease(number, self._sender, LEASE_S):
+                    return None  # another process sends, and goes on with what is due later
+                try:
+                    while not self._stopped.is_set() and (due := self._outbox.due(number)) is not None:
+                        self._send(place, number, due)
+                        if not self._outbox.lease(number, self._sender, LEASE_S):
+                            return None
+                    return self._outbox.seconds_to_next(number)
+                finally:
+                    self._outbox.lease(number, self._sender, 0)
             except Exception as error:  # of the database; the next look may succeed
                 self._complain(str(error) if isinstance(error, GdscoreError) else type(error).__name__)
+                return None
 
-    def _send_all(self, place: int) -> None:
-        failures = 0
-        for model, group in groupby(self._pending(), key=lambda found: found[2]["model"]):
-            pending = {number: (kinds, alarm) for number, kinds, alarm in group}
-            with self._lock:  # an alarm whose end was told may be open again
-                self._sent = {(n, k, p) for n, k, p in self._sent if n not in pending or k in pending[n][0]}
-            for kind in ("begin", "end"):  # an end is not told before its beginning
-                told = [n for n, (kinds, _) in pending.items() if kind in kinds and (n, kind, place) not in self._sent]
-                if not told:
-                    continue
-                if (reason := _send(self._targets[place], notice([pending[n][1] for n in told], kind))) is not None:
-                    self._complain(f"a notice of {model!r} was not delivered: {reason}")
-                    failures += 1
-                    break
-                failures = 0
-                with self._lock:
-                    self._sent |= {(n, kind, place) for n in told}
-            places = range(len(self._targets))
-            with self._lock:
-                wanted = {n: {(n, k, p) for k in kinds.split() for p in places} for n, (kinds, _) in pending.items()}
-                done = [n for n, sent in wanted.items() if sent <= self._sent]
-                self._sent -= {item for n in done for item in wanted[n]}
-            if done:
-                self._mark_told({n: pending[n][0] for n in done})
-            if failures >= MOST_FAILURES:
-                return
+    def _send(self, place: int, number: int, due: Due) -> None:
+        self._outbox.note_attempt(due)
+        reason = _send(self._targets[place], notice(due.alarms, due.kind))
+        if reason is not None:
+            self._complain(f"a notice of {due.alarms[0]['model']!r} was not delivered: {reason}")
+        self._outbox.note_result(number, due, reason)
 
     def _complain(self, problem: str) -> None:
         with self._lock:
             self._problems = [*self._problems[-MOST_PROBLEMS:], problem]
+
+
+def _digest(target: Notifier) -> str:
+    """What tells a target from others, without its address, which is often a secret."""
+    names: list[str] = [f.name for f in fields(target)] if is_dataclass(target) else []
+    address = {name: getattr(target, name) for name in names if name not in ("secret", "user", "password")}
+    kind = f"{type(target).__module__}.{type(target).__qualname__}"
+    return hashlib.sha256(json.dumps([kind, address], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def shown_target(target: Notifier) -> str:
+    """Name of a target for people: of an address only the host, as the rest is often a secret."""
+    if isinstance(target, Webhook):
+        return f"webhook {urlsplit(target.url).hostname}"
+    if isinstance(target, Command):
+        return f"command {Path(str(target.args[0])).name}"
+    return f"mail by {target.host}" if isinstance(target, Email) else type(target).__name__
 
 
 def log_to_mlflow(

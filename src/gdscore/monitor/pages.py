@@ -8,22 +8,25 @@ Requirements met here:
 
 from __future__ import annotations
 
-import json
+import base64
+import hashlib
 import math
 import re
+import shlex
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import Environment
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -31,18 +34,23 @@ from starlette.concurrency import run_in_threadpool
 from gdscore._format import template_environment
 from gdscore._windows import as_time
 from gdscore.estimator import Estimate
-from gdscore.labeling import past_errors
-from gdscore.monitor import reading
-from gdscore.monitor.access import COOKIE, Settings, Visitor, find_token, require
-from gdscore.monitor.api import After, History, Reader, describe, examples
+from gdscore.labeling.feedback import past_errors
+from gdscore.monitor import queries
+from gdscore.monitor.api import After, History, Number, Reader, describe
+from gdscore.monitor.auth import COOKIE, LOCALHOST, POLICY, Visitor, find_token, require
+from gdscore.monitor.database import shown_length, shown_time, utc_now
 from gdscore.monitor.rules import LABEL_FREE, Rules
-from gdscore.monitor.schema import KeptRow, Model, Series, Window, shown_length, shown_time, utc_now
+from gdscore.monitor.schema import KeptRow, Model, Series, Window
+from gdscore.monitor.settings import Settings
 
 __all__ = ["render_problem", "router"]
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 Writer = Annotated[Visitor, Depends(require("write"))]
 PAGE = 25
+MOST_HOURS = 24 * 30
+AROUND = 30
+"""Windows before and after an alarm that its chart shows."""
 MODELS = 50
 MOST_ALARMS = 50
 FEW_ALARMS = 5
@@ -60,8 +68,14 @@ RULES = {
     "warnings": "warnings that raise an alarm of their own",
     "labels": "whether labels raise alarms",
     "recalibrate": "whether labels correct the estimates of later windows",
-    "missing_after": "alarm after so many lengths of a window without one",
+    "missing_after": "alarm after so many lengths of a window without one; learned from the usual pauses by default",
     "recovery": "windows in a row without the problem that end an alarm",
+    "min_recall": "alarm at every window where the recall of a class is below this",
+    "min_precision": "the same for its precision",
+    "min_f1": "the same for its F1",
+    "segments": "rules that a segment has of its own",
+    "max_segments": "segments that the model may have",
+    "notify_within": "notices are sent only of windows that ended at most this long ago",
     "keep_rows": "how long id, prediction and P(right) of each row are kept, so that labels can be given by id",
 }
 
@@ -70,7 +84,7 @@ RULES = {
 def overview(history: History, visitor: Reader, after: After = 0) -> str:
     """All models, those with alarms first."""
     with history.reading() as session:
-        models = reading.overview(session, limit=MODELS + 1, after=after)
+        models = queries.overview(session, limit=MODELS + 1, after=after)
     scale = _scale(models[:MODELS])
     rows = [
         _model_row(m["name"], m["version"], m["open_alarms"], m["state"], *_last(m), scale) for m in models[:MODELS]
@@ -89,24 +103,23 @@ def model_page(
 ) -> str:
     """One model: chart, warnings, alarms, how good estimates were, windows."""
     with history.reading() as session:
-        segments = reading.segments_of(session, name)
-        models = session.scalars(select(Model).where(Model.name == name).order_by(Model.id)).all()
+        segments = queries.segments_of(session, name)
+        models = queries.versions_of(session, name)
         if not models:
             raise HTTPException(404, f"Unknown model {name[:60]!r}")
         last = next((s for s in segments if s["segment"] == segment), None)
         since = None
         if days and last is not None:
             with suppress(OverflowError):  # the first days of the calendar
-                since = (as_time(last["start"]) - timedelta(days=days)).isoformat()
-        windows = reading.list_windows(
+                since = as_time(last["start"]) - timedelta(days=days)
+        windows = queries.list_windows(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True, one_version=True
         )
-        alarms = reading.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
-        past = reading.past_errors_of(session, name, segment)
-        changes = reading.rules_changes(session, name)
-        learned = reading.learned(session, name, segment)
+        alarms = queries.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
+        past = queries.past_errors_of(session, name, segment)
+        changes = queries.rules_changes(session, name)
+        learned = queries.learned(session, name, segment)
     rules = history.rules(name).to_dict()
-    address = f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600"
     return _render(
         "model.html",
         visitor,
@@ -125,27 +138,65 @@ def model_page(
         shown_alarms=max(FEW_ALARMS, sum(a["ended"] is None for a in alarms)),
         past=past,
         days=days,
-        series_address=address + (f"&since={quote(since, safe='')}" if since else ""),
+        series_address=_series_address(name, segment, since),
     )
+
+
+def _series_address(name: str, segment: str, since: datetime | None, until: datetime | None = None) -> str:
+    """Address of the points of a chart."""
+    bounds = {"since": since, "until": until}
+    times = "".join(f"&{key}={quote(time.isoformat(), safe='')}" for key, time in bounds.items() if time is not None)
+    return f"/api/v1/models/{quote(name, safe='')}/series?segment={quote(segment, safe='')}&points=600{times}"
 
 
 @router.get("/alarms")
 def alarms_page(history: History, visitor: Reader, show: str = "open", after: After = 0) -> str:
     """Alarms, with a button to acknowledge each."""
     with history.reading() as session:
-        alarms = reading.list_alarms(session, open_only=show != "all", limit=MOST_ALARMS + 1, after=after)
+        alarms = queries.list_alarms(session, open_only=show != "all", limit=MOST_ALARMS + 1, after=after)
     return _render(
         "alarms.html", visitor, alarms=alarms[:MOST_ALARMS], show=show, **_neighbours(after, MOST_ALARMS, len(alarms))
     )
 
 
+@router.get("/alarms/{alarm}")
+def alarm_page(alarm: Number, history: History, visitor: Reader) -> str:
+    """One alarm: what happened, since when, where, what moved, and what to do."""
+    with history.reading() as session:
+        facts = queries.explain_alarm(session, alarm)
+        model = queries.versions_of(session, facts["alarm"]["model"])[-1]
+    shown = facts.pop("alarm")
+    since = as_time(shown["began"]) - AROUND * model.every.length
+    until = (utc_now() if shown["ended"] is None else as_time(shown["ended"])) + AROUND * model.every.length
+    address = _series_address(shown["model"], shown["segment"], since, until)
+    return _render("alarm.html", visitor, a=shown, every=model.every, series_address=address, **facts)
+
+
 @router.post("/alarms/{alarm}/acknowledge")
-async def acknowledge(alarm: int, request: Request, history: History, visitor: Writer) -> Response:
-    """Note who has seen an alarm."""
+async def acknowledge(alarm: Number, request: Request, history: History, visitor: Writer) -> Response:
+    """Note who has seen an alarm: the owner of the token, who may give another name only where there are no tokens."""
     fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    by = fields.get("by", [visitor.name])[0].strip() or visitor.name
-    await run_in_threadpool(history.acknowledge, min(max(alarm, 0), 2**62), by)
-    return RedirectResponse("/alarms?show=all" if fields.get("show") == ["all"] else "/alarms", 303)
+    given = fields.get("by", [""])[0].strip() if visitor.name == LOCALHOST else ""
+    await run_in_threadpool(history.acknowledge, alarm, given or visitor.name)
+    return RedirectResponse(_back(fields, alarm), 303)
+
+
+@router.post("/alarms/{alarm}/snooze")
+async def snooze(alarm: Number, request: Request, history: History, visitor: Writer) -> Response:
+    """Silence an alarm for some hours."""
+    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
+    hours = fields.get("hours", ["24"])[0]
+    if not hours.isdecimal() or not 0 <= int(hours) <= MOST_HOURS:
+        raise HTTPException(422, f"Expected a number of hours up to {MOST_HOURS}, but got {hours[:20]!r}")
+    until = utc_now() + timedelta(hours=int(hours)) if int(hours) else None
+    await run_in_threadpool(history.snooze, alarm, until)
+    return RedirectResponse(_back(fields, alarm), 303)
+
+
+def _back(fields: dict[str, list[str]], alarm: int) -> str:
+    """Page that a form of an alarm was sent from."""
+    show = fields.get("show", [""])[0]
+    return {"all": "/alarms?show=all", "one": f"/alarms/{alarm}"}.get(show, "/alarms")
 
 
 @router.get("/windows/{window}")
@@ -156,14 +207,14 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
 
     with history.reading() as session:
         row, model, facts = _find_window(session, window)
-        shown, every = row.to_dict(model), model.every
+        shown, every = queries.window_facts(row, model), model.every
         labelled = None
         if row.labelled:
             numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
-            labelled = reading.labelled_estimate(*numbers, row.labelled, row.correct or 0)
+            labelled = queries.labelled_estimate(*numbers, row.labelled, row.correct or 0)
         known = func.avg(case((KeptRow.label.is_not(None), KeptRow.right)))
         expected = session.execute(select(known, func.avg(KeptRow.right)).where(KeptRow.window_id == row.id)).one()
-        listed = reading.list_alarms(session, model.name, row.segment, limit=None)
+        listed = queries.list_alarms(session, model.name, row.segment, limit=None)
         state = session.get(Series, (model.id, row.segment))
         lines = Rules.from_dict(model.rules).lines(
             row.reference_accuracy, model.reference_rows, None if state is None else state.state
@@ -233,15 +284,21 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
 
 
 @router.get("/docs")
-def documentation(request: Request, visitor: Reader) -> str:
-    """Routes of the JSON API, written from the description of it."""
-    described = describe(request.app.routes)
-    routes = [
-        {"method": method.upper(), "path": path, "example": examples()[found["operationId"]], **found}
-        for path, methods in described["paths"].items()
-        for method, found in methods.items()
-    ]
-    return _render("docs.html", visitor, routes=routes, schemas=described["components"]["schemas"])
+def documentation(visitor: Reader) -> Response:
+    """Routes of the JSON API: FastAPI's page, with scripts of this service."""
+    page = get_swagger_ui_html(
+        openapi_url="/openapi.json",
+        title="API · gdscore monitor",
+        swagger_js_url="/static/vendor/swagger-ui-bundle.js",
+        swagger_css_url="/static/vendor/swagger-ui.css",
+        swagger_favicon_url="data:,",
+        swagger_ui_parameters={"docExpansion": "list", "persistAuthorization": False, "validatorUrl": None},
+    )
+    # The page has one script within it, which alone is allowed beside those of this service.
+    (script,) = re.findall(rb"<script>(.*?)</script>", bytes(page.body), re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    page.headers["content-security-policy"] = f"{POLICY}; script-src 'self' 'sha256-{digest}'"
+    return page
 
 
 @router.get("/openapi.json")
@@ -294,10 +351,8 @@ def _environment() -> Environment:
     environment = template_environment(
         "gdscore.monitor",
         rule_value=_rule_value,
-        type_name=_type_name,
-        code=lambda text: Markup(re.sub(r"``?(.+?)``?", r"<code>\1</code>", str(escape(text)))),
-        example=lambda value: json.dumps(value, ensure_ascii=False, indent=1 if len(str(value)) > 400 else None),
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
+        shell=shlex.quote,
         in_path=lambda value: quote(value, safe=""),
         clock=lambda value, zone=UTC: "" if value is None else shown_time(as_time(value).astimezone(zone)),
     )
@@ -305,15 +360,11 @@ def _environment() -> Environment:
     return environment
 
 
-def _type_name(schema: dict[str, Any]) -> str:
-    """Type of a parameter or a field in words."""
-    kinds = [found.get("type", "object") for found in schema.get("anyOf", [schema])]
-    return " or ".join(kind for kind in kinds if kind != "null")
-
-
 def _rule_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_rule_value(one)}" for name, one in value.items()) or "not set"
     return ", ".join(value) or "none" if isinstance(value, list) else "not set" if value is None else str(value)
 
 

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, Status, not_enough_data
+from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, Check, Status, not_enough_data
 from gdscore._checks import integer, number
 from gdscore._format import percent
 from gdscore._windows import Every, parse_every
 from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.estimator import Estimate
-from gdscore.labeling import LabelledEstimate, past_errors
-from gdscore.monitor.schema import shown_time
+from gdscore.labeling import LabelledEstimate
+from gdscore.labeling.feedback import past_errors
+from gdscore.monitor.database import check_name, shown_time
+from gdscore.monitor.schema import LONGEST_NAME
 from gdscore.monitor.sequential import Seen, SequentialTest, threshold
 
-__all__ = ["LABEL_FREE", "Finding", "Follower", "Problem", "Rules", "Tests"]
+__all__ = ["LABEL_FREE", "LEARNED", "Follower", "Judgement", "RaisedAlarm", "Rules", "Tests"]
 
 MOST_LENGTHS = 1e6
 MOST_MISSED = 30
 ONE_DAY = timedelta(days=1)
 LABEL_FREE = "label_free"
 """Score of a window whose estimate was corrected by labels: the estimate without them."""
+LEARNED = "learned"
+"""Of `missing_after`: learned from the times at which windows came."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 EACH_WINDOW = ("accuracy", "labels:accuracy")
 LEARNING = ("sequential", "labels:sequential")
 """Rules whose tests learn what a series is like while nothing is wrong."""
+MEASURES = ("recall", "precision", "f1")
+"""Of a class: each has a rule of a least value."""
+OF_SEGMENT = (
+    *("tolerance", "min_accuracy", "max_drop", "alarm_on", "min_rows", "max_width", "warnings", "labels", "recovery"),
+    *(f"min_{measure}" for measure in MEASURES),
+)
+"""Rules that a segment can have of its own."""
 LONGEST_CODE = 32
-"""Of a warning: with "warning:" before it, it fits into the column of rules."""
+MOST_NAMED = 200
+"""Classes and segments that rules name."""
 
 
 def _is_code(code: object) -> bool:
@@ -38,23 +51,8 @@ def _is_code(code: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a rule found in one window: a problem with its beginning, or none; None where the window decides nothing.
-
-    ``value`` is what the rule looks at in this window, and ``level`` what it is without the problem.
-    """
-
-    rule: str
-    problem: bool | None
-    message: str = ""
-    began: datetime | None = None
-    level: float | None = None
-    value: float | None = None
-
-
-@dataclass(frozen=True)
 class Rules:
-    """Rules of a model. By default: tests over all windows, of estimates and of labels, and critical warnings.
+    """Rules of a model. By default: tests over all windows, of estimates and of labels, critical warnings, silence.
 
     Attributes
     ----------
@@ -66,8 +64,10 @@ class Rules:
     min_accuracy, max_drop : float, optional
         Alarm at every window below this accuracy, or farther below the reference than this: by the estimate, and by
         labels where they come.
+    min_recall, min_precision, min_f1 : dict of str to float
+        The same of classes, by name: ``{"fraud": 0.7}``; by the estimate.
     alarm_on : {"estimate", "low", "high"}
-        What those two are compared with.
+        What those are compared with.
     min_rows, max_width : int, float
         A window with fewer rows or a wider interval is `not enough data`: where the least accuracy is inside its
         interval, it neither raises nor ends the alarm of `min_accuracy` and `max_drop`.
@@ -78,15 +78,23 @@ class Rules:
         Whether labels raise alarms: on the accuracy that they show, on a drop of it over several windows, and where
         they contradict the intervals of the estimates.
     recalibrate : bool
-        Whether labels correct the estimates of later windows, as `gdscore.labeling.recalibrate` does. The test over
+        Whether labels correct the estimates of later windows, as `gdscore.labeling.feedback.recalibrate` does. The test over
         all windows goes on with the estimates without labels.
-    missing_after : float, optional
-        Alarm where the newest window ended longer ago than this many lengths of a window.
+    missing_after : float or "learned", optional
+        Alarm where the newest window ended longer ago than this many lengths of a window. ``learned``: where no window
+        came for twice as long as the longest usual pause between two, once seven pauses are known.
     recovery : int
         Windows in a row without the problem that end an alarm.
     keep_rows : str, optional
         How long id, prediction and P(right) of each row are kept after its window, such as ``90d``, so that labels can
         be given by id; not at all by default.
+    segments : dict of str to dict
+        Rules that a segment has of its own, by its name: ``{"country=fr": {"min_accuracy": 0.8}}``.
+    max_segments : int
+        Segments that the model may have.
+    notify_within : str, optional
+        A notice is sent only where the window that raised the alarm ended at most this long ago, such as ``7d``, so
+        that filling in the past sends none; always where it is None.
 
     Examples
     --------
@@ -98,15 +106,21 @@ class Rules:
     tolerance: float = 0.01
     min_accuracy: float | None = None
     max_drop: float | None = None
+    min_recall: Mapping[str, float] = field(default_factory=dict)
+    min_precision: Mapping[str, float] = field(default_factory=dict)
+    min_f1: Mapping[str, float] = field(default_factory=dict)
     alarm_on: str = "estimate"
     min_rows: int = MIN_ROWS
     max_width: float = MAX_WIDTH
     warnings: tuple[str, ...] = ("critical",)
     labels: bool = True
     recalibrate: bool = False
-    missing_after: float | None = None
+    missing_after: float | str | None = LEARNED
     recovery: int = 3
     keep_rows: str | None = None
+    segments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    max_segments: int = 200
+    notify_within: str | None = "7d"
 
     def __post_init__(self) -> None:
         if self.false_alarms_per_year is not None:
@@ -114,11 +128,18 @@ class Rules:
         number("tolerance", self.tolerance, least=0, most=1)
         integer("min_rows", self.min_rows, least=1)
         number("max_width", self.max_width, above=0, most=1)
-        if self.missing_after is not None:
+        if self.missing_after is not None and self.missing_after != LEARNED:
+            if isinstance(self.missing_after, str):
+                raise GdscoreError(
+                    f"Expected `missing_after` to be a number of window lengths or '{LEARNED}', but got "
+                    f"{shown(self.missing_after)}"
+                )
             number("missing_after", self.missing_after, above=0, most=MOST_LENGTHS)
         integer("recovery", self.recovery, least=1)
-        if self.keep_rows is not None:
-            parse_every(self.keep_rows)
+        integer("max_segments", self.max_segments, least=1, most=100_000)
+        for name in ("keep_rows", "notify_within"):
+            if getattr(self, name) is not None:
+                parse_every(getattr(self, name))
         for name in ("labels", "recalibrate"):
             if not isinstance(getattr(self, name), bool):
                 raise GdscoreError(f"Expected `{name}` to be true or false, but got {shown(getattr(self, name))}")
@@ -129,7 +150,45 @@ class Rules:
         if not isinstance(self.warnings, (list, tuple)) or not all(_is_code(code) for code in self.warnings):
             raise GdscoreError("Expected `warnings` to be a list of codes such as ['collapse', 'other_model']")
         object.__setattr__(self, "warnings", tuple(self.warnings))
+        for measure in MEASURES:
+            self._check_classes(f"min_{measure}")
+        self._check_segments()
         self._per_window()
+
+    def _check_classes(self, name: str) -> None:
+        """Least values by the names of classes; a value of None takes one away."""
+        least = getattr(self, name)
+        least = {} if least is None else least
+        if not isinstance(least, Mapping) or len(least) > MOST_NAMED:
+            raise GdscoreError(
+                f"Expected `{name}` to have a least value for each of at most {MOST_NAMED} classes, such as "
+                f"{{'fraud': 0.7}}, but got {shown(least)}"
+            )
+        least = {_class_name(key): value for key, value in least.items() if value is not None}
+        for key, value in least.items():
+            number(f"{name} of {key}", value, least=0, most=1)
+        object.__setattr__(self, name, least)
+
+    def _check_segments(self) -> None:
+        segments = {} if self.segments is None else self.segments
+        if (
+            not isinstance(segments, Mapping)
+            or len(segments) > MOST_NAMED
+            or not all(isinstance(rules, Mapping) for rules in segments.values() if rules is not None)
+        ):
+            raise GdscoreError(
+                "Expected `segments` to have rules for each segment, such as {'country=fr': {'min_accuracy': 0.8}}, "
+                f"but got {shown(segments)}"
+            )
+        segments = {check_name("segment", name): dict(rules) for name, rules in segments.items() if rules}
+        object.__setattr__(self, "segments", {})  # those of a segment are checked as rules without segments
+        for name, rules in segments.items():
+            for rule in rules:
+                if rule not in OF_SEGMENT:
+                    hint = nearest(str(rule)[:60], OF_SEGMENT)
+                    raise GdscoreError(f"Unknown rule {str(rule)[:60]!r} of the segment {name!r}: {hint}")
+            replace(self, **rules)
+        object.__setattr__(self, "segments", segments)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Rules:
@@ -137,12 +196,20 @@ class Rules:
         return cls().changed(found)
 
     def changed(self, changes: Mapping[str, Any]) -> Rules:
-        """Rules with some of them changed, by name; the others stay."""
+        """Rules with some of them changed, by name; the others stay, also those of other classes and segments."""
         known = {f.name for f in fields(self)}
+        changes = dict(changes)
         for name in changes:
             if name not in known:
                 raise GdscoreError(f"Unknown rule {str(name)[:60]!r}: {nearest(str(name)[:60], known)}")
+        for name in (*(f"min_{measure}" for measure in MEASURES), "segments"):
+            if isinstance(changes.get(name), Mapping):
+                changes[name] = {**getattr(self, name), **changes[name]}
         return replace(self, **changes)
+
+    def of_segment(self, segment: str) -> Rules:
+        """Rules with those that a segment has of its own."""
+        return replace(self, **self.segments[segment]) if segment in self.segments else self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as JSON has it."""
@@ -150,7 +217,7 @@ class Rules:
 
     def __str__(self) -> str:
         """The rules that are set, in one line."""
-        values = {name: value for name, value in self.to_dict().items() if value is not None}
+        values = {name: value for name, value in self.to_dict().items() if value is not None and value != {}}
         return ", ".join(f"{name} {_worded(value)}" for name, value in values.items())
 
     def _per_window(self) -> AlarmRule | None:
@@ -158,23 +225,47 @@ class Rules:
             return None
         return AlarmRule(self.min_accuracy, self.max_drop, AlarmOn(self.alarm_on), self.min_rows, self.max_width)
 
+    def measured(self) -> list[tuple[str, str, float]]:
+        """Measure, class and least value of each rule of a class."""
+        least: list[tuple[str, str, float]] = []
+        for rules in (self, *(self.of_segment(segment) for segment in self.segments)):
+            least += [(m, name, value) for m in MEASURES for name, value in getattr(rules, f"min_{m}").items()]
+        return least
+
+    def measures_of(self, estimate: Estimate) -> dict[str, list[float]] | None:
+        """Low, value and high of what rules of classes look at, by rule; None where there are no such rules."""
+        wanted = {(measure, name) for measure, name, _ in self.measured()}
+        if not wanted:
+            return None
+        measures: dict[str, list[float]] = {}
+        for one in estimate.per_class:
+            for measure in MEASURES:
+                if (measure, one.name) in wanted:
+                    quantity = getattr(one, measure)
+                    ends = (quantity.low, quantity.high) if quantity.low is not None else (quantity.value,) * 2
+                    measures[f"{measure}:{one.name}"] = [ends[0], quantity.value, ends[1]]
+        return measures
+
     def lines(self, reference: float, reference_rows: int, state: Mapping[str, Any] | None) -> dict[str, float]:
         """Accuracies that estimates are compared with, by rule; ``state`` is that of the series (`Follower.state`)."""
-        found: dict[str, float] = {}
+        lines: dict[str, float] = {}
         if self.min_accuracy is not None:
-            found["min_accuracy"] = self.min_accuracy
+            lines["min_accuracy"] = self.min_accuracy
         if self.max_drop is not None:
-            found["max_drop"] = max(reference - self.max_drop, 0.0)
+            lines["max_drop"] = max(reference - self.max_drop, 0.0)
         if self.false_alarms_per_year is not None:
             test = SequentialTest.from_dict((state or {}).get("test"))
-            found["sequential"] = test.level_and_floor(reference, reference_rows, self.tolerance)[1]
-        return found
+            lines["sequential"] = test.level_and_floor(reference, reference_rows, self.tolerance)[1]
+        return lines
 
     def has(self, rule: str) -> bool:
         """Whether these rules can raise an alarm of this kind."""
-        if rule.startswith("warning:"):
-            return bool({rule.removeprefix("warning:"), "critical"} & set(self.warnings))
-        if rule.startswith("labels:") and not self.labels:
+        kind, _, name = rule.partition(":")
+        if kind == "warning":
+            return bool({name, "critical"} & set(self.warnings))
+        if kind in MEASURES:
+            return name in getattr(self, f"min_{kind}")
+        if kind == "labels" and not self.labels:
             return False
         return (self._per_window() if rule in EACH_WINDOW else self.false_alarms_per_year) is not None
 
@@ -187,21 +278,33 @@ class Rules:
         return Status.NOT_ENOUGH_DATA.value if short else Status.FINE.value
 
     def check(
-        self, name: str, estimate: Estimate, labelled: LabelledEstimate | None, start: datetime, tests: Tests
-    ) -> list[Finding]:
-        """Findings of all rules for the next window of a series; ``tests`` take the window in."""
-        found = self._accuracy("sequential", "accuracy", name, estimate, start, tests.estimates, tests)
+        self,
+        name: str,
+        estimate: Estimate,
+        labelled: LabelledEstimate | None,
+        start: datetime,
+        tests: Tests,
+        measures: Mapping[str, Sequence[float]] | None = None,
+    ) -> list[Check]:
+        """What all rules say of the next window of a series; ``tests`` take the window in."""
+        checks = self._accuracy("sequential", "accuracy", name, estimate, start, tests.estimates, tests)
         for warning in estimate.warnings:
             if warning.code in self.warnings or (warning.severity == "critical" and "critical" in self.warnings):
-                found.append(Finding(f"warning:{warning.code}"[:40], True, f"{name}: {warning.message}", start))
+                reason = f"{name}: {warning.message}"
+                checks.append(Check(name, Status.ALARM, reason, f"warning:{warning.code}"[:40], start))
+        for measure in MEASURES:
+            for one, least in getattr(self, f"min_{measure}").items():
+                quantity = (measures or {}).get(f"{measure}:{one}")
+                if quantity is not None:
+                    checks.append(self._class(name, measure, one, quantity, least, estimate.n_rows, start))
         if self.labels and labelled is not None:
             seen = replace(labelled, n_rows=labelled.labels)
-            found += self._accuracy(
+            checks += self._accuracy(
                 "labels:sequential", "labels:accuracy", f"{name} with labels", seen, start, tests.labels, tests
             )
             if self.false_alarms_per_year is not None:
-                found.append(self._coverage(name, labelled, start, tests))
-        return found
+                checks.append(self._coverage(name, labelled, start, tests))
+        return checks
 
     def _accuracy(
         self,
@@ -212,13 +315,14 @@ class Rules:
         start: datetime,
         test: SequentialTest,
         tests: Tests,
-    ) -> list[Finding]:
-        found: list[Finding] = []
+    ) -> list[Check]:
+        checks: list[Check] = []
+        by_labels = over_windows.startswith("labels")
         reference = estimate.reference_accuracy
         # Corrections by labels come in steps that have the noise of few labels; labels have tests of their own.
         accuracy = estimate.scores.get(LABEL_FREE, estimate.accuracy)
         if self.false_alarms_per_year is not None:
-            drop = test.take(
+            dropped, level = test.take(
                 Seen(accuracy, estimate.n_rows, tests.weekday(start)),
                 start,
                 reference=reference,
@@ -226,47 +330,112 @@ class Rules:
                 tolerance=self.tolerance,
                 limit=tests.limit(self.false_alarms_per_year),
                 learn=not any(w.severity == "critical" for w in estimate.warnings),
+                by_labels=by_labels,
             )
-            message = ""
-            if drop.problem:
-                message = (
-                    f"{name}: the {'' if over_windows.startswith('labels') else 'estimated '}accuracy has fallen from "
-                    f"{percent(drop.level)} to {percent(accuracy)} in the window of {shown_time(start)} (interval "
+            reason = ""
+            if dropped:
+                reason = (
+                    f"{name}: the {'' if by_labels else 'estimated '}accuracy has fallen from "
+                    f"{percent(level)} to {percent(accuracy)} in the window of {shown_time(start)} (interval "
                     f"{percent(estimate.low)} to {percent(estimate.high)}); on the reference it is {percent(reference)}"
                 )
-            found.append(Finding(over_windows, drop.problem, message, test.beginning, drop.level, accuracy))
+            status = Status.ALARM if dropped else Status.FINE
+            checks.append(Check(name, status, reason, over_windows, test.beginning, level, accuracy))
         if (rule := self._per_window()) is not None:
-            check = rule.check(name, estimate, "the accuracy" if each_window.startswith("labels") else "the estimate")
-            problem = None if check.status is Status.NOT_ENOUGH_DATA else check.status is Status.ALARM
-            found.append(Finding(each_window, problem, check.reason, start, rule.floor(estimate), estimate.accuracy))
-        return found
+            check = rule.check(name, estimate, "the accuracy" if by_labels else "the estimate")
+            checks.append(replace(check, rule=each_window, began=start))
+        return checks
 
-    def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Finding:
+    def _class(
+        self, name: str, measure: str, of: str, quantity: Sequence[float], least: float, rows: int, start: datetime
+    ) -> Check:
+        """Whether the recall, precision or F1 of a class is below its least value."""
+        low, value, high = quantity
+        rule = AlarmRule(least, None, AlarmOn(self.alarm_on), self.min_rows, self.max_width)
+        what = f"the {'F1' if measure == 'f1' else measure} of {of}"
+        return replace(rule.compare(name, what, (low, value, high), rows, least, f"{measure}:{of}"), began=start)
+
+    def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Check:
         missed = past_errors([labelled]).missed > 0
         tests.coverage.take_miss(missed, labelled.level, start)
         tests.missed = [*tests.missed, missed][-MOST_MISSED:]
         rate = self.false_alarms_per_year or 0.1
-        problem = missed and tests.coverage.log_statistic >= tests.limit(rate)
-        message = (
+        contradicted = missed and tests.coverage.log_statistic >= tests.limit(rate)
+        reason = (
             f"{name}: the estimate without labels can no longer be trusted for this model: labels contradict "
             f"{sum(tests.missed)} of its last {len(tests.missed)} intervals"
         )
         held = 1 - sum(tests.missed) / len(tests.missed)
-        return Finding("labels:coverage", problem, message, tests.coverage.beginning, labelled.level, held)
+        status = Status.ALARM if contradicted else Status.FINE
+        return Check(name, status, reason, "labels:coverage", tests.coverage.beginning, labelled.level, held)
 
-    def check_missing(self, name: str, newest_end: datetime, now: datetime, every: timedelta) -> Finding:
-        """Whether windows have stopped coming."""
-        late = (now - newest_end) / every
-        message = (
-            f"{name}: no window for {late:.1f} lengths of a window, expected one within {self.missing_after or 0:g}"
-        )
-        return Finding("missing", self.missing_after is not None and late > self.missing_after, message, newest_end)
+    def check_missing(
+        self, name: str, newest_end: datetime, now: datetime, every: timedelta, arrivals: Sequence[datetime] = ()
+    ) -> Check:
+        """Whether windows have stopped coming.
+
+        ``arrivals`` are the times at which the newest windows came, for a pause that is learned.
+        """
+        since, longest = newest_end, self.missing_after
+        if longest == LEARNED:
+            longest = usual_pause(arrivals, every)
+            since = max([*arrivals, newest_end])
+        late = (now - since) / every
+        if longest is None or isinstance(longest, str) or late <= longest:
+            return Check(name, Status.FINE, rule="missing", began=newest_end)
+        usual = f"expected one within {longest:.3g}"
+        if self.missing_after == LEARNED:
+            usual += ", as windows have come so far"
+        reason = f"{name}: no window for {late:.1f} lengths of a window, {usual}"
+        return Check(name, Status.ALARM, reason, "missing", newest_end)
+
+
+PAUSES, FEWEST_PAUSES = 30, 7
+"""Newest pauses between windows that are looked at, and how many there must be."""
+BURST = 0.2
+"""Lengths of a window; windows that come closer together were filled in together."""
+
+
+def usual_pause(arrivals: Sequence[datetime], every: timedelta) -> float | None:
+    """Lengths of a window without one that are unusual: twice the longest usual pause, and at least two.
+
+    One pause of ten may be longer, so that a failure of the past is not usual.
+
+    Examples
+    --------
+    >>> days = [datetime(2026, 1, 1) + timedelta(days=n) for n in range(30)]
+    >>> usual_pause(days, timedelta(days=1)), usual_pause([d for d in days if d.weekday() < 5], timedelta(days=1))
+    (2.0, 6.0)
+    """
+    times = sorted(arrivals)
+    pauses = [(later - earlier) / every for earlier, later in itertools.pairwise(times)]
+    pauses = sorted([pause for pause in pauses if pause >= BURST][-PAUSES:])
+    if len(pauses) < FEWEST_PAUSES:
+        return None
+    return max(2 * pauses[math.ceil(0.9 * len(pauses)) - 1], 2.0)
+
+
+def _class_name(name: Any) -> str:
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        raise GdscoreError(f"Expected the name of a class, but got {shown(name)}")
+    return name
 
 
 def _worded(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_worded(one)}" for name, one in value.items()) + "}"
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+class Judgement(NamedTuple):
+    """What a window is judged by: all that was set when it came."""
+
+    rules: Rules
+    n_series: int
+    reference_rows: int
+    learn_from: datetime | None = None
 
 
 @dataclass
@@ -307,11 +476,11 @@ class Tests:
 
 
 @dataclass
-class Problem:
-    """What an alarm is about; the start of the window that raised it tells it from others of its rule.
+class RaisedAlarm:
+    """An alarm of a series; the start of the window that raised it tells it from others of its rule.
 
     ``level``, ``value`` and ``latest`` are the accuracy without the problem, in the window that raised the alarm, and
-    in the newest window of the alarm.
+    in the newest window that had the problem.
     """
 
     rule: str
@@ -330,88 +499,92 @@ class Follower:
 
     Parameters
     ----------
-    rules : Rules
-        When a window has a problem, and how many windows without it end an alarm.
+    judgement : Judgement
+        What the next windows are judged by.
     state : dict
         What `state` was after the window before, or empty.
-    title : str
-        Name of the series in messages.
-    every, series, reference_rows
-        As in `Tests`.
-    learn_from : datetime, optional
-        Windows from this time on are learned from again.
+    title, segment : str
+        Name of the series in messages, and its segment.
+    every : Every
+        Length of windows.
 
     Attributes
     ----------
-    begun : list of Problem
+    raised : list of RaisedAlarm
         Alarms raised by windows that were taken in.
-    carried : dict of str to Problem
+    carried : dict of str to RaisedAlarm
         Alarms that were open in the given state, by rule, with what became of them.
     """
 
     def __init__(
-        self,
-        rules: Rules,
-        state: dict[str, Any],
-        title: str,
-        *,
-        every: Every,
-        series: int,
-        reference_rows: int,
-        learn_from: datetime | None = None,
+        self, judgement: Judgement, state: dict[str, Any], title: str, *, every: Every, segment: str = ""
     ) -> None:
-        self.rules, self.title = rules, title
-        self.learn_from, self.learned_from = learn_from, state.get("learned_from")
+        self.title, self.segment = title, segment
+        self.learned_from = state.get("learned_from")
         self.tests = Tests(
             every,
-            series,
-            reference_rows,
+            judgement.n_series,
+            judgement.reference_rows,
             SequentialTest.from_dict(state.get("test")),
             SequentialTest.from_dict(state.get("labels")),
             SequentialTest.from_dict(state.get("coverage")),
             list(state.get("missed", ())),
         )
-        self.carried = {rule: Problem(rule, NEVER, NEVER, "", level) for rule, level in state.get("open", {}).items()}
+        self.judge_by(judgement)
+        self.carried = {
+            rule: RaisedAlarm(rule, NEVER, NEVER, "", level) for rule, level in state.get("open", {}).items()
+        }
         self.open = dict(self.carried)
         self.fine: dict[str, tuple[int, datetime]] = {
             rule: (n, datetime.fromisoformat(at)) for rule, (n, at) in state.get("fine", {}).items()
         }
-        self.begun: list[Problem] = []
+        self.raised: list[RaisedAlarm] = []
+
+    def judge_by(self, judgement: Judgement) -> None:
+        """Judge the next windows by these rules."""
+        self.rules = judgement.rules.of_segment(self.segment)
+        self.learn_from = judgement.learn_from
+        self.tests.series, self.tests.reference_rows = judgement.n_series, judgement.reference_rows
 
     @property
     def state(self) -> dict[str, Any]:
         """Plain data from which the next window goes on."""
         fine = {rule: [n, at.isoformat()] for rule, (n, at) in self.fine.items()}
-        levels = {rule: problem.level for rule, problem in self.open.items()}
-        known: dict[str, Any] = {"test": self.tests.estimates.to_dict(), "open": levels, "fine": fine}
+        levels = {rule: alarm.level for rule, alarm in self.open.items()}
+        state: dict[str, Any] = {"test": self.tests.estimates.to_dict(), "open": levels, "fine": fine}
         if self.learned_from is not None:
-            known["learned_from"] = self.learned_from
+            state["learned_from"] = self.learned_from
         if self.tests.missed:  # series without labels have no more than this
             tests = {"labels": self.tests.labels.to_dict(), "coverage": self.tests.coverage.to_dict()}
-            known |= {**tests, "missed": self.tests.missed}
-        return known
+            state |= {**tests, "missed": self.tests.missed}
+        return state
 
-    def take(self, estimate: Estimate, start: datetime, labelled: LabelledEstimate | None = None) -> None:
-        """Take in the next window, with its labels where they have come."""
+    def take(
+        self,
+        estimate: Estimate,
+        start: datetime,
+        labelled: LabelledEstimate | None = None,
+        measures: Mapping[str, Sequence[float]] | None = None,
+    ) -> None:
+        """Take in the next window, with its labels where they have come, and what rules of classes look at."""
         if self.learn_from is not None and start >= self.learn_from:
             self._learn_again(self.learn_from)
-        found = {f.rule: f for f in self.rules.check(self.title, estimate, labelled, start, self.tests)}
+        checks = {c.rule: c for c in self.rules.check(self.title, estimate, labelled, start, self.tests, measures)}
         critical = any(w.severity == "critical" for w in estimate.warnings)
-        for rule in [*found, *(rule for rule in self.open if rule not in found)]:
-            finding = found.get(rule)
-            if finding is not None and finding.problem:
+        for rule in [*checks, *(rule for rule in self.open if rule not in checks)]:
+            check = checks.get(rule)
+            alarmed = check is not None and check.status is Status.ALARM
+            if check is not None and alarmed:
                 self.fine.pop(rule, None)
                 if rule not in self.open:
-                    began = start if finding.began is None else finding.began
-                    self.open[rule] = Problem(rule, start, began, finding.message, finding.level, finding.value)
-                    self.begun.append(self.open[rule])
-            if rule in self.open and finding is not None:
-                self.open[rule].latest = finding.value
+                    began = start if check.began is None else check.began
+                    self.open[rule] = RaisedAlarm(rule, start, began, check.reason, check.level, check.value)
+                    self.raised.append(self.open[rule])
+            if rule in self.open and check is not None:
+                self.open[rule].latest = check.value
             if rule in self.open and not self.rules.has(rule):
                 self._end(rule, start, "rule changed")
-            elif rule in self.open and not (
-                (finding is not None and finding.problem) or self._undecided(rule, finding, critical, labelled)
-            ):
+            elif rule in self.open and not alarmed and not self._undecided(rule, check, critical, labelled):
                 count, first = self.fine.get(rule, (0, start))
                 self.fine[rule] = (count + 1, first)
                 if count + 1 >= self.rules.recovery:
@@ -422,9 +595,11 @@ class Follower:
         if self.learn_from is not None:
             self._learn_again(self.learn_from)
 
-    def _undecided(self, rule: str, finding: Finding | None, critical: bool, labelled: LabelledEstimate | None) -> bool:
+    def _undecided(self, rule: str, check: Check | None, critical: bool, labelled: LabelledEstimate | None) -> bool:
         """Whether a window without the problem says nothing about it."""
-        if finding is not None and finding.problem is None:
+        if check is not None and check.status is Status.NOT_ENOUGH_DATA:
+            return True
+        if check is None and rule.partition(":")[0] in MEASURES:
             return True
         return labelled is None if rule.startswith("labels:") else critical
 
@@ -444,7 +619,7 @@ class Follower:
         self.tests.estimates, self.tests.labels = SequentialTest(), SequentialTest()
 
     def _end(self, rule: str, at: datetime, reason: str) -> None:
-        problem = self.open.pop(rule)
+        alarm = self.open.pop(rule)
         self.fine.pop(rule, None)
-        problem.ended, problem.reason = at, reason
+        alarm.ended, alarm.reason = at, reason
         self.tests.restart(rule)

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LAMBDAS", "MISSES", "WARM_UP", "Drop", "Quiet", "SequentialTest", "reference_floor", "threshold"]
+__all__ = ["LAMBDAS", "MISSES", "WARM_UP", "Quiet", "SequentialTest", "reference_floor", "threshold"]
 
 LAMBDAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MISSES = (0.05, 0.15, 0.3, 0.5, 0.8)
@@ -55,6 +55,8 @@ UNKNOWN_SPREAD = 0.02
 """Standard deviation between windows beyond that of drawing rows while it is not known, in shares."""
 REFERENCE_ERROR = 0.01
 """How far estimates of unshifted data are from the accuracy on the reference, as docs/lab-notebook.md measures it."""
+LABEL_SPREAD, LABEL_RHO = 0.05, 0.5
+"""The same of accuracies by labels, and their autocorrelation; as much is known of them as of FIRST windows."""
 MARGIN = 1.2
 """Times the learned spread, as 28 windows tell it to some 15 % only."""
 STRETCH, MOST_RHO = 1.5, 0.95
@@ -201,13 +203,6 @@ def _weekday_pattern(values: NDArray[np.float64], weekdays: Sequence[int | None]
     return kept * pattern, kept * (len(known) - 1)
 
 
-class Drop(NamedTuple):
-    """What a test found in a window: whether it dropped, and the level that it is compared with."""
-
-    problem: bool
-    level: float
-
-
 @dataclass
 class SequentialTest:
     """Statistic of one series.
@@ -222,6 +217,8 @@ class SequentialTest:
         Number and sum of the estimates of windows with the problem, while an alarm is open.
     seen : list of Seen
         The newest quiet windows, while they are learned from.
+    all_seen : list of float
+        The newest accuracies by labels, of quiet windows and others, until something is learned.
     quiet : Quiet, optional
         What was learned.
     previous : float, optional
@@ -233,6 +230,7 @@ class SequentialTest:
     began: list[datetime | None] = field(default_factory=lambda: [None] * len(LAMBDAS))
     dropped: tuple[int, float] = (0, 0.0)
     seen: list[Seen] = field(default_factory=list)
+    all_seen: list[float] = field(default_factory=list)
     quiet: Quiet | None = None
     previous: float | None = None
 
@@ -246,15 +244,23 @@ class SequentialTest:
         tolerance: float,
         limit: float,
         learn: bool = True,
-    ) -> Drop:
-        """Take in one more window; ``learn`` is whether it may be a quiet one."""
+        by_labels: bool = False,
+    ) -> tuple[bool, float]:
+        """Take in one more window; gives whether it has dropped, and the level that it is compared with.
+
+        ``learn`` is whether it may be a quiet one, ``by_labels`` whether its accuracy is that of labels.
+        """
         accuracy, rows, weekday = window
         rows_variance = _row_variance(reference, rows)
         level, floor = self.level_and_floor(reference, reference_rows, tolerance, weekday)
         drop, quiet = floor - accuracy, self.quiet
         if quiet is None:
-            scale = math.sqrt(rows_variance + UNKNOWN_SPREAD**2)
-            z = drop / scale
+            spread, rho = self._so_far(rows_variance) if by_labels else (UNKNOWN_SPREAD, 0.0)
+            scale = math.sqrt(rows_variance + spread**2)
+            before = 0.0 if self.previous is None else self.previous
+            z = (drop - rho * before) / (scale * math.sqrt(1 - rho**2))
+            if by_labels:
+                self.previous, self.all_seen = drop, [*self.all_seen, accuracy][-WARM_UP:]
         else:
             times = math.sqrt(max(1.0, quiet.rows / rows))
             least = LEAST_SPREAD * math.sqrt(rows_variance)
@@ -269,9 +275,25 @@ class SequentialTest:
             self.seen = [*self.seen, window][-WARM_UP:]
             if len(self.seen) == WARM_UP:
                 learned = Quiet.learn(self.seen)
-                if learned.level >= reference_floor(reference, reference_rows, tolerance):
-                    self.quiet, self.seen = learned, []
-        return Drop(problem, level)
+                # The mean of accuracies that vary with the weather is known to its own error only.
+                known_to = 2 * learned.error if by_labels else 0.0
+                if learned.level >= reference_floor(reference, reference_rows, tolerance) - known_to:
+                    self.quiet, self.seen, self.all_seen, self.previous = learned, [], [], None
+        return problem, level
+
+    def _so_far(self, rows_variance: float) -> tuple[float, float]:
+        """Spread and autocorrelation of the windows so far, with and without a problem."""
+        count = len(self.all_seen)
+        if count < FIRST:
+            return LABEL_SPREAD, LABEL_RHO
+        apart = _clipped(np.array(self.all_seen))
+        apart = apart - apart.mean()
+        total = float(apart @ apart)
+        spread = MARGIN**2 * max(total / (count - 1) - rows_variance, 0.0)
+        spread = math.sqrt((count * spread + FIRST * LABEL_SPREAD**2) / (count + FIRST))
+        rho = float(apart[1:] @ apart[:-1]) / total if total > 0 else 0.0
+        rho = (count * STRETCH * rho + FIRST * LABEL_RHO) / (count + FIRST)
+        return max(spread, UNKNOWN_SPREAD), min(max(rho, 0.0), MOST_RHO)
 
     def level_and_floor(
         self, reference: float, reference_rows: int, tolerance: float, weekday: int | None = None
@@ -322,7 +344,7 @@ class SequentialTest:
 
     def restarted(self) -> SequentialTest:
         """New test that knows what this one has learned."""
-        return SequentialTest(seen=self.seen, quiet=self.quiet, previous=self.previous)
+        return SequentialTest(seen=self.seen, all_seen=self.all_seen, quiet=self.quiet, previous=self.previous)
 
     @property
     def log_statistic(self) -> float:
@@ -343,6 +365,7 @@ class SequentialTest:
             "began": [None if time is None else time.isoformat() for time in self.began],
             "dropped": [*self.dropped],
             "seen": [[*window] for window in self.seen],
+            "all_seen": [*self.all_seen],
             "quiet": None if self.quiet is None else {**asdict(self.quiet), "weekdays": [*self.quiet.weekdays]},
             "previous": self.previous,
         }
@@ -359,6 +382,7 @@ class SequentialTest:
             [None if time is None else datetime.fromisoformat(time) for time in found["began"]],
             (found["dropped"][0], found["dropped"][1]),
             [Seen(*window) for window in found["seen"]],
+            [*found["all_seen"]],
             None if quiet is None else Quiet(**{**quiet, "weekdays": tuple(quiet["weekdays"])}),
             found["previous"],
         )

@@ -23,7 +23,7 @@ from gdscore.tracking.method import Floats
 from gdscore.tracking.windows import CommonError, TrackedWindow, shown_time
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Integers = NDArray[np.int64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from gdscore.tracking.groups import Group, Version
 from gdscore.tracking.method import ANSWERS
 from gdscore.tracking.windows import TrackedWindow
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LISTS = ("weights", "classes")
 _NUMBERS = tuple(f.name for f in fields(TrackedWindow) if f.name not in ("time", *_LISTS))
 _WHOLE = ("n_rows", "labels_then", "version", "n_labels", "unsure")

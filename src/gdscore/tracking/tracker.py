@@ -53,8 +53,9 @@ from gdscore.tracking.windows import (
 )
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from matplotlib.figure import Figure
-    from typing_extensions import Self
 
 CORRECTABLE = 100
 """Complete windows whose rows are kept for corrected labels."""
@@ -509,9 +510,9 @@ class AccuracyTracker:
         """Table with a row for each window and segment, in order of time.
 
         Columns: ``time``, ``segment``, ``n_rows``; ``accuracy``, ``low`` and ``high`` as they were answered (empty
-        where the window was never estimated); ``accuracy_now``, ``low_now`` and ``high_now`` with the labels of the window
-        itself; ``truth``, the accuracy by its ``labels`` (empty without any); ``labels_then``, the labels of earlier
-        windows that were known when it was answered; the naive answers ``unchanged`` (since the reference) and
+        where the window was never estimated); ``accuracy_now``, ``low_now`` and ``high_now`` with the labels of the
+        window itself; ``truth``, the accuracy by its ``labels`` (empty without any); ``labels_then``, the labels of
+        earlier windows that were known when it was answered; the naive answers ``unchanged`` (since the reference) and
         ``last_known``; ``label_free``, the estimate without any label; ``missed``, 1 where labels showed
         an accuracy outside the interval and 0 where it held.
 

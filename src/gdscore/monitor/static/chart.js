@@ -5,126 +5,182 @@
   if (!place) return;
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const NAMES = { min_accuracy: "floor (min_accuracy)", max_drop: "floor (max_drop)", sequential: "floor of the test" };
-  const DASHES = { min_accuracy: "solid", max_drop: "longdash", sequential: "dot" };
+  const DASHES = { min_accuracy: [], max_drop: [12, 4], sequential: [2, 4] };
   const MOST_NAMED = 8; // versions; more of them are lines without names
+  const MANY = 120; // points; of more only those that stand alone have a mark
+  // Formats of the time axis by its step in seconds: of every tick, and what is added where a year or a day begins.
+  const DATES = [
+    [31536000, "{YYYY}", null, null, null, null, null, null, 1],
+    [2419200, "{YYYY}-{MM}", null, null, null, null, null, null, 1],
+    [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+    [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
+  ];
+  const seconds = (time) => Date.parse(time) / 1000;
+  const percent = (share) => (100 * share).toFixed(1) + "%";
 
-  // Parts of the series without a gap; a window alone is as long as it lasts, so that lines and bands of it show.
-  function parts(points) {
-    const found = [];
-    for (const p of points) {
-      if (p.gap || !found.length) found.push([]);
-      found.at(-1).push(p);
+  // Columns of the chart by name: one place in time for each point, an empty one before each gap, and those of labels.
+  function columns({ points, labels, lines }) {
+    const rows = [];
+    points.forEach((p, k) => {
+      const alone = (k === 0 || p.gap) && (k + 1 === points.length || points[k + 1].gap);
+      if (p.gap) rows.push({ x: seconds(points[k - 1].end) });
+      rows.push({ x: seconds(p.start), point: p, alone, accuracy: p.accuracy, low: p.low, high: p.high, lowest: p.lowest, highest: p.highest, reference: p.reference_accuracy });
+      // A window alone is as wide as it lasts, so that its interval shows.
+      if (alone) rows.push({ x: seconds(p.end), low: p.low, high: p.high, lowest: p.lowest, highest: p.highest, reference: p.reference_accuracy });
+    });
+    labels.forEach((l) => rows.push({ x: seconds(l.start), label: l, truth: l.truth, beside: true }));
+    rows.sort((a, b) => a.x - b.x);
+    // Labels at the time of a point share its place; uPlot draws a line across the places that only labels have.
+    const merged = [];
+    for (const row of rows) {
+      const last = merged.at(-1);
+      if (row.beside && last && last.x === row.x && !last.label) Object.assign(last, { label: row.label, truth: row.truth });
+      else merged.push({ ...row });
     }
-    return found.map((part) => (part.length > 1 ? part : [part[0], { ...part[0], start: part[0].end }]));
-  }
-
-  // Values with an empty place before each gap, so that no line crosses it.
-  function broken(points, value) {
-    return points.flatMap((p) => (p.gap ? [null, value(p)] : [value(p)]));
-  }
-
-  function band(points, low, high, color, name, edge) {
-    const x = [], y = [];
-    for (const part of parts(points)) {
-      const there = part.map((p) => p.start);
-      x.push(...there, ...there.slice().reverse(), null);
-      y.push(...part.map((p) => 100 * p[high]), ...part.map((p) => 100 * p[low]).reverse(), null);
+    const column = (name) => merged.map((row) => (row[name] === undefined ? (row.beside ? undefined : null) : 100 * row[name]));
+    const drawn = [
+      { name: "interval", values: column("high"), band: "low", fill: "--band" },
+      { name: "low", values: column("low"), hidden: true },
+    ];
+    if (points.some((p) => p.windows > 1)) {
+      drawn.push({ name: "lowest to highest", values: column("highest"), band: "lowest", fill: "--band-inner", stroke: "--accent", width: 0.5 });
+      drawn.push({ name: "lowest", values: column("lowest"), hidden: true, stroke: "--accent", width: 0.5 });
     }
-    return { x, y, name, mode: "lines", line: { width: edge || 0, color: css("--accent") }, hoverinfo: "skip", fill: "toself", fillcolor: color };
+    drawn.push({ name: "reference", values: column("reference"), stroke: "--muted", width: 1.2, dash: [6, 4] });
+    for (const [rule, value] of Object.entries(lines)) {
+      drawn.push({ name: (NAMES[rule] || rule) + " " + percent(value), values: merged.map(() => 100 * value), stroke: "--alarm", width: 1.2, dash: DASHES[rule] || [8, 3, 2, 3] });
+    }
+    const marks = (u, series, show) => (points.length > MANY ? merged.flatMap((row, k) => (row.alone && row.point ? [k] : [])) : show ? null : []);
+    drawn.push({ name: "estimate", values: column("accuracy"), stroke: "--accent", width: 2, points: { show: true, size: 6, filter: marks } });
+    if (labels.length) {
+      drawn.push({ name: "with labels", values: merged.map((row) => (row.truth === undefined ? null : 100 * row.truth)), stroke: "--truth", width: 0, mark: true, points: { show: true, size: points.length > MANY ? 5 : 8, fill: css("--truth") } });
+    }
+    return { merged, drawn, x: merged.map((row) => row.x) };
   }
 
-  function traces({ points, labels, lines }) {
-    const x = broken(points, (p) => p.start);
-    const level = parts(points).flatMap((part) => [...part, null]);
-    const many = points.length > 120;
-    const grouped = points.some((p) => p.windows > 1);
-    const alone = points.filter((p, k) => (k === 0 || p.gap) && (k + 1 === points.length || points[k + 1].gap));
-    const ends = points.length ? [points[0].start, points.at(-1).end] : [];
-    const about = (p) => [p.window, p.windows > 1 ? "mean of " + p.windows + " windows, " + (100 * p.lowest).toFixed(1) + " to " + (100 * p.highest).toFixed(1) + "%" : p.rows.toLocaleString("en") + " rows", 100 * p.low, 100 * p.high];
-    const several = new Set(labels.map((l) => l.version)).size > 1;
-    const estimate = { color: css("--accent"), width: 2 };
-    const hover = { customdata: broken(points, about), hovertemplate: "%{x|%Y-%m-%d %H:%M}<br>%{y:.1f}% (%{customdata[2]:.1f} to %{customdata[3]:.1f})<br>%{customdata[1]}<extra></extra>" };
-    return [
-      band(points, "low", "high", css("--band"), "interval"),
-      ...(grouped ? [band(points, "lowest", "highest", css("--band-inner"), "lowest to highest", 0.5)] : []),
-      { x: level.map((p) => p && p.start), y: level.map((p) => p && 100 * p.reference_accuracy), mode: "lines", name: "reference",
-        line: { color: css("--muted"), dash: "dash", width: 1.2 }, hoverinfo: "skip" },
-      ...Object.entries(lines).map(([rule, value]) => ({ x: ends, y: ends.map(() => 100 * value), mode: "lines",
-        name: (NAMES[rule] || rule) + " " + (100 * value).toFixed(1) + "%", hoverinfo: "skip",
-        line: { color: css("--alarm"), dash: DASHES[rule] || "dashdot", width: 1.2 } })),
-      { x, y: broken(points, (p) => 100 * p.accuracy), mode: many ? "lines" : "lines+markers", name: "estimate",
-        line: estimate, marker: { size: 5 }, ...hover },
-      ...(many && alone.length ? [{ x: alone.map((p) => p.start), y: alone.map((p) => 100 * p.accuracy), mode: "markers",
-        name: "estimate", showlegend: false, marker: { size: 5, color: css("--accent") }, customdata: alone.map(about), hovertemplate: hover.hovertemplate }] : []),
-      ...(labels.length ? [{ x: labels.map((l) => l.start), y: labels.map((l) => 100 * l.truth), mode: "markers", name: "with labels",
-        marker: { color: css("--truth"), symbol: "diamond", size: many ? 5 : 7 },
-        text: labels.map((l) => l.rows.toLocaleString("en") + " labels" + (several ? ", version " + l.version : "")),
-        hovertemplate: "%{x|%Y-%m-%d %H:%M}<br>%{y:.1f}%<br>%{text}<extra>with labels</extra>" }] : []),
-    ].map((trace) => ({ ...trace, text: trace.text && trace.text.map(plain) }));
+  // What the pointer is on, as text.
+  function about(row, zone) {
+    const clock = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "short" });
+    const parts = [clock.format(new Date(1000 * row.x))];
+    if (row.point) {
+      const p = row.point;
+      parts.push(percent(p.accuracy) + " (" + percent(p.low) + " to " + percent(p.high) + ")");
+      parts.push(p.windows > 1 ? "mean of " + p.windows + " windows, " + percent(p.lowest) + " to " + percent(p.highest) : p.rows.toLocaleString("en") + " rows");
+    }
+    if (row.label) parts.push("with labels " + percent(row.label.truth) + ", " + row.label.rows.toLocaleString("en") + " labels, version " + row.label.version);
+    return parts.join(" · ");
   }
 
-  // Plotly reads some markup in texts; names of versions are text.
-  function plain(text) {
-    return text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
+  // Alarms as areas, versions as lines with names; they are drawn into the chart.
+  function areas(series) {
+    const first = series.points.length ? seconds(series.points[0].start) : 0;
+    const last = series.points.length ? seconds(series.points.at(-1).end) : 0;
+    const alarms = series.alarms.filter((a) => !a.withdrawn)
+      .map((a) => [Math.max(seconds(a.began), first), Math.min(a.ended ? seconds(a.ended) : last, last)])
+      .filter(([from, to]) => from <= to && from <= last && to >= first);
+    const versions = series.versions.slice(1).map((v) => ({ x: seconds(v.start), name: "version " + v.version.slice(0, 20) }));
+    return { alarms, versions };
   }
 
-  function layout({ points, alarms, versions }) {
-    const first = points.length ? points[0].start : null;
-    const last = points.length ? points.at(-1).end : null;
-    const bands = alarms.filter((a) => !a.withdrawn && last && a.began <= last && (a.ended || last) >= first).map((a) => ({
-      type: "rect", xref: "x", yref: "paper", y0: 0, y1: 1, x0: a.began < first ? first : a.began, x1: a.ended && a.ended < last ? a.ended : last,
-      fillcolor: css("--alarm"), opacity: 0.1, line: { width: 0 }, layer: "below",
-    }));
-    const changes = versions.slice(1);
-    const marks = changes.map((v) => ({ type: "line", xref: "x", yref: "paper", x0: v.start, x1: v.start, y0: 0, y1: 1,
-      line: { color: css("--ink"), width: 1, dash: "dot" } }));
-    const named = changes.slice(-MOST_NAMED).map((v) => ({ xref: "x", yref: "paper", x: v.start, y: 1, xanchor: "left", yanchor: "top",
-      showarrow: false, text: plain("version " + v.version.slice(0, 20)), font: { size: 11, color: css("--muted") } }));
-    const axis = { gridcolor: css("--line"), linecolor: css("--line"), zeroline: false };
+  function plugin({ alarms, versions }) {
     return {
-      paper_bgcolor: css("--paper"), plot_bgcolor: css("--paper"),
-      font: { color: css("--ink"), family: "system-ui, sans-serif", size: 12 },
-      margin: { l: 48, r: 16, t: 20, b: 40 }, hovermode: "closest", shapes: [...bands, ...marks], annotations: named,
-      showlegend: false,
-      xaxis: { ...axis, type: "date", title: { text: place.dataset.zone === "UTC" ? "" : place.dataset.zone } }, yaxis: { ...axis, ticksuffix: "%" },
+      hooks: {
+        drawClear: (u) => {
+          u.ctx.save();
+          u.ctx.globalAlpha = 0.12;
+          u.ctx.fillStyle = css("--alarm");
+          for (const [from, to] of alarms) {
+            const left = u.valToPos(from, "x", true);
+            u.ctx.fillRect(left, u.bbox.top, Math.max(u.valToPos(to, "x", true) - left, 2), u.bbox.height);
+          }
+          u.ctx.restore();
+        },
+        draw: (u) => {
+          u.ctx.save();
+          u.ctx.strokeStyle = css("--ink");
+          u.ctx.fillStyle = css("--muted");
+          u.ctx.font = 11 * devicePixelRatio + "px system-ui, sans-serif";
+          u.ctx.setLineDash([2, 3]);
+          versions.forEach((version, k) => {
+            const left = u.valToPos(version.x, "x", true);
+            u.ctx.beginPath();
+            u.ctx.moveTo(left, u.bbox.top);
+            u.ctx.lineTo(left, u.bbox.top + u.bbox.height);
+            u.ctx.stroke();
+            if (k >= versions.length - MOST_NAMED) u.ctx.fillText(version.name, left + 4, u.bbox.top + 12 * devicePixelRatio);
+          });
+          u.ctx.restore();
+        },
+      },
     };
   }
 
   // Key below the chart, as text that wraps and that screen readers read.
-  function key(drawn) {
+  function key(drawn, versions) {
     const list = document.getElementById("chart-key");
-    list.replaceChildren(...drawn.filter((t) => t.showlegend !== false).map((t) => {
+    list.replaceChildren(...drawn.filter((s) => !s.hidden).map((s) => {
       const item = document.createElement("li"), mark = document.createElement("span");
-      const dash = { solid: "solid", dash: "dashed", longdash: "dashed", dot: "dotted" };
-      if (t.fillcolor) Object.assign(mark.style, { background: t.fillcolor, height: "10px" });
-      else if (t.mode === "markers") Object.assign(mark.style, { background: t.marker.color, width: "8px", height: "8px", transform: "rotate(45deg)" });
-      else mark.style.borderTop = Math.max(t.line.width, 1.5) + "px " + (dash[t.line.dash] || "solid") + " " + t.line.color;
-      item.append(mark, t.name);
+      if (s.fill) Object.assign(mark.style, { background: css(s.fill), height: "10px" });
+      else if (s.mark) Object.assign(mark.style, { background: css(s.stroke), width: "8px", height: "8px", borderRadius: "4px" });
+      else mark.style.borderTop = Math.max(s.width, 1.5) + "px " + (!s.dash || !s.dash.length ? "solid" : s.dash[0] > 4 ? "dashed" : "dotted") + " " + css(s.stroke);
+      item.append(mark, s.name);
       return item;
     }));
+    if (versions.length) {
+      const item = document.createElement("li");
+      item.append(versions.slice(-MOST_NAMED).map((v) => v.name).join(", "));
+      list.append(item);
+    }
   }
 
-  let found = null;
+  let series = null, chart = null;
   function draw() {
-    if (!found) return null;
-    const drawn = traces(found);
-    key(drawn);
-    return Plotly.react(place, drawn, layout(found), { responsive: true, displayModeBar: false });
+    if (!series) return;
+    const { merged, drawn, x } = columns(series);
+    const more = areas(series);
+    const zone = place.dataset.zone;
+    key(drawn, more.versions);
+    const number = (name) => 1 + drawn.findIndex((s) => s.name === name);
+    const axis = { stroke: css("--ink"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
+    const options = {
+      width: place.clientWidth, height: place.clientHeight, legend: { show: false }, plugins: [plugin(more)],
+      tzDate: (time) => uPlot.tzDate(new Date(1000 * time), zone),
+      scales: { x: { time: true }, y: { range: (u, low, high) => [Math.max(Math.floor(low / 5 - 0.05) * 5, 0), Math.min(Math.ceil(high / 5 + 0.05) * 5, 101)] } },
+      axes: [{ ...axis, values: DATES, label: zone === "UTC" ? null : zone, labelSize: 20 }, { ...axis, size: 52, values: (u, values) => values.map((v) => v + "%") }],
+      cursor: { points: { size: 8 }, drag: { x: true, y: false } },
+      series: [{}, ...drawn.map((s) => ({
+        label: s.name, stroke: s.stroke ? css(s.stroke) : "transparent", width: s.width || 0, dash: s.dash, spanGaps: false, points: s.points || { show: false },
+        ...(s.mark ? { paths: () => null } : {}),
+      }))],
+      bands: drawn.filter((s) => s.band).map((s) => ({ series: [number(s.name), number(s.band)], fill: css(s.fill) })),
+      hooks: { setCursor: [(u) => { tip.textContent = u.cursor.idx === null || u.cursor.left < 0 ? "" : about(merged[u.cursor.idx], zone); }] },
+    };
+    if (chart) chart.destroy();
+    place.replaceChildren();
+    const tip = document.createElement("div");
+    tip.className = "tip";
+    chart = new uPlot(options, [x, ...drawn.map((s) => s.values)], place);
+    place.append(tip);
+    let pressed = null;
+    chart.over.addEventListener("mousedown", (event) => { pressed = event.clientX; });
+    chart.over.addEventListener("click", (event) => {
+      if (Math.abs(event.clientX - pressed) > 4) return; // the end of a zoom
+      const near = chart.posToIdx(event.offsetX);
+      const at = [near, near - 1, near + 1].map((k) => merged[k]).find((row) => row && row.point);
+      if (at) window.location.assign("/windows/" + Number(at.point.window));
+    });
+    place.drawn = { series: Object.fromEntries(drawn.map((s) => [s.name, { x, y: s.values }])), ...more, chart };
+    place.dataset.state = "drawn";
   }
 
   fetch(place.dataset.series, { credentials: "same-origin" })
     .then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error(answer.status))))
-    .then((series) => {
-      found = series;
+    .then((found) => {
+      series = found;
       performance.mark("chart");
-      return draw();
-    })
-    .then(() => {
+      draw();
       performance.measure("chart", "chart");
-      place.on("plotly_click", (event) => {
-        const point = event.points.find((p) => p.customdata);
-        if (point) window.location.assign("/windows/" + Number(point.customdata[0]));
-      });
+      new ResizeObserver(() => chart.setSize({ width: place.clientWidth, height: place.clientHeight })).observe(place);
     })
     .catch(() => { place.textContent = "The series could not be loaded."; });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -11,7 +11,6 @@ Requirements met here:
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,18 +20,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Row, bindparam, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
 from gdscore._classes import class_positions
-from gdscore._paths import Limits
-from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, RowError, shown
 from gdscore.estimator import AccuracyEstimator
+from gdscore.monitor.database import AdvisedError, shown_time, time_before, utc_now
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window, shown_time
-from gdscore.monitor.storing import NotFoundError, store_labels
+from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window
+from gdscore.monitor.store import NotFoundError, store_labels
 from gdscore.outputs import Outputs
 
 __all__ = ["Collector", "delete_rows", "join_labels", "read_row_labels", "recount", "store_rows"]
@@ -61,9 +59,10 @@ class Collector:
     def take(self, outputs: Outputs, starts: NDArray[np.datetime64], segments: Iterable[Sequence[str]]) -> None:
         """Take in a batch; ``starts`` are the starts of the rows' windows, ``segments`` those of each column."""
         if "ids" not in outputs.has:
-            raise GdscoreError(
-                "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none: give "
-                "`ids` (a column `id`), or remove the rule"
+            raise AdvisedError(
+                "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none",
+                "give `ids` (a column `id`), or remove the rule",
+                "send `ids` in JSON or a column `id`, or remove the rule",
             )
         ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
         _check_ids(ids)
@@ -88,11 +87,21 @@ def _check_ids(ids: Iterable[str]) -> None:
         raise GdscoreError(f"Expected ids of 1 to {LONGEST_NAME} printable characters, but got {shown(wrong)}")
 
 
-def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]], collected: Collector) -> None:
-    """Keep the rows of windows that were stored; labels that rows of the same id have stay theirs."""
+def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], collected: Collector) -> None:
+    """Keep the rows of windows that were stored; labels that rows of the same id have stay theirs.
+
+    Rows that are older than rows are kept are not, and the window gets a ``note`` that says so.
+    """
+    oldest = _oldest_kept(model)
     for window in added:
         parts = collected.parts.get(datetime.fromisoformat(window["start"]))
         if window["segment"] or window["id"] is None or parts is None:
+            continue
+        if oldest is not None and datetime.fromisoformat(window["end"]) < oldest:
+            window["note"] = (
+                f"the rows of the window of {window['start'][:10]} are not kept for labels, as it ended longer ago "
+                f"than the rule keep_rows ({Rules.from_dict(model.rules).keep_rows}) says"
+            )
             continue
         mine = KeptRow.window_id == window["id"]
         known = {row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))}
@@ -114,57 +123,42 @@ def store_rows(session: Session, model: Model, added: Iterable[Mapping[str, Any]
             recount(session, model, session.get_one(Window, window["id"]))
 
 
+def _oldest_kept(model: Model) -> datetime | None:
+    """Rows of windows that ended before this time are kept no more; None where the model keeps no rows."""
+    length = Rules.from_dict(model.rules).keep_rows
+    return None if length is None else time_before(utc_now(), length)
+
+
 def delete_rows(session: Session, clock: datetime) -> None:
-    """Delete the rows of windows that ended longer ago than their model keeps rows, and of deleted windows."""
-    kept: list[int] = []
+    """Delete the rows of windows that ended longer ago than their model keeps rows."""
     for model in session.scalars(select(Model)):
         length = Rules.from_dict(model.rules).keep_rows
+        windows = select(Window.id).where(Window.model_id == model.id)
         if length is not None:
-            kept.append(model.id)
-            old = Window.model_id == model.id, Window.end < clock - parse_every(length).length
-            session.execute(delete(KeptRow).where(KeptRow.window_id.in_(select(Window.id).where(*old))))
-    there = select(Window.id).where(Window.model_id.in_(kept))
-    session.execute(delete(KeptRow).where(KeptRow.window_id.not_in(there)))
+            windows = windows.where(Window.end < time_before(clock, length))
+        session.execute(delete(KeptRow).where(KeptRow.window_id.in_(windows)))
 
 
 # -- labels ---------------------------------------------------------------------------------------------------
 
 
 def read_row_labels(path: Path) -> tuple[list[str], list[Any]]:
-    """Ids and labels of a file: CSV with the columns ``id`` and ``label``, or JSON ``{"id": […], "label": […]}``."""
-    if path.suffix == ".json":
-        if path.stat().st_size > (most := Limits().json):
-            raise GdscoreError(f"Expected JSON of at most {most:,} bytes: post CSV instead")
-        try:
-            found = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise GdscoreError(f"Expected the body to be JSON, but it is not: {str(error)[:100]}") from None
-        columns = [found.get(name) for name in ("id", "label")] if isinstance(found, dict) else [None, None]
-        for name, values in zip(("id", "label"), columns, strict=True):
-            if not isinstance(values, list) or not all(type(v) in (str, int, bool) for v in values):
-                raise GdscoreError(
-                    f"Expected `{name}` to be a list of text or numbers, but got {shown(values)}; for example "
-                    '{"id": ["a1", "a2"], "label": ["cat", "dog"]}'
-                )
-        ids, labels = columns[0] or [], columns[1] or []
-    else:
-        try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                rows = list(islice(csv.reader(file, strict=True), MOST_LABELS + 2))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise GdscoreError(f"Expected a CSV file in UTF-8, but it is not: {str(error)[:100]}") from None
-        header = rows[0] if rows else []
-        if not {"id", "label"} <= set(header):
-            raise GdscoreError(f"Expected a first line with the columns id and label, but got {shown(header)}")
-        wrong = next((k for k, row in enumerate(rows) if row and len(row) != len(header)), None)
-        if wrong is not None:
-            raise GdscoreError(f"Expected {len(header)} values in line {wrong + 1}, but got {shown(rows[wrong])}")
-        ids, labels = ([row[header.index(name)] for row in rows[1:] if row] for name in ("id", "label"))
-    if not 0 < len(ids) == len(labels) <= MOST_LABELS:
-        raise GdscoreError(
-            f"Expected 1 to {MOST_LABELS:,} ids and as many labels, but got {len(ids):,} and {len(labels):,}"
-        )
-    return [str(value) for value in ids], labels
+    """Ids and labels of a CSV file with the columns ``id`` and ``label``."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(islice(csv.reader(file, strict=True), MOST_LABELS + 2))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise GdscoreError(f"Expected a CSV file in UTF-8, but it is not: {str(error)[:100]}") from None
+    header = rows[0] if rows else []
+    if not {"id", "label"} <= set(header):
+        raise GdscoreError(f"Expected a first line with the columns id and label, but got {shown(header)}")
+    wrong = next((k for k, row in enumerate(rows) if row and len(row) != len(header)), None)
+    if wrong is not None:
+        raise GdscoreError(f"Expected {len(header)} values in line {wrong + 1}, but got {shown(rows[wrong])}")
+    ids, labels = ([row[header.index(name)] for row in rows[1:] if row] for name in ("id", "label"))
+    if not 0 < len(ids) <= MOST_LABELS:
+        raise GdscoreError(f"Expected 1 to {MOST_LABELS:,} ids with labels, but got {len(ids):,}")
+    return ids, labels
 
 
 def join_labels(
@@ -206,7 +200,9 @@ def join_labels(
                 f"Expected ids of one window, but {shown(row.row_id)} is in those of {shown_time(seen[row.row_id])} "
                 f"and {shown_time(row.start)}: give the time of the window"
             )
-    _check_kept(session, models, found)
+    expired = _expired(session, models, window)
+    if not found and not expired:
+        _check_kept(models)
     positions = {number: _positions(given, estimator) for number, (_, estimator) in models.items()}
     values = [
         {"window": row.window_id, "id": row.row_id, "value": positions[row.model_id][row.row_id], "before": row.label}
@@ -230,6 +226,7 @@ def join_labels(
         "same": len(values) - len(changed),
         "unknown": len(unknown),
         "unknown_ids": unknown[:SHOWN_IDS],
+        **({"expired": expired} if unknown and expired else {}),
         "windows": [
             counted
             for _, number, model in touched
@@ -238,16 +235,33 @@ def join_labels(
     }
 
 
-def _check_kept(session: Session, models: Mapping[int, tuple[Model, Any]], found: Sequence[Any]) -> None:
+def _check_kept(models: Mapping[int, tuple[Model, Any]]) -> None:
     """Tell where no row can be found as none is kept."""
-    if found:
-        return
-    newest, _ = models[max(models)]
-    if Rules.from_dict(newest.rules).keep_rows is None:
+    current = next((model for model, _ in models.values() if model.superseded_at is None), None)
+    if current is not None and Rules.from_dict(current.rules).keep_rows is None:
         raise NotFoundError(
-            f"Expected rows of {newest.name!r} that are kept, but there are none: set its rule `keep_rows`, such as "
+            f"Expected rows of {current.name!r} that are kept, but there are none: set its rule `keep_rows`, such as "
             '{"keep_rows": "90d"}, before the windows are added'
         )
+
+
+def _expired(
+    session: Session, models: Mapping[int, tuple[Model, Any]], window: tuple[datetime, datetime] | None
+) -> str:
+    """That ids may be unknown as the rows of their windows are kept no more; empty where none has expired."""
+    for model, _ in models.values():
+        oldest = _oldest_kept(model)
+        if oldest is None or (window is not None and window[1] >= oldest):
+            continue
+        old = select(func.count()).where(Window.model_id == model.id, Window.segment == "", Window.end < oldest)
+        if window is not None:
+            old = old.where(Window.start == window[0], Window.end == window[1])
+        if session.scalars(old).one():
+            kept = f"have expired (keep_rows {Rules.from_dict(model.rules).keep_rows})"
+            if window is None:
+                return f"rows of windows that ended before {shown_time(oldest)} {kept}"
+            return f"the window of {shown_time(window[0])} is known, but its rows {kept}"
+    return ""
 
 
 def _positions(given: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:
@@ -281,10 +295,12 @@ def recount(session: Session, model: Model, window: Window) -> list[dict[str, An
     for row in rows:
         for segment in filter(None, row.segments.split("\n")):
             by_segment.setdefault(segment, []).append(row)
+    same = (Window.model_id == model.id, Window.start == window.start, Window.end == window.end)
+    there = set(session.scalars(select(Window.segment).where(*same)))  # that of a segment may have been deleted
     counted = []
     for segment, mine in by_segment.items():
         known = [row for row in mine if row.label is not None]
-        if not known:
+        if not known or segment not in there:
             continue
         correct = sum(row.label == row.prediction for row in known)
         store_labels(session, model, (window.start, window.end, segment), correct, len(known))

@@ -1,4 +1,4 @@
-"""What goes into the database: models, estimators, rules, windows and labels; alarms follow (`following.py`)."""
+"""What goes into the database: models, estimators, rules, windows and labels; alarms follow (`alarms.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import bindparam, delete, func, or_, select, text, tuple_, update
+from sqlalchemy import bindparam, delete, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from gdscore._checks import integer, number
@@ -18,21 +18,22 @@ from gdscore._paths import check_readable
 from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.labeling import recalibrate
-from gdscore.monitor.following import KEYS_AT_ONCE, end_alarms, follow_changed, follow_series, known_series
-from gdscore.monitor.reading import labelled_estimate, newest_labels
-from gdscore.monitor.rules import LABEL_FREE, Rules
-from gdscore.monitor.schema import (
-    Alarm,
-    EstimatorFile,
-    Model,
-    RulesChange,
-    Series,
-    Window,
-    check_name,
-    shown_time,
-    utc_now,
+from gdscore.labeling.feedback import recalibrate
+from gdscore.monitor.alarms import (
+    KEYS_AT_ONCE,
+    end_alarms,
+    follow_again,
+    follow_changed,
+    known_series,
+    prune_alarms,
+    prune_series,
+    reopen_alarms,
+    touch_windows,
 )
+from gdscore.monitor.database import AdvisedError, check_name, shown_time, utc_now
+from gdscore.monitor.queries import NotFoundError, alarm_facts, labelled_estimate, newest_labels, window_facts
+from gdscore.monitor.rules import LABEL_FREE, Rules
+from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
 
 __all__ = [
@@ -41,23 +42,32 @@ __all__ = [
     "Key",
     "Made",
     "NotFoundError",
+    "Outcome",
     "acknowledge_alarm",
+    "check_added",
     "check_known",
     "check_model_name",
     "count_correct",
-    "delete_windows",
+    "delete_model",
+    "delete_window",
     "find_model",
     "known_windows",
     "learn_again",
     "lock_model",
     "prepare_windows",
+    "prunable_models",
+    "prune_windows",
     "read_estimator",
+    "retire_model",
+    "snooze_alarm",
     "store_labels",
     "store_model",
     "store_rules",
     "store_windows",
 ]
 
+Outcome: TypeAlias = Literal["new", "same", "replaced", "too old"]
+"""What became of a window that was added."""
 Key: TypeAlias = tuple[datetime, datetime, str]
 """Start and end of a window, and its segment; the empty segment holds all rows."""
 LARGEST_ESTIMATOR = 256 << 20
@@ -68,12 +78,8 @@ UNKNOWN_REFERENCE = 100
 EstimatorLike: TypeAlias = AccuracyEstimator | str | Path | bytes
 
 
-class NotFoundError(GdscoreError):
-    """There is no such model, window or alarm."""
-
-
-class ConflictError(GdscoreError):
-    """What is added is there already, with other contents."""
+class ConflictError(AdvisedError):
+    """What is added is there already, with other contents, or the model takes no windows."""
 
 
 def check_model_name(name: str) -> str:
@@ -86,30 +92,33 @@ def check_model_name(name: str) -> str:
 
 def find_model(session: Session, name: str, version: str | None = None) -> Model:
     """A model, of the version that windows go to where none is given."""
-    given = {"name": str(name)} if version is None else {"name": str(name), "version": version}
-    found = session.scalars(_NEWEST if version is None else _OF_VERSION, given).first()
-    if found is None and version is not None:
+    asked = {"name": str(name)} if version is None else {"name": str(name), "version": version}
+    model = session.scalars(_CURRENT if version is None else _OF_VERSION, asked).first()
+    if model is None and version is not None:
         versions = session.scalars(select(Model.version).where(Model.name == str(name)).limit(1000)).all()
         if versions:
             hint = nearest(version[:60], versions)
             raise NotFoundError(f"Unknown version {version[:60]!r} of the model {name!r}: {hint}")
-    if found is None:
-        known = session.scalars(select(Model.name).distinct().limit(1000)).all()
-        hint = nearest(str(name)[:60], known) if known else "no model is registered: register it first"
+    if model is None:
+        names = session.scalars(select(Model.name).distinct().limit(1000)).all()
+        hint = nearest(str(name)[:60], names) if names else "no model is registered: register it first"
         raise NotFoundError(f"Unknown model {str(name)[:60]!r}: {hint}")
-    return found
+    return model
 
 
-_NAMED = select(Model).where(Model.name == bindparam("name")).order_by(Model.current_since.desc()).limit(1)
 # Statements of every post are made once: to make them takes as long as to run them.
-_NEWEST = _NAMED
+_NAMED = select(Model).where(Model.name == bindparam("name"))
+_CURRENT = _NAMED.where(Model.superseded_at.is_(None))
 _OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
 _LOCKED = select(Model).where(Model.id == bindparam("number")).with_for_update()
 
 
 def lock_model(session: Session, number: int) -> Model:
     """A model whose writers wait for each other from here on, so that its alarms see windows one after the other."""
-    return session.scalars(_LOCKED, {"number": number}).one()
+    model = session.scalars(_LOCKED, {"number": number}).first()
+    if model is None:
+        raise NotFoundError("Expected a model, but somebody has deleted it just now")
+    return model
 
 
 def check_known(session: Session, name: str | None) -> None:
@@ -134,64 +143,93 @@ def store_model(
     """Register a model with the file of its estimator, or change one; another version ends the alarms of the others.
 
     What is not given stays as it is; a new version begins with the rules and the length of the one before. With
-    ``switch`` windows go to the version from now on.
+    ``switch`` windows go to the version from now on, and alarms that it had when it was superseded are open again.
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(7238402)"))  # two may register the same name at once
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
-    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.current_since.desc())).all()
-    version = (versions[0].version if versions else "1") if version is None else version
-    known = next((model for model in versions if model.version == version), None)
-    now = max(utc_now(), versions[0].current_since + timedelta(microseconds=1)) if versions else utc_now()
-    if known is None or (switch and known is not versions[0]):
-        end_alarms(session, [model.id for model in versions], now, "new version")
-    if known is None:
-        known = Model(name=name, version=version, created_at=now, reference_rows=UNKNOWN_REFERENCE, current_since=now)
-        known.every, known.rules = (versions[0].every, versions[0].rules) if versions else (ONE_DAY, {})
-        session.add(known)
-        session.flush()
-    elif digest is not None and known.estimator_hash not in (None, digest):
+    versions = session.scalars(select(Model).where(Model.name == name).with_for_update()).all()
+    current = next((model for model in versions if model.superseded_at is None), None)
+    version = (current.version if current else "1") if version is None else version
+    model = next((model for model in versions if model.version == version), None)
+    now = utc_now()
+    if model is not None and digest is not None and model.estimator_hash not in (None, digest):
         raise ConflictError(
-            f"Expected a new version of {name!r} for another estimator, but {version!r} has one: give version= "
-            "(--version)"
+            f"Expected a new version of {name!r} for another estimator, but {version!r} has one",
+            "give version= (--version)",
+            'register a new version first: POST /api/v1/models with {"name": …, "version": …}',
         )
-    elif switch and known is not versions[0]:
-        known.current_since = now
-    known.every = every or known.every
+    switched = current is not None and model is not current and (switch or model is None)
+    if current is not None and switched:
+        end_alarms(session, [current.id], now, "new version")
+        current.superseded_at = now
+        session.flush()  # only one is current at any time
+    if model is None:
+        model = Model(name=name, version=version, created_at=now, current_since=now, rules_change=0)
+        model.reference_rows = UNKNOWN_REFERENCE
+        model.every, model.rules = (current.every, current.rules) if current else (ONE_DAY, Rules().to_dict())
+        session.add(model)
+    elif switched:
+        model.current_since, model.superseded_at = now, None
+    retired, model.retired_at = model.retired_at, None if switch else model.retired_at
+    model.every = every or model.every
+    counted = model.reference_rows
     if reference_rows is not None:
-        known.reference_rows = reference_rows
-    known.estimator_hash = digest or known.estimator_hash
-    store_rules(session, known, rules, by)
-    return known
+        model.reference_rows = reference_rows
+    model.estimator_hash = digest or model.estimator_hash
+    session.flush()
+    store_rules(session, model, rules, by, always=model.rules_change == 0 or counted != model.reference_rows)
+    if switched or (switch and retired is not None):
+        reopen_alarms(session, model)
+    return model
 
 
-def store_rules(session: Session, model: Model, rules: Rules | Mapping[str, Any] | None, by: str) -> None:
+def store_rules(
+    session: Session, model: Model, rules: Rules | Mapping[str, Any] | None, by: str, *, always: bool = False
+) -> None:
     """Change rules of a model: all of them, or those that are named. Each change is kept with who made it."""
     before = Rules.from_dict(model.rules)
     after = rules if isinstance(rules, Rules) else before.changed(rules or {})
     changes = {name: value for name, value in after.to_dict().items() if value != before.to_dict()[name]}
     model.rules = after.to_dict()
-    if changes:
-        session.add(RulesChange(model_id=model.id, changed_at=utc_now(), changed_by=by, rules=changes))
+    if changes or always:
+        _note_change(session, model, changes, by)
+
+
+def _note_change(session: Session, model: Model, changes: dict[str, Any], by: str) -> None:
+    change = RulesChange(model_id=model.id, changed_at=utc_now(), changed_by=by, changes=changes, rules=model.rules)
+    change.reference_rows, change.learn_from = model.reference_rows, model.learn_from
+    session.add(change)
+    session.flush()
+    model.rules_change = change.id
 
 
 def learn_again(session: Session, model: Model, since: datetime | None, by: str) -> datetime:
     """Let the tests of a model learn its quiet windows again, from a time on or from the next window on."""
     newest = select(func.max(Window.end)).where(Window.model_id == model.id)
     model.learn_from = since or session.scalars(newest).one() or utc_now()
-    session.add(
-        RulesChange(
-            model_id=model.id,
-            changed_at=utc_now(),
-            changed_by=by,
-            rules={"learn_from": model.learn_from.isoformat()},
-        )
-    )
+    _note_change(session, model, {"learn_from": model.learn_from.isoformat()}, by)
+    touch_windows(session, model, model.learn_from)
     for segment in session.scalars(select(Series.segment).where(Series.model_id == model.id)).all():
-        follow_series(session, model, segment, model.learn_from)
+        follow_again(session, model, segment)
     return model.learn_from
+
+
+def retire_model(session: Session, model: Model) -> None:
+    """Watch a model no more: its alarms end, no window is missed, and none is taken."""
+    model.retired_at = model.retired_at or utc_now()
+    end_alarms(session, [model.id], model.retired_at, "retired")
+
+
+def delete_model(session: Session, name: str) -> int:
+    """Delete all versions of a model with their windows, rows, alarms and notices; returns how many versions."""
+    find_model(session, name)
+    gone = session.execute(delete(Model).where(Model.name == name).execution_options(synchronize_session=False))
+    used = exists().where(Model.estimator_hash == EstimatorFile.hash)
+    session.execute(delete(EstimatorFile).where(~used).execution_options(synchronize_session=False))
+    return int(gone.rowcount)  # type: ignore[attr-defined]
 
 
 def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
@@ -228,24 +266,52 @@ def prepare_windows(estimates: Mapping[Key, Estimate]) -> list[Made]:
 
 
 def store_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> list[dict[str, Any]]:
-    """Keep estimates of windows, and compute the alarms from the first changed window of each series on."""
+    """Keep estimates of windows, and compute the alarms of the series that they are of."""
+    if model.retired_at is not None:
+        raise ConflictError(
+            f"Expected a model that is watched, but {model.name!r} was retired on {shown_time(model.retired_at)}",
+            "register it again to go on",
+            "register it again to go on: POST /api/v1/models",
+        )
     rules = Rules.from_dict(model.rules)
     series = known_series(session, model, list({one.key[2] for one in made}))
+    _check_segments(session, model, rules, {m.key[2] for m in made} - set(series.series))
     there = known_windows(session, model, [m for m in made if series.may_have(m.key[2], m.key[0])], replace)
     stored = [(*_store_window(session, model, rules, one, there.get(one.key)), one.key) for one in made]
     changed: dict[str, list[Window]] = {}
-    for window, fate, (_, _, segment) in stored:
-        if fate in ("new", "replaced"):
+    for window, outcome, (_, _, segment) in stored:
+        if outcome in ("new", "replaced"):
             changed.setdefault(segment, []).append(window)
     if changed:
         follow_changed(session, model, series, changed)
     return [
-        window.to_dict(model) | {"new": fate == "new"} | ({"too_old": True} if fate == "too old" else {})
-        for window, fate, _ in stored
+        window_facts(window, model) | {"new": outcome == "new"} | ({"too_old": True} if outcome == "too old" else {})
+        for window, outcome, _ in stored
     ]
 
 
-Fate: TypeAlias = Literal["new", "same", "replaced", "too old"]
+def check_added(session: Session, model: Model, made: Sequence[Made], replace: bool) -> None:
+    """Refuse what `store_windows` would refuse, before a part of it is stored."""
+    series = known_series(session, model, list({one.key[2] for one in made}))
+    _check_segments(session, model, Rules.from_dict(model.rules), {m.key[2] for m in made} - set(series.series))
+    known_windows(session, model, made, replace)
+
+
+def _check_segments(session: Session, model: Model, rules: Rules, new: set[str]) -> None:
+    """Refuse more segments than a model may have, which are often the numbers of users."""
+    named = new - {""}  # that of all rows is no segment
+    if not named:
+        return
+    known = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
+    count = session.scalars(known).one() + len(named)
+    if count > rules.max_segments:
+        raise AdvisedError(
+            f"Expected at most {rules.max_segments:,} segments of {model.name!r} (rule max_segments), but with "
+            f"{len(named):,} new ones such as {min(named)[:60]!r} there would be {count:,}",
+            "choose other columns for segments, or raise the rule",
+            "choose other columns for `by`, or raise the rule: "
+            f'PATCH /api/v1/models/{model.name}/rules with {{"max_segments": …}}',
+        )
 
 
 _THERE = select(Window).where(
@@ -266,14 +332,16 @@ def known_windows(session: Session, model: Model, made: Sequence[Made], replace:
         if same is not None and same.content_hash != one.digest and not same.so_far:
             raise ConflictError(
                 f"Expected a new window of {model.name!r}, but the one at {shown_time(same.start)} is there with other "
-                "numbers: give replace=True (--replace) to replace it"
+                "numbers",
+                "give replace=True (--replace) to replace it",
+                "send it with `replace` set to true to replace it",
             )
     return found
 
 
 def _store_window(
     session: Session, model: Model, rules: Rules, made: Made, window: Window | None
-) -> tuple[Window, Fate]:
+) -> tuple[Window, Outcome]:
     (start, end, segment), estimate, facts, digest = made
     if window is not None and window.content_hash == digest:
         if window.so_far:
@@ -282,11 +350,13 @@ def _store_window(
     if rules.recalibrate:
         estimate = _recalibrated(session, model, made.key, estimate)
         facts = estimate.to_dict()
-    fate: Fate = "new" if window is None else "replaced"
+    outcome: Outcome = "new" if window is None else "replaced"
     if window is None:
         window = Window(model_id=model.id, segment=segment, start=start, end=end)
         if model.pruned_before is not None and end < model.pruned_before:
-            fate = "too old"
+            outcome = "too old"
+    else:
+        window.rules_change = model.rules_change  # it came again
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
     window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
@@ -294,7 +364,8 @@ def _store_window(
         # They were of rows that the window no longer has.
         window.labelled = window.correct = None
     window.created_at = utc_now()
-    return window, fate
+    window.measures = rules.measures_of(estimate)
+    return window, outcome
 
 
 def _recalibrated(session: Session, model: Model, key: Key, estimate: Estimate) -> Estimate:
@@ -341,7 +412,7 @@ def count_correct(
 
 
 def store_labels(session: Session, model: Model, key: Key, correct: int, rows: int) -> None:
-    """Keep how many rows of a window were predicted right, and compute the alarms from this window on."""
+    """Keep how many rows of a window were predicted right, and compute the alarms of its series."""
     start, end, segment = key
     window = session.scalars(
         select(Window).where(
@@ -358,32 +429,74 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
     same = (window.labelled, window.correct) == (rows, correct)
     window.labelled, window.correct, window.labels_at = rows, correct, utc_now()
     if not same:
-        follow_changed(session, model, known_series(session, model, [segment]), {segment: [window]})
+        follow_again(session, model, segment)
         session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 
 
-def delete_windows(session: Session, limit: datetime) -> int:
-    """Delete windows that ended before this time, but for the newest of each series, and alarms that did."""
-    latest = select(Series.last_window)
-    gone = session.execute(delete(Window).where(Window.end < limit, Window.id.not_in(latest)))
-    session.execute(delete(Alarm).where(Alarm.ended < limit))
-    older = or_(Model.pruned_before.is_(None), Model.pruned_before < limit)
-    session.execute(update(Model).where(older).values(pruned_before=limit))
-    deleted = int(gone.rowcount)  # type: ignore[attr-defined]
-    if deleted:
-        kept = select(func.count()).where(Window.model_id == Series.model_id, Window.segment == Series.segment)
-        session.execute(update(Series).values(windows=kept.scalar_subquery()))
+def prune_windows(session: Session, number: int, limit: datetime) -> int:
+    """Delete windows of a model that ended before this time, but for the newest of each series, and its alarms."""
+    model = lock_model(session, number)
+    deleted = sum(prune_series(session, model, segment, limit) for segment in _prunable(session, number, limit))
+    session.flush()
+    prune_alarms(session, model, limit)
     return deleted
 
 
-def acknowledge_alarm(session: Session, alarm: int, by: str) -> dict[str, Any]:
+def _prunable(session: Session, number: int, limit: datetime) -> Sequence[str]:
+    """Segments that have windows to delete."""
+    last = (Series.model_id == Window.model_id, Series.segment == Window.segment)
+    query = select(Window.segment).join(Series, last[0] & last[1])
+    query = query.where(Window.model_id == number, Window.end < limit, Window.id != Series.last_window)
+    return session.scalars(query.distinct()).all()
+
+
+def prunable_models(session: Session, limit: datetime) -> Sequence[int]:
+    """Numbers of models that have windows or alarms to delete; older windows are not added again."""
+    older = or_(Model.pruned_before.is_(None), Model.pruned_before < limit)
+    session.execute(update(Model).where(older).values(pruned_before=limit).execution_options(synchronize_session=False))
+    last = select(Series.last_window)
+    windows = exists().where(Window.model_id == Model.id, Window.end < limit, Window.id.not_in(last))
+    alarms = exists().where(Alarm.model_id == Model.id, Alarm.ended < limit)
+    return session.scalars(select(Model.id).where(or_(windows, alarms)).order_by(Model.id)).all()
+
+
+def delete_window(session: Session, number: int, name: str | None = None) -> dict[str, Any]:
+    """Delete a window with its rows and labels, and compute the alarms of its series without it."""
+    window = session.get(Window, number)
+    if window is None:
+        raise NotFoundError(f"Expected the number of a window, but there is no window {number}")
+    model = lock_model(session, window.model_id)
+    if name is not None and model.name != name:
+        raise NotFoundError(f"Expected a window of {name!r}, but the window {number} is one of {model.name!r}")
+    facts, segment = window_facts(window, model), window.segment
+    session.delete(window)
+    session.flush()
+    follow_again(session, model, segment)
+    series = session.get(Series, (model.id, segment))
+    if series is not None and facts["labelled"]:
+        series.labels = newest_labels(session, model.id, segment)
+    return facts
+
+
+def acknowledge_alarm(session: Session, number: int, by: str) -> dict[str, Any]:
     """Note who has seen an alarm, if nobody had."""
+    alarm, model = _locked_alarm(session, number)
+    if alarm.acknowledged_at is None:
+        alarm.acknowledged_by, alarm.acknowledged_at = by, utc_now()
+    return alarm_facts(alarm, model)
+
+
+def snooze_alarm(session: Session, number: int, until: datetime | None) -> dict[str, Any]:
+    """Silence an alarm until a time; None ends that."""
+    alarm, model = _locked_alarm(session, number)
+    alarm.snoozed_until = until
+    return alarm_facts(alarm, model)
+
+
+def _locked_alarm(session: Session, number: int) -> tuple[Alarm, Model]:
     row = session.execute(
-        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == alarm).with_for_update()
+        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == number).with_for_update()
     ).first()
     if row is None:
-        raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {alarm}")
-    if row[0].acknowledged_at is None:
-        row[0].acknowledged_by, row[0].acknowledged_at = by, utc_now()
-    alarm_row, model = row
-    return dict(alarm_row.to_dict(model))
+        raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {number}")
+    return row[0], row[1]

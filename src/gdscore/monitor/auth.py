@@ -2,17 +2,18 @@
 
 Requirements met here:
 
-- without a token only requests of this machine are served, and none at all where tokens are asked for;
+- requests need a token; where that is switched off (``--no-auth``) only those of this machine are served;
 - a request that a proxy passed on is not of this machine, nor is one for another host name (DNS rebinding);
 - pages of other sites cannot change anything: a foreign ``Origin`` is refused, and there are no CORS headers;
-- a token is random, is shown once, and is kept as its SHA-256, with a role;
+- a token is random, is shown once, and is kept as its SHA-256, with a role; it may be for one model and for a time;
 - a body is refused by its announced length before it is read, or at the byte that is one too many;
-- connections are limited in number, and one that sends no request is closed;
+- a request that does not arrive in time is cut: its headers, its body, and a connection that sends nothing;
 - the log of accesses has one JSON object a line, with who asked and never a token, a query or a body.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -20,31 +21,36 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+from unicodedata import normalize
 from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 from sqlalchemy import delete, select
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gdscore._checks import choice
 from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError
+from gdscore.monitor.database import check_name, utc_now
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.schema import Token, check_name, utc_now
+from gdscore.monitor.schema import Alarm, Model, Token, Window
+from gdscore.monitor.settings import Settings
+from gdscore.monitor.store import check_known
 
 __all__ = [
     "COOKIE",
+    "LOCALHOST",
+    "POLICY",
+    "Deadlines",
     "Guard",
-    "LimitedProtocol",
     "Role",
-    "Settings",
     "Visitor",
     "create_token",
     "find_token",
+    "list_tokens",
     "require",
     "revoke_token",
 ]
@@ -57,51 +63,20 @@ _LOCAL = ("127.0.0.1", "::1", "localhost")
 _LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.ASCII)
 _FORWARDED = ("x-forwarded-for", "x-forwarded-host", "forwarded", "x-real-ip", "via")
 _SMALL_BODY = 1 << 20
-MOST_CONNECTIONS = 500
-FIRST_REQUEST_S = 20.0
-"""Seconds within which a new connection has to send its first request, up to its body."""
+SLOWEST = 64 << 10
+"""Bytes a second that a body has to come at."""
+POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+LOCALHOST = "localhost"
+"""Who sends requests without a token."""
 _HEADERS = {
-    "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",  # with "no-referrer" browsers hide the origin of our own forms
     "x-frame-options": "DENY",
 }
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the service.
-
-    Attributes
-    ----------
-    require_token : bool
-        Whether requests of this machine need a token too.
-    max_body : int
-        Largest body with outputs or an estimator, in bytes.
-    max_rows : int
-        Most rows of a window that is posted, so that a small file cannot keep the server busy for hours.
-    behind_tls : bool
-        Whether a proxy in front of the service speaks TLS, so that browsers send the cookie over TLS only.
-    keep : str, optional
-        How long windows are kept, such as ``400d``; for ever by default.
-    check_seconds : float
-        Pause between two looks for missing windows and undelivered notices.
-    access_log : bool
-        Whether each request is logged, as one JSON object a line, by the logger ``gdscore.monitor.access``.
-    """
-
-    require_token: bool = False
-    max_body: int = 256 << 20
-    max_rows: int = 5_000_000
-    behind_tls: bool = False
-    keep: str | None = None
-    check_seconds: float = 60.0
-    access_log: bool = False
-
-    def __post_init__(self) -> None:
-        if self.keep is not None:
-            parse_every(self.keep)
 
 
 @dataclass(frozen=True)
@@ -110,28 +85,55 @@ class Visitor:
 
     name: str
     role: Role
+    model: str | None = None
+    """The one model that the token is for."""
     by_cookie: bool = False
 
 
-def create_token(monitor: Monitor, name: str, role: str = "read") -> str:
-    """Make a token and return it: it cannot be shown again."""
+def create_token(
+    monitor: Monitor, name: str, role: str = "read", *, model: str | None = None, expires: Any = None
+) -> str:
+    """Make a token and return it: it cannot be shown again.
+
+    ``model`` is the one model that it is for, ``expires`` a length of time such as ``90d``.
+    """
     check_name("token", name)
     choice("role", role, ("read", "write"))
+    length = None if expires is None else parse_every(expires).length
     token = f"gds_{secrets.token_urlsafe(32)}"
     with monitor.writing() as session:
+        check_known(session, model)
         if session.scalars(select(Token.id).where(Token.name == name)).first() is not None:
             raise GdscoreError(f"Expected a new name, but there is a token {name!r}: revoke it first")
-        session.add(Token(name=name, digest=_digest(token), role=role, created_at=utc_now()))
+        made = Token(name=name, digest=_digest(token), role=role, model=model, created_at=utc_now())
+        made.expires_at = None if length is None else made.created_at + length
+        session.add(made)
     return token
 
 
-def find_token(monitor: Monitor, token: str) -> tuple[str, Role] | None:
-    """Name and role of a token, or None where it is none."""
+def list_tokens(monitor: Monitor) -> list[dict[str, Any]]:
+    """Tokens by name: what they are for and until when; not the tokens themselves, which nobody knows."""
+    with monitor.reading() as session:
+        tokens = session.scalars(select(Token).order_by(Token.name)).all()
+    return [
+        {
+            "name": token.name,
+            "role": token.role,
+            "model": token.model,
+            "created_at": token.created_at.isoformat(),
+            "expires_at": None if token.expires_at is None else token.expires_at.isoformat(),
+        }
+        for token in tokens
+    ]
+
+
+def find_token(monitor: Monitor, token: str) -> Visitor | None:
+    """Whose token it is, or None where it is none or has expired."""
     with monitor.reading() as session:
         found = session.scalars(select(Token).where(Token.digest == _digest(token))).first()
-        if found is None:
+        if found is None or (found.expires_at is not None and found.expires_at <= utc_now()):
             return None
-        return found.name, "write" if found.role == "write" else "read"
+        return Visitor(found.name, "write" if found.role == "write" else "read", found.model)
 
 
 def revoke_token(monitor: Monitor, name: str) -> None:
@@ -147,7 +149,7 @@ def _digest(token: str) -> str:
 
 
 def require(role: Role) -> Callable[[Request], Awaitable[Visitor]]:
-    """Dependency of a route: the visitor, where the role is enough."""
+    """Dependency of a route: the visitor, where the role is enough and the token is for the model."""
 
     async def check(request: Request) -> Visitor:
         # Only a token has to be looked for in the database, away from the event loop.
@@ -156,10 +158,26 @@ def require(role: Role) -> Callable[[Request], Awaitable[Visitor]]:
             raise HTTPException(401, "Expected a token: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
         if role == "write" and visitor.role != "write":
             raise HTTPException(403, "Expected a token with the role write, but it has the role read")
+        if visitor.model is not None and await run_in_threadpool(_model_of, request) != visitor.model:
+            raise HTTPException(403, f"Expected a token for all models, but this one is for {visitor.model!r}")
         request.state.visitor = visitor.name
         return visitor
 
     return check
+
+
+def _model_of(request: Request) -> str | None:
+    """Name of the model that a request is about; none where it is about several."""
+    monitor: Monitor = request.app.state.monitor
+    path = request.path_params
+    for name, table in (("alarm", Alarm), ("window", Window)):
+        if name in path:
+            number = int(path[name]) if str(path[name]).isdecimal() else 0
+            with monitor.reading() as session:
+                owner = select(Model.name).join(table, table.model_id == Model.id)
+                return session.scalars(owner.where(table.id == min(number, 2**62))).first()
+    asked = path.get("name", request.query_params.get("model"))
+    return None if asked is None else normalize("NFC", asked)
 
 
 def _token(request: Request) -> tuple[str, bool]:
@@ -175,14 +193,14 @@ def _visitor(request: Request) -> Visitor | None:
     token, by_cookie = _token(request)
     if token:
         found = find_token(monitor, token)
-        return None if found is None else Visitor(*found, by_cookie)
-    if settings.require_token or request.client is None or request.client.host not in _LOCAL:
+        return None if found is None else replace(found, by_cookie=by_cookie)
+    if settings.auth or request.client is None or request.client.host not in _LOCAL:
         return None
     if any(name in request.headers for name in _FORWARDED) or not _LOCAL_HOST.fullmatch(
         request.headers.get("host", "")
     ):
         return None
-    return Visitor("localhost", "write")
+    return Visitor(LOCALHOST, "write")
 
 
 class Guard:
@@ -240,11 +258,18 @@ class Guard:
         if problem is not None:
             await _answer(send, *problem)
             return
-        seen = 0
+        seen, began = 0, time.monotonic()
 
         async def counted() -> Message:
             nonlocal seen
-            message = await receive()
+            # A large body has more time, as long as it comes at more than 64 KiB a second.
+            allowed = self.settings.request_seconds + seen / SLOWEST
+            try:
+                message = await asyncio.wait_for(receive(), max(began + allowed - time.monotonic(), 0.001))
+            except TimeoutError:
+                raise HTTPException(
+                    408, f"Expected the request within {self.settings.request_seconds:g} seconds, but it did not arrive"
+                ) from None
             seen += len(message.get("body", b""))
             if seen > limit:
                 raise HTTPException(413, f"Expected a body of at most {limit:,} bytes, but it is larger")
@@ -252,6 +277,8 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] == 408:  # the rest of the body would be read as the next request
+                    message["headers"] = [*message["headers"], (b"connection", b"close")]
                 present = {name for name, _ in message["headers"]}
                 extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in present]
                 message["headers"] = [*message["headers"], *extra]
@@ -287,17 +314,76 @@ async def _answer(send: Send, status: int, error: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class LimitedProtocol(H11Protocol):
-    """Connections of uvicorn: at most so many, and none that sends no request."""
+class Deadlines:
+    """Cuts connections that send no request, or not all of its headers, in time.
+
+    ``protocol`` makes the protocol of a connection of uvicorn. The application tells when a request has arrived, and
+    when it has been answered.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._waiting: dict[Any, Waiting] = {}
+
+    def protocol(self, make: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
+        """Protocol of a connection, made by ``make``, with a deadline."""
+
+        def made(*args: Any, **options: Any) -> asyncio.Protocol:
+            return Waiting(self, make(*args, **options))
+
+        return made
+
+    def app(self, app: ASGIApp) -> ASGIApp:
+        """Application that stops the clock of a connection while a request of it is answered."""
+
+        async def timed(scope: Scope, receive: Receive, send: Send) -> None:
+            connection = self._waiting.get(scope.get("client")) if scope["type"] == "http" else None
+            if connection is not None:
+                connection.stop()
+            try:
+                await app(scope, receive, send)
+            finally:
+                if connection is not None:
+                    connection.start()
+
+        return timed
+
+
+class Waiting(asyncio.Protocol):
+    """A connection of another protocol, which is cut where its next request does not arrive in time."""
+
+    def __init__(self, deadlines: Deadlines, inner: asyncio.Protocol) -> None:
+        self._deadlines, self._inner = deadlines, inner
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+        self.data_received = inner.data_received  # type: ignore[method-assign]  # the way of every byte
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+
+    def start(self) -> None:
+        """Begin to wait for a request."""
+        self.stop()
+        if not self._ended:
+            self._timer = asyncio.get_running_loop().call_later(self._deadlines.seconds, self._transport.abort)
+
+    def stop(self) -> None:
+        """A request has arrived."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def connection_made(self, transport: Any) -> None:
-        """Take a connection, or close it at once where there are too many."""
-        super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-        else:
-            self.loop.call_later(FIRST_REQUEST_S, self._close_if_silent)
+        """Take a connection."""
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._peer = tuple(peer[:2]) if isinstance(peer, (tuple, list)) else None
+        self._deadlines._waiting[self._peer] = self
+        self._inner.connection_made(transport)
+        self.start()
 
-    def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.abort()
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended."""
+        self._ended = True
+        self.stop()
+        self._deadlines._waiting.pop(self._peer, None)
+        self._inner.connection_lost(error)

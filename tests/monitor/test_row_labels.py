@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 
 from gdscore import GdscoreError, Outputs
-from gdscore.monitor import rows as kept_rows
-from gdscore.monitor.rows import read_row_labels
+from gdscore.monitor import row_labels as kept_rows
+from gdscore.monitor.row_labels import read_row_labels
 from gdscore.monitor.schema import KeptRow
 from tests.monitor.conftest import START, day, make_outputs
 
@@ -26,9 +26,12 @@ def kept(monitor):
         return session.scalars(select(func.count()).select_from(KeptRow)).one()
 
 
+KEEP = "100000d"  # as the windows are of some day in the past
+
+
 @pytest.fixture
 def rows(monitor, fitted):
-    monitor.register("m", fitted, rules={"keep_rows": "90d"})
+    monitor.register("m", fitted, rules={"keep_rows": KEEP})
     return monitor
 
 
@@ -112,7 +115,7 @@ def test_rows_are_deleted_after_their_time_and_with_their_windows(rows):
     for n in range(3):
         outputs, _, _ = window(n, prefix=f"{n}-")
         rows.add("m", outputs, day(n))
-    rows.prune_rows(day(2 + 90))
+    rows.prune_rows(day(2 + 100_000))
     assert kept(rows) == 80
     rows.prune("30d", now=day(32.5))
     rows.prune_rows(day(3))
@@ -178,14 +181,10 @@ def test_a_file_of_too_many_labels_is_not_read_to_its_end(tmp_path, monkeypatch)
     [
         ("a.csv", "id,label\na,cat\nb,dog\n", (["a", "b"], ["cat", "dog"])),
         ("a.csv", "\ufefflabel,more,id\r\n1,x,7\r\n\r\n", (["7"], ["1"])),
-        ("a.json", '{"id": [7, "b"], "label": [true, 1]}', (["7", "b"], [True, 1])),
         ("a.csv", "id;label\na;b", "a first line with the columns id and label, but got ..id;label"),
         ("a.csv", "id,label\na\n", "2 values in line 2, but got"),
         ("a.csv", "", "a first line"),
         ("a.csv", "id,label\n", "1 to 100,000 ids"),
-        ("a.json", '{"id": [1]}', "Expected `label` to be a list"),
-        ("a.json", '{"id": [1.5], "label": [0]}', "Expected `id` to be a list .*1.5"),
-        ("a.json", "[", "to be JSON"),
     ],
 )
 def test_files_of_labels(tmp_path, name, text, found):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
-from gdscore.monitor.history import Monitor
-from gdscore.monitor.rules import Rules
 from gdscore.outputs import Outputs
 from gdscore.shifts import default_shifts
+
+if TYPE_CHECKING:
+    from gdscore.monitor import Monitor
 
 __all__ = ["fill_demo"]
 
@@ -28,7 +29,7 @@ def fill_demo(monitor: Monitor) -> None:
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
-    if any(m in set(_names(monitor)) for m in _STORIES):
+    if set(_STORIES) & set(monitor.models()):
         raise GdscoreError("Expected a history without the demo, but it is there: give another file")
     rng = np.random.default_rng(0)
     data = load_digits()
@@ -46,7 +47,7 @@ def fill_demo(monitor: Monitor) -> None:
     estimator = AccuracyEstimator().fit_predictor(predict, inputs, labels[reference], shifts=shifts, progress=False)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     for name, story in _STORIES.items():
-        monitor.register(name, estimator, rules=Rules())
+        monitor.register(name, estimator)
         for day in range(DAYS):
             shares, shift = story(day)
             picked = rng.choice(live, ROWS, p=shares[labels[live]] / shares[labels[live]].sum())
@@ -57,13 +58,6 @@ def fill_demo(monitor: Monitor) -> None:
             if day < DAYS - LABEL_DELAY:
                 predicted = np.asarray(outputs.logits).argmax(axis=1)
                 monitor.add_labels(name, start, correct=int((predicted == labels[picked]).sum()), rows=ROWS)
-
-
-def _names(monitor: Monitor) -> list[str]:
-    from gdscore.monitor.reading import overview
-
-    with monitor.reading() as session:
-        return [model["name"] for model in overview(session)]
 
 
 Shift = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]

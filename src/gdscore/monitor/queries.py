@@ -6,23 +6,31 @@ point keeps the lowest and the highest of them, so that no single bad window is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Float, Select, cast, exists, func, select, type_coerce
+from sqlalchemy import BigInteger, ColumnElement, Float, Select, case, cast, exists, func, select, type_coerce
 from sqlalchemy.orm import Session, aliased
 
+from gdscore._format import percent
 from gdscore._windows import as_time
+from gdscore.errors import GdscoreError
 from gdscore.estimator import Quantity
 from gdscore.estimator.estimate import sampling_error
-from gdscore.labeling import LabelledEstimate, PastErrors, past_errors
+from gdscore.labeling import LabelledEstimate
+from gdscore.labeling.feedback import PastErrors, past_errors
+from gdscore.monitor.database import shown_length, shown_time, utc_now
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import Alarm, Model, RulesChange, Series, Window
+from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
 from gdscore.monitor.sequential import WARM_UP, SequentialTest
 
 __all__ = [
+    "NotFoundError",
+    "alarm_facts",
     "current_models",
+    "explain_alarm",
     "labelled_estimate",
     "learned",
     "list_alarms",
@@ -33,10 +41,14 @@ __all__ = [
     "rules_changes",
     "segments_of",
     "series_points",
+    "versions_of",
+    "window_facts",
 ]
 
 
 MOST_CHANGES = 100
+FILLED_IN = timedelta(days=7)
+"""An alarm that was found so long after it began is one of windows that were filled in."""
 SHORTEST_GAP = 0.75
 """Lengths of a window without one that a chart shows as a gap."""
 MOST_LABELLED = 1000
@@ -45,10 +57,19 @@ NEWEST_LABELLED = 30
 """The same for Prometheus."""
 
 
+class NotFoundError(GdscoreError):
+    """There is no such model, window or alarm."""
+
+
 def current_models() -> Select[Any]:
-    """Numbers of the versions that windows go to."""
-    latest = select(Model.name, func.max(Model.current_since).label("since")).group_by(Model.name).subquery()
-    return select(Model.id).join(latest, (latest.c.name == Model.name) & (latest.c.since == Model.current_since))
+    """Numbers of the versions that windows go to, of models that are watched."""
+    return select(Model.id).where(Model.superseded_at.is_(None), Model.retired_at.is_(None))
+
+
+def versions_of(session: Session, name: str) -> list[Model]:
+    """Versions of a model in the order in which they became the current one, which is the last."""
+    order = (Model.superseded_at.is_(None), Model.current_since, Model.id)
+    return list(session.scalars(select(Model).where(Model.name == name).order_by(*order)))
 
 
 def _chosen(
@@ -60,16 +81,18 @@ def _chosen(
     *,
     one_version: bool = False,
 ) -> list[ColumnElement[bool]]:
-    """Clauses; with ``one_version`` a window counts only where no newer version of the model has one of its start."""
+    """Clauses; with ``one_version`` a window counts only where no later version of the model has one of its start."""
     clauses: list[ColumnElement[bool]] = []
     if model is not None:
         # With one number instead of a list, databases read the index in its order and sort nothing.
-        numbers = session.scalars(select(Model.id).where(Model.name == model)).all()
+        numbers = [version.id for version in versions_of(session, model)]
         clauses.append(Window.model_id == numbers[0] if len(numbers) == 1 else Window.model_id.in_(numbers))
         if one_version and len(numbers) > 1:
-            newer = aliased(Window)
-            same = (newer.segment == Window.segment, newer.start == Window.start, newer.model_id > Window.model_id)
-            clauses.append(~exists().where(newer.model_id.in_(numbers), *same))
+            later = aliased(Window)
+            place = {number: place for place, number in enumerate(numbers)}
+            after = case(place, value=later.model_id) > case(place, value=Window.model_id)
+            same = (later.segment == Window.segment, later.start == Window.start, after)
+            clauses.append(~exists().where(later.model_id.in_(numbers), *same))
     if segment is not None:
         clauses.append(Window.segment == segment)
     if since is not None:
@@ -77,6 +100,93 @@ def _chosen(
     if until is not None:
         clauses.append(Window.start < as_time(until))
     return clauses
+
+
+# -- plain data -----------------------------------------------------------------------------------------------
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def window_facts(window: Window, model: Model) -> dict[str, Any]:
+    """A window as plain data, for JSON and frames."""
+    return {
+        "id": window.id,
+        "model": model.name,
+        "version": model.version,
+        "segment": window.segment,
+        "start": _iso(window.start),
+        "end": _iso(window.end),
+        "so_far": window.so_far,
+        "rows": window.rows,
+        "accuracy": window.accuracy,
+        "low": window.low,
+        "high": window.high,
+        "level": window.level,
+        "reference_accuracy": window.reference_accuracy,
+        "warnings": window.warnings,
+        "scores": window.scores,
+        "created_at": _iso(window.created_at),
+        "labelled": window.labelled,
+        "truth": None if not window.labelled else (window.correct or 0) / window.labelled,
+        "labels_at": _iso(window.labels_at),
+    }
+
+
+def alarm_facts(alarm: Alarm, model: Model) -> dict[str, Any]:
+    """An alarm as plain data, for JSON, notices and frames."""
+    return {
+        "id": alarm.id,
+        "model": model.name,
+        "version": model.version,
+        "segment": alarm.segment,
+        "rule": alarm.rule,
+        "message": alarm.message,
+        "raised": _iso(alarm.raised),
+        "began": _iso(alarm.began),
+        "opened_at": _iso(alarm.opened_at),
+        "ended": _iso(alarm.ended),
+        "end_reason": alarm.end_reason,
+        "level": alarm.level,
+        "value": alarm.value,
+        "latest": alarm.latest,
+        "text": _alarm_text(alarm),
+        "withdrawn": alarm.withdrawn,
+        "acknowledged_by": alarm.acknowledged_by,
+        "acknowledged_at": _iso(alarm.acknowledged_at),
+        "snoozed_until": _iso(alarm.snoozed_until),
+    }
+
+
+def _alarm_text(alarm: Alarm) -> str:
+    """The values then and now, how long it lasts, and why it ended."""
+    asked = "of intervals should hold" if alarm.rule == "labels:coverage" else "asked for"
+    before = "before" if "sequential" in (alarm.rule or "") else asked
+    recovered = alarm.end_reason == "recovered"
+    latest = "after it" if recovered else "when it ended" if alarm.ended else "now"
+    named = ((before, alarm.level), ("when raised", alarm.value), (latest, alarm.latest))
+    values = ", ".join(f"{percent(value)} {name}" for name, value in named if value is not None)
+    if alarm.ended is None:
+        state = _open_since(alarm)
+    else:
+        lasted = shown_length(alarm.ended - alarm.began)
+        state = f"lasted {lasted}, ended: {'withdrawn' if alarm.withdrawn else alarm.end_reason or 'unknown'}"
+    seen = f"acknowledged by {alarm.acknowledged_by}" if alarm.acknowledged_by else ""
+    return "; ".join(part for part in (values, state, seen) if part)
+
+
+def _open_since(alarm: Alarm) -> str:
+    """How long an alarm is open; where windows of the past were filled in, when it began, as it is not known longer."""
+    if alarm.began is None:
+        return ""
+    known = utc_now() - alarm.opened_at
+    if alarm.opened_at - alarm.began > max(FILLED_IN, known):
+        return f"began {shown_time(alarm.began)}, found {shown_length(known)} ago in windows of the past"
+    return f"open for {shown_length(utc_now() - alarm.began)}"
+
+
+# -- windows and charts ---------------------------------------------------------------------------------------
 
 
 def list_windows(
@@ -101,7 +211,7 @@ def list_windows(
         .offset(after)
         .limit(limit)
     )
-    return [window.to_dict(found) for window, found in session.execute(query)]
+    return [window_facts(window, version) for window, version in session.execute(query)]
 
 
 def series_points(
@@ -122,7 +232,7 @@ def series_points(
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
     found: dict[str, Any] = {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
-    models = session.scalars(select(Model).where(Model.name == model).order_by(Model.id)).all()
+    models = versions_of(session, model)
     if not models:
         return found
     newest, versions = models[-1], {one.id: one.version for one in models}
@@ -251,10 +361,10 @@ def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
         select(Window, Model, open_alarms)
         .join(Series, Series.last_window == Window.id)
         .join(Model, Model.id == Window.model_id)
-        .where(Model.name == model, Model.id.in_(current_models()))
+        .where(Model.name == model, Model.superseded_at.is_(None))
         .order_by(Window.segment)
     )
-    listed = [(window.to_dict(found), Rules.from_dict(found.rules), count) for window, found, count in rows]
+    listed = [(window_facts(w, version), Rules.from_dict(version.rules), count) for w, version, count in rows]
     return [last | {"open_alarms": count, "state": rules.state(count, last)} for last, rules, count in listed]
 
 
@@ -315,13 +425,13 @@ def list_alarms(
     if open_only:
         query = query.where(Alarm.ended.is_(None))
     query = query.order_by(Alarm.ended.is_not(None), Alarm.began.desc(), Alarm.id.desc()).offset(after).limit(limit)
-    return [alarm.to_dict(found) for alarm, found in session.execute(query)]
+    return [alarm_facts(alarm, version) for alarm, version in session.execute(query)]
 
 
 def learned(session: Session, model: str, segment: str = "") -> str:
     """What the test over all windows has learned of the newest version of a model, in one line."""
     state = session.scalars(
-        select(Series.state).where(Series.model_id == _newest(model), Series.segment == segment)
+        select(Series.state).where(Series.model_id.in_(_current(model)), Series.segment == segment)
     ).first()
     test = SequentialTest.from_dict((state or {}).get("test"))
     if test.quiet is None:
@@ -329,8 +439,8 @@ def learned(session: Session, model: str, segment: str = "") -> str:
     return f"Learned of its quiet windows: {test.quiet}."
 
 
-def _newest(model: str) -> Any:
-    return select(func.max(Model.id)).where(Model.name == model).scalar_subquery()
+def _current(model: str) -> Select[Any]:
+    return select(Model.id).where(Model.name == model, Model.superseded_at.is_(None))
 
 
 def rules_changes(session: Session, model: str) -> list[dict[str, Any]]:
@@ -343,6 +453,107 @@ def rules_changes(session: Session, model: str) -> list[dict[str, Any]]:
         .limit(MOST_CHANGES)
     )
     return [
-        {"version": version, "at": change.changed_at.isoformat(), "by": change.changed_by, "rules": change.rules}
+        {"version": version, "at": change.changed_at.isoformat(), "by": change.changed_by, "rules": change.changes}
         for change, version in session.execute(query)
+        if change.changes
     ]
+
+
+# -- why an alarm is there ------------------------------------------------------------------------------------
+
+BEFORE = 28
+"""Windows before an alarm that are compared with those of the alarm."""
+MIX_BEFORE = 5
+"""The same for what is read from whole estimates."""
+MOST_SEGMENTS, MOST_COLUMNS, MOST_CLASSES = 50, 10, 10
+
+
+def explain_alarm(session: Session, number: int) -> dict[str, Any]:
+    """An alarm, and what a person who looks into it wants to see.
+
+    Returns
+    -------
+    dict
+        ``alarm``; ``window``: the one that raised it; ``rows``: of this window, and the median of those before;
+        ``segments``: their estimates in windows of that time and before the alarm, those that fell most first;
+        ``columns``: of the inputs, those that moved most first; ``classes``: their shares of the predictions then and
+        before, those that changed most first; ``labels``: of the windows since the alarm began; ``versions``: the
+        versions of the model, the current one last; ``notices``: which target was told what.
+    """
+    row = session.execute(
+        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == number)
+    ).first()
+    if row is None:
+        raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {number}")
+    alarm, model = row
+    mine = (Window.model_id == model.id, Window.segment == alarm.segment)
+    window = session.scalars(select(Window).where(*mine, Window.start == alarm.raised).limit(1)).first()
+    before = select(Window).where(*mine, Window.start < alarm.began).order_by(Window.start.desc())
+    rows_before = session.scalars(before.with_only_columns(Window.rows).limit(BEFORE)).all()
+    estimates = session.scalars(before.with_only_columns(Window.estimate).limit(MIX_BEFORE)).all()
+    then = None if window is None else session.scalars(select(Window.estimate).where(Window.id == window.id)).one()
+    labelled = select(func.sum(Window.labelled), func.sum(Window.correct), func.count())
+    labels, correct, windows = session.execute(
+        labelled.where(*mine, Window.start >= alarm.began, Window.labelled > 0)
+    ).one()
+    told = select(Target.name, Notice).join(Notice, Notice.target_id == Target.id).where(Notice.alarm_id == number)
+    return {
+        "alarm": alarm_facts(alarm, model),
+        "window": None if window is None else window_facts(window, model),
+        "rows": None if window is None else window.rows,
+        "rows_before": statistics.median(rows_before) if rows_before else None,
+        "segments": _worst_segments(session, model, alarm),
+        "columns": [] if then is None else list(then.get("drift") or ())[:MOST_COLUMNS],
+        "classes": [] if then is None else _moved_classes(then, estimates),
+        "labels": int(labels or 0),
+        "correct": int(correct or 0),
+        "labelled_windows": windows,
+        "versions": [version.version for version in versions_of(session, model.name)],
+        "notices": [
+            {"target": target, "kind": notice.kind, "sent_at": _iso(notice.sent_at), "error": notice.error}
+            | {"attempts": notice.attempts, "next_try": _iso(notice.next_try)}
+            for target, notice in session.execute(told.order_by(Notice.id))
+        ],
+    }
+
+
+def _worst_segments(session: Session, model: Model, alarm: Alarm) -> list[dict[str, Any]]:
+    """Segments at the time of an alarm, those first that have fallen most since before it."""
+    at = session.execute(
+        select(Window.id, Window.segment, Window.rows, Window.accuracy, Window.low, Window.high)
+        .where(Window.model_id == model.id, Window.start == alarm.raised)
+        .order_by(Window.accuracy)
+        .limit(10 * MOST_SEGMENTS)
+    ).all()
+    recent = (
+        select(Window.segment, Window.accuracy)
+        .add_columns(
+            func.row_number().over(partition_by=Window.segment, order_by=Window.start.desc()).label("place"),
+        )
+        .where(Window.model_id == model.id, Window.start < alarm.began)
+        .where(Window.segment.in_([row.segment for row in at]))
+        .subquery()
+    )
+    means = select(recent.c.segment, func.avg(recent.c.accuracy)).where(recent.c.place <= BEFORE)
+    before = {row[0]: row[1] for row in session.execute(means.group_by(recent.c.segment))}
+    listed = [
+        {"segment": row.segment, "window": row.id, "rows": row.rows, "accuracy": row.accuracy, "low": row.low}
+        | {"high": row.high, "before": before.get(row.segment)}
+        for row in at
+    ]
+    listed.sort(key=lambda s: s["accuracy"] - (s["before"] if s["before"] is not None else s["accuracy"]))
+    return listed[:MOST_SEGMENTS]
+
+
+def _moved_classes(then: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Classes whose share of the predictions has changed most."""
+    shares: dict[str, list[float]] = {}
+    for estimate in before:
+        for one in estimate.get("per_class") or ():
+            shares.setdefault(one["name"], []).append(one["predicted"])
+    moved = [
+        {"name": one["name"], "predicted": one["predicted"], "before": statistics.fmean(shares[one["name"]])}
+        for one in then.get("per_class") or ()
+        if one["name"] in shares
+    ]
+    return sorted(moved, key=lambda c: -abs(c["predicted"] - c["before"]))[:MOST_CLASSES]
