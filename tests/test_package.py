@@ -134,7 +134,7 @@ def test_the_workflow_runs_make_test_on_every_supported_python():
     job = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["test"]
     supported = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert job["strategy"]["matrix"]["python"] == supported
-    assert job["steps"][-1] == {"run": "make test"}
+    assert job["steps"][-1]["run"].endswith("make test")
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     assert [hook["entry"].split()[0].rpartition("/")[2] for hook in hooks] == re.findall(r"\$\(BIN\)/([\w-]+)", lint)

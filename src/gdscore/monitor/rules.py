@@ -78,8 +78,8 @@ class Rules:
         Whether labels raise alarms: on the accuracy that they show, on a drop of it over several windows, and where
         they contradict the intervals of the estimates.
     recalibrate : bool
-        Whether labels correct the estimates of later windows, as `gdscore.labeling.feedback.recalibrate` does. The test over
-        all windows goes on with the estimates without labels.
+        Whether labels correct the estimates of later windows. The test over all windows goes on with the estimates
+        without labels.
     missing_after : float or "learned", optional
         Alarm where the newest window ended longer ago than this many lengths of a window. ``learned``: where no window
         came for twice as long as the longest usual pause between two, once seven pauses are known.
