@@ -109,6 +109,8 @@ def with_null(row, at):
 @pytest.mark.parametrize("at", [None, 2])
 @pytest.mark.parametrize("row", [0, 5, 9])
 def test_nulls_are_refused_with_their_row(tmp_path, kind, at, row):
+    if at is None and pa.types.is_fixed_size_list(kind) and int(pa.__version__.partition(".")[0]) < 25:
+        pytest.skip("PyArrow before 25 neither writes nor reads lists of a fixed size where one is null")
     path = save(tmp_path / "x.parquet", {"logits": pa.array(with_null(row, at), kind)}, row_group_size=4)
     with pytest.raises(GdscoreError, match=rf"'logits', but got none in row {row} of '.*x\.parquet'"):
         list(read_outputs(path, batch_rows=3))

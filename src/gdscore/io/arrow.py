@@ -303,10 +303,11 @@ class ArrowTable:
         for batch in self._batches():
             # Offsets of a damaged file may point outside of it, where reading ends the process.
             batch.validate(full=True)
-            if batch.nbytes > self._limits.memory:
+            size = batch.get_total_buffer_size()
+            if size > self._limits.memory:
                 raise GdscoreError(
                     f"Expected record batches of at most {self._limits.memory:,} bytes in {os.fspath(self.path)!r}, "
-                    f"but one has {batch.nbytes:,}: write smaller ones, or raise the limit with "
+                    f"but one has {size:,}: write smaller ones, or raise the limit with "
                     "limits=Limits(memory=...)"
                 )
             yield from reader.blocks(batch)
