@@ -81,7 +81,7 @@ def test_log_odds_of_classes_are_shrunk_maximum_likelihood(seed):
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(4000, 4))
     labels = (z + rng.gumbel(size=z.shape)).argmax(axis=1)
-    reference = gdscore.Outputs(logits=z + [1.5, 0, 0, -0.5], labels=labels)
+    reference = gdscore.Outputs(logits=z + np.array([1.5, 0, 0, -0.5]), labels=labels)
     profile, rows = Profile.of(reference, 1.0)
     odds = rows.calibrated - profile.class_odds[rows.predicted]
     for k in range(4):
@@ -334,7 +334,7 @@ def test_what_is_learned_of_families_left_out(monkeypatch, kind):
             refits[key] = gdscore.AccuracyEstimator().fit(reference, shifted_sets=others, progress=False)
     left_out = [LeftOut(refits[frozenset(own)], s) for own, s in zip(parts, sets, strict=True)]
     correction, table = est.fitted_.correction, est.shifted_sets_
-    strictness, lean = learned(left_out)
+    _, lean = learned(left_out)
     assert correction.lean == pytest.approx(lean, abs=5e-3)
     unknown = []
     for own, one in zip(parts, left_out, strict=True):
@@ -350,7 +350,10 @@ def test_what_is_learned_of_families_left_out(monkeypatch, kind):
         mix = np.bincount(s.outputs.labels, minlength=CLASSES)
         known.append(refits[frozenset(own)].estimate(s.outputs, class_mix=mix).accuracy)
     assert correction.known_left_out == pytest.approx(np.abs(known - table.accuracy).mean(), abs=1e-4)
-    for estimates, error, atol in ((table.predicted, correction.error, 1e-9), (known, correction.known_mix_error, 1e-3)):
+    for estimates, error, atol in (
+        (table.predicted, correction.error, 1e-9),
+        (known, correction.known_mix_error, 1e-3),
+    ):
         relative = [
             abs(e - t) / expected_error(e, correction.base) for e, t in zip(estimates, table.accuracy, strict=True)
         ]
@@ -379,8 +382,10 @@ def test_the_width_is_of_errors_left_out_of_movement_and_of_sampling(class_mix, 
     else:
         error, further = SETTINGS.outputs_only, SETTINGS.untaught * min(moved[1], 4)
     of_fit = np.hypot(error * expected_error(e.accuracy, correction.base), further) / norm.ppf(0.95)
-    shares = ((e.accuracy * n + 1) / (n + 2) if n == 700 else (correct * n + 1) / (n + 2)
-              for n, correct in ((700, None), (800, est.reference_accuracy_)))
+    shares = (
+        (e.accuracy * n + 1) / (n + 2) if n == 700 else (correct * n + 1) / (n + 2)
+        for n, correct in ((700, None), (800, est.reference_accuracy_))
+    )
     sampling = [np.sqrt(s * (1 - s) / n) for s, n in zip(shares, (700, 800), strict=True)]
     half = norm.ppf(0.5 + level / 2) * np.sqrt(of_fit**2 + np.square(sampling).sum())
     assert e.low == pytest.approx(max(e.accuracy - half, 0), abs=1e-6)
