@@ -39,10 +39,9 @@ COORDINATES, SET_ROWS = 32, 300
 FEW_FAMILIES, FEW_SETS, DRAWS = 3, 3, 5
 ALTERNATIVES = {
     "calibration_edge": (0.001, 0.02),
-    "mixes": (0, 400),
-    "concentration": (0.2, 1.0),
     "penalty": (0.3, 1.0, 5.0, 20.0),
     "floor": (0.02, 0.05),
+    "growth": (0.8, 1.6),
     "class_width": (1.0, 1.5, 3.0),
     "outputs_only": (1.0, 2.0),
     "moved": (0.25, 1.0, 1e9),
@@ -51,12 +50,10 @@ ALTERNATIVES = {
 }
 # Constants of the class mix that explains a target and of intervals under shift, compared on tables and texts.
 MIXTURE = {
-    "confidence_groups": (5,),
-    "cell_rows": (40,),
-    "smoothing": (1.0,),
+    "smoothing": (0.05, 1.0),
     "prior_rows": (20.0,),
-    "doubt": (0.0, 1.0),
-    "strictness": (1.0, 16.0),
+    "stable_slack": (30.0, 300.0),
+    "strictness": (4.0, 31.0),
     "most_strictness": (64.0, 1e9),
     "moved_fully": (0.5, 1e9),
     "untaught": (0.0, 0.2),

@@ -393,7 +393,7 @@ class Correction:
         weight, right = (sets.share[entries, None] * sums[entries] for sums in (sets.weight, sets.right))
         full = weight > 0
         begin = None if start is None else np.concatenate([start.shift, start.slope])
-        # δ multiplies log-odds, whose spread is about 1: where that of a − ā is far less, δ is penalised as if it were 1.
+        # δ multiplies log-odds, whose spread is about 1: where that of a − ā is far less, it is taken for 1.
         spread = np.sqrt(np.average(np.square(moved[:, 0]), axis=0, weights=sets.share[entries]))
         least = np.concatenate([np.zeros_like(spread), spread])
         coefficients = fit_logistic(
