@@ -76,6 +76,11 @@ def test_alternatives_are_compared_and_put_back(exported, tmp_path, monkeypatch)
     assert (tmp_path / "few.csv").read_text().startswith("setting,value,data,case")
 
 
+def test_constants_that_are_compared_are_there():
+    for name, values in (choosing.ALTERNATIVES | choosing.MIXTURE).items():
+        assert getattr(SETTINGS, name) not in values
+
+
 @pytest.mark.parametrize("name", ["floor", "penalty"])
 def test_an_error_puts_a_constant_back(name):
     before = getattr(SETTINGS, name)

@@ -24,7 +24,7 @@ problems = {
 
 @given(
     sets=st.sampled_from([0, 3, 9]),
-    class_mix=st.sampled_from(["unknown", "stable"]),
+    class_mix=st.sampled_from(["unknown", "stable", "estimated", "given"]),
     size=st.sampled_from([0.0, 1.0, 30.0, 1e4]),
     count=st.sampled_from([100, 400]),
     **problems,
@@ -32,8 +32,9 @@ problems = {
 @settings(max_examples=40, deadline=None)
 def test_no_row_decides(seed, kind, classes, features, width, sets, class_mix, size, count):
     problem = Problem(seed, kind, classes=classes, features=features, width=width)
-    est = problem.fitted(sets, class_mix=class_mix)
     rng = problem.rng
+    mix = rng.dirichlet(np.ones(classes)) if class_mix == "given" else class_mix
+    est = problem.fitted(sets, class_mix=mix)
     x, logits, labels = problem.rows(count, rng.uniform(1, 2), rng.uniform(0, 1), rng.dirichlet(np.full(classes, 2.0)))
     before = est.estimate(problem.outputs(x, logits, labels))
     row = int(rng.integers(count))
@@ -42,9 +43,31 @@ def test_no_row_decides(seed, kind, classes, features, width, sets, class_mix, s
     assert abs(after.accuracy - before.accuracy) <= ROW / count
 
 
+@pytest.mark.parametrize(("count", "features"), [(600, True), (600, False), (300, False)])
+def test_no_row_of_the_reference_decides(count, features):
+    """599 rows as 600: nothing is counted, rounded or grouped by their number."""
+    reference, target = (
+        outputs(count, seed=1, features=features),
+        outputs(2000, 2.0, seed=2, shares=[0.5, 0.3, 0.1, 0.05, 0.05], features=features),
+    )
+    sets = shifted(200, features=features)
+    for given_sets in (None, sets):
+        before, *others = (
+            gdscore.AccuracyEstimator().fit(reference[rows], shifted_sets=given_sets, progress=False)
+            for rows in (slice(0, count), slice(1, count), slice(0, count - 1), slice(0, count - 2))
+        )
+        for class_mix in ("unknown", "stable", "estimated", [0.4, 0.3, 0.1, 0.1, 0.1]):
+            first = before.estimate(target, class_mix=class_mix)
+            for other in others:
+                second = other.estimate(target, class_mix=class_mix)
+                assert abs(second.accuracy - first.accuracy) <= ROW / count
+                assert abs(second.low - first.low) <= 2 * ROW / count
+                assert abs(second.high - first.high) <= 2 * ROW / count
+
+
 @given(
     sets=st.sampled_from([0, 1, 4]),
-    class_mix=st.sampled_from(["unknown", "stable", "given"]),
+    class_mix=st.sampled_from(["unknown", "stable", "estimated", "given"]),
     method=st.sampled_from(["correctness", "correctness", "confscore"]),
     count=st.sampled_from([1, 7, 300]),
     **problems,
@@ -63,7 +86,9 @@ def test_the_mean_of_predict_correct_is_the_estimate(
     assert p.mean() == pytest.approx(est.estimate(target).accuracy, abs=1e-9)
 
 
-@given(sets=st.sampled_from([0, 3, 9]), class_mix=st.sampled_from(["unknown", "stable", "given"]), **problems)
+@given(
+    sets=st.sampled_from([0, 3, 9]), class_mix=st.sampled_from(["unknown", "stable", "estimated", "given"]), **problems
+)
 @settings(max_examples=20, deadline=None)
 def test_the_order_of_classes_changes_nothing(seed, kind, classes, features, width, sets, class_mix):
     if kind == "tied":  # the class that is predicted then depends on the order

@@ -282,6 +282,16 @@ def test_rows_move_alike_within_their_cell(seed, rows, groups):
         assert np.ptp(change[group == g]) < 1e-6
 
 
+@pytest.mark.parametrize("mean", [0.0, 0.2, 0.55, 0.9, 1.0])
+def test_scaled_probabilities_keep_their_order(mean):
+    p, alike = np.random.default_rng(0).random(500), np.full(500, 1 / 500)
+    scaled = scaled_to(mean, p, alike)
+    assert scaled.mean() == pytest.approx(mean, abs=1e-3)
+    assert (np.diff(scaled[np.argsort(p)]) >= 0).all()
+    sure = np.repeat([0.0, 1e-9, 1 - 1e-7, 1.0], 125)
+    assert scaled_to(mean, sure, alike).mean() == pytest.approx(mean, abs=1e-3)
+
+
 @pytest.mark.parametrize("mean", [0.0, 1e-6, 0.3, 0.999, 1.0])
 def test_scaled_probabilities_have_the_mean(mean):
     p, shares = np.array([0.1, 0.5, 0.9, 1.0, 0.0]), np.array([0.3, 0.3, 0.2, 0.1, 0.1])

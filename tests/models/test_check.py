@@ -17,7 +17,6 @@ from torch.nn import functional
 
 import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, GdscoreWarning, Outputs, models
-from gdscore.estimator.table import scaled_to
 from gdscore.models import Agreement
 from gdscore.models._adaptation import SETTINGS, Adaptation, Images, strong_augmentation, weak_augmentation
 from gdscore.models._agreement import combine
@@ -587,17 +586,6 @@ def test_agreement_is_corrected_by_what_it_is_off_on_labelled_rows(shifted, know
         corrected = share * known + share**2 * (accuracy - known)
         assert e.accuracy == pytest.approx(weight * corrected + (1 - weight) * free.accuracy, abs=1e-6)
         assert right.mean() == pytest.approx(e.accuracy)
-
-
-@pytest.mark.parametrize("mean", [0.0, 0.2, 0.55, 0.9, 1.0])
-def test_probabilities_get_another_mean_in_the_same_order(mean):
-    p = np.random.default_rng(0).random(500)
-    found = scaled_to(mean, p, np.full(500, 1 / 500))
-    assert found.mean() == pytest.approx(mean, abs=1e-3)
-    assert ((found >= 0) & (found <= 1)).all()
-    assert (np.argsort(found[np.argsort(p)], kind="stable") == np.arange(500)).all() or mean in (0.0, 1.0)
-    sure = np.repeat([0.0, 1e-9, 1 - 1e-7, 1.0], 100)
-    assert scaled_to(mean, sure, np.full(400, 1 / 400)).mean() == pytest.approx(mean, abs=1e-3)
 
 
 @pytest.mark.parametrize(("known", "accuracy"), [(0.93, 0.985), (0.9, 0.98), (0.99, 0.93)])
