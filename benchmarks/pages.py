@@ -39,18 +39,7 @@ check_blocks, estimate_blocks = cache(check.blocks), cache(estimates_summary.blo
 # Blocks whose numbers come from a small model that is trained when they are made.
 TRAINED_HERE = {"example", "printed"}
 # Settings that only decide whether there is a warning.
-THRESHOLDS = {
-    "few_rows",
-    "small_reference",
-    "easy_reference",
-    "collapse",
-    "far_mix",
-    "beyond",
-    "small_loss",
-    "reaction",
-}
-# Settings that keep single rows, rounding and the seed from deciding.
-GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
+THRESHOLDS = {"few_rows", "small_reference", "far_mix", "reaction"}
 
 
 @cache
@@ -94,19 +83,26 @@ def index_blocks():
 
 
 @cache
-def alternatives(name):
-    """Rows of a comparison by constant and value; ("present", "") are the constants as they are."""
-    found = {}
-    with (RESULTS / f"{name}.csv").open(newline="") as opened:
+def alternatives():
+    """Rows of the comparison by constant and value; ("present", "") are the constants as they are."""
+    rows = {}
+    with (RESULTS / "choosing.csv").open(newline="") as opened:
         for row in csv.DictReader(opened):
-            found.setdefault((row["setting"], row["value"]), {})[row["data"], row["case"]] = row
-    return found
+            rows.setdefault((row["setting"], row["value"]), {})[row["data"], row["case"]] = row
+    return rows
+
+
+def value_text(value):
+    """A number in few digits; anything else, such as a tuple, as it is."""
+    try:
+        return f"{float(value):g}"
+    except ValueError:
+        return value
 
 
 def compared(setting):
-    both = [*alternatives("choosing"), *alternatives("choosing_mixture")]
-    values = [value for name, value in both if name == setting]
-    return f"{', '.join(f'{float(v):g}' for v in values)}: [below](#constants)"
+    values = [value_text(value) for name, value in alternatives() if name == setting]
+    return f"{', '.join(values)}: [below](#constants)" if values else "–"
 
 
 def few_sets():
@@ -126,18 +122,14 @@ def few_sets():
 
 def settings_table():
     """Constants of the estimator, with the descriptions of their docstring."""
-    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
+    described = re.findall(r"^    ([\w, ]+) : [\w ]+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
     meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
     lines = [
         [
             f"`{field.name}`",
             str(getattr(SETTINGS, field.name)),
             meaning[field.name],
-            "it changes warnings only"
-            if field.name in THRESHOLDS
-            else "a guard: [below](#guards)"
-            if field.name in GUARDS
-            else compared(field.name),
+            "it changes warnings only" if field.name in THRESHOLDS else compared(field.name),
         ]
         for field in fields(SETTINGS)
     ]
@@ -152,22 +144,15 @@ def notebook_blocks():
         "images, stable": ("images", "shifted, reference's class mix"),
         "tables": ("tables", "shifted"),
         "text": ("text", "shifted"),
+        "tables, other mixes": ("tables", "shifted, other class mixes"),
+        "tables, the mix given": ("tables", "shifted, other class mixes, given"),
+        "tables, unshifted, other mixes": ("tables", "unshifted, other class mixes"),
+        "families left out, tables": ("tables", "shifted sets, family left out"),
         "outputs only, text": ("text", "shifted, outputs only"),
         "recall, images": ("images", "shifted: recall"),
     }
-    mixture = {
-        "tables": ("tables", "shifted"),
-        "tables, other mixes": ("tables", "shifted, other class mixes"),
-        "tables, unshifted": ("tables", "unshifted"),
-        "tables, unshifted, other mixes": ("tables", "unshifted, other class mixes"),
-        "families left out, tables": ("tables", "shifted sets, family left out"),
-        "text": ("text", "shifted"),
-        "text, unshifted, other mixes": ("text", "unshifted, other class mixes"),
-        "outputs only, tables": ("tables", "shifted, outputs only"),
-    }
     return {
-        "choosing": comparison("choosing", cases),
-        "mixture": comparison("choosing_mixture", mixture),
+        "choosing": comparison(cases),
         "settings": settings_table(),
         **{block: check_blocks()[block] for block in check.DEVELOPED_ON},
         "few": few_sets(),
@@ -176,11 +161,12 @@ def notebook_blocks():
     }
 
 
-def comparison(name, cases):
-    """A row for each alternative, a column for each case: error, coverage and width, where there is an interval."""
+def comparison(cases):
+    """A row for each alternative, a column for each case that was run: error, coverage and width of intervals."""
+    cases = {name: case for name, case in cases.items() if case in alternatives()["present", ""]}
     lines = []
-    for (setting, value), rows in alternatives(name).items():
-        cells = ["as they are" if setting == "present" else f"`{setting}` = {float(value):g}"]
+    for (setting, value), rows in alternatives().items():
+        cells = ["as they are" if setting == "present" else f"`{setting}` = {value_text(value)}"]
         for row in (rows[case] for case in cases.values()):
             interval = f", {float(row['coverage']):.0f} %, {float(row['width']):.0f}" if row["coverage"] else ""
             cells.append(f"{float(row['error']):.1f}{interval}")
@@ -263,6 +249,7 @@ PAGES = {
     "docs/check.md": lambda: {"check": check_blocks()["check"]},
     "docs/comparison.md": comparison_blocks,
     "docs/distributed.md": distributed_blocks,
+    "docs/estimator.md": lambda: {"estimates": estimate_blocks()["estimates"]},
     "docs/index.md": index_blocks,
     "docs/labeling.md": labeling_blocks,
     "docs/methods.md": methods_blocks,
