@@ -77,7 +77,7 @@ def test_alternatives_are_compared_and_put_back(exported, tmp_path, monkeypatch)
 
 
 def test_constants_that_are_compared_are_there():
-    for name, values in (choosing.ALTERNATIVES | choosing.MIXTURE).items():
+    for name, values in (choosing.ALTERNATIVES).items():
         assert getattr(SETTINGS, name) not in values
 
 

@@ -271,7 +271,7 @@ class LeftOut:
 def learned(used):
     """Strictness and lean with the least squared error on these sets, on a grid."""
     best = (np.inf, 0, 0)
-    for strictness in np.geomspace(SETTINGS.strictness, SETTINGS.most_strictness, 400):
+    for strictness in np.geomspace(SETTINGS.strictness / 4, 2 * SETTINGS.strictness, 400):
         nearer = np.array([u.unknown(strictness, 0) for u in used])
         way = np.array([u.looks * u.stable for u in used]) - np.array([u.looks for u in used]) * nearer
         off = np.array([u.accuracy for u in used]) - nearer

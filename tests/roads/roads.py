@@ -152,7 +152,9 @@ def estimate_roads(est, reference, target):
         monitor.register("m", est, every="1d")
         monitor.add("m", target, time=DAY)
         yield "monitor", windows(monitor.windows("m").iloc[0])
-        with TestClient(create_app(monitor, Settings(auth=False)), client=("127.0.0.1", 50000), base_url="http://127.0.0.1") as client:
+        with TestClient(
+            create_app(monitor, Settings(auth=False)), client=("127.0.0.1", 50000), base_url="http://127.0.0.1"
+        ) as client:
             answer = client.post(
                 "/api/v1/models/m/windows?time=2026-01-02",
                 content=(folder / "target.parquet").read_bytes(),
