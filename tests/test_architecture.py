@@ -39,6 +39,10 @@ TESTED_IN = {
     "scores/rotation.py": "scores/test_means.py",
     "scores/selfscore.py": "scores/test_means.py",
     "shifts/sets.py": "estimator/test_predictor.py",
+    "tracking/groups.py": "tracking/test_hostile.py",
+    "tracking/picture.py": "tracking/test_tracker.py",
+    "tracking/saving.py": "tracking/test_hostile.py",
+    "tracking/windows.py": "tracking/test_tracker.py",
 }
 MODULES = sorted(
     path.relative_to(SOURCE).as_posix()
@@ -73,6 +77,7 @@ def test_every_file_and_package_that_the_page_names_exists():
                     "estimator",
                     "io",
                     "labeling",
+                    "tracking",
                     "distributed",
                     "monitor",
                     "report",
