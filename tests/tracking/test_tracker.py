@@ -90,7 +90,7 @@ def test_the_order_in_which_labels_come_does_not_matter(est, order):
             track.estimate(unlabelled(out), time=day(number))
         for number in numbers:
             track.add_labels(day(int(number)), parts[int(number)].labels)
-        results.append((track.estimate(unlabelled(parts[0]), time=day(11)), track.to_bytes() if False else None))
+        results.append(track.estimate(unlabelled(parts[0]), time=day(11)))
     assert results[0] == results[1]
 
 
@@ -216,9 +216,7 @@ def test_labelled_outputs_need_no_kept_predictions(est, rng):
         history.add_labels(day(0), parts[0].labels)
     history.add_labels(day(0), parts[0])
     usual.add_labels(day(1), parts[1][:50])
-    history.add_labels(day(1), parts[1].labels[:50], rows=np.arange(50)) if False else history.add_labels(
-        day(1), parts[1][:50]
-    )
+    history.add_labels(day(1), parts[1][:50])
     new = unlabelled(outputs(200, 1.5, rng))
     assert usual.estimate(new, time=day(5)) == history.estimate(new, time=day(5))
 
@@ -353,3 +351,43 @@ def test_the_level_is_the_trackers_own(est, rng):
     narrow, wide = (gdscore.AccuracyTracker(est, level=level).estimate(out, time=day(0)) for level in (0.5, 0.95))
     assert (narrow.level, wide.level, est.level) == (0.5, 0.95, 0.9)
     assert wide.high - wide.low > narrow.high - narrow.low
+
+
+def test_the_picture_has_every_window_and_the_weights(track, rng):
+    run(track, [outputs(200, 1.5, rng) for _ in range(6)])
+    figure = track.plot()
+    above, beneath = figure.axes
+    assert [len(line.get_xdata()) for line in above.lines] == [6] * 4
+    assert len(beneath.collections) == 6
+    assert figure.axes[0].get_ylim() == (0, 1)
+    with pytest.raises(gdscore.GdscoreError, match="one of the segments"):
+        track.plot(segment="fr")
+
+
+def test_what_a_database_keeps_gives_the_same_estimates(est, rng):
+    """The functions of `gdscore.tracking` on windows as dicts, as a monitor calls them."""
+    from gdscore.tracking import Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
+
+    parts = [outputs(250, 1.5 + 0.2 * k, rng) for k in range(9)]
+    track, kept = gdscore.AccuracyTracker(est), {}
+    mix = np.asarray(est.fitted_.correction.profile.mix)
+    for number, out in enumerate(parts):
+        if number >= 2:
+            track.add_labels(day(number - 2), parts[number - 2].labels)
+            for when, _, window in track.items():
+                kept[when] = window.to_dict()
+        expected = track.estimate(unlabelled(out), time=day(number))
+        windows = [TrackedWindow.from_dict(facts) for _, facts in sorted(kept.items())]
+        past = [w for w in windows if w.n_labels and w.time < day(number).replace(tzinfo=timezone.utc)]
+        seconds = np.array([w.time.timestamp() for w in windows])
+        ages = ages_of(past, seconds, day(number))
+        state = est.state().update(unlabelled(out))
+        free = est.estimate(state)
+        shares = class_mix(past, ages, mix)
+        raked = free if shares is None else est.estimate(state, class_mix=shares)
+        found, window = tracked(free, raked, known_of(past, ages, 0), Tally.of(windows), day(number), past)
+        assert found == expected
+        kept[day(number).replace(tzinfo=timezone.utc)] = {
+            **window.to_dict(),
+            "time": f"{day(number).isoformat()}+00:00",
+        }
