@@ -140,7 +140,7 @@ def target_warnings(
             "class_mix",
             "info" if known else "warning",
             f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class, "
-            f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}",
+            f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}{_OF_IMAGES}",
         )
     profile, far = fitted.correction.profile, float(np.abs(moved).max())
     if class_mix == "unknown" and profile.exposed > SETTINGS.exposed and far > fitted.correction.chance(rows):
@@ -177,6 +177,9 @@ def target_warnings(
         )
 
 
+_OF_IMAGES = ". Of images a check network tells another mix from a model that fails (gdscore.models.check)"
+
+
 def other_assumption(accuracy: float, low: float) -> EstimateWarning:
     """Warning that the reference's class mix means another accuracy, below the interval if that had not been moved."""
     return EstimateWarning(
@@ -184,8 +187,23 @@ def other_assumption(accuracy: float, low: float) -> EstimateWarning:
         "warning",
         f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}; the interval "
         f"{'covers' if low <= accuracy else 'reaches towards'} that too. If you know that it has: "
-        'est.estimate(outputs, class_mix="stable")',
+        f'est.estimate(outputs, class_mix="stable"){_OF_IMAGES}',
     )
+
+
+def above_reference(
+    fitted: Fitted, accuracy: float, moved: Floats, explained: float, rows: int, noise: float
+) -> Iterator[EstimateWarning]:
+    """Warning where the estimate is above the reference's accuracy by more than ``noise``, on rows that have moved."""
+    far = float(np.abs(moved).max()) > SETTINGS.moved + SETTINGS.noise / np.sqrt(rows)
+    if far and explained <= SETTINGS.explained and accuracy > fitted.reference_accuracy + noise:
+        yield EstimateWarning(
+            "above_reference",
+            "warning",
+            f"the estimate is above the {fitted.reference_accuracy:.1%} of the reference, although the rows have moved "
+            "away from it: either they are easier, or the model is confident on inputs that it does not know; a few "
+            "labels show which (gdscore.labeling.choose)",
+        )
 
 
 def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateWarning]:
@@ -197,7 +215,7 @@ def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateW
             "info",
             f"shifts left out of the fit were missed by {points(error)} on average, and this interval allows for "
             f"{points(half)}, as the target seems little shifted: a few labels show whether that is so "
-            "(gdscore.labeling.choose)",
+            "(gdscore.labeling.choose), and of images a check network (gdscore.models.check)",
         )
 
 

@@ -20,6 +20,7 @@ from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import fitted as learned
 from gdscore.estimator.checks import (
+    above_reference,
     begin_set,
     given_mix,
     given_shares,
@@ -376,6 +377,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 low = stable + (1 - shifted) * (low - stable)
                 warnings.append(other_assumption(stable, low))
         warnings.extend(weak_evidence(fitted, low, high))
+        noise = math.hypot(
+            *(sampling_error(fitted.reference_accuracy, n, level) for n in (rows, fitted.reference_rows))
+        )
+        warnings.extend(above_reference(fitted, accuracy, moved, explained, rows, noise))
         per_class, f1 = used.per_class(rows, low, high, level, fitted.class_names)
         brier = None
         if fitted.score is None:
