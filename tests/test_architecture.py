@@ -12,10 +12,6 @@ SOURCE = ROOT / "src" / "gdscore"
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 # Modules that are tested through what uses them.
 TESTED_IN = {
-    "tracking/groups.py": "tracking/test_hostile.py",
-    "tracking/picture.py": "cli/test_track.py",
-    "tracking/saving.py": "tracking/test_hostile.py",
-    "tracking/windows.py": "tracking/test_tracker.py",
     "cli/images.py": "cli/test_extract.py",
     "cli/label.py": "labeling/test_cli.py",
     "cli/monitor.py": "monitor/test_command.py",

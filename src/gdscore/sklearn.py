@@ -48,9 +48,10 @@ def from_sklearn(clf: Any, X: Any, y: Any = None, *, threshold: float | None = N
 
     Pipelines are followed to their last step, searches to ``best_estimator_``, and classifiers of a threshold to the
     one that they hold. A single decision value z of a binary model becomes the logits (0, z). Sparse rows of a linear
-    classifier give no features. Contributions are the steps of the decision function of boosting (scikit-learn,
-    LightGBM, XGBoost); positions are, for each column, the share of the forest's thresholds below its value: at most
-    256 numbers a row, which only the estimator reads.
+    classifier give no features; where a vectorizer of texts made them, inputs are the share of each text's tokens that
+    it does not know. Contributions are the steps of the decision function of boosting (scikit-learn, LightGBM,
+    XGBoost); positions are, for each column, the share of the forest's thresholds below its value: at most 256 numbers
+    a row, which only the estimator reads.
 
     Parameters
     ----------
@@ -108,10 +109,11 @@ class Predictor:
         self._rule = rule if threshold is None else _Rule(threshold=checked_threshold(threshold))
         if self._rule is None and self._head is not None and _predicts_as_scikit_learn(self._classifier):
             self._rule = _Rule()
+        self._unknown_share = _unknown_share(self._transformers)
 
     def __call__(self, X: Any, y: Any = None) -> Outputs:
         """Outputs for the rows of ``X``."""
-        classifier = self._classifier
+        classifier, texts = self._classifier, X
         given: dict[str, Any]
         try:
             inputs = [X]
@@ -138,6 +140,8 @@ class Predictor:
             raise GdscoreError(f"Expected `X` as {self._name} was fitted with, but {why}") from error
         if hasattr(given.get("features"), "tocsr"):
             del given["features"]
+            if self._unknown_share is not None:
+                given["inputs"] = self._unknown_share(texts)
         elif "features" in given:
             given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
         if y is not None:
@@ -316,6 +320,22 @@ def _network_outputs(clf: Any, X: Any, W: Array, b: Array) -> dict[str, Any]:
     for weights, intercept in zip(clf.coefs_[:-1], clf.intercepts_[:-1], strict=True):
         hidden = activation(hidden @ weights + intercept)
     return {"logits": hidden @ W + b, "features": hidden}
+
+
+def _unknown_share(transformers: list[Any]) -> Callable[[Any], Array] | None:
+    """Function from texts to the share of each one's tokens that its vectorizer does not know; None without one."""
+    vectorizer = transformers[0] if transformers else None
+    if vectorizer is None or not (hasattr(vectorizer, "vocabulary_") and hasattr(vectorizer, "build_analyzer")):
+        return None
+    tokens_of, known = vectorizer.build_analyzer(), vectorizer.vocabulary_
+
+    def share(texts: Any) -> Array:
+        counts = [(sum(token not in known for token in tokens), len(tokens)) for tokens in map(tokens_of, texts)]
+        unknown, total = np.array(counts, dtype=np.float64).reshape(-1, 2).T
+        # As if one token more were unknown and one more known: where all are, the share still varies by row.
+        return ((unknown + 1) / (total + 2))[:, None]
+
+    return share
 
 
 def _contributions(clf: Any) -> Callable[[Any], Array] | None:

@@ -276,3 +276,13 @@ def test_another_model_of_512_features(count, dtype):
 def test_a_head_that_is_not_linear_is_no_other_model(count):
     est = gdscore.AccuracyEstimator().fit(of_a_network(count, 0, cosine), progress=False)
     assert "other_model" not in codes(est.estimate(of_a_network(400, 1, cosine)))
+
+
+def test_an_estimate_above_the_reference_on_rows_that_have_moved():
+    est = fitted()
+    x, logits, labels = rows(2000, seed=31)
+    confident = gdscore.Outputs(logits=3 * logits, features=x, labels=labels)
+    assert est.estimate(confident).accuracy > est.reference_accuracy_ + 0.05
+    assert severity(est.estimate(confident), "above_reference") == "warning"
+    for other in (SAME, outputs(2000, 0.97, seed=33), outputs(2000, 2.0, seed=32)):
+        assert "above_reference" not in codes(est.estimate(other))

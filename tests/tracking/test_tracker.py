@@ -1,6 +1,6 @@
 """`AccuracyTracker`: what labels change and what they do not, in whatever order they come."""
 
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
 import pandas as pd
@@ -378,7 +378,7 @@ def test_what_a_database_keeps_gives_the_same_estimates(est, rng):
                 kept[when] = window.to_dict()
         expected = track.estimate(unlabelled(out), time=day(number))
         windows = [TrackedWindow.from_dict(facts) for _, facts in sorted(kept.items())]
-        past = [w for w in windows if w.n_labels and w.time < day(number).replace(tzinfo=timezone.utc)]
+        past = [w for w in windows if w.n_labels and w.time < day(number).replace(tzinfo=UTC)]
         seconds = np.array([w.time.timestamp() for w in windows])
         ages = ages_of(past, seconds, day(number))
         state = est.state().update(unlabelled(out))
@@ -387,7 +387,7 @@ def test_what_a_database_keeps_gives_the_same_estimates(est, rng):
         raked = free if shares is None else est.estimate(state, class_mix=shares)
         found, window = tracked(free, raked, known_of(past, ages, 0), Tally.of(windows), day(number), past)
         assert found == expected
-        kept[day(number).replace(tzinfo=timezone.utc)] = {
+        kept[day(number).replace(tzinfo=UTC)] = {
             **window.to_dict(),
             "time": f"{day(number).isoformat()}+00:00",
         }

@@ -142,7 +142,7 @@ def target_warnings(
             "class_mix",
             "info" if known else "warning",
             f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class, "
-            f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}",
+            f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}{_OF_IMAGES}",
         )
     profile, far = fitted.correction.profile, float(np.abs(moved).max())
     if class_mix == "unknown" and profile.exposed > SETTINGS.far_mix and far > fitted.correction.chance(rows):
@@ -179,6 +179,9 @@ def target_warnings(
         )
 
 
+_OF_IMAGES = ". Of images a check network tells another mix from a model that fails (gdscore.models.check)"
+
+
 def unreachable_classes(fitted: Fitted, shown: Floats, wanted: Floats) -> Iterator[EstimateWarning]:
     """Warning where rows show next to nothing of a class that they should have a share of."""
     missing = np.flatnonzero(shown < 0.01 * wanted)
@@ -201,8 +204,23 @@ def other_assumption(accuracy: float) -> EstimateWarning:
         "class_mix",
         "warning",
         f"if the target has the reference's mix of classes, accuracy is about {accuracy:.0%}, which is below this "
-        'interval. If you know that it has: est.estimate(outputs, class_mix="stable")',
+        f'interval. If you know that it has: est.estimate(outputs, class_mix="stable"){_OF_IMAGES}',
     )
+
+
+def above_reference(
+    fitted: Fitted, accuracy: float, moved: Floats, explained: float, rows: int, noise: float
+) -> Iterator[EstimateWarning]:
+    """Warning where the estimate is above the reference's accuracy by more than ``noise``, on rows that have moved."""
+    far = float(np.abs(moved).max()) > SETTINGS.moved + SETTINGS.noise / np.sqrt(rows)
+    if far and explained <= 0.5 and accuracy > fitted.reference_accuracy + noise:
+        yield EstimateWarning(
+            "above_reference",
+            "warning",
+            f"the estimate is above the {fitted.reference_accuracy:.1%} of the reference, although the rows have moved "
+            "away from it: either they are easier, or the model is confident on inputs that it does not know; a few "
+            "labels show which (gdscore.labeling.choose)",
+        )
 
 
 def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateWarning]:
@@ -214,7 +232,7 @@ def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateW
             "info",
             f"shifts left out of the fit were missed by {points(error)} on average, and this interval allows for "
             f"{points(half)}, as the target seems little shifted: a few labels show whether that is so "
-            "(gdscore.labeling.choose)",
+            "(gdscore.labeling.choose), and of images a check network (gdscore.models.check)",
         )
 
 

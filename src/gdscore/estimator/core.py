@@ -20,6 +20,7 @@ from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.estimator import fitted as learned
 from gdscore.estimator.checks import (
+    above_reference,
     begin_set,
     other_assumption,
     reference_warnings,
@@ -354,9 +355,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         mix = None if known is None else known.nearest(shown.joint().mix, usual)
         assumed = correction.assumptions(evidence, mix)
         cells, best = assumed[class_mix]
+        explained = float(best.share(SETTINGS.strictness))
         warnings = [
             *reference_warnings(fitted),
-            *target_warnings(fitted, state, moved, float(best.share(SETTINGS.strictness)), class_mix, mix),
+            *target_warnings(fitted, state, moved, explained, class_mix, mix),
         ]
         joint = cells.joint()
         if fitted.line is not None and state.score is not None:
@@ -389,6 +391,10 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             # Predictions that crowd into few classes bound the accuracy from above only.
             low = 0.0
         warnings.extend(weak_evidence(fitted, low, high))
+        noise = math.hypot(
+            *(sampling_error(fitted.reference_accuracy, n, level) for n in (rows, fitted.reference_rows))
+        )
+        warnings.extend(above_reference(fitted, accuracy, moved, explained, rows, noise))
         per_class, f1 = class_estimates(joint, rows, low, high, level, fitted.class_names)
         brier = None
         if fitted.score is None:
