@@ -91,7 +91,7 @@ OTHERS = {
     "boosting": lambda: HistGradientBoostingClassifier(max_iter=2, max_leaf_nodes=4, max_bins=16),
     "qda": lambda: make_pipeline(PCA(3), QuadraticDiscriminantAnalysis()),
     "calibrated": lambda: CalibratedClassifierCV(LinearSVC(), cv=2),
-    "one versus rest": lambda: OneVsRestClassifier(GaussianNB()),
+    "one versus rest": lambda: OneVsRestClassifier(LogisticRegression(max_iter=20)),
     "pipeline": lambda: make_pipeline(PCA(3), GaussianNB()),
 }
 

@@ -257,7 +257,7 @@ def _check_classifier(clf: Any) -> None:
     name = _name(clf)
     fitted = hasattr(clf, "classes_") and not isinstance(clf, type)
     try:
-        usable = fitted or is_classifier(clf)
+        usable = fitted or (not isinstance(clf, type) and is_classifier(clf))
     except (AttributeError, TypeError):  # scikit-learn's answer to objects that are no estimators
         usable = False
     if not usable:
@@ -298,7 +298,8 @@ def _head(clf: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
     rows = (np.linalg.pinv(coef, rcond=1e-3) @ (targets - intercept[:, None])).T.astype(coef.dtype)
     nameless = copy.copy(clf)
     vars(nameless).pop("feature_names_in_", None)  # it would warn that the probes have no column names
-    probabilities, logits = nameless.predict_proba(rows), binary_logits(nameless.decision_function(rows))
+    with np.errstate(all="ignore"):  # of probes that all of one-versus-rest's models refuse
+        probabilities, logits = nameless.predict_proba(rows), binary_logits(nameless.decision_function(rows))
     agree = partial(np.allclose, rtol=1e-4, atol=1e-4)
     linked = agree(softmax(logits).probabilities, probabilities) and agree(rows @ W + b, logits)
     return (W, b) if linked else None
