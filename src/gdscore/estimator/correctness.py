@@ -532,7 +532,7 @@ def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floa
 def _halves(values: Floats) -> Floats:
     """What each entry of a set counts: its own class mix half, and the others, where there is a number, the rest."""
     there = np.isfinite(values)
-    share = np.where(there, 0.5 / max(np.count_nonzero(there[1:]), 1), 0.0)
+    share = np.where(there, 0.5 / max(int(there[1:].sum()), 1), 0.0)
     share[0] = 0.5
     return share
 

@@ -232,7 +232,7 @@ class Profile:
     @property
     def usual_mix(self) -> Floats:
         """Shares of the classes in the population that the reference comes from, none of them 0."""
-        return (self.counts + 0.5) / (self.counts.sum() + 0.5 * len(self.counts))
+        return np.asarray((self.counts + 0.5) / (self.counts.sum() + 0.5 * len(self.counts)))
 
     @property
     def exposed(self) -> float:
