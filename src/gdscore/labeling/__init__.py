@@ -2,7 +2,7 @@
 
 from gdscore.labeling.betting import LabelSequence, sequence
 from gdscore.labeling.choice import choose
-from gdscore.labeling.feedback import PastErrors, Recalibration, past_errors, recalibrate  # noqa: F401 (monitor)
+from gdscore.labeling.feedback import PastErrors, Recalibration, past_errors, recalibrate
 from gdscore.labeling.labelled import LabelledEstimate, estimate, estimate_segments
 from gdscore.labeling.rows import LabelRows, read_csv
 
@@ -10,9 +10,13 @@ __all__ = [
     "LabelRows",
     "LabelSequence",
     "LabelledEstimate",
+    "PastErrors",
+    "Recalibration",
     "choose",
     "estimate",
     "estimate_segments",
+    "past_errors",
     "read_csv",
+    "recalibrate",
     "sequence",
 ]
