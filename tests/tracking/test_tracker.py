@@ -152,6 +152,9 @@ def test_some_rows_count_with_their_sampling_error(est, rng):
     assert window.truth == pytest.approx(out.correct[rows].mean())
     assert min(window.accuracy, window.truth) <= window.accuracy_now <= max(window.accuracy, window.truth)
     assert window.high_now - window.low_now < window.high - window.low
+    again = track.estimate(unlabelled(out), time=day(0))
+    assert again.accuracy == pytest.approx(window.accuracy_now)
+    assert 0 < again.answers["labels of this window"] < 1
     # The more labels, the narrower, to the sampling error of the window's own rows.
     widths = []
     for count in (10, 50, 200, 1000):
@@ -268,6 +271,8 @@ def test_segments_are_each_their_own(est, rng):
     assert list(estimates) == ["de", "fr"]
     assert estimates["de"].accuracy < 0.5 < 0.85 < estimates["fr"].accuracy
     assert "country=de" in set(track.windows("pandas").segment)
+    with pytest.raises(gdscore.GdscoreError, match="outputs and segments"):
+        track.estimate(gdscore.Outputs(logits=logits), time=day(5), by=by[::-1].reset_index(drop=True))
     track.add_accuracy(day(5), 0.9, by="fr")
     again = track.estimate(gdscore.Outputs(logits=logits), time=day(5), by=by)
     assert again.truth["fr"] == pytest.approx(0.9)

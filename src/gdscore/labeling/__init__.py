@@ -9,9 +9,13 @@ __all__ = [
     "LabelRows",
     "LabelSequence",
     "LabelledEstimate",
+    "PastErrors",
+    "Recalibration",
     "choose",
     "estimate",
     "estimate_segments",
+    "past_errors",
     "read_csv",
+    "recalibrate",
     "sequence",
 ]

@@ -78,6 +78,11 @@ class Group:
         """Rows of all segments."""
         return sum(segment.n_rows for segment in self.segments.values())
 
+    def holds(self, rows: WindowRows) -> bool:
+        """Whether these are its rows, in the same segments."""
+        same = self.fingerprint == rows.fingerprint and list(self.segments) == rows.keys
+        return same and (self.codes is None or np.array_equal(self.codes, rows.codes))
+
     @property
     def is_labelled(self) -> bool:
         """Whether there is a label, or an accuracy."""

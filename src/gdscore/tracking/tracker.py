@@ -175,16 +175,16 @@ class AccuracyTracker:
             Whether other outputs may take the place of those of the same time; their labels are dropped. The same
             outputs may always come again: where labels of the window are known, the estimate is made of them too.
         """
-        when, boolean_replace = self._time(time), boolean("replace", replace)
+        when, may_replace = self._time(time), boolean("replace", replace)
         past = self._past(when)
         rows = self._read(outputs, by)
         before = self._groups.get(when)
-        if before is not None and before.fingerprint != rows.fingerprint and not boolean_replace:
+        same = before is not None and before.holds(rows)
+        if before is not None and not (same or may_replace):
             raise GdscoreError(
-                f"Expected the outputs that the window of {shown_time(when)} has, or another time, but got others: "
-                "give replace=True to put them in their place, which drops their labels"
+                f"Expected the outputs and segments that the window of {shown_time(when)} has, or another time, but "
+                "got others: give replace=True to put them in their place, which drops their labels"
             )
-        same = before is not None and before.fingerprint == rows.fingerprint and list(before.segments) == rows.keys
         estimates, windows = self._answered(when, rows, past)
         if same and before is not None:
             for key, window in windows.items():
@@ -192,6 +192,8 @@ class AccuracyTracker:
                     estimates[key] = _with_own_labels(estimates[key], before.segments[key], self._level)
                 else:
                     before.segments[key] = window
+            if not before.is_labelled:
+                before.version = len(self._versions) - 1
             group = before
         else:
             if before is not None:
@@ -512,8 +514,8 @@ class AccuracyTracker:
         Columns: ``time``, ``segment``, ``n_rows``; ``accuracy``, ``low`` and ``high`` as they were answered (empty
         where the window was never estimated); ``accuracy_now``, ``low_now`` and ``high_now`` with the labels of the
         window itself; ``truth``, the accuracy by its ``labels`` (empty without any); ``labels_then``, the labels of
-        earlier windows that were known when it was answered; the naive answers ``unchanged`` (since the reference) and
-        ``last_known``; ``label_free``, the estimate without any label; ``missed``, 1 where labels showed
+        earlier windows that were known when it was answered; the naive answers ``unchanged`` (since the reference)
+        and ``last_known``; ``label_free``, the estimate without any label; ``missed``, 1 where labels showed
         an accuracy outside the interval and 0 where it held.
 
         Parameters
@@ -664,17 +666,16 @@ def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) ->
     ends = window.now(level)
     assert ends is not None
     accuracy, low, high = ends
-    label_free = estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high)
+    weight = window.weight_of_labels(level)
+    others = {name: (1 - weight) * share for name, share in estimate.answers.items() if weight < 1}
     return replace(
         estimate,
         accuracy=accuracy,
         low=low,
         high=high,
         method="tracked",
-        answers={OWN_LABELS: 1.0}
-        if window.is_complete
-        else {OWN_LABELS: 0.5, **{k: w / 2 for k, w in estimate.answers.items()}},
-        label_free=label_free,
+        answers={OWN_LABELS: weight, **others},
+        label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
         per_class=[],
         f1=None,
         brier=None,

@@ -109,21 +109,25 @@ class TrackedWindow:
         half = half_width(self.factor, self.error, self.variance)
         return abs(self.known - self.accuracy) > half
 
+    def weight_of_labels(self, level: float) -> float:
+        """Weight of the window's own labels beside what was answered: by the variances of both."""
+        if self.known is None:
+            return 0.0
+        if self.is_complete or self.low is None or self.high is None:
+            return 1.0
+        before = max(((self.high - self.low) / 2 / quantile_of(level)) ** 2, 1e-6)
+        return before / (before + self.variance)
+
     def now(self, level: float) -> tuple[float, float, float] | None:
         """Accuracy and interval from what was answered and from the window's own labels; None without either."""
         if self.known is None:
-            return (
-                None
-                if self.accuracy is None or self.low is None or self.high is None
-                else (self.accuracy, self.low, self.high)
-            )
-        accuracy, variance, z = self.known, self.variance, quantile_of(level)
-        if not self.is_complete and self.accuracy is not None and self.low is not None and self.high is not None:
-            before = max(((self.high - self.low) / 2 / z) ** 2, 1e-6)
-            accuracy = (self.accuracy * variance + accuracy * before) / (before + variance)
-            variance = before * variance / (before + variance)
-        unknown = max(1 - self.n_labels / self.n_rows, 0.0)
-        half = math.hypot(z * math.sqrt(variance * unknown), float(sampling_error(accuracy, self.n_rows, level)))
+            answered = (self.accuracy, self.low, self.high)
+            return None if None in answered else answered  # type: ignore[return-value]
+        weight = self.weight_of_labels(level)
+        accuracy = self.known if self.accuracy is None else weight * self.known + (1 - weight) * self.accuracy
+        variance, missing = weight * self.variance, max(1 - self.n_labels / self.n_rows, 0.0)
+        noise = float(sampling_error(accuracy, self.n_rows, level))
+        half = math.hypot(quantile_of(level) * math.sqrt(variance * missing), noise)
         return accuracy, max(accuracy - half, 0.0), min(accuracy + half, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
