@@ -268,7 +268,7 @@ def test_metrics_and_health(client):
     found = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for sample in family.samples:
-            found[sample.name, sample.labels["segment"]] = sample.value
+            found[sample.name, sample.labels.get("segment")] = sample.value
     assert found["gdscore_accuracy", 'x"y\\z'] == 0.7
     assert found["gdscore_rows", 'x"y\\z'] == 321
     assert found["gdscore_open_alarms", 'x"y\\z'] == 1

@@ -35,7 +35,7 @@ def test_every_acknowledged_window_survives_a_kill(url):
     acknowledged, lock = [], threading.Lock()
 
     def post(worker):
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
             for k in range(worker, POSTS, 4):
                 when = (START + timedelta(hours=k)).isoformat()
                 body = {"time": when, "accuracy": 0.9, "low": 0.8, "high": 1, "n_rows": 100, "reference_accuracy": 0.9}
@@ -47,7 +47,7 @@ def test_every_acknowledged_window_survives_a_kill(url):
                     return
 
     try:
-        for _ in range(1200):
+        for _ in range(300):
             try:
                 if httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200:
                     break
@@ -72,7 +72,7 @@ def test_every_acknowledged_window_survives_a_kill(url):
     assert len(there) == len(set(there))
 
 
-def test_the_service_ends_while_a_webhook_drips(tmp_path):
+def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
     made = Monitor(sqlite_url(tmp_path))
     made.register("m", rules=Rules(None, min_accuracy=0.8, notify_within=None))
     settings = {"GDSCORE_REQUEST_SECONDS": "0.5", "GDSCORE_CHECK_SECONDS": "0.2"}
@@ -85,9 +85,9 @@ def test_the_service_ends_while_a_webhook_drips(tmp_path):
         )
         try:
             port = server.stdout.readline().rpartition(":")[2].strip()
-            for _ in range(1200):
+            for _ in range(100):
                 try:
-                    assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=120).status_code == 200
+                    assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
                     break
                 except httpx.HTTPError:
                     time.sleep(0.1)
@@ -100,7 +100,7 @@ def test_the_service_ends_while_a_webhook_drips(tmp_path):
             with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as silent:
                 assert silent.recv(1) == b""  # cut, as it sends nothing
             server.send_signal(signal.SIGTERM)
-            server.wait(timeout=120)
+            server.wait(timeout=60)
         finally:
             server.kill()
             server.wait()

@@ -9,13 +9,9 @@ __all__ = [
     "LabelRows",
     "LabelSequence",
     "LabelledEstimate",
-    "PastErrors",
-    "Recalibration",
     "choose",
     "estimate",
     "estimate_segments",
-    "past_errors",
     "read_csv",
-    "recalibrate",
     "sequence",
 ]
