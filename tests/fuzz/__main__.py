@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import arrays, estimates, files, saved  # noqa: F401
+from . import arrays, estimates, files, networks, saved  # noqa: F401
 from .harness import ATTACKS, Outcome, run
 
 

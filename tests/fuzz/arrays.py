@@ -180,3 +180,32 @@ def options(folder):
         return [score.update(sound).compute()]
 
     return case
+
+
+@attack
+def class_orders(folder):
+    """The classes of a target in another order than the reference's, for every score: refused, never another number."""
+
+    def case(rng):
+        classes, width = int(pick(rng, [2, 3, 10])), int(pick(rng, [1, 5]))
+        names = [f"class {k}" for k in range(classes)]
+        reference = outputs(rng, 200, classes, width, labelled=True).with_class_names(names)
+        target = outputs(rng, None, classes, width)
+        order = rng.permutation(classes)
+        other = bool((order != np.arange(classes)).any())
+        named = target.with_class_names([names[k] for k in order])
+        name = pick(rng, [name for name in gdscore.list_scores() if name != "projnorm"])
+        score = gdscore.create_score(name)
+        if not score.reference_inputs:
+            parts = [target.with_class_names(names), named]
+            found = gdscore.score_all(parts, scores=[name])
+        elif rng.integers(2):
+            found = gdscore.score_all(named, reference=reference, scores=[name])
+        else:
+            state = score.fit(reference).state_dict()
+            found = {name: gdscore.restore_score(state).update(named).compute()}
+        if other and name in found and "logits" in score.inputs:
+            raise AssertionError(f"{name} took classes in another order")
+        return list(found.values())
+
+    return case

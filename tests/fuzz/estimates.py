@@ -75,3 +75,31 @@ def estimates_of_kinds(folder):
         return [found.accuracy, found.low, found.high]
 
     return case
+
+
+@attack
+def segments(folder):
+    """Segments in any parts and order: the same estimates bit for bit, each with all of its rows."""
+
+    def case(rng):
+        kind, classes = pick(rng, KINDS), int(pick(rng, [2, 3, 6]))
+        problem = Problem(int(rng.integers(2**32)), kind, classes=classes, features=bool(rng.integers(2)))
+        est = problem.fitted(int(pick(rng, [0, 3, 6])))
+        count = int(pick(rng, [1, 5, 200]))
+        target = problem.outputs(*problem.rows(count, rng.uniform(1, 2), rng.uniform(0, 1)))
+        values = [np.arange(count), rng.integers(0, 3, count), np.array([None, "a", "é", ""], dtype=object)]
+        by = pick(rng, [values[0], values[1], values[2][rng.integers(0, 4, count)], np.zeros(count)])
+        whole = est.estimate(target, by=by)
+        cuts = np.sort(rng.integers(0, count + 1, 2))
+        parts = [slice(a, b) for a, b in zip([0, *cuts], [*cuts, count], strict=True) if a < b]
+        state = est.state()
+        for k in rng.permutation(len(parts)):
+            state = state.merge(est.state(est.state().update(target[parts[k]], by[parts[k]]).to_bytes()))
+        merged = est.estimate(state)
+        if whole.keys() != merged.keys() or sum(e.n_rows for e in whole.values()) != count:
+            raise AssertionError("segments lost rows")
+        for key, e in whole.items():
+            near(merged[key], e, 0, "the parts that a segment came in")
+        return [value for e in whole.values() for value in (e.accuracy, e.low, e.high)]
+
+    return case

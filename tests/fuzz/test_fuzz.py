@@ -5,11 +5,19 @@ import sys
 
 import pytest
 
-from . import arrays, estimates, files, saved  # noqa: F401
+from . import arrays, estimates, files, networks, saved  # noqa: F401
 from .harness import ATTACKS, run
 
-CASES = {"estimator_files": 60, "estimates": 60, "estimates_of_kinds": 25, "scores": 120}
-NEVER_REFUSED = ("estimates_of_kinds",)
+CASES = {
+    "class_orders": 80,
+    "networks_and_loaders": 15,
+    "segments": 10,
+    "estimator_files": 60,
+    "estimates": 60,
+    "estimates_of_kinds": 25,
+    "scores": 120,
+}
+NEVER_REFUSED = ("estimates_of_kinds", "segments")
 ENDS_THE_PROCESS = ("parquet", "arrow")
 """Arrow's faults end the process, so that these run in one of their own."""
 

@@ -227,7 +227,7 @@ class ImageForm(TensorForm):
                 f"{cure}"
             )
         cure = "where the loader normalises, pass normalize=(mean, std)"
-        if low >= 0 and high > 2:
+        if low >= 0 and 2 < high <= 65535:
             largest = "255" if 127 < high <= 255 else "the largest value that a pixel can have"
             cure = f"divide them by {largest}, as in training, or {cure}"
         return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
