@@ -41,15 +41,11 @@ TRAINED_HERE = {"example", "printed"}
 THRESHOLDS = {
     "few_rows",
     "small_reference",
-    "easy_reference",
-    "collapse",
     "far_mix",
-    "beyond",
-    "small_loss",
     "reaction",
 }
 # Settings that keep single rows, rounding and the seed from deciding.
-GUARDS = {"constant", "reach", "mixes", "most_mixes", "mixture_steps"}
+GUARDS = {"tilts"}
 
 
 @cache
@@ -125,7 +121,7 @@ def few_sets():
 
 def settings_table():
     """Constants of the estimator, with the descriptions of their docstring."""
-    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
+    described = re.findall(r"^    ([\w, ]+) : [\w ]+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
     meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
     lines = [
         [
