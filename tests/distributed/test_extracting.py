@@ -278,7 +278,7 @@ def test_parts_keep_a_threshold(tmp_path):
     (tmp_path / "_parts").mkdir()
     actor = Extracting(ModelOptions(model, InputColumns("x"), 16, {"threshold": 0.4}), 0)
     _, (count, _, wrong) = actor.write(0, rows, "table 0", str(tmp_path), str(tmp_path / "unfinished"))
-    assert (count, wrong) == (50, "")
+    assert (count, wrong) == (50, {})
     out = gdscore.Outputs.concatenate(list(gdscore.io.read_outputs(tmp_path)))
     assert out.decision == "threshold 0.4"
     np.testing.assert_array_equal(out.predictions, out.probabilities[:, 1] >= 0.4)

@@ -1071,7 +1071,7 @@ def test_windows_of_decided_rows(client):
     rng = np.random.default_rng(0)
     p = rng.beta(0.5, 3, 600)
     est = AccuracyEstimator().fit(Outputs(probabilities=p, labels=(rng.random(600) < p).astype(int), threshold=0.1))
-    client.app.state.monitor.register("m", est, rules={"keep_rows": "90d"})
+    client.app.state.monitor.register("m", est, rules={"keep_rows": "36500d"})
     body = {"probabilities": np.stack([1 - p, p], axis=1)[:50].tolist(), "ids": list(range(50))}
     path = "/api/v1/models/m/windows?time=2026-01-0"
     assert client.post(f"{path}1", json=body | {"threshold": 0.1}).status_code == 201

@@ -77,7 +77,7 @@ def test_the_service_ends_within_seconds_while_a_webhook_drips(tmp_path):
     made.register("m", rules=Rules(None, min_accuracy=0.8, notify_within=None))
     settings = {"GDSCORE_REQUEST_SECONDS": "0.5", "GDSCORE_CHECK_SECONDS": "0.2"}
     environment = {**os.environ, "GDSCORE_MONITOR": sqlite_url(tmp_path), **settings}
-    with dripping() as hook:
+    with dripping() as (hook, _):
         command = [sys.executable, "-m", "gdscore.cli", "monitor", "serve", "--port", "0", "--webhook", hook]
         log = (tmp_path / "log").open("w")
         server = subprocess.Popen(
