@@ -29,7 +29,7 @@ import time
 import uuid
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -43,7 +43,7 @@ from gdscore.monitor.schema import Model, Series, Window
 from gdscore.monitor.settings import Settings
 
 HOUR = timedelta(hours=1)
-FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 RESULTS = Path(__file__).parent / "results"
 PATHS = {
     "overview": "/",
