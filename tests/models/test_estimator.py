@@ -369,7 +369,7 @@ def test_estimate_of_a_loader_names_extract(given):
         (
             [(torch.rand(8, 1, 8, 8) * 16, torch.zeros(8))],
             {},
-            "go from 0.0. to 1\\d.*: divide them by the largest value that a pixel can have, as in training",
+            "go from 0\\.\\d+ to 1\\d.*: divide them by the largest value that a pixel can have, as in training",
         ),
         ([(torch.rand(8, 1, 8, 8) * 65535, torch.zeros(8))], {}, "divide them by the largest value"),
         ([(torch.rand(8, 1, 8, 8), torch.eye(10)[:8])], {}, r"each of 8 rows.*argmax\(1\)$"),

@@ -93,6 +93,7 @@ def context(request, browser, address):
 @pytest.fixture
 def page(context, address):
     made = context.new_page()
+    made.set_default_timeout(300_000)  # on a busy machine a click may wait longer than the usual half minute
     problems = []
     made.checked_console = lambda m: problems.append(m.text) if m.type in ("error", "warning") else None
     made.checked_request = lambda r: None if r.url.startswith((address, "data:", "blob:")) else problems.append(r.url)

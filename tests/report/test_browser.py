@@ -19,6 +19,7 @@ def opened(browser):
 
     def open_page(path):
         page, console, requests = context.new_page(), [], []
+        page.set_default_timeout(300_000)  # a busy machine may be slow
         page.on("console", lambda message: console.append(message.text))
         page.on("pageerror", lambda error: console.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
