@@ -165,7 +165,6 @@ _OF_OUTPUTS_ALONE = (
     "beyond",
     "outputs_only",
     "one_family",
-    "easy_reference",
     "weak_evidence",
     "moved_untaught",
     "confidence_does_not_react",
