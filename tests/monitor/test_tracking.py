@@ -173,3 +173,14 @@ def test_labels_show_whether_an_interval_held(monitor, fitted):
     assert missed[0] is None  # nothing was known before it
     assert missed[3] is True
     assert missed[1] is False
+
+
+def test_a_sudden_drop_that_labels_show_is_an_alarm(monitor, fitted):
+    monitor.register("m", fitted)
+    for n in range(10):
+        outputs = make_outputs(500, 1.2, n)
+        [added] = monitor.add("m", unlabelled(outputs), day(n))
+        monitor.add_labels("m", day(n), correct=round(500 * (outputs.accuracy - 0.4 * (n >= 8))), rows=500)
+    alarms = monitor.alarms("m")
+    assert "sudden_drop" in [w["code"] for w in added["warnings"]]
+    assert alarms[alarms.rule == "warning:sudden_drop"].raised.tolist() == [day(9)]

@@ -1,5 +1,6 @@
 """`AccuracyTracker`: what labels change and what they do not, in whatever order they come."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import gdscore
 from gdscore.tracking import tracker as module
+from gdscore.tracking.windows import TrackedWindow, sudden_change
 from tests.tracking.conftest import day, outputs, unlabelled
 
 
@@ -52,8 +54,13 @@ def test_a_sudden_change_is_a_warning(track, rng):
     parts = [outputs(400, 1.5, rng) for _ in range(14)]
     shuffled = [gdscore.Outputs(logits=p.logits, labels=rng.permutation(np.asarray(p.labels))) for p in parts[10:]]
     estimates = run(track, parts[:10] + shuffled)
-    assert all(w.code != "sudden_change" for e in estimates[:11] for w in e.warnings)
-    assert any(w.code == "sudden_change" for w in estimates[11].warnings)
+    assert all(not w.code.startswith("sudden") for e in estimates[:11] for w in e.warnings)
+    assert any((w.code, w.severity) == ("sudden_drop", "warning") for w in estimates[11].warnings)
+    window = TrackedWindow(day(0), 400, 0.8, 0.8, 0.8, 0.75, 0.85, n_labels=400)
+    for right, code in ((400, "sudden_rise"), (330, None), (100, "sudden_drop")):
+        change = sudden_change([replace(window, n_right=right), *[replace(window, n_right=320)] * 2])
+        assert (None if change is None else change.code) == code
+    assert sudden_change([replace(window, n_right=100), *[replace(window, n_right=320)] * 3]) is None  # long ago
 
 
 def test_an_answer_once_given_is_kept_and_its_own_labels_are_the_truth(track, rng):

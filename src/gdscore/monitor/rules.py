@@ -69,8 +69,9 @@ class Rules:
         A window with fewer rows or a wider interval is `not enough data`: where the least accuracy is inside its
         interval, it neither raises nor ends the alarm of `min_accuracy` and `max_drop`.
     warnings : tuple of str
-        Codes of `EstimateWarning` that raise an alarm of their own; ``critical`` stands for all critical ones. A window
-        with a critical warning ends no other alarm.
+        Codes of `EstimateWarning` that raise an alarm of their own; ``critical`` stands for all critical ones, and
+        ``sudden_drop`` is that of labels far below the interval of their window. A window with a critical warning ends
+        no other alarm.
     labels : bool
         Whether labels raise alarms: on the accuracy that they show, on a drop of it over several windows, and where
         they contradict the intervals of the estimates.
@@ -109,7 +110,7 @@ class Rules:
     alarm_on: str = "estimate"
     min_rows: int = MIN_ROWS
     max_width: float = MAX_WIDTH
-    warnings: tuple[str, ...] = ("critical",)
+    warnings: tuple[str, ...] = ("critical", "sudden_drop")
     labels: bool = True
     tracking: bool = True
     missing_after: float | str | None = LEARNED

@@ -396,17 +396,22 @@ def _warnings(window: TrackedWindow, labelled: Sequence[TrackedWindow]) -> list[
 
 
 def sudden_change(labelled: Sequence[TrackedWindow]) -> EstimateWarning | None:
-    """Warning where one of the latest three labelled windows was much farther off than its interval allows."""
+    """Warning where one of the latest three labelled windows was much farther off than its interval allows.
+
+    A rise is no reason to wake anybody: it has a code of its own.
+    """
     for window in reversed(labelled[-3:]):
         if window.known is None or window.accuracy is None or window.high is None or window.low is None:
             continue
         noise = 3 * math.sqrt(window.variance)
         if abs(window.known - window.accuracy) > 2 * max(window.high - window.low, 0.02) / 2 + noise:
+            fell = window.known < window.accuracy
             return EstimateWarning(
-                "sudden_change",
-                "warning",
-                f"accuracy has changed suddenly: labels of {shown_time(window.time)} show {window.known:.1%}, and the "
-                f"estimate then was {window.accuracy:.1%} ({window.low:.1%} to {window.high:.1%})",
+                "sudden_drop" if fell else "sudden_rise",
+                "warning" if fell else "info",
+                f"accuracy has {'fallen' if fell else 'risen'} suddenly: labels of {shown_time(window.time)} show "
+                f"{window.known:.1%}, and the estimate then was {window.accuracy:.1%} ({window.low:.1%} to "
+                f"{window.high:.1%})",
             )
     return None
 
