@@ -88,31 +88,31 @@ test-slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python -m benchmarks.speed
 
 bench-small: $(VENV)/.dev
-	$(BIN)/python benchmarks/small.py
+	$(BIN)/python -m benchmarks.small
 
 bench-memory: $(VENV)/.dev
-	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python -m benchmarks.memory
 
 bench-csv: $(VENV)/.dev
-	$(BIN)/python benchmarks/csv_reading.py
+	$(BIN)/python -m benchmarks.csv_reading
 
 bench-transport: $(VENV)/.dev
-	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python -m benchmarks.transport
 
 DEVICE ?= cpu
 bench-fit: $(VENV)/.dev
-	$(BIN)/python benchmarks/fit_speed.py --device $(DEVICE)
-	$(BIN)/python benchmarks/estimate_speed.py
+	$(BIN)/python -m benchmarks.fit_speed --device $(DEVICE)
+	$(BIN)/python -m benchmarks.estimate_speed
 
 ROWS ?= 100000000
 bench-ray: $(VENV)/.dev
-	$(BIN)/python benchmarks/ray_scale.py --rows $(ROWS)
+	$(BIN)/python -m benchmarks.ray_scale --rows $(ROWS)
 
 pages: $(VENV)/.dev
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.pages
 
 examples: $(VENV)/.dev
 	PYTHONWARNINGS=ignore $(BIN)/jupyter execute --inplace examples/*.ipynb

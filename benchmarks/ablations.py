@@ -1,17 +1,17 @@
 """The paper's ablations of GdScore, and ours: one row a set, one column a choice, one file an ablation.
 
-    python benchmarks/ablations.py list
-    python benchmarks/ablations.py run all --device cuda                     # every cheap one, from one pass a set
-    python benchmarks/ablations.py run labels norms --device cuda
-    python benchmarks/ablations.py run layers epochs runtime --device cuda   # these need the network itself
-    python benchmarks/ablations.py run layers --source cifar10-vit --device cuda
-    python benchmarks/ablations.py run projnorm --device cuda --jobs 6       # sets side by side in six processes
-    python benchmarks/ablations.py run released --device cuda
-    python benchmarks/ablations.py run labels --source mnist-small --corruptions fog contrast --rows 500
+    python -m benchmarks.ablations list
+    python -m benchmarks.ablations run all --device cuda                     # every cheap one, from one pass a set
+    python -m benchmarks.ablations run labels norms --device cuda
+    python -m benchmarks.ablations run layers epochs runtime --device cuda   # these need the network itself
+    python -m benchmarks.ablations run layers --source cifar10-vit --device cuda
+    python -m benchmarks.ablations run projnorm --device cuda --jobs 6       # sets side by side in six processes
+    python -m benchmarks.ablations run released --device cuda
+    python -m benchmarks.ablations run labels --source mnist-small --corruptions fog contrast --rows 500
 
 Files: ``benchmarks/results/ablations/<ablation>/<source>.csv``. By default the source is CIFAR-10 ResNet-18 and the
 sets are 19 corruptions × 5 severities of all test rows, in an order shuffled by a seed; the expensive ones have a
-smaller grid of their own (``GRIDS`` in ``ablations_network.py``). The model is in evaluation mode, as deployed. A run
+smaller grid of their own (``GRIDS`` in ``benchmarks/ablations_network.py``). The model is in evaluation mode, as deployed. A run
 goes on where it was stopped, and each row names the commit, the seed, the device and the command.
 """
 
@@ -27,15 +27,16 @@ import numpy as np
 import torch
 
 import gdscore
-from ablations_network import ALONE, GRIDS, NETWORK
-from cells import SEED, Classifier, device_name, trained
+from benchmarks import RESULTS
+from benchmarks.ablations_network import ALONE, GRIDS, NETWORK
+from benchmarks.cells import SEED, Classifier, device_name, trained
+from benchmarks.panel import Panel, options_of
+from benchmarks.processes import run_jobs
+from benchmarks.row_files import Rows, commit, joined
+from benchmarks.sources import SOURCES
 from gdscore import shifts
-from panel import Panel, options_of
-from processes import run_jobs
-from row_files import Rows, commit, joined
-from sources import SOURCES
 
-RESULTS = Path(__file__).resolve().parent / "results" / "ablations"
+FOLDER = RESULTS / "ablations"
 RULES = ("true", "uniform", "random", "pseudo", "mixed", "expected")
 NORMS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, math.inf)
 OPTIONS = {
@@ -109,7 +110,7 @@ class Files:
         return self.folder / ablation / f"{self.source}.csv"
 
     def __call__(self, ablation):
-        command = {"command": f"benchmarks/ablations.py run {ablation} --source {self.source}{self.given}"}
+        command = {"command": f"python -m benchmarks.ablations run {ablation} --source {self.source}{self.given}"}
         return Rows(self.path(ablation), self.fixed | command, self.worker)
 
 
@@ -202,7 +203,7 @@ def arguments():
     running.add_argument("--rows", type=int, help="at most so many of each set (default: the ablation's own)")
     running.add_argument("--severities", type=int, nargs="+", help="(default: the ablation's own)")
     running.add_argument("--corruptions", nargs="+", choices=shifts.corruption_names(), metavar="NAME")
-    running.add_argument("--output", type=Path, default=RESULTS)
+    running.add_argument("--output", type=Path, default=FOLDER)
     return parser
 
 

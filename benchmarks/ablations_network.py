@@ -1,6 +1,6 @@
 """Ablations that need the network itself: layers, epochs, ProjNorm, what each costs, and the released algorithm.
 
-Each is a function of the source, its classifier, the file to fill and the sets; ``ablations.py`` has the command.
+Each is a function of the source, its classifier, the file to fill and the sets; ``benchmarks/ablations.py`` has the command.
 """
 
 import copy
@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import gdscore
-from cells import BATCH, PUBLISHED_BATCH, SEED
+from benchmarks.cells import BATCH, PUBLISHED_BATCH, SEED
+from benchmarks.network_scores import ProjNorm, adapted_copy, finetuned_scores, gradient_scores
+from benchmarks.panel import options_of, published_scores
 from gdscore import models
-from network_scores import ProjNorm, adapted_copy, finetuned_scores, gradient_scores
-from panel import options_of, published_scores
 
 __all__ = ["ALONE", "GRIDS", "NETWORK", "released"]
 

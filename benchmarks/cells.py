@@ -1,9 +1,9 @@
 """One cell of the tables: train a source's networks, show them every set, append one row a set.
 
-    python benchmarks/cells.py list
-    python benchmarks/cells.py run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
-    python benchmarks/cells.py run mnist-small --parts deployed                 # a part of it, on the CPU
-    python benchmarks/cells.py run pacs128-{photo,art_painting,cartoon,sketch}-lite{0,1} --device cuda --jobs 8
+    python -m benchmarks.cells list
+    python -m benchmarks.cells run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
+    python -m benchmarks.cells run mnist-small --parts deployed                 # a part of it, on the CPU
+    python -m benchmarks.cells run pacs128-{photo,art_painting,cartoon,sketch}-lite{0,1} --device cuda --jobs 8
 
 Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 
@@ -32,15 +32,16 @@ import torch
 from torch import nn
 
 import gdscore
+from benchmarks import RESULTS
+from benchmarks.network_scores import adapted_copy
+from benchmarks.panel import Panel, published_scores
+from benchmarks.processes import run_jobs
+from benchmarks.row_files import Rows, commit
+from benchmarks.sources import SOURCES
+from benchmarks.train import load_model, train
 from gdscore import models
-from network_scores import adapted_copy
-from panel import Panel, published_scores
-from processes import run_jobs
-from row_files import Rows, commit
-from sources import SOURCES
-from train import load_model, train
 
-RESULTS = Path(__file__).resolve().parent / "results" / "cells"
+FOLDER = RESULTS / "cells"
 PARTS = ("deployed", "published")
 SEVERITIES = [1, 2, 3, 4, 5]
 BATCH = 1000
@@ -156,7 +157,7 @@ def measure(source, part, options):
     classifier = Classifier(source, options.device, rotation=part == "deployed")
     images, labels = source.reference()
     reference = classifier.outputs(images[: options.rows], labels[: options.rows])
-    command = f"benchmarks/cells.py run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
+    command = f"python -m benchmarks.cells run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
     if list(options.severities) != SEVERITIES:
         command += f" --severities {' '.join(map(str, options.severities))}"
     fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device), "command": command}
@@ -186,7 +187,7 @@ def arguments():
     running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
     running.add_argument("--rows", type=int, help="at most so many of each set (default: all)")
     running.add_argument("--severities", type=int, nargs="+", default=SEVERITIES, help="of the target sets")
-    running.add_argument("--output", type=Path, default=RESULTS)
+    running.add_argument("--output", type=Path, default=FOLDER)
     return parser.parse_args()
 
 

@@ -1,15 +1,15 @@
 """Accuracy estimates by a check network adapted to the target (`gdscore.models.check`), beside those from outputs alone.
 
-    python benchmarks/check.py run pacs --check copy lite2 --device cuda --jobs 8     # one row an estimate
-    python benchmarks/check.py arms --device cuda --jobs 8                            # what settings were chosen on
-    python benchmarks/check.py arms --suite development-light --check copy --only base weight-3 --jobs 2   # on a CPU
-    python benchmarks/check.py run --small                                            # small digits, to see that it runs
-    python benchmarks/check.py again --arrays out/check                               # rows by today's combination
-    python benchmarks/check.py labels --arrays out/check                              # 50 labels, 400 draws
-    python benchmarks/check.py compare --arrays out/check                             # constants, on development targets
-    python benchmarks/check.py summary                                                # tables of docs/check.md
+    python -m benchmarks.check run pacs --check copy lite2 --device cuda --jobs 8     # one row an estimate
+    python -m benchmarks.check arms --device cuda --jobs 8                            # what settings were chosen on
+    python -m benchmarks.check arms --suite development-light --check copy --only base weight-3 --jobs 2   # on a CPU
+    python -m benchmarks.check run --small                                            # small digits, to see that it runs
+    python -m benchmarks.check again --arrays out/check                               # rows by today's combination
+    python -m benchmarks.check labels --arrays out/check                              # 50 labels, 400 draws
+    python -m benchmarks.check compare --arrays out/check                             # constants, on development targets
+    python -m benchmarks.check summary                                                # tables of docs/check.md
 
-Jobs (networks, references and targets) are those of ``estimates.py``, one seed; CIFAR-10's targets are corruptions of
+Jobs (networks, references and targets) are those of ``benchmarks/estimates.py``, one seed; CIFAR-10's targets are corruptions of
 severities 3 and 5, each estimated without the shifted sets of its family. The check network is a copy of the model
 (``copy``), or another pretrained network fine-tuned on the same rows by the same recipe. Labelled rows are the model's
 training rows; shifted sets are made of the reference. Rows are appended to ``results/check/<suite>.<source>.<check>.csv``,
@@ -36,19 +36,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import estimates
 import gdscore
+from benchmarks import RESULTS, estimates
+from benchmarks.labels import wilson
+from benchmarks.processes import run_jobs
+from benchmarks.row_files import Rows, commit
+from benchmarks.tables_page import markdown
 from gdscore import models, shifts
 from gdscore.labeling.labelled import interval
 from gdscore.labeling.sampling import stratified_ranks
 from gdscore.models import _adaptation, _agreement
 from gdscore.models._agreement import combine
-from labels import wilson
-from processes import run_jobs
-from row_files import Rows, commit
-from tables_page import markdown
 
-RESULTS = Path(__file__).resolve().parent / "results" / "check"
+FOLDER = RESULTS / "check"
 VARIANTS = ("as-is", "mixed-1")
 ROWS = 4000  # labelled rows at most
 SEVERITIES = (3, 5)  # of the corruptions of CIFAR-10
@@ -178,8 +178,8 @@ class Prepared:
     """A model of a job, the rows it was trained on, its reference, its targets, and a check network to start from."""
 
     def __init__(self, job, check, device):
-        from datasets import load, training_parts
-        from train import load_model, train
+        from benchmarks.datasets import load, training_parts
+        from benchmarks.train import load_model, train
 
         made = job.make
         self.device = device
@@ -624,7 +624,7 @@ REPORTED = {
 
 def blocks():
     """Blocks of docs/check.md and of the lab notebook."""
-    found, lines = columns(RESULTS), []
+    found, lines = columns(FOLDER), []
     for suite, title in REPORTED.items():
         for check in sorted({c for s, c, _ in found if s == suite}):
             parts = [found.get((suite, check, name)) for name in GROUPS]
@@ -640,7 +640,7 @@ def blocks():
         f"on PACS {off(c):.1f} points off with an interval of {width(c):.0f}, instead of {off(c, 'estimator'):.1f} and "
     )
     short += f"{width(c, 'estimator_'):.0f}"
-    arms = {block: arm_table(RESULTS, sources) for block, sources in DEVELOPED_ON.items()}
+    arms = {block: arm_table(FOLDER, sources) for block, sources in DEVELOPED_ON.items()}
     return {"check": markdown(heads, lines), "check_short": short} | arms
 
 
@@ -657,8 +657,8 @@ def small_job():
     """A job on the digits of scikit-learn, drawn as images, which runs in a minute."""
     from sklearn.datasets import load_digits
 
-    from datasets import PACKED
-    from packed import write
+    from benchmarks.datasets import PACKED
+    from benchmarks.packed import write
 
     digits = load_digits()
     images = np.repeat(np.repeat(np.repeat((digits.images * 15.9).astype(np.uint8)[:, None], 3, 1), 2, 2), 2, 3)
@@ -696,12 +696,12 @@ def arguments():
         command.add_argument("--arrays", type=Path, required=True, help="folder of row probabilities")
         command.add_argument("--commit", default=commit())
     for command in (anew, drawing, comparing, commands.add_parser("summary", help="tables")):
-        command.add_argument("--output", type=Path, default=RESULTS)
+        command.add_argument("--output", type=Path, default=FOLDER)
     for command in (running, arms):
         command.add_argument("--device", default="cpu")
         command.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
         command.add_argument("--steps", type=int, default=200)
-        command.add_argument("--output", type=Path, default=RESULTS)
+        command.add_argument("--output", type=Path, default=FOLDER)
         command.add_argument("--arrays", type=Path, help="folder for row probabilities")
         command.add_argument("--commit", default=commit())
     return parser.parse_args()

@@ -1,11 +1,11 @@
 """Constants of the estimator, compared on development data, which no reported figure is measured on.
 
-    python benchmarks/choosing.py export --device cuda --jobs 6    # outputs of every development job, once; or, after
+    python -m benchmarks.choosing export --device cuda --jobs 6    # outputs of every development job, once; or, after
                                                                    # `export`, of the suites named
-    python benchmarks/choosing.py compare --jobs 2                 # every alternative: results/choosing.csv
-    python benchmarks/choosing.py few --jobs 2                     # three families of three sets: results/few_sets.csv
+    python -m benchmarks.choosing compare --jobs 2                 # every alternative: results/choosing.csv
+    python -m benchmarks.choosing few --jobs 2                     # three families of three sets: results/few_sets.csv
 
-Jobs are those of the suites of `estimates.py` whose names begin with ``development``: other networks than the reported
+Jobs are those of the suites of `benchmarks/estimates.py` whose names begin with ``development``: other networks than the reported
 ones on PACS and digits, other subclasses of CIFAR-100, other tables, other products. `export` writes for each of them the
 outputs of the reference, of its shifted sets and of its targets. `compare` fits `AccuracyEstimator` on them, once with
 the constants as they are and once for every alternative of one constant, and estimates each target as it is, drawn with
@@ -30,11 +30,11 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from estimates import ROWS, VARIANTS, class_rows, extracted, in_variant, predictor, suites, tensors, trained
+from benchmarks import RESULTS, ROOT
+from benchmarks.estimates import ROWS, VARIANTS, class_rows, extracted, in_variant, predictor, suites, tensors, trained
 from gdscore.estimator.settings import SETTINGS
 
-EXPORTS = Path(__file__).resolve().parents[1] / "data" / "development"
-RESULTS = Path(__file__).resolve().parent / "results"
+EXPORTS = ROOT / "data" / "development"
 COORDINATES, SET_ROWS = 32, 300
 FEW_FAMILIES, FEW_SETS, DRAWS = 3, 3, 5
 ALTERNATIVES = {
@@ -91,7 +91,7 @@ class Coordinates:
 
 
 def image_outputs(job, device, set_rows=SET_ROWS):
-    from datasets import load
+    from benchmarks.datasets import load
     from gdscore import shifts
 
     model, (images, labels), unshifted = trained(job, device)
@@ -108,8 +108,8 @@ def image_outputs(job, device, set_rows=SET_ROWS):
 
 
 def tabular_outputs(job, _device, _set_rows=SET_ROWS):
+    from benchmarks.tabular_data import fitted
     from gdscore import shifts
-    from tabular_data import fitted
 
     task = job.make["task"]
     classifier = fitted(task, job.make["model"], job.seed)

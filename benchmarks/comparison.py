@@ -1,17 +1,17 @@
 """gdscore beside NannyML and Evidently, each in an environment of its own: what it takes to get a first number, and how good it is.
 
-    python benchmarks/comparison.py run         # installs and runs all three: results/comparison.json
-    python benchmarks/comparison.py rows        # NannyML on all targets of estimates.py: results/estimates/nannyml.csv
-    python benchmarks/comparison.py page        # the tables of docs/comparison.md from both, and from the rows of estimates.py
+    python -m benchmarks.comparison run         # installs and runs all three: results/comparison.json
+    python -m benchmarks.comparison rows        # NannyML on all targets of estimates.py: results/estimates/nannyml.csv
+    python -m benchmarks.comparison page        # the tables of docs/comparison.md from both, and from the rows of estimates.py
 
 `run` makes an environment for each package below ``out/comparison`` through pip and measures its size and the time it took;
 a package that cannot be installed is recorded with the last line of pip. `run gdscore` measures that package alone anew. Then
-it trains classifiers of ``estimates.py`` (those of `TIMED`, seed 0) and writes their inputs and probabilities as CSV. The
+it trains classifiers of ``benchmarks/estimates.py`` (those of `TIMED`, seed 0) and writes their inputs and probabilities as CSV. The
 scripts in ``first_number`` are what a new user would write: each reads a labelled reference and windows without labels, and
 prints a number for each window. Lines of code are theirs, without docstring, comments and blank lines. Seconds are of the
 processor and memory is the largest resident set, both of the whole process. Usage statistics of all packages are switched off.
 
-`rows` runs NannyML's script on all tables and reviews of ``estimates.py``, in all class mixes: CBPE with default settings, each
+`rows` runs NannyML's script on all tables and reviews of ``benchmarks/estimates.py``, in all class mixes: CBPE with default settings, each
 window one chunk, the interval its confidence boundaries (three standard errors of sampling).
 """
 
@@ -23,13 +23,12 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import mean
+
+from benchmarks import RESULTS, ROOT
 
 __all__ = ["blocks", "main"]
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 RESULT, ROWS, PAGE = RESULTS / "comparison.json", RESULTS / "estimates" / "nannyml.csv", ROOT / "docs" / "comparison.md"
 SCRIPTS, WORK = ROOT / "benchmarks" / "first_number", ROOT / "out" / "comparison"
 QUIET = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1", "OMP_NUM_THREADS": "1"}
@@ -114,8 +113,8 @@ def export(sources):
     import pandas as pd
 
     import gdscore
-    from estimates import VARIANTS, in_variant, mix_of, suites
-    from tabular_data import fitted
+    from benchmarks.estimates import VARIANTS, in_variant, mix_of, suites
+    from benchmarks.tabular_data import fitted
 
     def frame(x, outputs=None, y=None, **more):
         columns = {"text": x} if isinstance(x, list) else {f"x_{k}": column for k, column in enumerate(np.asarray(x).T)}
@@ -160,7 +159,7 @@ def numbers(script, folder, target="target"):
     environment = {"PYTHONPATH": ""}
     if script == "with_gdscore_model":
         given += [folder / "train.csv", about["kind"], about["model"]]
-        environment = {"PYTHONPATH": str(ROOT / "benchmarks")}
+        environment = {"PYTHONPATH": str(ROOT)}
     python = WORK / f"env-{TOOLS[script][0]}" / "bin" / "python"
     with (folder / f"{script}.log").open("w") as log:
         printed, cost = measured([python, SCRIPTS / f"{script}.py", *given], environment, stderr=log)
@@ -178,7 +177,7 @@ def lines_of_code(script):
 def run(packages):
     """Measure packages and put them into the stored result."""
     stored = json.loads(RESULT.read_text()) if RESULT.exists() else {"install": {}, "scripts": {}}
-    subprocess.run([sys.executable, __file__, "export", *TIMED.values()], check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.comparison", "export", *TIMED.values()], check=True, cwd=ROOT)
     for package in packages:
         stored["install"][package] = installed(package)
         print(package, stored["install"][package], flush=True)
@@ -212,7 +211,7 @@ def rounded(value):
 def write_rows():
     """Rows of NannyML in the form of estimates.py, one for each target and variant."""
     version = json.loads(RESULT.read_text())["install"]["nannyml"]["version"]
-    subprocess.run([sys.executable, __file__, "export"], check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks.comparison", "export"], check=True, cwd=ROOT)
     rows = []
     for file in sorted((WORK / "data").glob("*/about.json")):
         about = json.loads(file.read_text())
@@ -249,8 +248,8 @@ def write_rows():
 
 def blocks(stored=None, rows=None):
     """Tables of docs/comparison.md."""
-    from estimates_summary import read_rows
-    from tables_page import markdown
+    from benchmarks.estimates_summary import read_rows
+    from benchmarks.tables_page import markdown
 
     stored = json.loads(RESULT.read_text()) if stored is None else stored
     rows = [row for row in (read_rows() if rows is None else rows) if row["seed"] == "0"]
@@ -371,7 +370,7 @@ def main():
     elif options.command == "rows":
         write_rows()
     else:
-        from tables_page import fill
+        from benchmarks.tables_page import fill
 
         fill(PAGE, blocks())
 

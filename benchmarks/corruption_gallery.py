@@ -1,7 +1,7 @@
 """Draw docs/images/corruptions.png: every corruption at severities 1, 3, 5 and 8, on one of scikit-learn's photographs.
 
-python benchmarks/corruption_gallery.py
-python benchmarks/corruption_gallery.py --size 32 --output gallery32.png
+python -m benchmarks.corruption_gallery
+python -m benchmarks.corruption_gallery --size 32 --output gallery32.png
 """
 
 import argparse
@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_images
 
+from benchmarks import ROOT
 from gdscore import shifts
 
 SEVERITIES = (1, 3, 5, 8)
@@ -21,9 +22,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=96, help="pixels of the image that is corrupted")
     parser.add_argument("--tile", type=int, default=96, help="pixels it is shown at")
-    parser.add_argument(
-        "--output", type=Path, default=Path(__file__).parents[1] / "docs" / "images" / "corruptions.png"
-    )
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "images" / "corruptions.png")
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
 """How fast is CSV estimated, and does memory grow with rows? Beside Parquet of the same rows, each in a fresh process.
 
-    python benchmarks/csv_reading.py                        # 500,000 and 5,000,000 rows × 10 probabilities, 2 GB of disk
-    python benchmarks/csv_reading.py --rows 2000 20000      # a quick try
-    python benchmarks/csv_reading.py --output csv.json      # keep the numbers
+    python -m benchmarks.csv_reading                        # 500,000 and 5,000,000 rows × 10 probabilities, 2 GB of disk
+    python -m benchmarks.csv_reading --rows 2000 20000      # a quick try
+    python -m benchmarks.csv_reading --output csv.json      # keep the numbers
 
 Ends with status 1 when the peaks of the smallest and the largest file of a kind differ by more than the bound.
 """
@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from benchmarks import ROOT
 
 BATCH = 50_000
 SUFFIXES = (".csv", ".parquet")
@@ -63,8 +65,10 @@ def estimate(path, rows):
 
 def in_fresh_process(step, path, rows, classes):
     # A child begins with the peak of its parent: nothing large is imported or written in this one.
-    command = [sys.executable, __file__, "--step", step, "--path", str(path), "--rows", str(rows)]
-    done = subprocess.run([*command, "--classes", str(classes)], check=True, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "benchmarks.csv_reading", "--step", step, "--path", str(path), "--rows", str(rows)]
+    done = subprocess.run(
+        [*command, "--classes", str(classes)], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     return json.loads(done.stdout or "null")
 
 

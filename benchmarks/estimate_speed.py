@@ -1,7 +1,7 @@
 """What does an estimate of stored outputs cost beside reading them? Medians of interleaved repeats in one process.
 
-    python benchmarks/estimate_speed.py                    # 1,000,000 rows × 64 features × 10 classes, 300 MB of disk
-    python benchmarks/estimate_speed.py --rows 20000 --output ""   # a quick try
+    python -m benchmarks.estimate_speed                    # 1,000,000 rows × 64 features × 10 classes, 300 MB of disk
+    python -m benchmarks.estimate_speed --rows 20000 --output ""   # a quick try
 
 The file is read once before, so that it lies in the system's cache. `read` is `gdscore.io.read_outputs` to the end of the
 file; `estimate` is `AccuracyEstimator.estimate` of the same stream. Ends with status 1 when a full-size ratio is above
@@ -22,10 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 import gdscore
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from bigfile import write
-from fit_speed import RESULTS, commit, processor
+from benchmarks import RESULTS
+from benchmarks.bigfile import write
+from benchmarks.fit_speed import commit, processor
 
 FULL, BOUND = 1_000_000, 3.0
 

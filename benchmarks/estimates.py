@@ -1,10 +1,10 @@
 """Accuracy estimates on real data under real shift, through the public API alone, beside the estimators in use today.
 
-    python benchmarks/estimates.py run pacs --device cuda --jobs 6     # trains, fits, estimates: one row an estimate
-    python benchmarks/estimates.py run tables text --jobs 2            # minutes on two cores
-    python benchmarks/estimates.py run --small                         # generated data, seconds: to see that it runs
-    python benchmarks/estimates.py list
-    python benchmarks/estimates_summary.py                             # tables and figure from the rows
+    python -m benchmarks.estimates run pacs --device cuda --jobs 6     # trains, fits, estimates: one row an estimate
+    python -m benchmarks.estimates run tables text --jobs 2            # minutes on two cores
+    python -m benchmarks.estimates run --small                         # generated data, seconds: to see that it runs
+    python -m benchmarks.estimates list
+    python -m benchmarks.estimates_summary                             # tables and figure from the rows
 
 A job is a classifier trained from a seed, its labelled reference (rows held out from training), and its targets. Networks
 are fitted by `gdscore.models.estimator`, scikit-learn classifiers by `AccuracyEstimator.fit_predictor`, both with their
@@ -38,8 +38,9 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
+from benchmarks import RESULTS
 
-RESULTS = Path(__file__).resolve().parent / "results" / "estimates"
+FOLDER = RESULTS / "estimates"
 FIELDS = (
     *("suite", "source", "seed", "target", "variant", "rows", "truth", "estimator", "accuracy", "low", "high"),
     *("class", "warnings", "reference_accuracy", "reference_rows", "device", "commit"),
@@ -107,7 +108,7 @@ def _subclasses(suite, network, recipe, splits, seeds):
 
 
 def _tabular(suite, kind, split, seeds):
-    from tabular_data import tasks
+    from benchmarks.tabular_data import tasks
 
     for seed in seeds:
         for task in tasks(split):
@@ -195,8 +196,8 @@ def trained(job, device):
     """Network of the job, its reference, and rows like the reference's that nothing was fitted on."""
     import torch
 
-    from datasets import training_parts
-    from train import load_model, train
+    from benchmarks.datasets import training_parts
+    from benchmarks.train import load_model, train
 
     made = job.make
     # The network is in full precision, whatever it was trained in.
@@ -213,7 +214,7 @@ def trained(job, device):
 def image_job(job, device):
     import torch
 
-    from datasets import load
+    from benchmarks.datasets import load
     from gdscore import models
 
     model, (images, labels), unshifted = trained(job, device)
@@ -227,7 +228,7 @@ def image_job(job, device):
 
 
 def tabular_job(job, device):
-    from tabular_data import fitted
+    from benchmarks.tabular_data import fitted
 
     task = job.make["task"]
     classifier = fitted(task, job.make["model"], job.seed)
@@ -240,7 +241,7 @@ def tabular_job(job, device):
 
 def left_out_rows(job, device):
     """Estimates of CIFAR-10's corruptions, each by an estimator that has not seen its family."""
-    from datasets import load
+    from benchmarks.datasets import load
     from gdscore import shifts
 
     model, (images, labels), _ = trained(job, device)
@@ -357,8 +358,8 @@ def estimated(found, seed, variants):
 
 
 def exported(job, folder):
-    """What `choosing.py export` wrote of a job, fitted on its shifted sets; None where it wrote nothing."""
-    from choosing import export_file, read_export
+    """What `benchmarks/choosing.py export` wrote of a job, fitted on its shifted sets; None where it wrote nothing."""
+    from benchmarks.choosing import export_file, read_export
 
     file = export_file(job, folder)
     if not file.is_file():
@@ -391,7 +392,7 @@ def rows_of(job, device, commit, exports=None):
 
 def small_job():
     """A job on generated data, which runs in seconds."""
-    from tabular_data import Task
+    from benchmarks.tabular_data import Task
 
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 3000)
@@ -460,9 +461,11 @@ def arguments():
     running.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="jobs with one of these in their name")
     running.add_argument("--device", default="cpu")
     running.add_argument("--jobs", type=int, default=1, help="how many at a time, each in its own process")
-    running.add_argument("--output", type=Path, default=RESULTS)
+    running.add_argument("--output", type=Path, default=FOLDER)
     running.add_argument("--commit", help="name of the commit, where there is no git")
-    running.add_argument("--exports", type=Path, help="folder of `choosing.py export`, whose outputs are used if there")
+    running.add_argument(
+        "--exports", type=Path, help="folder of `benchmarks/choosing.py export`, whose outputs are used if there"
+    )
     running.add_argument("--small", action="store_true", help="generated data only")
     return parser.parse_args()
 

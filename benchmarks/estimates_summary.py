@@ -1,20 +1,20 @@
-"""Tables and figure of `estimates.py`: from the rows in ``results/estimates`` to a summary, to pages and a picture.
+"""Tables and figure of `benchmarks/estimates.py`: from the rows in ``results/estimates`` to a summary, to pages and a picture.
 
-    python benchmarks/estimates_summary.py      # results/estimates-summary.csv and docs/images/estimates.png
+    python -m benchmarks.estimates_summary      # results/estimates-summary.csv and docs/images/estimates.png
 
-Error, bias, coverage and width are in points. ``pages.py`` writes the tables into README and docs/estimator.md.
+Error, bias, coverage and width are in points. ``benchmarks/pages.py`` writes the tables into README and docs/estimator.md.
 """
 
 import csv
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks import RESULTS, ROOT
+
 __all__ = ["GOALS", "blocks", "main", "read_rows", "summarised"]
 
-ROOT = Path(__file__).resolve().parents[1]
-ROWS, SUMMARY = ROOT / "benchmarks" / "results" / "estimates", ROOT / "benchmarks" / "results" / "estimates-summary.csv"
+ROWS, SUMMARY = RESULTS / "estimates", RESULTS / "estimates-summary.csv"
 PICTURE = ROOT / "docs" / "images" / "estimates.png"
 SCRATCH = ("scratch-pacs", "scratch-digits", "scratch-subclasses")
 # What is compared, under which name: suites, variant, whether targets are unshifted, assumption about the class mix.

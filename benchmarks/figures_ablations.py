@@ -1,9 +1,9 @@
-"""Figures of the ablations; ``figures.py`` has the command."""
+"""Figures of the ablations; ``benchmarks/figures.py`` has the command."""
 
 import numpy as np
 
-from plotting import COLOURS, panels
-from relation import preferred, read, relation_of, shifted
+from benchmarks.plotting import COLOURS, panels
+from benchmarks.relation import preferred, read, relation_of, shifted
 
 __all__ = ["choices", "options", "pitfalls"]
 

@@ -1,9 +1,9 @@
 """What does fitting an estimator cost beside the forward passes it needs? Ratios to bare passes in the same run.
 
-    python benchmarks/fit_speed.py                       # CPU: 1,000 images of 32 px, 40 of 224 px, corruptions
-    python benchmarks/fit_speed.py --device cuda         # GPU: 1,000 images of 128 px, 5,000 of 32 px, corruptions
-    python benchmarks/fit_speed.py --device cuda --profile   # and once more with seconds by stage
-    python benchmarks/fit_speed.py --small --output ""   # seconds, for tests
+    python -m benchmarks.fit_speed                       # CPU: 1,000 images of 32 px, 40 of 224 px, corruptions
+    python -m benchmarks.fit_speed --device cuda         # GPU: 1,000 images of 128 px, 5,000 of 32 px, corruptions
+    python -m benchmarks.fit_speed --device cuda --profile   # and once more with seconds by stage
+    python -m benchmarks.fit_speed --small --output ""   # seconds, for tests
 
 Images are random photographs' stand-ins, uniform noise of 8 bits a value: neither the time of a pass nor that of a
 corruption depends on what they show. A case has some of the default shifted sets or all of them; the bare passes run
@@ -17,7 +17,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,13 +25,11 @@ import torch
 from torch import nn
 
 import gdscore
+from benchmarks import RESULTS, ROOT
+from benchmarks.fit_stages import Stages, print_table
+from benchmarks.networks import network
 from gdscore import models, shifts
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from fit_stages import Stages, print_table
-from networks import network
-
-RESULTS = Path(__file__).resolve().parent / "results"
 SEED, CLASSES = 0, 10
 SEVERITIES = (2, 4, 6, 8)
 # Network, image size, images, and how many of the default shifts (None: all).
@@ -172,7 +169,7 @@ def processor():
 
 def commit():
     git = ["git", "rev-parse", "HEAD"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    found = subprocess.run(git, capture_output=True, text=True, check=False, cwd=ROOT)
     return found.stdout.strip() or None
 
 

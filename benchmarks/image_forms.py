@@ -1,10 +1,11 @@
 """Why GdScore's R² differs between two CIFAR-100 networks of one recipe: the form of the images, or the seed?
 
-    python benchmarks/image_forms.py prepare                          # data/packed/cifar100jpeg-*.npz from cifar100's
-    python benchmarks/image_forms.py run --device cuda --jobs 6       # trains, scores every network on every form
-    python benchmarks/image_forms.py summary
+    python -m benchmarks.image_forms prepare                          # data/packed/cifar100jpeg-*.npz from cifar100's
+    python -m benchmarks.image_forms run --device cuda --jobs 6       # trains, scores every network on every form
+    python -m benchmarks.image_forms summary
 
-ResNet-18 by the recipe of the tables, trained on CIFAR-100 as it is and as JPEG of quality 95 (as ``carry.py`` carries it),
+ResNet-18 by the recipe of the tables, trained on CIFAR-100 as it is and as JPEG of quality 95 (as ``benchmarks/carry.py`` carries it),
+from benchmarks import RESULTS
 from each seed, and scored on 19 corruptions × 5 severities of both forms of the test set, as deployed. Columns: accuracy,
 GdScore by the published choices and by others, mean confidence, the share of rows whose confidence is above τ, and how
 sparse and how long the features are, since a norm with p = 0.3 counts entries rather than sizes.
@@ -18,18 +19,19 @@ import numpy as np
 import torch
 
 import gdscore
-from carry import expand, shrink
-from cells import trained
-from datasets import PACKED
+from benchmarks import RESULTS
+from benchmarks.carry import expand, shrink
+from benchmarks.cells import trained
+from benchmarks.datasets import PACKED
+from benchmarks.processes import run_jobs
+from benchmarks.relation import read
+from benchmarks.row_files import Rows, commit, joined
+from benchmarks.sources import CIFAR, Source
+from benchmarks.tables_page import forms_table
+from benchmarks.train import load_model
 from gdscore import models, shifts
-from processes import run_jobs
-from relation import read
-from row_files import Rows, commit, joined
-from sources import CIFAR, Source
-from tables_page import forms_table
-from train import load_model
 
-FILE = Path(__file__).resolve().parent / "results" / "image_forms.csv"
+FILE = RESULTS / "image_forms.csv"
 FORMS, SEEDS, BATCH = ("cifar100", "cifar100jpeg"), (0, 1, 2), 1000
 CHOICES = {
     "gdscore": {},

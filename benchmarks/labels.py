@@ -1,11 +1,11 @@
 """A few labels: coverage and width of intervals on targets under natural shift, 1,000 draws each.
 
-    python benchmarks/labels.py run --exports data/exports --packed data/packed    # 3 minutes on one core
-    python benchmarks/labels.py run --split development --output out               # what the interval was chosen on
-    python benchmarks/labels.py run --small --output out                           # generated data, seconds
+    python -m benchmarks.labels run --exports data/exports --packed data/packed    # 3 minutes on one core
+    python -m benchmarks.labels run --split development --output out               # what the interval was chosen on
+    python -m benchmarks.labels run --small --output out                           # generated data, seconds
 
 Exports are ``.npz`` files of a network's outputs, arrays ``reference/z,y,f``, ``shift/<family>/<n>/z,y,f`` and
-``target/<name>/z,y,f`` (logits, labels, features); tables and texts come from ``tabular_data.py``. The order of rows is that
+``target/<name>/z,y,f`` (logits, labels, features); tables and texts come from ``benchmarks/tabular_data.py``. The order of rows is that
 of `gdscore.labeling.choose`, which is asked for all rows; draws and intervals are the functions that `choose` and `estimate`
 call, for 1,000 seeds at once. Exports of small networks, of ResNet-18 and of digits, and the development half of tables and
 texts, are what the interval was chosen on; all others are reported.
@@ -26,13 +26,12 @@ import numpy as np
 from scipy import stats
 
 import gdscore
+from benchmarks import RESULTS, ROOT
 from gdscore import labeling
 from gdscore.labeling.betting import wealth
 from gdscore.labeling.labelled import interval, variance_ratio
 from gdscore.labeling.sampling import stratified_ranks
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 LABELS = (10, 20, 50, 100, 200)
 LEVEL = 0.9
 Z = stats.norm.ppf(0.5 + LEVEL / 2)
@@ -79,7 +78,7 @@ def export_pairs(file):
 
 def classifier_pairs(split, packed):
     """The same of scikit-learn classifiers on tables and texts; their estimators are fitted on the reference alone."""
-    import tabular_data
+    from benchmarks import tabular_data
 
     for task in tabular_data.tasks(split, packed):
         for model in task.models if task.kind == "table" else task.models[:1]:

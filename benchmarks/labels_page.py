@@ -1,17 +1,17 @@
-"""Blocks and picture of docs/labeling.md, from what ``labels.py run`` wrote; ``pages.py`` writes the blocks.
+"""Blocks and picture of docs/labeling.md, from what ``benchmarks/labels.py run`` wrote; ``benchmarks/pages.py`` writes the blocks.
 
-python benchmarks/labels_page.py        # the picture
+python -m benchmarks.labels_page        # the picture
 """
 
 import json
 
 import numpy as np
 
-from labels import LABELS
-from plotting import COLOURS, panels, plain, save
-from relation import read
-from tables import RESULTS, ROOT
-from tables_page import markdown
+from benchmarks import RESULTS, ROOT
+from benchmarks.labels import LABELS
+from benchmarks.plotting import COLOURS, panels, plain, save
+from benchmarks.relation import read
+from benchmarks.tables_page import markdown
 
 __all__ = ["BENCHMARKS", "METHODS", "blocks", "relative_widths", "reported"]
 

@@ -1,12 +1,12 @@
 """Accuracy over time with labels that come late: `gdscore.AccuracyTracker` beside the answers that cost nothing.
 
-    python benchmarks/streams.py pack && python benchmarks/streams.py outputs   # once: data and outputs of models
-    python benchmarks/late_labels.py run                # plays every stream: results/late_labels.csv
-    python benchmarks/late_labels.py again              # after a change of constants: from what `run` has kept
-    python benchmarks/late_labels.py table              # error / coverage / width, means of streams
-    python benchmarks/late_labels.py choose             # constants of the method on the development streams
-    python benchmarks/late_labels.py promise            # coverage by simulation: results/late_labels_promise.csv
-    python benchmarks/late_labels.py picture            # docs/images/tracking.svg: electricity over time
+    python -m benchmarks.streams pack && python -m benchmarks.streams outputs   # once: data and outputs of models
+    python -m benchmarks.late_labels run                # plays every stream: results/late_labels.csv
+    python -m benchmarks.late_labels again              # after a change of constants: from what `run` has kept
+    python -m benchmarks.late_labels table              # error / coverage / width, means of streams
+    python -m benchmarks.late_labels choose             # constants of the method on the development streams
+    python -m benchmarks.late_labels promise            # coverage by simulation: results/late_labels_promise.csv
+    python -m benchmarks.late_labels picture            # docs/images/tracking.svg: electricity over time
 
 Windows come one after the other; the labels of a window arrive a ``delay`` of windows later: of ``all`` rows, of
 ``fifty`` random ones, or of all rows of every ``fifth`` window. Errors, coverage of 90 %, mean width and the coverage of
@@ -28,14 +28,14 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
+from benchmarks import RESULTS, ROOT
+from benchmarks.streams import DATA, MODEL_NAMES, STREAMS, load_run
+from benchmarks.tables_page import markdown
 from gdscore.tracking import Tally, TrackedWindow, known_of
 from gdscore.tracking.method import SETTINGS, Known, answer
 from gdscore.tracking.windows import half_width, own_variance
-from streams import DATA, MODEL_NAMES, STREAMS, load_run
-from tables_page import markdown
 
-RESULTS = Path(__file__).resolve().parent / "results"
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = ROOT / "docs"
 DELAYS, LABELS, FIRST = (1, 4, 10), ("all", "fifty", "fifth"), 5
 FIELDS = (
     *("stream", "split", "model", "labels", "delay", "method", "windows"),
@@ -188,7 +188,7 @@ def run_all(names, models, file):
     for name in names:
         for model in models:
             if not (DATA / "streams" / f"{name}-{model}.npz").exists():
-                print(f"{name}-{model} has no outputs: python benchmarks/streams.py outputs")
+                print(f"{name}-{model} has no outputs: python -m benchmarks.streams outputs")
                 continue
             found = list(rows_of_run(name, model, DATA / "late_labels"))
             kept = sorted([*kept, *found], key=lambda row: (row["split"], row["stream"], row["model"]))

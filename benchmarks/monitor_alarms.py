@@ -14,7 +14,7 @@ the mean confidence, calibrated by isotonic regression on the reference, with an
 deviations of reference chunks below their mean, as in NannyML.
 
 Constants of the test were chosen on the simulated rows with seed 0; the stored results are of seed 100.
-Usage: python benchmarks/monitor_alarms.py [--years 1000] [--references 10] [--seed 100] [--output CSV]
+Usage: python -m benchmarks.monitor_alarms [--years 1000] [--references 10] [--seed 100] [--output CSV]
 """
 
 import argparse
@@ -27,6 +27,7 @@ from sklearn.datasets import load_digits
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks import RESULTS
 from gdscore import AccuracyEstimator, Estimate, Outputs
 from gdscore._windows import parse_every
 from gdscore.monitor import Rules
@@ -38,7 +39,7 @@ ROWS, YEAR, POOL, FINE, SEARCHED = 400, 365, 250, 32, 120
 DROPS = (2, 5, 10, 20)
 LEVEL = 0.9
 DAILY = parse_every("1d")
-RESULTS = Path(__file__).parent / "results" / "monitor_alarms.csv"
+FILE = RESULTS / "monitor_alarms.csv"
 HEADS = (
     *("row", "rule", "drop (points)", "years", "false alarms per year", "years with a false alarm"),
     *("median delay (days)", "found within 30 days"),
@@ -241,7 +242,7 @@ def main():
     parser.add_argument("--years", type=int, default=1000)
     parser.add_argument("--references", type=int, default=10)
     parser.add_argument("--seed", type=int, default=100)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=FILE)
     args = parser.parse_args()
     lines = []
     for name, options in SIMULATED.items():

@@ -7,8 +7,8 @@ one registered model and no window, as there is no model page without a model.
 With ``posts``: windows that a running service takes a second, the processor time of each, which other work on the machine
 changes less, and posts that take long. Each is measured for the code of another checkout and right after it for this
 one, so often in turn, and the table has the medians.
-Usage: python benchmarks/monitor_load.py pages [--models 200] [--windows 1000] [--requests 50]
-       python benchmarks/monitor_load.py posts [--before CHECKOUT] [--postgres URL] [--seconds 5] [--rounds 1]
+Usage: python -m benchmarks.monitor_load pages [--models 200] [--windows 1000] [--requests 50]
+       python -m benchmarks.monitor_load posts [--before CHECKOUT] [--postgres URL] [--seconds 5] [--rounds 1]
 """
 
 import argparse
@@ -36,6 +36,7 @@ import httpx
 import numpy as np
 from sqlalchemy import insert
 
+from benchmarks import RESULTS, ROOT
 from gdscore import AccuracyEstimator, Estimate, Outputs
 from gdscore.monitor import Monitor
 from gdscore.monitor.app import create_app
@@ -44,7 +45,6 @@ from gdscore.monitor.settings import Settings
 
 HOUR = timedelta(hours=1)
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
-RESULTS = Path(__file__).parent / "results"
 PATHS = {
     "overview": "/",
     "model page": "/models/model%200",
@@ -277,7 +277,7 @@ def measure_posts(args):
         f"s, longest wait beside a post of {args.many} windows": lambda s: longest_wait(s, args.many),
     }
     checkouts = {"before": args.before} if args.before else {}
-    checkouts["now"] = Path(__file__).resolve().parents[1]
+    checkouts["now"] = ROOT
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for database in ("SQLite", *(["PostgreSQL"] if args.postgres else [])):

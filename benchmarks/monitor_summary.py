@@ -2,8 +2,8 @@
 
 import csv
 
-from tables import RESULTS
-from tables_page import markdown
+from benchmarks import RESULTS
+from benchmarks.tables_page import markdown
 
 __all__ = ["blocks"]
 

@@ -1,7 +1,7 @@
 """The whole benchmark in a few minutes on a CPU, with data that comes with scikit-learn: make bench-small.
 
-    python benchmarks/small.py                        # two minutes on two cores; out/bench-small
-    python benchmarks/small.py --severities 5 --corruptions fog --figures options choices
+    python -m benchmarks.small                        # two minutes on two cores; out/bench-small
+    python -m benchmarks.small --severities 5 --corruptions fog --figures options choices
 
 Handwritten digits of 8 px (1,797 of them, UCI) are drawn at 32 px and packed, two small networks are trained, and the
 same cells, ablations, tables and figures are made as for CIFAR-10, of five corruptions.
@@ -15,18 +15,15 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-import ablations
-import cells
-import figures
-import tables
-from datasets import PACKED
+from benchmarks import ROOT, ablations, cells, figures, tables
+from benchmarks.datasets import PACKED
+from benchmarks.packed import write
+from benchmarks.sources import SOURCES
 from gdscore import shifts
-from packed import write
-from sources import SOURCES
 
 SOURCE = "ucidigits-small"
 TEST_ROWS = 600
-OUTPUT = Path(__file__).resolve().parents[1] / "out" / "bench-small"
+OUTPUT = ROOT / "out" / "bench-small"
 
 
 def pack_digits(*, folder=PACKED):

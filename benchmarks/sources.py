@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datasets import load, training_parts
+from benchmarks.datasets import load, training_parts
 from gdscore import shifts
 
 __all__ = ["SOURCES", "Source", "TargetSet"]

@@ -1,7 +1,7 @@
 """Labelled streams with real drift: read public files once, train classifiers on their beginning, keep all outputs.
 
-    python benchmarks/streams.py pack --from data/raw/streams      # writes data/packed/streams/<stream>.npz
-    python benchmarks/streams.py outputs                           # trains and runs every model: data/streams/*.npz
+    python -m benchmarks.streams pack --from data/raw/streams      # writes data/packed/streams/<stream>.npz
+    python -m benchmarks.streams outputs                           # trains and runs every model: data/streams/*.npz
 
 The raw folder holds files of public repositories under their own names:
 
@@ -29,12 +29,13 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from tabular_data import generator, read_table
-from tabular_models import MODELS
+from benchmarks import ROOT
+from benchmarks.tabular_data import generator, read_table
+from benchmarks.tabular_models import MODELS
 
 __all__ = ["MODEL_NAMES", "STREAMS", "Run", "Stream", "load_run", "pack"]
 
-DATA = Path(__file__).resolve().parents[1] / "data"
+DATA = ROOT / "data"
 MOST_ROWS = 60_000
 MODEL_NAMES = ("logistic", "boosting", "mlp")
 ARRAYS = ("logits", "probabilities", "features", "inputs", "labels")

@@ -1,6 +1,6 @@
 """Draw docs/images/table.png: the table of a target, predicted × true, before and after raking, and the truth.
 
-    python benchmarks/table_picture.py
+    python -m benchmarks.table_picture
 
 The network, its shifted sets and the target are those of `gdscore demo`, on scikit-learn's digits: other writers, turned
 by 10 degrees. Of the digits 5 to 9 every fifth image is kept, so that the class mix differs from the reference's.
@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
+from benchmarks import ROOT
+from benchmarks.plotting import panels, plain, save
 from gdscore.demo import Digits
 from gdscore.estimator.table import Joint
-from plotting import panels, plain, save
 
 __all__ = ["main", "tables"]
 
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "table.png"
+PICTURE = ROOT / "docs" / "images" / "table.png"
 TARGET, RARE, KEPT = "small-rotation", range(5, 10), 5
 LEAST = 0.0025  # smaller entries have no number
 

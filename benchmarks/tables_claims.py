@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tables_page import SHOWN, TITLES, markdown, titled
+from benchmarks.tables_page import SHOWN, TITLES, markdown, titled
 
 __all__ = [
     "DEFAULTS",

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from relation import group_of, preferred, read, relation_of, shifted
+from benchmarks.relation import group_of, preferred, read, relation_of, shifted
 
 __all__ = [
     "SHOWN",
@@ -103,7 +103,7 @@ def fill(page, tables):
 
 
 def forms_table(rows, scores):
-    """R² of scores for each network of ``image_forms.py`` on each form of the images, and the rows above τ."""
+    """R² of scores for each network of ``benchmarks/image_forms.py`` on each form of the images, and the rows above τ."""
     rows = [row for row in rows if row["family"] != "unshifted"]
     lines = []
     for key in sorted({(row["trained on"], row["seed"], row["images"]) for row in rows}):

@@ -7,9 +7,9 @@ import json
 
 import numpy as np
 
-from relation import group_of, read, relation_of, shifted
-from tables_claims import CHOSEN_ON, PAPER, VIT, by_choice, of_protocol, signed
-from tables_page import NETWORKS, SHOWN, forms_table, in_order, markdown, titled
+from benchmarks.relation import group_of, read, relation_of, shifted
+from benchmarks.tables_claims import CHOSEN_ON, PAPER, VIT, by_choice, of_protocol, signed
+from benchmarks.tables_page import NETWORKS, SHOWN, forms_table, in_order, markdown, titled
 
 __all__ = ["results_blocks"]
 
@@ -222,7 +222,7 @@ def calibration_text(cells):
 
 
 def gpu_text(file):
-    """Cost beside a forward pass, from `speed_gpu.py`."""
+    """Cost beside a forward pass, from `benchmarks/speed_gpu.py`."""
     found = json.loads(file.read_text())
     ratio = found["ratio_to_forward"]
     return (

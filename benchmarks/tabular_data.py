@@ -1,7 +1,7 @@
 """Tables and texts with real shift for the benchmarks: read public files once, pack them, cut them into tasks.
 
-    python benchmarks/tabular_data.py pack --from data/raw    # writes data/packed/tables/*.npz and data/packed/text/*.npz
-    python benchmarks/tabular_data.py accuracies              # trains every model of every task and prints accuracies
+    python -m benchmarks.tabular_data pack --from data/raw    # writes data/packed/tables/*.npz and data/packed/text/*.npz
+    python -m benchmarks.tabular_data accuracies              # trains every model of every task and prints accuracies
 
 The raw folder holds three public repositories, or the named files of them:
 
@@ -24,11 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tabular_models import MODELS, fitted
+from benchmarks import ROOT
+from benchmarks.tabular_models import MODELS, fitted
 
 __all__ = ["DOMAINS", "PACKED", "TABLES", "Task", "fitted", "pack", "tasks"]
 
-PACKED = Path(__file__).resolve().parents[1] / "data" / "packed"
+PACKED = ROOT / "data" / "packed"
 MOST_ROWS = 20_000
 TRAINING_PERIOD = 0.3
 REFERENCE_SHARE, UNSHIFTED_SHARE = 1 / 3, 1 / 6
@@ -159,7 +160,7 @@ def load(kind, name, folder):
     file = folder / kind / f"{name}.npz"
     if not file.is_file():
         raise FileNotFoundError(
-            f"{name!r} is not packed in {folder}; first: python benchmarks/tabular_data.py pack --from <raw folder>"
+            f"{name!r} is not packed in {folder}; first: python -m benchmarks.tabular_data pack --from <raw folder>"
         )
     with np.load(file, allow_pickle=False) as packed:
         return {key: packed[key] for key in packed.files}

@@ -1,7 +1,7 @@
-"""The recipes and validation accuracies of trained networks as one table, from the records that ``train.py`` left.
+"""The recipes and validation accuracies of trained networks as one table, from the records that ``benchmarks/train.py`` left.
 
-    python benchmarks/training_table.py                        # of data/checkpoints, to benchmarks/results/training.csv
-    python benchmarks/training_table.py out/records --output out/training.csv
+    python -m benchmarks.training_table                        # of data/checkpoints, to benchmarks/results/training.csv
+    python -m benchmarks.training_table out/records --output out/training.csv
 
 Networks that the table has and the folder has not stay in it.
 """
@@ -11,8 +11,9 @@ import csv
 import json
 from pathlib import Path
 
-from tables import RESULTS, write
-from train import CHECKPOINTS
+from benchmarks import RESULTS
+from benchmarks.tables import write
+from benchmarks.train import CHECKPOINTS
 
 __all__ = ["training_rows"]
 

@@ -1,6 +1,6 @@
 """Models that predict a rare class too often, or decide at a threshold, on an imbalanced table whose truth is known.
 
-    python benchmarks/unequal.py        # about a minute on two cores: results/unequal.csv and a table
+    python -m benchmarks.unequal        # about a minute on two cores: results/unequal.csv and a table
 
 13 % of the rows are positive. Logistic regression and boosting are trained with balanced weights of classes, and decide
 at 0.1, 0.3, 0.5 and 0.7 (`FixedThresholdClassifier`). Targets are drawn from the same population, and from ones whose
@@ -10,7 +10,6 @@ isotonic calibration (CBPE); NannyML's CBPE where it is installed.
 """
 
 import csv
-from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -19,9 +18,10 @@ from sklearn.metrics import precision_score, recall_score
 from sklearn.model_selection import FixedThresholdClassifier
 
 import gdscore
-from estimates import cbpe
+from benchmarks import RESULTS
+from benchmarks.estimates import cbpe
 
-RESULTS = Path(__file__).resolve().parent / "results" / "unequal.csv"
+FILE = RESULTS / "unequal.csv"
 ROWS, SHIFTS, SEEDS, THRESHOLDS = 4000, (0.0, 0.25, 0.5), 3, (0.1, 0.3, 0.5, 0.7)
 MODELS = {
     "logistic": lambda: LogisticRegression(class_weight="balanced"),
@@ -139,7 +139,7 @@ def table(found):
 
 def main():
     found = [row for seed in range(SEEDS) for row in estimates(seed)]
-    with RESULTS.open("w", newline="") as opened:
+    with FILE.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, FIELDS)
         writer.writeheader()
         writer.writerows({k: f"{v:.5f}" if isinstance(v, float) else v for k, v in row.items()} for row in found)

@@ -4,11 +4,11 @@
 of their labels; ``rows(root, split)``: pairs of a file (or Pillow image) and the name of its class.
 """
 
-from layouts.breeds import BREEDS, Breeds
-from layouts.camelyon17 import Camelyon17
-from layouts.digits import MnistM, Usps
-from layouts.folders import ClassFolders
-from layouts.imagenet import ImageNet, TinyImageNet
+from benchmarks.layouts.breeds import BREEDS, Breeds
+from benchmarks.layouts.camelyon17 import Camelyon17
+from benchmarks.layouts.digits import MnistM, Usps
+from benchmarks.layouts.folders import ClassFolders
+from benchmarks.layouts.imagenet import ImageNet, TinyImageNet
 
 __all__ = ["LAYOUTS", "layout"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from layouts.folders import lines_of, listed
+from benchmarks.layouts.folders import lines_of, listed
 
 __all__ = ["MnistM", "Usps"]
 

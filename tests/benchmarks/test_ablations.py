@@ -8,17 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.benchmarks.small_digits import small_source  # noqa: E402, I001
-
-import ablations  # noqa: E402
-import ablations_network  # noqa: E402
-import cells  # noqa: E402
 import gdscore  # noqa: E402
+from benchmarks import ablations, ablations_network, cells  # noqa: E402
+from benchmarks.network_scores import ProjNorm, gradient_scores  # noqa: E402
+from benchmarks.networks import network  # noqa: E402
+from benchmarks.row_files import joined  # noqa: E402
+from benchmarks.train import train  # noqa: E402
 from gdscore import models  # noqa: E402
-from network_scores import ProjNorm, gradient_scores  # noqa: E402
-from networks import network  # noqa: E402
-from row_files import joined  # noqa: E402
-from train import train  # noqa: E402
+from tests.benchmarks.small_digits import small_source  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 SETS = ["--source", "ucidigits-small", "--severities", "3", "--corruptions", "fog", "contrast"]

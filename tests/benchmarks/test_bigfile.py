@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "bigfile.py"
+from benchmarks import ROOT
 
 
 def test_small_sizes(tmp_path):
@@ -15,9 +14,10 @@ def test_small_sizes(tmp_path):
     sizes = ["--rows", "3000", "--features", "8", "--classes", "3", "--reference", "100"]
     output = tmp_path / "results" / "bigfile.json"
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *sizes, "--folder", str(tmp_path), "--output", str(output)],
+        [sys.executable, "-m", "benchmarks.bigfile", *sizes, "--folder", str(tmp_path), "--output", str(output)],
         capture_output=True,
         text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())

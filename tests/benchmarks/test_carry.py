@@ -1,16 +1,10 @@
 """Packed data sets shrunk and expanded again."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import carry
-import datasets
-from packed import write
+from benchmarks import carry, datasets
+from benchmarks.packed import write
 
 
 def smooth(n, size, seed=0, *, grey=False):

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import check
+from benchmarks import check
 
 
 def test_tables_of_the_rows_that_are_kept(capsys):
-    check.summary(argparse.Namespace(output=check.RESULTS))
+    check.summary(argparse.Namespace(output=check.FOLDER))
     lines = capsys.readouterr().out.splitlines()
     shifted = next(line for line in lines if line.startswith("| pacs, check = copy, shifted |"))
-    rows = [row for f in check.RESULTS.glob("pacs.*.copy.csv") for row in check.read_rows(f)]
+    rows = [row for f in check.FOLDER.glob("pacs.*.copy.csv") for row in check.read_rows(f)]
     own = [r for r in rows if r["set"].endswith("/as-is") and not r["set"].startswith("unshifted")]
     error = 100 * np.mean([abs(float(r["accuracy"]) - float(r["truth"])) for r in own])
     assert f"| {len(own)} | {error:.1f}, " in shifted

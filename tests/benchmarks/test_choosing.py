@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import csv
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gdscore
+from benchmarks import choosing
+from benchmarks.choosing import COORDINATES, Coordinates, changed, export, read_export
+from benchmarks.estimates import VARIANTS, estimated, small_job, tabular_job
 from gdscore.estimator.settings import SETTINGS
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import choosing
-from choosing import COORDINATES, Coordinates, changed, export, read_export
-from estimates import VARIANTS, estimated, small_job, tabular_job
 
 
 @pytest.fixture(scope="module")

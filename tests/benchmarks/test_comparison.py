@@ -2,13 +2,10 @@
 
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import comparison
+from benchmarks import comparison
 
 FIELDS = ("suite", "source", "seed", "target", "variant", "estimator", "truth", "accuracy", "low", "high")
 

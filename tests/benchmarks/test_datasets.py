@@ -9,9 +9,8 @@ from tests.benchmarks.made_images import picture, write
 
 torch = pytest.importorskip("torch")
 
-import datasets  # noqa: E402
-import train  # noqa: E402
-from networks import network  # noqa: E402
+from benchmarks import datasets, train  # noqa: E402
+from benchmarks.networks import network  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks.datasets import corrupted_archive
 from tests.benchmarks.made_images import grey, picture
-
-from datasets import corrupted_archive  # isort: skip  # found through made_images
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks import datasets, layouts
 from tests.benchmarks.made_images import grey, picture, write
-
-import datasets  # isort: skip  # found through made_images
-import layouts  # isort: skip
 
 
 def packed(name, root, split, folder, **options):

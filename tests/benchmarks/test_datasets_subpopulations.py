@@ -5,11 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks import datasets
+from benchmarks.layouts.breeds import Hierarchy
+from benchmarks.subpopulations import SUPERCLASSES, subpopulations
 from tests.benchmarks.made_images import grey
-
-import datasets  # isort: skip  # found through made_images
-from layouts.breeds import Hierarchy  # isort: skip
-from subpopulations import SUPERCLASSES, subpopulations  # isort: skip
 
 FINE = sorted(fine for group in SUPERCLASSES.values() for fine in group)
 

@@ -1,16 +1,12 @@
 """The benchmark of estimates beside reading runs, in small, on any machine."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import estimate_speed
+from benchmarks import estimate_speed
 
 
 def test_it_runs_and_keeps_what_it_measures(tmp_path):

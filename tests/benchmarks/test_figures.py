@@ -1,16 +1,9 @@
 """Figures: each from its files by one command, the same bytes each time, and small."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
+from benchmarks import figures, tables
 from tests.benchmarks.test_tables import ROOT, SETS, made, write
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import figures
-import tables
 
 PAGE = ROOT / "docs" / "results.md"
 

@@ -1,15 +1,12 @@
 """The benchmark of fits runs, in small, on any machine."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import fit_speed  # noqa: E402
+from benchmarks import fit_speed  # noqa: E402
 from gdscore import shifts  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]

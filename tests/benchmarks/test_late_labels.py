@@ -1,19 +1,13 @@
 """benchmarks/late_labels.py: replays agree with the tracker, scores are what they say, and simulated intervals hold."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import gdscore
-from tests.tracking.conftest import outputs
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import late_labels
+from benchmarks import late_labels
+from benchmarks.streams import STREAMS, Run, numbers, one_hot
 from gdscore.tracking.method import SETTINGS
-from streams import STREAMS, Run, numbers, one_hot
+from tests.tracking.conftest import outputs
 
 
 @pytest.fixture(scope="module")

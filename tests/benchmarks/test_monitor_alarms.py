@@ -35,7 +35,7 @@ def test_a_large_drop_is_found_through_the_code_of_the_monitor():
 
 
 def test_the_kept_results_hold_what_the_page_promises():
-    with alarms.RESULTS.open(newline="") as file:
+    with alarms.FILE.open(newline="") as file:
         rows = {(r["row"], r["rule"], int(r["drop (points)"])): r for r in csv.DictReader(file)}
     for name in alarms.SIMULATED:
         found = rows[name, "monitor", 0]

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from sklearn.datasets import load_digits  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gdscore  # noqa: E402
+from benchmarks.network_scores import adapted_copy, finetuned_scores, gradient_scores, joint_rotation_loss  # noqa: E402
 from gdscore import Outputs, models  # noqa: E402
-from network_scores import adapted_copy, finetuned_scores, gradient_scores, joint_rotation_loss  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,14 +1,11 @@
 """Networks by their names."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from networks import network  # noqa: E402
+from benchmarks.networks import network  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,21 +1,18 @@
 """Pages hold what the committed results give, and the check finds what does not."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import pages
-from tables_page import filled
+from benchmarks import pages
+from benchmarks.tables_page import filled
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_pages_are_up_to_date():
-    assert pages.stale() == [], "run python benchmarks/pages.py"
+    assert pages.stale() == [], "run python -m benchmarks.pages"
 
 
 @pytest.fixture

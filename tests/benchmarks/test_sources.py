@@ -1,17 +1,12 @@
 """Sources: what each is trained on and meets."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import datasets
-from packed import write
-from sources import SOURCES
-from subpopulations import SUPERCLASSES
+from benchmarks import datasets
+from benchmarks.packed import write
+from benchmarks.sources import SOURCES
+from benchmarks.subpopulations import SUPERCLASSES
 
 
 @pytest.fixture

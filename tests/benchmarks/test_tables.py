@@ -2,7 +2,6 @@
 
 import csv
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,8 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import tables
-from relation import constant_error, group_of, preferred, read, relation
+from benchmarks import tables
+from benchmarks.relation import constant_error, group_of, preferred, read, relation
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -1,11 +1,6 @@
 """Claims and choices: when a claim holds, which row is picked, what is left out of the choice, and what the cells say."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from tables_claims import claims_table, picked, transfer_table
+from benchmarks.tables_claims import claims_table, picked, transfer_table
 
 
 def chosen(source, ablation, **choices):

@@ -1,17 +1,12 @@
 """The page of results: what stands beside the paper, and that cells which are missing or partial leave no hole."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
+from benchmarks import tables
+from benchmarks.tables_results import results_blocks
 from tests.benchmarks.test_tables import RESULTS, SETS, made, write
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import tables
-from tables_results import results_blocks
 
 TRAINED = {"data": "cifar10", "split": "train", "epochs": 16, "validation_accuracy": 0.9, "seconds": 80}
 LAYERS = ("block1", "block2", "block3", "last", "all")

@@ -1,15 +1,11 @@
 """The benchmarks' tables and texts: small folders of the public layouts, packed, read back and cut into tasks."""
 
-import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import tabular_data
+from benchmarks import tabular_data
 
 ROWS = 3000
 

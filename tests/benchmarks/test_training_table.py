@@ -1,17 +1,14 @@
 """The table of trained networks: a line a record, and the committed one has every network of the committed cells."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import training_table
-from relation import read
-from sources import SOURCES
+from benchmarks import training_table
+from benchmarks.relation import read
+from benchmarks.sources import SOURCES
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RECIPE = {"data": "mnist", "split": "train", "network": "small", "epochs": 3, "rows": 500, "validation": 100}
