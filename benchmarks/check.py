@@ -178,7 +178,7 @@ class Prepared:
     """A model of a job, the rows it was trained on, its reference, its targets, and a check network to start from."""
 
     def __init__(self, job, check, device):
-        from benchmarks.datasets import load, training_parts
+        from benchmarks.data.images import load, training_parts
         from benchmarks.train import load_model, train
 
         made = job.make
@@ -657,8 +657,8 @@ def small_job():
     """A job on the digits of scikit-learn, drawn as images, which runs in a minute."""
     from sklearn.datasets import load_digits
 
-    from benchmarks.datasets import PACKED
-    from benchmarks.packed import write
+    from benchmarks.data.images import PACKED
+    from benchmarks.data.packed import write
 
     digits = load_digits()
     images = np.repeat(np.repeat(np.repeat((digits.images * 15.9).astype(np.uint8)[:, None], 3, 1), 2, 2), 2, 3)

@@ -91,7 +91,7 @@ class Coordinates:
 
 
 def image_outputs(job, device, set_rows=SET_ROWS):
-    from benchmarks.datasets import load
+    from benchmarks.data.images import load
     from gdscore import shifts
 
     model, (images, labels), unshifted = trained(job, device)
@@ -108,7 +108,7 @@ def image_outputs(job, device, set_rows=SET_ROWS):
 
 
 def tabular_outputs(job, _device, _set_rows=SET_ROWS):
-    from benchmarks.tabular_data import fitted
+    from benchmarks.data.tables import fitted
     from gdscore import shifts
 
     task = job.make["task"]

@@ -113,8 +113,8 @@ def export(sources):
     import pandas as pd
 
     import gdscore
+    from benchmarks.data.tables import fitted
     from benchmarks.estimates import VARIANTS, in_variant, mix_of, suites
-    from benchmarks.tabular_data import fitted
 
     def frame(x, outputs=None, y=None, **more):
         columns = {"text": x} if isinstance(x, list) else {f"x_{k}": column for k, column in enumerate(np.asarray(x).T)}

@@ -108,7 +108,7 @@ def _subclasses(suite, network, recipe, splits, seeds):
 
 
 def _tabular(suite, kind, split, seeds):
-    from benchmarks.tabular_data import tasks
+    from benchmarks.data.tables import tasks
 
     for seed in seeds:
         for task in tasks(split):
@@ -196,7 +196,7 @@ def trained(job, device):
     """Network of the job, its reference, and rows like the reference's that nothing was fitted on."""
     import torch
 
-    from benchmarks.datasets import training_parts
+    from benchmarks.data.images import training_parts
     from benchmarks.train import load_model, train
 
     made = job.make
@@ -214,7 +214,7 @@ def trained(job, device):
 def image_job(job, device):
     import torch
 
-    from benchmarks.datasets import load
+    from benchmarks.data.images import load
     from gdscore import models
 
     model, (images, labels), unshifted = trained(job, device)
@@ -228,7 +228,7 @@ def image_job(job, device):
 
 
 def tabular_job(job, device):
-    from benchmarks.tabular_data import fitted
+    from benchmarks.data.tables import fitted
 
     task = job.make["task"]
     classifier = fitted(task, job.make["model"], job.seed)
@@ -241,7 +241,7 @@ def tabular_job(job, device):
 
 def left_out_rows(job, device):
     """Estimates of CIFAR-10's corruptions, each by an estimator that has not seen its family."""
-    from benchmarks.datasets import load
+    from benchmarks.data.images import load
     from gdscore import shifts
 
     model, (images, labels), _ = trained(job, device)
@@ -392,7 +392,7 @@ def rows_of(job, device, commit, exports=None):
 
 def small_job():
     """A job on generated data, which runs in seconds."""
-    from benchmarks.tabular_data import Task
+    from benchmarks.data.tables import Task
 
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 3000)

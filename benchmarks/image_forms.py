@@ -4,7 +4,7 @@
     python -m benchmarks.image_forms run --device cuda --jobs 6       # trains, scores every network on every form
     python -m benchmarks.image_forms summary
 
-ResNet-18 by the recipe of the tables, trained on CIFAR-100 as it is and as JPEG of quality 95 (as ``benchmarks/carry.py`` carries it),
+ResNet-18 by the recipe of the tables, trained on CIFAR-100 as it is and as JPEG of quality 95 (as ``benchmarks/data/carry.py`` carries it),
 from benchmarks import RESULTS
 from each seed, and scored on 19 corruptions × 5 severities of both forms of the test set, as deployed. Columns: accuracy,
 GdScore by the published choices and by others, mean confidence, the share of rows whose confidence is above τ, and how
@@ -20,9 +20,9 @@ import torch
 
 import gdscore
 from benchmarks import RESULTS
-from benchmarks.carry import expand, shrink
 from benchmarks.cells import trained
-from benchmarks.datasets import PACKED
+from benchmarks.data.carry import expand, shrink
+from benchmarks.data.images import PACKED
 from benchmarks.processes import run_jobs
 from benchmarks.relation import read
 from benchmarks.row_files import Rows, commit, joined

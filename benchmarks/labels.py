@@ -5,7 +5,7 @@
     python -m benchmarks.labels run --small --output out                           # generated data, seconds
 
 Exports are ``.npz`` files of a network's outputs, arrays ``reference/z,y,f``, ``shift/<family>/<n>/z,y,f`` and
-``target/<name>/z,y,f`` (logits, labels, features); tables and texts come from ``benchmarks/tabular_data.py``. The order of rows is that
+``target/<name>/z,y,f`` (logits, labels, features); tables and texts come from ``benchmarks/data/tables.py``. The order of rows is that
 of `gdscore.labeling.choose`, which is asked for all rows; draws and intervals are the functions that `choose` and `estimate`
 call, for 1,000 seeds at once. Exports of small networks, of ResNet-18 and of digits, and the development half of tables and
 texts, are what the interval was chosen on; all others are reported.
@@ -78,7 +78,7 @@ def export_pairs(file):
 
 def classifier_pairs(split, packed):
     """The same of scikit-learn classifiers on tables and texts; their estimators are fitted on the reference alone."""
-    from benchmarks import tabular_data
+    from benchmarks.data import tables as tabular_data
 
     for task in tabular_data.tasks(split, packed):
         for model in task.models if task.kind == "table" else task.models[:1]:

@@ -1,6 +1,6 @@
 """Accuracy over time with labels that come late: `gdscore.AccuracyTracker` beside the answers that cost nothing.
 
-    python -m benchmarks.streams pack && python -m benchmarks.streams outputs   # once: data and outputs of models
+    python -m benchmarks.data.streams pack && python -m benchmarks.data.streams outputs   # once: data and outputs of models
     python -m benchmarks.late_labels run                # plays every stream: results/late_labels.csv
     python -m benchmarks.late_labels again              # after a change of constants: from what `run` has kept
     python -m benchmarks.late_labels table              # error / coverage / width, means of streams
@@ -29,7 +29,7 @@ import numpy as np
 
 import gdscore
 from benchmarks import RESULTS, ROOT
-from benchmarks.streams import DATA, MODEL_NAMES, STREAMS, load_run
+from benchmarks.data.streams import DATA, MODEL_NAMES, STREAMS, load_run
 from benchmarks.tables_page import markdown
 from gdscore.tracking import Tally, TrackedWindow, known_of
 from gdscore.tracking.method import SETTINGS, Known, answer
@@ -188,7 +188,7 @@ def run_all(names, models, file):
     for name in names:
         for model in models:
             if not (DATA / "streams" / f"{name}-{model}.npz").exists():
-                print(f"{name}-{model} has no outputs: python -m benchmarks.streams outputs")
+                print(f"{name}-{model} has no outputs: python -m benchmarks.data.streams outputs")
                 continue
             found = list(rows_of_run(name, model, DATA / "late_labels"))
             kept = sorted([*kept, *found], key=lambda row: (row["split"], row["stream"], row["model"]))

@@ -16,8 +16,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from benchmarks import ROOT, ablations, cells, figures, tables
-from benchmarks.datasets import PACKED
-from benchmarks.packed import write
+from benchmarks.data.images import PACKED
+from benchmarks.data.packed import write
 from benchmarks.sources import SOURCES
 from gdscore import shifts
 

@@ -1,7 +1,7 @@
 """Every trained classifier of the benchmark, and the sets it meets: what a cell of a table is made of.
 
 A source is a packed data set, a network and a recipe. Its reference is the held-out part of what it was trained on
-(``datasets.training_parts``); its targets are corruptions of its test set (synthetic shift), other domains (natural
+(``benchmarks.data.images.training_parts``); its targets are corruptions of its test set (synthetic shift), other domains (natural
 shift), or other subpopulations and corruptions of those. Seed 0 is the classifier in question, seed 1 its second model.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.datasets import load, training_parts
+from benchmarks.data.images import load, training_parts
 from gdscore import shifts
 
 __all__ = ["SOURCES", "Source", "TargetSet"]

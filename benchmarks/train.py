@@ -21,7 +21,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.datasets import PACKED, class_names, load, training_parts
+from benchmarks.data.images import PACKED, class_names, load, training_parts
 from benchmarks.networks import NAMES, network
 
 __all__ = ["CHECKPOINTS", "accuracy", "fit", "load_model", "logits", "train"]

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from benchmarks import datasets, networks, small, sources, train
+from benchmarks import networks, small, sources, train
+from benchmarks.data import images as datasets
 
 
 def small_source(folder, monkeypatch):

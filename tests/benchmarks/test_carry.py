@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks import carry, datasets
-from benchmarks.packed import write
+from benchmarks.data import carry
+from benchmarks.data import images as datasets
+from benchmarks.data.packed import write
 
 
 def smooth(n, size, seed=0, *, grey=False):

@@ -9,7 +9,8 @@ from tests.benchmarks.made_images import picture, write
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import datasets, train  # noqa: E402
+from benchmarks import train  # noqa: E402
+from benchmarks.data import images as datasets  # noqa: E402
 from benchmarks.networks import network  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -101,7 +102,7 @@ def test_rows_are_drawn_by_seed_and_parts_do_not_overlap(tmp_path):
 
 
 def test_what_cannot_be_packed_or_loaded_says_why(tmp_path):
-    with pytest.raises(FileNotFoundError, match="not packed .*datasets.py pack nothing"):
+    with pytest.raises(FileNotFoundError, match="not packed .*benchmarks.data.images pack nothing"):
         datasets.load("nothing", "train", folder=tmp_path)
     with pytest.raises(ValueError, match="does not exist"):
         datasets.pack("made", tmp_path / "raw", folder=tmp_path)

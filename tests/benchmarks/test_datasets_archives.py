@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.datasets import corrupted_archive
+from benchmarks.data.images import corrupted_archive
 from tests.benchmarks.made_images import grey, picture
 
 

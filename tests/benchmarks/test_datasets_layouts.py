@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks import datasets, layouts
+from benchmarks.data import images as datasets
+from benchmarks.data import layouts
 from tests.benchmarks.made_images import grey, picture, write
 
 

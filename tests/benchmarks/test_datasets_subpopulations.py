@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import datasets
-from benchmarks.layouts.breeds import Hierarchy
-from benchmarks.subpopulations import SUPERCLASSES, subpopulations
+from benchmarks.data import images as datasets
+from benchmarks.data.layouts.breeds import Hierarchy
+from benchmarks.data.subpopulations import SUPERCLASSES, subpopulations
 from tests.benchmarks.made_images import grey
 
 FINE = sorted(fine for group in SUPERCLASSES.values() for fine in group)

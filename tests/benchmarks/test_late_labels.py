@@ -5,7 +5,7 @@ import pytest
 
 import gdscore
 from benchmarks import late_labels
-from benchmarks.streams import STREAMS, Run, numbers, one_hot
+from benchmarks.data.streams import STREAMS, Run, numbers, one_hot
 from gdscore.tracking.method import SETTINGS
 from tests.tracking.conftest import outputs
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks import datasets
-from benchmarks.packed import write
+from benchmarks.data import images as datasets
+from benchmarks.data.packed import write
+from benchmarks.data.subpopulations import SUPERCLASSES
 from benchmarks.sources import SOURCES
-from benchmarks.subpopulations import SUPERCLASSES
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from benchmarks import tabular_data
+from benchmarks.data import tables as tabular_data
 
 ROWS = 3000
 

@@ -1,7 +1,7 @@
 """Labelled streams with real drift: read public files once, train classifiers on their beginning, keep all outputs.
 
-    python -m benchmarks.streams pack --from data/raw/streams      # writes data/packed/streams/<stream>.npz
-    python -m benchmarks.streams outputs                           # trains and runs every model: data/streams/*.npz
+    python -m benchmarks.data.streams pack --from data/raw/streams      # writes data/packed/streams/<stream>.npz
+    python -m benchmarks.data.streams outputs                           # trains and runs every model: data/streams/*.npz
 
 The raw folder holds files of public repositories under their own names:
 
@@ -30,7 +30,7 @@ import numpy as np
 
 import gdscore
 from benchmarks import ROOT
-from benchmarks.tabular_data import generator, read_table
+from benchmarks.data.tables import generator, read_table
 from benchmarks.tabular_models import MODELS
 
 __all__ = ["MODEL_NAMES", "STREAMS", "Run", "Stream", "load_run", "pack"]

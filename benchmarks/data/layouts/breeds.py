@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.layouts.folders import images_in
-from benchmarks.layouts.imagenet import ImageNet
+from benchmarks.data.layouts.folders import images_in
+from benchmarks.data.layouts.imagenet import ImageNet
 
 __all__ = ["BREEDS", "Breeds", "Hierarchy"]
 

@@ -1,7 +1,7 @@
 """Tables and texts with real shift for the benchmarks: read public files once, pack them, cut them into tasks.
 
-    python -m benchmarks.tabular_data pack --from data/raw    # writes data/packed/tables/*.npz and data/packed/text/*.npz
-    python -m benchmarks.tabular_data accuracies              # trains every model of every task and prints accuracies
+    python -m benchmarks.data.tables pack --from data/raw    # writes data/packed/tables/*.npz and data/packed/text/*.npz
+    python -m benchmarks.data.tables accuracies              # trains every model of every task and prints accuracies
 
 The raw folder holds three public repositories, or the named files of them:
 
@@ -160,7 +160,7 @@ def load(kind, name, folder):
     file = folder / kind / f"{name}.npz"
     if not file.is_file():
         raise FileNotFoundError(
-            f"{name!r} is not packed in {folder}; first: python -m benchmarks.tabular_data pack --from <raw folder>"
+            f"{name!r} is not packed in {folder}; first: python -m benchmarks.data.tables pack --from <raw folder>"
         )
     with np.load(file, allow_pickle=False) as packed:
         return {key: packed[key] for key in packed.files}

@@ -11,7 +11,7 @@ class Camelyon17:
     """``metadata.csv`` and ``patches/patient_<p>_node_<n>/patch_patient_<p>_node_<n>_x_<x>_y_<y>.png``.
 
     The splits are ``hospital0`` … ``hospital4``, numbered as in the column ``center``; the column ``split`` (which rows
-    WILDS holds out within a hospital) is not used: ``datasets.training_parts`` makes that cut.
+    WILDS holds out within a hospital) is not used: ``benchmarks.data.images.training_parts`` makes that cut.
     """
 
     size = 96

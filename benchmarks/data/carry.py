@@ -1,7 +1,7 @@
 """Packed data sets in little room, to carry to another machine, and packed again there.
 
-    python -m benchmarks.carry shrink mnist usps --to data/carry/digits --rows train=20000 test=9000 --quality 95
-    python -m benchmarks.carry expand data/carry/digits
+    python -m benchmarks.data.carry shrink mnist usps --to data/carry/digits --rows train=20000 test=9000 --quality 95
+    python -m benchmarks.data.carry expand data/carry/digits
 
 Shrunk, a split is one uncompressed ``<name>-<split>.npz``: ``bytes`` are image files one after the other, ``ends`` where
 each ends, and ``labels``, ``classes`` and ``size`` as packed. A file is a strip of up to 64 images, one above the other,
@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks.datasets import PACKED
-from benchmarks.packed import mapped, write
+from benchmarks.data.images import PACKED
+from benchmarks.data.packed import mapped, write
 
 __all__ = ["expand", "shrink"]
 

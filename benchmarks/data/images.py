@@ -1,22 +1,22 @@
 """Real data for the benchmarks: read public folder layouts once, pack them into one file per split, load that fast.
 
-    python -m benchmarks.datasets pack mnist --from data/raw/mnist       # {train,test}/<digit>/*.png
-    python -m benchmarks.datasets pack mnistm --from data/raw/mnistm     # mnist_m/mnist_m_{train,test}, labels.txt
-    python -m benchmarks.datasets pack usps --from data/raw/usps         # data/usps.h5 (needs h5py)
-    python -m benchmarks.datasets pack cifar10 --from data/raw/cifar10   # {train,test}/<class>/*.png
-    python -m benchmarks.datasets pack cifar100 --from data/raw/cifar100 # the same; gives cifar100sub0, … as well
-    python -m benchmarks.datasets pack pacs --from data/raw/pacs/PACS --size 64   # <domain as split>/<class>/*.jpg
-    python -m benchmarks.datasets pack tiny --from data/raw/tiny/tiny-imagenet-200   # train/<wnid>/images, val/images
-    python -m benchmarks.datasets pack imagenet --from ILSVRC/Data/CLS-LOC   # {train,val}/<wnid>/*.JPEG, or val flat
-    python -m benchmarks.datasets pack living17 --from ILSVRC/Data/CLS-LOC --hierarchy imagenet_class_hierarchy/modified
-    python -m benchmarks.datasets pack office31 --from office31          # {amazon,dslr,webcam}/images/<class>/*.jpg
-    python -m benchmarks.datasets pack officehome --from OfficeHomeDataset   # {Art,Clipart,Product,Real World}/<class>
-    python -m benchmarks.datasets pack camelyon17 --from camelyon17_v1.0 # metadata.csv, patches/…; hospitals are splits
+    python -m benchmarks.data.images pack mnist --from data/raw/mnist       # {train,test}/<digit>/*.png
+    python -m benchmarks.data.images pack mnistm --from data/raw/mnistm     # mnist_m/mnist_m_{train,test}, labels.txt
+    python -m benchmarks.data.images pack usps --from data/raw/usps         # data/usps.h5 (needs h5py)
+    python -m benchmarks.data.images pack cifar10 --from data/raw/cifar10   # {train,test}/<class>/*.png
+    python -m benchmarks.data.images pack cifar100 --from data/raw/cifar100 # the same; gives cifar100sub0, … as well
+    python -m benchmarks.data.images pack pacs --from data/raw/pacs/PACS --size 64   # <domain as split>/<class>/*.jpg
+    python -m benchmarks.data.images pack tiny --from data/raw/tiny/tiny-imagenet-200   # train/<wnid>/images, val/images
+    python -m benchmarks.data.images pack imagenet --from ILSVRC/Data/CLS-LOC   # {train,val}/<wnid>/*.JPEG, or val flat
+    python -m benchmarks.data.images pack living17 --from ILSVRC/Data/CLS-LOC --hierarchy imagenet_class_hierarchy/modified
+    python -m benchmarks.data.images pack office31 --from office31          # {amazon,dslr,webcam}/images/<class>/*.jpg
+    python -m benchmarks.data.images pack officehome --from OfficeHomeDataset   # {Art,Clipart,Product,Real World}/<class>
+    python -m benchmarks.data.images pack camelyon17 --from camelyon17_v1.0 # metadata.csv, patches/…; hospitals are splits
 
 A packed file is ``data/packed/<name>-<split>.npz``, uncompressed and without pickle: ``images`` uint8 N×3×size×size
 (grey repeated, Pillow's bilinear resizing, centre crop where not square), ``labels`` int64 N, ``classes`` their names.
 Names that ``layouts`` does not know are read as ``<split>/<class>/*``. ``cifar100sub<k>`` (splits ``train``, ``test``,
-``target``; see ``benchmarks/subpopulations.py``) is a view of the packed CIFAR-100, with the same functions. Corrupted archives
+``target``; see ``benchmarks/data/subpopulations.py``) is a view of the packed CIFAR-100, with the same functions. Corrupted archives
 that others published are read by ``corrupted_archive``. Nothing of the data is committed.
 """
 
@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import ROOT
-from benchmarks.archives import corrupted_archive
-from benchmarks.layouts import layout
-from benchmarks.packed import mapped, write
-from benchmarks.pixels import pixels
-from benchmarks.subpopulations import SPLITS, SUPERCLASSES, subpopulation_rows, subpopulation_seed, subpopulations
+from benchmarks.data.archives import corrupted_archive
+from benchmarks.data.layouts import layout
+from benchmarks.data.packed import mapped, write
+from benchmarks.data.pixels import pixels
+from benchmarks.data.subpopulations import SPLITS, SUPERCLASSES, subpopulation_rows, subpopulation_seed, subpopulations
 
 __all__ = ["PACKED", "class_names", "corrupted_archive", "load", "pack", "subpopulations", "training_parts"]
 
@@ -82,7 +82,7 @@ def packed_file(name, split, folder):
         packed = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
         raise FileNotFoundError(
             f"The data set {name!r}, split {split!r}, is not packed (packed: {packed}); "
-            f"first: python -m benchmarks.datasets pack {name} --from <its folder>"
+            f"first: python -m benchmarks.data.images pack {name} --from <its folder>"
         )
     return file
 

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from benchmarks.layouts.folders import lines_of, listed
+from benchmarks.data.layouts.folders import lines_of, listed
 
 __all__ = ["MnistM", "Usps"]
 

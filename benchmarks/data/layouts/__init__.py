@@ -4,11 +4,11 @@
 of their labels; ``rows(root, split)``: pairs of a file (or Pillow image) and the name of its class.
 """
 
-from benchmarks.layouts.breeds import BREEDS, Breeds
-from benchmarks.layouts.camelyon17 import Camelyon17
-from benchmarks.layouts.digits import MnistM, Usps
-from benchmarks.layouts.folders import ClassFolders
-from benchmarks.layouts.imagenet import ImageNet, TinyImageNet
+from benchmarks.data.layouts.breeds import BREEDS, Breeds
+from benchmarks.data.layouts.camelyon17 import Camelyon17
+from benchmarks.data.layouts.digits import MnistM, Usps
+from benchmarks.data.layouts.folders import ClassFolders
+from benchmarks.data.layouts.imagenet import ImageNet, TinyImageNet
 
 __all__ = ["LAYOUTS", "layout"]
 

@@ -6,7 +6,7 @@ sorted ids, as everywhere: the order of ``wnids.txt`` or of the challenge's own 
 
 import csv
 
-from benchmarks.layouts.folders import ClassFolders, lines_of, listed, subfolders
+from benchmarks.data.layouts.folders import ClassFolders, lines_of, listed, subfolders
 
 __all__ = ["ImageNet", "TinyImageNet"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.layouts.folders import images_in, subfolders
-from benchmarks.pixels import pixels
+from benchmarks.data.layouts.folders import images_in, subfolders
+from benchmarks.data.pixels import pixels
 
 __all__ = ["corrupted_archive"]
 
