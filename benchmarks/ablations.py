@@ -30,10 +30,10 @@ import gdscore
 from benchmarks import RESULTS
 from benchmarks.ablations_network import ALONE, GRIDS, NETWORK
 from benchmarks.cells import SEED, Classifier, device_name, trained
+from benchmarks.models.sources import SOURCES
 from benchmarks.panel import Panel, options_of
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit, joined
-from benchmarks.sources import SOURCES
 from gdscore import shifts
 
 FOLDER = RESULTS / "ablations"

@@ -33,12 +33,12 @@ from torch import nn
 
 import gdscore
 from benchmarks import RESULTS
+from benchmarks.models.sources import SOURCES
+from benchmarks.models.train import load_model, train
 from benchmarks.network_scores import adapted_copy
 from benchmarks.panel import Panel, published_scores
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit
-from benchmarks.sources import SOURCES
-from benchmarks.train import load_model, train
 from gdscore import models
 
 FOLDER = RESULTS / "cells"

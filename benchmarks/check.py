@@ -179,7 +179,7 @@ class Prepared:
 
     def __init__(self, job, check, device):
         from benchmarks.data.images import load, training_parts
-        from benchmarks.train import load_model, train
+        from benchmarks.models.train import load_model, train
 
         made = job.make
         self.device = device

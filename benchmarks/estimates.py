@@ -197,7 +197,7 @@ def trained(job, device):
     import torch
 
     from benchmarks.data.images import training_parts
-    from benchmarks.train import load_model, train
+    from benchmarks.models.train import load_model, train
 
     made = job.make
     # The network is in full precision, whatever it was trained in.

@@ -27,7 +27,7 @@ from torch import nn
 import gdscore
 from benchmarks import RESULTS, ROOT
 from benchmarks.fit_stages import Stages, print_table
-from benchmarks.networks import network
+from benchmarks.models.networks import network
 from gdscore import models, shifts
 
 SEED, CLASSES = 0, 10

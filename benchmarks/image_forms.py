@@ -23,12 +23,12 @@ from benchmarks import RESULTS
 from benchmarks.cells import trained
 from benchmarks.data.carry import expand, shrink
 from benchmarks.data.images import PACKED
+from benchmarks.models.sources import CIFAR, Source
+from benchmarks.models.train import load_model
 from benchmarks.processes import run_jobs
 from benchmarks.relation import read
 from benchmarks.row_files import Rows, commit, joined
-from benchmarks.sources import CIFAR, Source
 from benchmarks.tables_page import forms_table
-from benchmarks.train import load_model
 from gdscore import models, shifts
 
 FILE = RESULTS / "image_forms.csv"

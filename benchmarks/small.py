@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from benchmarks import ROOT, ablations, cells, figures, tables
 from benchmarks.data.images import PACKED
 from benchmarks.data.packed import write
-from benchmarks.sources import SOURCES
+from benchmarks.models.sources import SOURCES
 from gdscore import shifts
 
 SOURCE = "ucidigits-small"

@@ -28,7 +28,7 @@ from pathlib import Path
 import torch
 
 import gdscore
-from benchmarks.networks import network
+from benchmarks.models.networks import network
 from gdscore import models
 
 BOUNDS = {"gdscore": 1.03, "all": 1.10}

@@ -31,7 +31,7 @@ import numpy as np
 import gdscore
 from benchmarks import ROOT
 from benchmarks.data.tables import generator, read_table
-from benchmarks.tabular_models import MODELS
+from benchmarks.models.tabular import MODELS
 
 __all__ = ["MODEL_NAMES", "STREAMS", "Run", "Stream", "load_run", "pack"]
 

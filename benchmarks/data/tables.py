@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import ROOT
-from benchmarks.tabular_models import MODELS, fitted
+from benchmarks.models.tabular import MODELS, fitted
 
 __all__ = ["DOMAINS", "PACKED", "TABLES", "Task", "fitted", "pack", "tasks"]
 

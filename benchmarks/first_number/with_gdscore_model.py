@@ -5,7 +5,7 @@ import sys
 import pandas as pd
 
 import gdscore
-from benchmarks.tabular_models import MODELS
+from benchmarks.models.tabular import MODELS
 
 reference, target, train = map(pd.read_csv, sys.argv[1:4])
 

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from benchmarks import networks, small, sources, train
+from benchmarks import small
 from benchmarks.data import images as datasets
+from benchmarks.models import networks, sources, train
 
 
 def small_source(folder, monkeypatch):

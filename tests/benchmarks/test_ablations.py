@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch")
 
 import gdscore  # noqa: E402
 from benchmarks import ablations, ablations_network, cells  # noqa: E402
+from benchmarks.models.networks import network  # noqa: E402
+from benchmarks.models.train import train  # noqa: E402
 from benchmarks.network_scores import ProjNorm, gradient_scores  # noqa: E402
-from benchmarks.networks import network  # noqa: E402
 from benchmarks.row_files import joined  # noqa: E402
-from benchmarks.train import train  # noqa: E402
 from gdscore import models  # noqa: E402
 from tests.benchmarks.small_digits import small_source  # noqa: E402
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks import cells, small  # noqa: E402
-from benchmarks.networks import network  # noqa: E402
+from benchmarks.models.networks import network  # noqa: E402
 from tests.benchmarks.small_digits import small_source  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]

@@ -9,9 +9,9 @@ from tests.benchmarks.made_images import picture, write
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import train  # noqa: E402
 from benchmarks.data import images as datasets  # noqa: E402
-from benchmarks.networks import network  # noqa: E402
+from benchmarks.models import train  # noqa: E402
+from benchmarks.models.networks import network  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

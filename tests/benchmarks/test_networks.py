@@ -5,7 +5,7 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks.networks import network  # noqa: E402
+from benchmarks.models.networks import network  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

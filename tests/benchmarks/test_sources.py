@@ -6,7 +6,7 @@ import pytest
 from benchmarks.data import images as datasets
 from benchmarks.data.packed import write
 from benchmarks.data.subpopulations import SUPERCLASSES
-from benchmarks.sources import SOURCES
+from benchmarks.models.sources import SOURCES
 
 
 @pytest.fixture

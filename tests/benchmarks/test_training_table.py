@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from benchmarks import training_table
+from benchmarks.models import training_table
+from benchmarks.models.sources import SOURCES
 from benchmarks.relation import read
-from benchmarks.sources import SOURCES
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RECIPE = {"data": "mnist", "split": "train", "network": "small", "epochs": 3, "rows": 500, "validation": 100}

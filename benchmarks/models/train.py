@@ -1,15 +1,15 @@
 """Train a benchmark network on a packed data set, from a seed: the same seed gives the same network on one machine.
 
-    python -m benchmarks.train --data mnist --network small --seed 0 --epochs 3 --rows 20000 --test mnist mnistm usps
-    python -m benchmarks.train --data cifar10 --network resnet18 --epochs 50 --batch 512 --rate 0.4 --device cuda
-    python -m benchmarks.train --data pacs --split photo --network resnet18 --epochs 80 --batch 64 --device cuda
-    python -m benchmarks.train --data pacs128 --split photo --network lite0 --epochs 25 --optimizer adamw --rate 0.001
+    python -m benchmarks.models.train --data mnist --network small --seed 0 --epochs 3 --rows 20000 --test mnist mnistm usps
+    python -m benchmarks.models.train --data cifar10 --network resnet18 --epochs 50 --batch 512 --rate 0.4 --device cuda
+    python -m benchmarks.models.train --data pacs --split photo --network resnet18 --epochs 80 --batch 64 --device cuda
+    python -m benchmarks.models.train --data pacs128 --split photo --network lite0 --epochs 25 --optimizer adamw --rate 0.001
 
 SGD with Nesterov momentum, or AdamW (``--optimizer adamw``, for transformers), a one-cycle rate, plain cross-entropy. The
 GdScore paper's own recipe: ``--optimizer plain --schedule cosine --rate 0.001 --batch 128 --epochs 20`` (50 for some sets).
 Writes a state dict,
 ``data/checkpoints/<data>-<net>-seed<k>.pt`` (``<data>-<split>-<net>-…`` for splits other than ``train``), and beside it
-a ``.json`` with the recipe and the accuracy on held-out rows, of which ``benchmarks/training_table.py`` makes a table. A checkpoint
+a ``.json`` with the recipe and the accuracy on held-out rows, of which ``benchmarks/models/training_table.py`` makes a table. A checkpoint
 that exists is not trained again; if it was trained by another recipe, that is an error.
 """
 
@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from benchmarks.data.images import PACKED, class_names, load, training_parts
-from benchmarks.networks import NAMES, network
+from benchmarks.models.networks import NAMES, network
 
 __all__ = ["CHECKPOINTS", "accuracy", "fit", "load_model", "logits", "train"]
 
@@ -139,7 +139,7 @@ def load_model(data, name="small", seed=0, *, split="train", checkpoints=CHECKPO
     """A trained network in evaluation mode; its validation rows are ``training_parts(data, split, …)[1]``."""
     file = checkpoint(data, split, name, seed, checkpoints)
     if not file.exists():
-        raise FileNotFoundError(f"No checkpoint {file.name}; first: python -m benchmarks.train --data {data} …")
+        raise FileNotFoundError(f"No checkpoint {file.name}; first: python -m benchmarks.models.train --data {data} …")
     recipe = json.loads(file.with_suffix(".json").read_text())["recipe"]
     model = fresh(name, len(class_names(data, split, folder=folder)), recipe["size"], seed)
     model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))

@@ -1,7 +1,7 @@
-"""The recipes and validation accuracies of trained networks as one table, from the records that ``benchmarks/train.py`` left.
+"""The recipes and validation accuracies of trained networks as one table, from the records that ``benchmarks/models/train.py`` left.
 
-    python -m benchmarks.training_table                        # of data/checkpoints, to benchmarks/results/training.csv
-    python -m benchmarks.training_table out/records --output out/training.csv
+    python -m benchmarks.models.training_table                        # of data/checkpoints, to benchmarks/results/training.csv
+    python -m benchmarks.models.training_table out/records --output out/training.csv
 
 Networks that the table has and the folder has not stay in it.
 """
@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 
 from benchmarks import RESULTS
+from benchmarks.models.train import CHECKPOINTS
 from benchmarks.tables import write
-from benchmarks.train import CHECKPOINTS
 
 __all__ = ["training_rows"]
 
