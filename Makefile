@@ -91,7 +91,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.speed
 
 bench-small: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.small
+	$(BIN)/python -m benchmarks.paper.small
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.memory

@@ -39,9 +39,9 @@ from torch.nn import functional
 import gdscore
 from benchmarks import RESULTS, estimates
 from benchmarks.labels import wilson
+from benchmarks.markdown import markdown
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit
-from benchmarks.tables_page import markdown
 from gdscore import models, shifts
 from gdscore.labeling.labelled import interval
 from gdscore.labeling.sampling import stratified_ranks

@@ -249,7 +249,7 @@ def write_rows():
 def blocks(stored=None, rows=None):
     """Tables of docs/comparison.md."""
     from benchmarks.estimates_summary import read_rows
-    from benchmarks.tables_page import markdown
+    from benchmarks.markdown import markdown
 
     stored = json.loads(RESULT.read_text()) if stored is None else stored
     rows = [row for row in (read_rows() if rows is None else rows) if row["seed"] == "0"]
@@ -370,7 +370,7 @@ def main():
     elif options.command == "rows":
         write_rows()
     else:
-        from benchmarks.tables_page import fill
+        from benchmarks.markdown import fill
 
         fill(PAGE, blocks())
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks import RESULTS, ROOT
 from benchmarks.labels import LABELS
+from benchmarks.markdown import markdown
 from benchmarks.plotting import COLOURS, panels, plain, save
-from benchmarks.relation import read
-from benchmarks.tables_page import markdown
+from benchmarks.row_files import read
 
 __all__ = ["BENCHMARKS", "METHODS", "blocks", "relative_widths", "reported"]
 

@@ -30,7 +30,7 @@ import numpy as np
 import gdscore
 from benchmarks import RESULTS, ROOT
 from benchmarks.data.streams import DATA, MODEL_NAMES, STREAMS, load_run
-from benchmarks.tables_page import markdown
+from benchmarks.markdown import markdown
 from gdscore.tracking import Tally, TrackedWindow, known_of
 from gdscore.tracking.method import SETTINGS, Known, answer
 from gdscore.tracking.windows import half_width, own_variance

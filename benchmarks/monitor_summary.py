@@ -3,7 +3,7 @@
 import csv
 
 from benchmarks import RESULTS
-from benchmarks.tables_page import markdown
+from benchmarks.markdown import markdown
 
 __all__ = ["blocks"]
 

@@ -22,9 +22,9 @@ import gdscore
 from benchmarks import RESULTS, ROOT, check, estimates_summary, late_labels
 from benchmarks.comparison import blocks as comparison_blocks
 from benchmarks.labels_page import blocks as labeling_blocks
+from benchmarks.markdown import filled, markdown
 from benchmarks.monitor_summary import blocks as monitor_blocks
-from benchmarks.tables import all_tables
-from benchmarks.tables_page import filled, markdown
+from benchmarks.paper.tables import all_tables
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import RESULTS
 from benchmarks.models.train import CHECKPOINTS
-from benchmarks.tables import write
+from benchmarks.paper.tables import write
 
 __all__ = ["training_rows"]
 

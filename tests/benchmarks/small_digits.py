@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from benchmarks import small
 from benchmarks.data import images as datasets
 from benchmarks.models import networks, sources, train
+from benchmarks.paper import small
 
 
 def small_source(folder, monkeypatch):

@@ -9,10 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gdscore  # noqa: E402
-from benchmarks import ablations, ablations_network, cells  # noqa: E402
 from benchmarks.models.networks import network  # noqa: E402
 from benchmarks.models.train import train  # noqa: E402
-from benchmarks.network_scores import ProjNorm, gradient_scores  # noqa: E402
+from benchmarks.paper import ablations, ablations_network, cells  # noqa: E402
+from benchmarks.paper.network_scores import ProjNorm, gradient_scores  # noqa: E402
 from benchmarks.row_files import joined  # noqa: E402
 from gdscore import models  # noqa: E402
 from tests.benchmarks.small_digits import small_source  # noqa: E402
@@ -81,7 +81,7 @@ def test_cheap_ones_come_from_one_pass(source, tmp_path, monkeypatch):
     )
     assert table("rows")[0]["rows=100"] != "nan"
     assert table("rows")[0]["rows=300"] == "nan"
-    assert "ablations.py run labels --source ucidigits-small" in table("labels")[0]["command"]
+    assert "benchmarks.paper.ablations run labels --source ucidigits-small" in table("labels")[0]["command"]
 
     run(tmp_path, "all")
     assert len(passes) == 4 + 1, "sets that have rows are not asked again"

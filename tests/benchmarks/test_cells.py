@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import cells, small  # noqa: E402
 from benchmarks.models.networks import network  # noqa: E402
+from benchmarks.paper import cells, small  # noqa: E402
 from tests.benchmarks.small_digits import small_source  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
@@ -29,7 +29,7 @@ def test_bench_small_and_going_on_where_it_stopped(tmp_path, monkeypatch, capsys
     for part in ("deployed", "published"):
         rows = rows_of(out / "cells" / part / "ucidigits-small.csv")
         assert [row["set"] for row in rows] == names
-        command = "python -m benchmarks.cells run ucidigits-small --rows 130 --severities 1 5"
+        command = "python -m benchmarks.paper.cells run ucidigits-small --rows 130 --severities 1 5"
         assert all(row["commit"] and row["device"] == "cpu" and row["command"] == command for row in rows)
     assert [row["set"] for row in rows_of(out / "ablations" / "labels" / "ucidigits-small.csv")] == names
     methods = {row["method"] for row in rows_of(out / "main.csv") if row["protocol"] == "deployed"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import figures, tables
+from benchmarks.paper import figures, tables
 from tests.benchmarks.test_tables import ROOT, SETS, made, write
 
 PAGE = ROOT / "docs" / "results.md"

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits  # noqa: E402
 from torch import nn  # noqa: E402
 
 import gdscore  # noqa: E402
-from benchmarks.network_scores import adapted_copy, finetuned_scores, gradient_scores, joint_rotation_loss  # noqa: E402
+from benchmarks.paper.network_scores import adapted_copy, finetuned_scores, gradient_scores, joint_rotation_loss  # noqa: E402
 from gdscore import Outputs, models  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")

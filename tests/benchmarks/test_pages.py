@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pages
-from benchmarks.tables_page import filled
+from benchmarks.markdown import filled
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,9 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
-from benchmarks import tables
-from benchmarks.relation import constant_error, group_of, preferred, read, relation
+from benchmarks.paper import tables
+from benchmarks.paper.relation import constant_error, group_of, preferred, relation
+from benchmarks.row_files import read
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

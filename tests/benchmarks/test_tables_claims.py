@@ -1,6 +1,6 @@
 """Claims and choices: when a claim holds, which row is picked, what is left out of the choice, and what the cells say."""
 
-from benchmarks.tables_claims import claims_table, picked, transfer_table
+from benchmarks.paper.claims import claims_table, picked, transfer_table
 
 
 def chosen(source, ablation, **choices):

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from benchmarks import tables
-from benchmarks.tables_results import results_blocks
+from benchmarks.paper import tables
+from benchmarks.paper.results_page import results_blocks
 from tests.benchmarks.test_tables import RESULTS, SETS, made, write
 
 TRAINED = {"data": "cifar10", "split": "train", "epochs": 16, "validation_accuracy": 0.9, "seconds": 80}

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 from benchmarks.models import training_table
 from benchmarks.models.sources import SOURCES
-from benchmarks.relation import read
+from benchmarks.row_files import read
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RECIPE = {"data": "mnist", "split": "train", "network": "small", "epochs": 3, "rows": 500, "validation": 100}

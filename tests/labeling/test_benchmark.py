@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks import labels
 from benchmarks.labels_page import BENCHMARKS, relative_widths, reported
-from benchmarks.relation import read
+from benchmarks.row_files import read
 from gdscore import labeling
 
 

@@ -1,17 +1,17 @@
 """The paper's ablations of GdScore, and ours: one row a set, one column a choice, one file an ablation.
 
-    python -m benchmarks.ablations list
-    python -m benchmarks.ablations run all --device cuda                     # every cheap one, from one pass a set
-    python -m benchmarks.ablations run labels norms --device cuda
-    python -m benchmarks.ablations run layers epochs runtime --device cuda   # these need the network itself
-    python -m benchmarks.ablations run layers --source cifar10-vit --device cuda
-    python -m benchmarks.ablations run projnorm --device cuda --jobs 6       # sets side by side in six processes
-    python -m benchmarks.ablations run released --device cuda
-    python -m benchmarks.ablations run labels --source mnist-small --corruptions fog contrast --rows 500
+    python -m benchmarks.paper.ablations list
+    python -m benchmarks.paper.ablations run all --device cuda                     # every cheap one, from one pass a set
+    python -m benchmarks.paper.ablations run labels norms --device cuda
+    python -m benchmarks.paper.ablations run layers epochs runtime --device cuda   # these need the network itself
+    python -m benchmarks.paper.ablations run layers --source cifar10-vit --device cuda
+    python -m benchmarks.paper.ablations run projnorm --device cuda --jobs 6       # sets side by side in six processes
+    python -m benchmarks.paper.ablations run released --device cuda
+    python -m benchmarks.paper.ablations run labels --source mnist-small --corruptions fog contrast --rows 500
 
 Files: ``benchmarks/results/ablations/<ablation>/<source>.csv``. By default the source is CIFAR-10 ResNet-18 and the
 sets are 19 corruptions × 5 severities of all test rows, in an order shuffled by a seed; the expensive ones have a
-smaller grid of their own (``GRIDS`` in ``benchmarks/ablations_network.py``). The model is in evaluation mode, as deployed. A run
+smaller grid of their own (``GRIDS`` in ``benchmarks/paper/ablations_network.py``). The model is in evaluation mode, as deployed. A run
 goes on where it was stopped, and each row names the commit, the seed, the device and the command.
 """
 
@@ -28,10 +28,10 @@ import torch
 
 import gdscore
 from benchmarks import RESULTS
-from benchmarks.ablations_network import ALONE, GRIDS, NETWORK
-from benchmarks.cells import SEED, Classifier, device_name, trained
 from benchmarks.models.sources import SOURCES
-from benchmarks.panel import Panel, options_of
+from benchmarks.paper.ablations_network import ALONE, GRIDS, NETWORK
+from benchmarks.paper.cells import SEED, Classifier, device_name, trained
+from benchmarks.paper.panel import Panel, options_of
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit, joined
 from gdscore import shifts
@@ -110,7 +110,7 @@ class Files:
         return self.folder / ablation / f"{self.source}.csv"
 
     def __call__(self, ablation):
-        command = {"command": f"python -m benchmarks.ablations run {ablation} --source {self.source}{self.given}"}
+        command = {"command": f"python -m benchmarks.paper.ablations run {ablation} --source {self.source}{self.given}"}
         return Rows(self.path(ablation), self.fixed | command, self.worker)
 
 

@@ -7,9 +7,11 @@ import json
 
 import numpy as np
 
-from benchmarks.relation import group_of, read, relation_of, shifted
-from benchmarks.tables_claims import CHOSEN_ON, PAPER, VIT, by_choice, of_protocol, signed
-from benchmarks.tables_page import NETWORKS, SHOWN, forms_table, in_order, markdown, titled
+from benchmarks.markdown import markdown
+from benchmarks.paper.claims import CHOSEN_ON, PAPER, VIT, by_choice, of_protocol, signed
+from benchmarks.paper.long_tables import NETWORKS, SHOWN, forms_table, in_order, titled
+from benchmarks.paper.relation import group_of, relation_of, shifted
+from benchmarks.row_files import read
 
 __all__ = ["results_blocks"]
 

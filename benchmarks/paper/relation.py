@@ -1,13 +1,11 @@
-"""Rows of result files, and how well a score tells the accuracy of the sets in them."""
+"""How well a score tells the accuracy of the sets that it was measured on."""
 
-import csv
 import re
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata
 
-__all__ = ["columns_of", "constant_error", "group_of", "preferred", "read", "relation", "relation_of", "shifted"]
+__all__ = ["columns_of", "constant_error", "group_of", "preferred", "relation", "relation_of", "shifted"]
 
 # Of an ablation run on several networks the one that the page tells of.
 LARGEST_FIRST = ("cifar10-resnet18", "cifar10-small")
@@ -27,22 +25,6 @@ NO_METHODS = (
     "order",
 )
 NO_METHODS += ("selfscore",)  # for the estimator: not in every cell, and no method of the tables
-
-
-def read(file):
-    """Rows of a CSV file, its numbers as floats."""
-
-    def value(text):
-        try:
-            return float(text)
-        except ValueError:
-            return text
-
-    with Path(file).open(newline="") as lines:
-        return [
-            {key: text if key in ("set", "commit") else value(text) for key, text in row.items()}
-            for row in csv.DictReader(lines)
-        ]
 
 
 def preferred(sources):

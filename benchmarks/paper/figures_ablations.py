@@ -1,9 +1,10 @@
-"""Figures of the ablations; ``benchmarks/figures.py`` has the command."""
+"""Figures of the ablations; ``benchmarks/paper/figures.py`` has the command."""
 
 import numpy as np
 
+from benchmarks.paper.relation import preferred, relation_of, shifted
 from benchmarks.plotting import COLOURS, panels
-from benchmarks.relation import preferred, read, relation_of, shifted
+from benchmarks.row_files import read
 
 __all__ = ["choices", "options", "pitfalls"]
 

@@ -1,19 +1,16 @@
-"""Long tables, for benchmarks/results/tables.md, as Markdown, and how tables are put between the markers of a page."""
-
-import re
+"""Long tables, for benchmarks/results/tables.md, as Markdown."""
 
 import numpy as np
 
-from benchmarks.relation import group_of, preferred, read, relation_of, shifted
+from benchmarks.markdown import markdown
+from benchmarks.paper.relation import group_of, preferred, relation_of, shifted
+from benchmarks.row_files import read
 
 __all__ = [
     "SHOWN",
     "TITLES",
-    "fill",
-    "filled",
     "forms_table",
     "in_order",
-    "markdown",
     "measured",
     "page_tables",
     "titled",
@@ -50,12 +47,6 @@ def in_order(benchmarks):
     return sorted(benchmarks, key=place)
 
 
-def markdown(heads, rows):
-    """A table of texts."""
-    lines = (f"| {' | '.join(cells)} |" for cells in (heads, *rows))
-    return "\n".join([next(lines), "|---" * len(heads) + "|", *lines])
-
-
 def methods_table(rows):
     """R² / |ρ| / held-out error, methods down, benchmarks across; the best R² of a column in bold."""
     chosen = [row for row in rows if row["method"] in SHOWN and np.isfinite(row["r2"])]
@@ -89,21 +80,8 @@ def methods_table(rows):
     return markdown(heads, [*lines, ["no score", *errors]])
 
 
-def filled(text, tables):
-    """Text with each table between its markers ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``, on lines or within one."""
-    for name, table in tables.items():
-        marks = rf"(<!-- {re.escape(name)}:begin -->)(\n?).*?(<!-- {re.escape(name)}:end -->)"
-        text = re.sub(marks, lambda m, table=table: f"{m[1]}{m[2]}{table}{m[2]}{m[3]}", text, flags=re.DOTALL)
-    return text
-
-
-def fill(page, tables):
-    """Put tables between their markers in a page."""
-    page.write_text(filled(page.read_text(), tables))
-
-
 def forms_table(rows, scores):
-    """R² of scores for each network of ``benchmarks/image_forms.py`` on each form of the images, and the rows above τ."""
+    """R² of scores for each network of ``benchmarks/paper/image_forms.py`` on each form of the images, and the rows above τ."""
     rows = [row for row in rows if row["family"] != "unshifted"]
     lines = []
     for key in sorted({(row["trained on"], row["seed"], row["images"]) for row in rows}):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from benchmarks.tables_page import SHOWN, TITLES, markdown, titled
+from benchmarks.markdown import markdown
+from benchmarks.paper.long_tables import SHOWN, TITLES, titled
 
 __all__ = [
     "DEFAULTS",

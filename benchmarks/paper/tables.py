@@ -1,7 +1,7 @@
-"""The main table and the table of ablations, from the rows that ``benchmarks/cells.py`` and ``benchmarks/ablations.py`` left.
+"""The main table and the table of ablations, from the rows that ``benchmarks/paper/cells.py`` and ``benchmarks/paper/ablations.py`` left.
 
-    python -m benchmarks.tables                       # benchmarks/results/{main,ablations}.csv, docs/results.md
-    python -m benchmarks.tables --cells out/cells --ablations out/ablations --output out --pages
+    python -m benchmarks.paper.tables                       # benchmarks/results/{main,ablations}.csv, docs/results.md
+    python -m benchmarks.paper.tables --cells out/cells --ablations out/ablations --output out --pages
 
 For each benchmark, protocol and method: R² (squared Pearson correlation of score and accuracy over the sets, a line
 fitted and judged on the same sets), Spearman's ρ with its sign, the number of sets, the number of sets a score refused
@@ -10,7 +10,7 @@ corruption, or all pairs with the same target domain. ``constant`` is the error 
 families, without any score. The unshifted test set is left out. Sources with few targets are pooled: PACS (12 pairs of
 each network), digits (6), and the four subpopulation splits of CIFAR-100.
 
-Protocols: ``deployed`` and ``published`` as in ``benchmarks/cells.py``; ``crossed`` sets the published scores against the
+Protocols: ``deployed`` and ``published`` as in ``benchmarks/paper/cells.py``; ``crossed`` sets the published scores against the
 accuracies of the deployed model.
 """
 
@@ -23,10 +23,12 @@ import numpy as np
 
 import gdscore
 from benchmarks import RESULTS, ROOT
-from benchmarks.relation import columns_of, constant_error, group_of, read, relation_of, shifted
-from benchmarks.tables_claims import claims_table, transfer_table
-from benchmarks.tables_page import fill, measured, page_tables
-from benchmarks.tables_results import results_blocks
+from benchmarks.markdown import fill
+from benchmarks.paper.claims import claims_table, transfer_table
+from benchmarks.paper.long_tables import measured, page_tables
+from benchmarks.paper.relation import columns_of, constant_error, group_of, relation_of, shifted
+from benchmarks.paper.results_page import results_blocks
+from benchmarks.row_files import read
 
 __all__ = ["ablation_rows", "all_tables", "main_rows"]
 

@@ -1,18 +1,18 @@
 """Figures of docs/results.md from committed files, the same bytes each time.
 
-    python -m benchmarks.figures                      # all of them, to docs/images/results-*.svg
-    python -m benchmarks.figures scatter robustness   # some
-    python -m benchmarks.figures scatter --cells out/cells --output out
+    python -m benchmarks.paper.figures                      # all of them, to docs/images/results-*.svg
+    python -m benchmarks.paper.figures scatter robustness   # some
+    python -m benchmarks.paper.figures scatter --cells out/cells --output out
 
 | figure | shows | reads |
 |---|---|---|
 | protocols | GdScore against accuracy on four data sets under both protocols | cells/{deployed,published}/<source>.csv |
 | natural | PACS: networks from scratch beside pretrained ones, two scores, both protocols | the same of PACS |
 | scatter | four scores against accuracy, the same sets under both protocols | the same of one source |
-| robustness | R² of each method on each benchmark | main.csv (``benchmarks/tables.py``) |
+| robustness | R² of each method on each benchmark | main.csv (``benchmarks/paper/tables.py``) |
 | comparison | GdScore beside GradNorm and the nuclear norm | main.csv |
 | calibration | calibration error by severity and by domain | cells/deployed/*.csv |
-| options | R² over p, τ, batch size and number of rows, by benchmark | ablations.csv (``benchmarks/tables.py``) |
+| options | R² over p, τ, batch size and number of rows, by benchmark | ablations.csv (``benchmarks/paper/tables.py``) |
 | choices | R² of label rules, losses, layers, epochs | ablations.csv |
 | pitfalls | class-sorted rows and label shift | ablations/{order,labelshift}/<source>.csv |
 """
@@ -29,10 +29,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks import RESULTS, ROOT
-from benchmarks.figures_ablations import choices, options, pitfalls
+from benchmarks.paper.figures_ablations import choices, options, pitfalls
+from benchmarks.paper.long_tables import SHOWN
+from benchmarks.paper.relation import group_of, preferred, relation_of, shifted
 from benchmarks.plotting import COLOURS, panels, plain, save
-from benchmarks.relation import group_of, preferred, read, relation_of, shifted
-from benchmarks.tables_page import SHOWN
+from benchmarks.row_files import read
 
 IMAGES = ROOT / "docs" / "images"
 SCATTERED = ("gdscore", "confscore", "nuclear", "cott")

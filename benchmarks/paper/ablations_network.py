@@ -1,6 +1,6 @@
 """Ablations that need the network itself: layers, epochs, ProjNorm, what each costs, and the released algorithm.
 
-Each is a function of the source, its classifier, the file to fill and the sets; ``benchmarks/ablations.py`` has the command.
+Each is a function of the source, its classifier, the file to fill and the sets; ``benchmarks/paper/ablations.py`` has the command.
 """
 
 import copy
@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import gdscore
-from benchmarks.cells import BATCH, PUBLISHED_BATCH, SEED
-from benchmarks.network_scores import ProjNorm, adapted_copy, finetuned_scores, gradient_scores
-from benchmarks.panel import options_of, published_scores
+from benchmarks.paper.cells import BATCH, PUBLISHED_BATCH, SEED
+from benchmarks.paper.network_scores import ProjNorm, adapted_copy, finetuned_scores, gradient_scores
+from benchmarks.paper.panel import options_of, published_scores
 from gdscore import models
 
 __all__ = ["ALONE", "GRIDS", "NETWORK", "released"]

@@ -1,9 +1,9 @@
 """One cell of the tables: train a source's networks, show them every set, append one row a set.
 
-    python -m benchmarks.cells list
-    python -m benchmarks.cells run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
-    python -m benchmarks.cells run mnist-small --parts deployed                 # a part of it, on the CPU
-    python -m benchmarks.cells run pacs128-{photo,art_painting,cartoon,sketch}-lite{0,1} --device cuda --jobs 8
+    python -m benchmarks.paper.cells list
+    python -m benchmarks.paper.cells run cifar10-resnet18 --device cuda            # all parts; minutes on one GPU
+    python -m benchmarks.paper.cells run mnist-small --parts deployed                 # a part of it, on the CPU
+    python -m benchmarks.paper.cells run pacs128-{photo,art_painting,cartoon,sketch}-lite{0,1} --device cuda --jobs 8
 
 Parts, each a file ``benchmarks/results/cells/<part>/<source>.csv``:
 
@@ -35,8 +35,8 @@ import gdscore
 from benchmarks import RESULTS
 from benchmarks.models.sources import SOURCES
 from benchmarks.models.train import load_model, train
-from benchmarks.network_scores import adapted_copy
-from benchmarks.panel import Panel, published_scores
+from benchmarks.paper.network_scores import adapted_copy
+from benchmarks.paper.panel import Panel, published_scores
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit
 from gdscore import models
@@ -157,7 +157,9 @@ def measure(source, part, options):
     classifier = Classifier(source, options.device, rotation=part == "deployed")
     images, labels = source.reference()
     reference = classifier.outputs(images[: options.rows], labels[: options.rows])
-    command = f"python -m benchmarks.cells run {source.name}" + (f" --rows {options.rows}" if options.rows else "")
+    command = f"python -m benchmarks.paper.cells run {source.name}" + (
+        f" --rows {options.rows}" if options.rows else ""
+    )
     if list(options.severities) != SEVERITIES:
         command += f" --severities {' '.join(map(str, options.severities))}"
     fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device), "command": command}

@@ -1,8 +1,8 @@
 """Why GdScore's R² differs between two CIFAR-100 networks of one recipe: the form of the images, or the seed?
 
-    python -m benchmarks.image_forms prepare                          # data/packed/cifar100jpeg-*.npz from cifar100's
-    python -m benchmarks.image_forms run --device cuda --jobs 6       # trains, scores every network on every form
-    python -m benchmarks.image_forms summary
+    python -m benchmarks.paper.image_forms prepare                          # data/packed/cifar100jpeg-*.npz from cifar100's
+    python -m benchmarks.paper.image_forms run --device cuda --jobs 6       # trains, scores every network on every form
+    python -m benchmarks.paper.image_forms summary
 
 ResNet-18 by the recipe of the tables, trained on CIFAR-100 as it is and as JPEG of quality 95 (as ``benchmarks/data/carry.py`` carries it),
 from benchmarks import RESULTS
@@ -20,15 +20,14 @@ import torch
 
 import gdscore
 from benchmarks import RESULTS
-from benchmarks.cells import trained
 from benchmarks.data.carry import expand, shrink
 from benchmarks.data.images import PACKED
 from benchmarks.models.sources import CIFAR, Source
 from benchmarks.models.train import load_model
+from benchmarks.paper.cells import trained
+from benchmarks.paper.long_tables import forms_table
 from benchmarks.processes import run_jobs
-from benchmarks.relation import read
-from benchmarks.row_files import Rows, commit, joined
-from benchmarks.tables_page import forms_table
+from benchmarks.row_files import Rows, commit, joined, read
 from gdscore import models, shifts
 
 FILE = RESULTS / "image_forms.csv"

@@ -1,7 +1,7 @@
 """The whole benchmark in a few minutes on a CPU, with data that comes with scikit-learn: make bench-small.
 
-    python -m benchmarks.small                        # two minutes on two cores; out/bench-small
-    python -m benchmarks.small --severities 5 --corruptions fog --figures options choices
+    python -m benchmarks.paper.small                        # two minutes on two cores; out/bench-small
+    python -m benchmarks.paper.small --severities 5 --corruptions fog --figures options choices
 
 Handwritten digits of 8 px (1,797 of them, UCI) are drawn at 32 px and packed, two small networks are trained, and the
 same cells, ablations, tables and figures are made as for CIFAR-10, of five corruptions.
@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from benchmarks import ROOT, ablations, cells, figures, tables
+from benchmarks import ROOT
 from benchmarks.data.images import PACKED
 from benchmarks.data.packed import write
 from benchmarks.models.sources import SOURCES
+from benchmarks.paper import ablations, cells, figures, tables
 from gdscore import shifts
 
 SOURCE = "ucidigits-small"
