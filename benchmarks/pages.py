@@ -19,9 +19,11 @@ from functools import cache
 import numpy as np
 
 import gdscore
-from benchmarks import RESULTS, ROOT, check, estimates_summary, late_labels
-from benchmarks.comparison import blocks as comparison_blocks
-from benchmarks.labels_page import blocks as labeling_blocks
+from benchmarks import RESULTS, ROOT
+from benchmarks.estimates import check, late_labels
+from benchmarks.estimates import summary as estimates_summary
+from benchmarks.estimates.comparison import blocks as comparison_blocks
+from benchmarks.estimates.few_labels_page import blocks as labeling_blocks
 from benchmarks.markdown import filled, markdown
 from benchmarks.monitor_summary import blocks as monitor_blocks
 from benchmarks.paper.tables import all_tables

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-from benchmarks import check
+from benchmarks.estimates import check
 
 
 def test_tables_of_the_rows_that_are_kept(capsys):

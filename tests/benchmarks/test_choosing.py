@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import gdscore
-from benchmarks import choosing
-from benchmarks.choosing import COORDINATES, Coordinates, changed, export, read_export
-from benchmarks.estimates import VARIANTS, estimated, small_job, tabular_job
+from benchmarks.estimates import constants
+from benchmarks.estimates.constants import COORDINATES, Coordinates, changed, export, read_export
+from benchmarks.estimates.run import VARIANTS, estimated, small_job, tabular_job
 from gdscore.estimator.settings import SETTINGS
 
 
@@ -59,9 +59,9 @@ def test_few_coordinates_keep_distances_to_centres():
 
 def test_alternatives_are_compared_and_put_back(exported, tmp_path, monkeypatch):
     before = vars(SETTINGS).copy()
-    monkeypatch.setattr(choosing, "ALTERNATIVES", {"floor": (0.2,)})
-    choosing.compare([exported], 1, tmp_path / "choosing.csv")
-    choosing.few([exported], 1, tmp_path / "few.csv")
+    monkeypatch.setattr(constants, "ALTERNATIVES", {"floor": (0.2,)})
+    constants.compare([exported], 1, tmp_path / "choosing.csv")
+    constants.few([exported], 1, tmp_path / "few.csv")
     assert vars(SETTINGS) == before
     with (tmp_path / "choosing.csv").open(newline="") as opened:
         rows = {(r["setting"], r["case"]): r for r in csv.DictReader(opened)}
@@ -72,7 +72,7 @@ def test_alternatives_are_compared_and_put_back(exported, tmp_path, monkeypatch)
 
 
 def test_constants_that_are_compared_are_there():
-    for name, values in (choosing.ALTERNATIVES).items():
+    for name, values in (constants.ALTERNATIVES).items():
         assert getattr(SETTINGS, name) not in values
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import comparison
+from benchmarks.estimates import comparison
 
 FIELDS = ("suite", "source", "seed", "target", "variant", "estimator", "truth", "accuracy", "low", "high")
 

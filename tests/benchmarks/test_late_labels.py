@@ -1,11 +1,11 @@
-"""benchmarks/late_labels.py: replays agree with the tracker, scores are what they say, and simulated intervals hold."""
+"""benchmarks/estimates/late_labels.py: replays agree with the tracker, scores are what they say, and simulated intervals hold."""
 
 import numpy as np
 import pytest
 
 import gdscore
-from benchmarks import late_labels
 from benchmarks.data.streams import STREAMS, Run, numbers, one_hot
+from benchmarks.estimates import late_labels
 from gdscore.tracking.method import SETTINGS
 from tests.tracking.conftest import outputs
 

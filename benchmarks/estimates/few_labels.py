@@ -1,8 +1,8 @@
 """A few labels: coverage and width of intervals on targets under natural shift, 1,000 draws each.
 
-    python -m benchmarks.labels run --exports data/exports --packed data/packed    # 3 minutes on one core
-    python -m benchmarks.labels run --split development --output out               # what the interval was chosen on
-    python -m benchmarks.labels run --small --output out                           # generated data, seconds
+    python -m benchmarks.estimates.few_labels run --exports data/exports --packed data/packed    # 3 minutes on one core
+    python -m benchmarks.estimates.few_labels run --split development --output out               # what the interval was chosen on
+    python -m benchmarks.estimates.few_labels run --small --output out                           # generated data, seconds
 
 Exports are ``.npz`` files of a network's outputs, arrays ``reference/z,y,f``, ``shift/<family>/<n>/z,y,f`` and
 ``target/<name>/z,y,f`` (logits, labels, features); tables and texts come from ``benchmarks/data/tables.py``. The order of rows is that
@@ -78,11 +78,11 @@ def export_pairs(file):
 
 def classifier_pairs(split, packed):
     """The same of scikit-learn classifiers on tables and texts; their estimators are fitted on the reference alone."""
-    from benchmarks.data import tables as tabular_data
+    from benchmarks.data import tables
 
-    for task in tabular_data.tasks(split, packed):
+    for task in tables.tasks(split, packed):
         for model in task.models if task.kind == "table" else task.models[:1]:
-            classifier = tabular_data.fitted(task, model)
+            classifier = tables.fitted(task, model)
             reference = gdscore.from_sklearn(classifier, *task.reference)
             estimator = gdscore.AccuracyEstimator(LEVEL).fit(reference)
             for name, x, y in task.targets:

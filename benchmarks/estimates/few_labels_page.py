@@ -1,6 +1,6 @@
-"""Blocks and picture of docs/labeling.md, from what ``benchmarks/labels.py run`` wrote; ``benchmarks/pages.py`` writes the blocks.
+"""Blocks and picture of docs/labeling.md, from what ``benchmarks/estimates/few_labels.py run`` wrote; ``benchmarks/pages.py`` writes the blocks.
 
-python -m benchmarks.labels_page        # the picture
+python -m benchmarks.estimates.few_labels_page        # the picture
 """
 
 import json
@@ -8,7 +8,7 @@ import json
 import numpy as np
 
 from benchmarks import RESULTS, ROOT
-from benchmarks.labels import LABELS
+from benchmarks.estimates.few_labels import LABELS
 from benchmarks.markdown import markdown
 from benchmarks.plotting import COLOURS, panels, plain, save
 from benchmarks.row_files import read

@@ -1,6 +1,6 @@
 """Models that predict a rare class too often, or decide at a threshold, on an imbalanced table whose truth is known.
 
-    python -m benchmarks.unequal        # about a minute on two cores: results/unequal.csv and a table
+    python -m benchmarks.estimates.unequal        # about a minute on two cores: results/unequal.csv and a table
 
 13 % of the rows are positive. Logistic regression and boosting are trained with balanced weights of classes, and decide
 at 0.1, 0.3, 0.5 and 0.7 (`FixedThresholdClassifier`). Targets are drawn from the same population, and from ones whose
@@ -19,7 +19,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 
 import gdscore
 from benchmarks import RESULTS
-from benchmarks.estimates import cbpe
+from benchmarks.estimates.run import cbpe
 
 FILE = RESULTS / "unequal.csv"
 ROWS, SHIFTS, SEEDS, THRESHOLDS = 4000, (0.0, 0.25, 0.5), 3, (0.1, 0.3, 0.5, 0.7)

@@ -1,11 +1,11 @@
 """Constants of the estimator, compared on development data, which no reported figure is measured on.
 
-    python -m benchmarks.choosing export --device cuda --jobs 6    # outputs of every development job, once; or, after
+    python -m benchmarks.estimates.constants export --device cuda --jobs 6    # outputs of every development job, once; or, after
                                                                    # `export`, of the suites named
-    python -m benchmarks.choosing compare --jobs 2                 # every alternative: results/choosing.csv
-    python -m benchmarks.choosing few --jobs 2                     # three families of three sets: results/few_sets.csv
+    python -m benchmarks.estimates.constants compare --jobs 2                 # every alternative: results/choosing.csv
+    python -m benchmarks.estimates.constants few --jobs 2                     # three families of three sets: results/few_sets.csv
 
-Jobs are those of the suites of `benchmarks/estimates.py` whose names begin with ``development``: other networks than the reported
+Jobs are those of the suites of `benchmarks/estimates/run.py` whose names begin with ``development``: other networks than the reported
 ones on PACS and digits, other subclasses of CIFAR-100, other tables, other products. `export` writes for each of them the
 outputs of the reference, of its shifted sets and of its targets. `compare` fits `AccuracyEstimator` on them, once with
 the constants as they are and once for every alternative of one constant, and estimates each target as it is, drawn with
@@ -31,7 +31,17 @@ import numpy as np
 
 import gdscore
 from benchmarks import RESULTS, ROOT
-from benchmarks.estimates import ROWS, VARIANTS, class_rows, extracted, in_variant, predictor, suites, tensors, trained
+from benchmarks.estimates.run import (
+    ROWS,
+    VARIANTS,
+    class_rows,
+    extracted,
+    in_variant,
+    predictor,
+    suites,
+    tensors,
+    trained,
+)
 from gdscore.estimator.settings import SETTINGS
 
 EXPORTS = ROOT / "data" / "development"

@@ -1,7 +1,7 @@
 """Draw docs/images/corruptions.png: every corruption at severities 1, 3, 5 and 8, on one of scikit-learn's photographs.
 
-python -m benchmarks.corruption_gallery
-python -m benchmarks.corruption_gallery --size 32 --output gallery32.png
+python -m benchmarks.estimates.corruption_gallery
+python -m benchmarks.estimates.corruption_gallery --size 32 --output gallery32.png
 """
 
 import argparse

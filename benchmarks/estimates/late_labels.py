@@ -1,12 +1,12 @@
 """Accuracy over time with labels that come late: `gdscore.AccuracyTracker` beside the answers that cost nothing.
 
     python -m benchmarks.data.streams pack && python -m benchmarks.data.streams outputs   # once: data and outputs of models
-    python -m benchmarks.late_labels run                # plays every stream: results/late_labels.csv
-    python -m benchmarks.late_labels again              # after a change of constants: from what `run` has kept
-    python -m benchmarks.late_labels table              # error / coverage / width, means of streams
-    python -m benchmarks.late_labels choose             # constants of the method on the development streams
-    python -m benchmarks.late_labels promise            # coverage by simulation: results/late_labels_promise.csv
-    python -m benchmarks.late_labels picture            # docs/images/tracking.svg: electricity over time
+    python -m benchmarks.estimates.late_labels run                # plays every stream: results/late_labels.csv
+    python -m benchmarks.estimates.late_labels again              # after a change of constants: from what `run` has kept
+    python -m benchmarks.estimates.late_labels table              # error / coverage / width, means of streams
+    python -m benchmarks.estimates.late_labels choose             # constants of the method on the development streams
+    python -m benchmarks.estimates.late_labels promise            # coverage by simulation: results/late_labels_promise.csv
+    python -m benchmarks.estimates.late_labels picture            # docs/images/tracking.svg: electricity over time
 
 Windows come one after the other; the labels of a window arrive a ``delay`` of windows later: of ``all`` rows, of
 ``fifty`` random ones, or of all rows of every ``fifth`` window. Errors, coverage of 90 %, mean width and the coverage of

@@ -1,6 +1,6 @@
-"""Tables and figure of `benchmarks/estimates.py`: from the rows in ``results/estimates`` to a summary, to pages and a picture.
+"""Tables and figure of `benchmarks/estimates/run.py`: from the rows in ``results/estimates`` to a summary, to pages and a picture.
 
-    python -m benchmarks.estimates_summary      # results/estimates-summary.csv and docs/images/estimates.png
+    python -m benchmarks.estimates.summary      # results/estimates-summary.csv and docs/images/estimates.png
 
 Error, bias, coverage and width are in points. ``benchmarks/pages.py`` writes the tables into README and docs/estimator.md.
 """

@@ -1,15 +1,15 @@
 """Accuracy estimates by a check network adapted to the target (`gdscore.models.check`), beside those from outputs alone.
 
-    python -m benchmarks.check run pacs --check copy lite2 --device cuda --jobs 8     # one row an estimate
-    python -m benchmarks.check arms --device cuda --jobs 8                            # what settings were chosen on
-    python -m benchmarks.check arms --suite development-light --check copy --only base weight-3 --jobs 2   # on a CPU
-    python -m benchmarks.check run --small                                            # small digits, to see that it runs
-    python -m benchmarks.check again --arrays out/check                               # rows by today's combination
-    python -m benchmarks.check labels --arrays out/check                              # 50 labels, 400 draws
-    python -m benchmarks.check compare --arrays out/check                             # constants, on development targets
-    python -m benchmarks.check summary                                                # tables of docs/check.md
+    python -m benchmarks.estimates.check run pacs --check copy lite2 --device cuda --jobs 8     # one row an estimate
+    python -m benchmarks.estimates.check arms --device cuda --jobs 8                            # what settings were chosen on
+    python -m benchmarks.estimates.check arms --suite development-light --check copy --only base weight-3 --jobs 2   # on a CPU
+    python -m benchmarks.estimates.check run --small                                            # small digits, to see that it runs
+    python -m benchmarks.estimates.check again --arrays out/check                               # rows by today's combination
+    python -m benchmarks.estimates.check labels --arrays out/check                              # 50 labels, 400 draws
+    python -m benchmarks.estimates.check compare --arrays out/check                             # constants, on development targets
+    python -m benchmarks.estimates.check summary                                                # tables of docs/check.md
 
-Jobs (networks, references and targets) are those of ``benchmarks/estimates.py``, one seed; CIFAR-10's targets are corruptions of
+Jobs (networks, references and targets) are those of ``benchmarks/estimates/run.py``, one seed; CIFAR-10's targets are corruptions of
 severities 3 and 5, each estimated without the shifted sets of its family. The check network is a copy of the model
 (``copy``), or another pretrained network fine-tuned on the same rows by the same recipe. Labelled rows are the model's
 training rows; shifted sets are made of the reference. Rows are appended to ``results/check/<suite>.<source>.<check>.csv``,
@@ -37,8 +37,9 @@ from torch import nn
 from torch.nn import functional
 
 import gdscore
-from benchmarks import RESULTS, estimates
-from benchmarks.labels import wilson
+from benchmarks import RESULTS
+from benchmarks.estimates import run as estimates
+from benchmarks.estimates.few_labels import wilson
 from benchmarks.markdown import markdown
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit

@@ -1,10 +1,10 @@
 """Accuracy estimates on real data under real shift, through the public API alone, beside the estimators in use today.
 
-    python -m benchmarks.estimates run pacs --device cuda --jobs 6     # trains, fits, estimates: one row an estimate
-    python -m benchmarks.estimates run tables text --jobs 2            # minutes on two cores
-    python -m benchmarks.estimates run --small                         # generated data, seconds: to see that it runs
-    python -m benchmarks.estimates list
-    python -m benchmarks.estimates_summary                             # tables and figure from the rows
+    python -m benchmarks.estimates.run run pacs --device cuda --jobs 6     # trains, fits, estimates: one row an estimate
+    python -m benchmarks.estimates.run run tables text --jobs 2            # minutes on two cores
+    python -m benchmarks.estimates.run run --small                         # generated data, seconds: to see that it runs
+    python -m benchmarks.estimates.run list
+    python -m benchmarks.estimates.summary                             # tables and figure from the rows
 
 A job is a classifier trained from a seed, its labelled reference (rows held out from training), and its targets. Networks
 are fitted by `gdscore.models.estimator`, scikit-learn classifiers by `AccuracyEstimator.fit_predictor`, both with their
@@ -358,8 +358,8 @@ def estimated(found, seed, variants):
 
 
 def exported(job, folder):
-    """What `benchmarks/choosing.py export` wrote of a job, fitted on its shifted sets; None where it wrote nothing."""
-    from benchmarks.choosing import export_file, read_export
+    """What `benchmarks/estimates/constants.py export` wrote of a job, fitted on its shifted sets; None where it wrote nothing."""
+    from benchmarks.estimates.constants import export_file, read_export
 
     file = export_file(job, folder)
     if not file.is_file():
@@ -464,7 +464,9 @@ def arguments():
     running.add_argument("--output", type=Path, default=FOLDER)
     running.add_argument("--commit", help="name of the commit, where there is no git")
     running.add_argument(
-        "--exports", type=Path, help="folder of `benchmarks/choosing.py export`, whose outputs are used if there"
+        "--exports",
+        type=Path,
+        help="folder of `benchmarks/estimates/constants.py export`, whose outputs are used if there",
     )
     running.add_argument("--small", action="store_true", help="generated data only")
     return parser.parse_args()

@@ -1,17 +1,17 @@
 """gdscore beside NannyML and Evidently, each in an environment of its own: what it takes to get a first number, and how good it is.
 
-    python -m benchmarks.comparison run         # installs and runs all three: results/comparison.json
-    python -m benchmarks.comparison rows        # NannyML on all targets of estimates.py: results/estimates/nannyml.csv
-    python -m benchmarks.comparison page        # the tables of docs/comparison.md from both, and from the rows of estimates.py
+    python -m benchmarks.estimates.comparison run         # installs and runs all three: results/comparison.json
+    python -m benchmarks.estimates.comparison rows        # NannyML on all targets of estimates.py: results/estimates/nannyml.csv
+    python -m benchmarks.estimates.comparison page        # the tables of docs/comparison.md from both, and from the rows of estimates.py
 
 `run` makes an environment for each package below ``out/comparison`` through pip and measures its size and the time it took;
 a package that cannot be installed is recorded with the last line of pip. `run gdscore` measures that package alone anew. Then
-it trains classifiers of ``benchmarks/estimates.py`` (those of `TIMED`, seed 0) and writes their inputs and probabilities as CSV. The
+it trains classifiers of ``benchmarks/estimates/run.py`` (those of `TIMED`, seed 0) and writes their inputs and probabilities as CSV. The
 scripts in ``first_number`` are what a new user would write: each reads a labelled reference and windows without labels, and
 prints a number for each window. Lines of code are theirs, without docstring, comments and blank lines. Seconds are of the
 processor and memory is the largest resident set, both of the whole process. Usage statistics of all packages are switched off.
 
-`rows` runs NannyML's script on all tables and reviews of ``benchmarks/estimates.py``, in all class mixes: CBPE with default settings, each
+`rows` runs NannyML's script on all tables and reviews of ``benchmarks/estimates/run.py``, in all class mixes: CBPE with default settings, each
 window one chunk, the interval its confidence boundaries (three standard errors of sampling).
 """
 
@@ -30,7 +30,7 @@ from benchmarks import RESULTS, ROOT
 __all__ = ["blocks", "main"]
 
 RESULT, ROWS, PAGE = RESULTS / "comparison.json", RESULTS / "estimates" / "nannyml.csv", ROOT / "docs" / "comparison.md"
-SCRIPTS, WORK = ROOT / "benchmarks" / "first_number", ROOT / "out" / "comparison"
+SCRIPTS, WORK = ROOT / "benchmarks" / "estimates" / "first_number", ROOT / "out" / "comparison"
 QUIET = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1", "OMP_NUM_THREADS": "1"}
 # What pip is asked for. All scripts read data frames of pandas; Evidently 0.7.23 takes any pandas and cannot be imported with 3.1.
 PACKAGES = {
@@ -114,7 +114,7 @@ def export(sources):
 
     import gdscore
     from benchmarks.data.tables import fitted
-    from benchmarks.estimates import VARIANTS, in_variant, mix_of, suites
+    from benchmarks.estimates.run import VARIANTS, in_variant, mix_of, suites
 
     def frame(x, outputs=None, y=None, **more):
         columns = {"text": x} if isinstance(x, list) else {f"x_{k}": column for k, column in enumerate(np.asarray(x).T)}
@@ -177,7 +177,9 @@ def lines_of_code(script):
 def run(packages):
     """Measure packages and put them into the stored result."""
     stored = json.loads(RESULT.read_text()) if RESULT.exists() else {"install": {}, "scripts": {}}
-    subprocess.run([sys.executable, "-m", "benchmarks.comparison", "export", *TIMED.values()], check=True, cwd=ROOT)
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.estimates.comparison", "export", *TIMED.values()], check=True, cwd=ROOT
+    )
     for package in packages:
         stored["install"][package] = installed(package)
         print(package, stored["install"][package], flush=True)
@@ -211,7 +213,7 @@ def rounded(value):
 def write_rows():
     """Rows of NannyML in the form of estimates.py, one for each target and variant."""
     version = json.loads(RESULT.read_text())["install"]["nannyml"]["version"]
-    subprocess.run([sys.executable, "-m", "benchmarks.comparison", "export"], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "benchmarks.estimates.comparison", "export"], check=True, cwd=ROOT)
     rows = []
     for file in sorted((WORK / "data").glob("*/about.json")):
         about = json.loads(file.read_text())
@@ -248,7 +250,7 @@ def write_rows():
 
 def blocks(stored=None, rows=None):
     """Tables of docs/comparison.md."""
-    from benchmarks.estimates_summary import read_rows
+    from benchmarks.estimates.summary import read_rows
     from benchmarks.markdown import markdown
 
     stored = json.loads(RESULT.read_text()) if stored is None else stored

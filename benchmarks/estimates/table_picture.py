@@ -1,6 +1,6 @@
 """Draw docs/images/table.png: the table of a target, predicted × true, before and after raking, and the truth.
 
-    python -m benchmarks.table_picture
+    python -m benchmarks.estimates.table_picture
 
 The network, its shifted sets and the target are those of `gdscore demo`, on scikit-learn's digits: other writers, turned
 by 10 degrees. Of the digits 5 to 9 every fifth image is kept, so that the class mix differs from the reference's.
