@@ -88,28 +88,28 @@ test-slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.speed.scores
 
 bench-small: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.paper.small
 
 bench-memory: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.speed.memory
 
 bench-csv: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.csv_reading
+	$(BIN)/python -m benchmarks.speed.csv_reading
 
 bench-transport: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.transport
+	$(BIN)/python -m benchmarks.speed.transport
 
 DEVICE ?= cpu
 bench-fit: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.fit_speed --device $(DEVICE)
-	$(BIN)/python -m benchmarks.estimate_speed
+	$(BIN)/python -m benchmarks.speed.fit --device $(DEVICE)
+	$(BIN)/python -m benchmarks.speed.estimate
 
 ROWS ?= 100000000
 bench-ray: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.ray_scale --rows $(ROWS)
+	$(BIN)/python -m benchmarks.speed.ray_scale --rows $(ROWS)
 
 pages: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.pages

@@ -224,7 +224,7 @@ def calibration_text(cells):
 
 
 def gpu_text(file):
-    """Cost beside a forward pass, from `benchmarks/speed_gpu.py`."""
+    """Cost beside a forward pass, from `benchmarks/speed/scores_on_gpu.py`."""
     found = json.loads(file.read_text())
     ratio = found["ratio_to_forward"]
     return (

@@ -9,7 +9,8 @@ import gdscore
 
 pytest.importorskip("torch")
 
-from benchmarks import devices, speed
+from benchmarks.speed import devices
+from benchmarks.speed import scores as speed
 
 SCORES = set(gdscore.list_scores()) - {"projnorm"}
 

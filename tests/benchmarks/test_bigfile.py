@@ -14,7 +14,7 @@ def test_small_sizes(tmp_path):
     sizes = ["--rows", "3000", "--features", "8", "--classes", "3", "--reference", "100"]
     output = tmp_path / "results" / "bigfile.json"
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bigfile", *sizes, "--folder", str(tmp_path), "--output", str(output)],
+        [sys.executable, "-m", "benchmarks.speed.bigfile", *sizes, "--folder", str(tmp_path), "--output", str(output)],
         capture_output=True,
         text=True,
         cwd=ROOT,

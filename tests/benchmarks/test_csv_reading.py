@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import csv_reading
+from benchmarks.speed import csv_reading
 
 
 def test_both_kinds_give_the_same_rows(tmp_path):

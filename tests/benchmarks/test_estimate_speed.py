@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
-from benchmarks import estimate_speed
+from benchmarks.speed import estimate as estimate_speed
 
 
 def test_it_runs_and_keeps_what_it_measures(tmp_path):

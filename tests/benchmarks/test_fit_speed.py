@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks import fit_speed  # noqa: E402
+from benchmarks.speed import fit as fit_speed  # noqa: E402
 from gdscore import shifts  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]

@@ -3,7 +3,7 @@
 import pytest
 
 import gdscore
-from benchmarks import ray_scale
+from benchmarks.speed import ray_scale
 from gdscore.io import read_outputs
 
 pytest.importorskip("pyarrow")

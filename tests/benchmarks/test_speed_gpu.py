@@ -5,7 +5,7 @@ import json
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks import speed_gpu  # noqa: E402
+from benchmarks.speed import scores_on_gpu as speed_gpu  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
 

@@ -1,4 +1,4 @@
-"""Time the native transport solver against POT's in one run: python -m benchmarks.transport [sizes|calibration].
+"""Time the native transport solver against POT's in one run: python -m benchmarks.speed.transport [sizes|calibration].
 
 ``sizes`` are single problems up to large ones. ``calibration`` is what calibrating meets: sets of 4,000 rows against
 one class mix, from soft to saturated outputs and with predictions that collapsed to few classes. The last column is

@@ -1,8 +1,8 @@
 """How fast is CSV estimated, and does memory grow with rows? Beside Parquet of the same rows, each in a fresh process.
 
-    python -m benchmarks.csv_reading                        # 500,000 and 5,000,000 rows × 10 probabilities, 2 GB of disk
-    python -m benchmarks.csv_reading --rows 2000 20000      # a quick try
-    python -m benchmarks.csv_reading --output csv.json      # keep the numbers
+    python -m benchmarks.speed.csv_reading                        # 500,000 and 5,000,000 rows × 10 probabilities, 2 GB of disk
+    python -m benchmarks.speed.csv_reading --rows 2000 20000      # a quick try
+    python -m benchmarks.speed.csv_reading --output csv.json      # keep the numbers
 
 Ends with status 1 when the peaks of the smallest and the largest file of a kind differ by more than the bound.
 """
@@ -65,7 +65,17 @@ def estimate(path, rows):
 
 def in_fresh_process(step, path, rows, classes):
     # A child begins with the peak of its parent: nothing large is imported or written in this one.
-    command = [sys.executable, "-m", "benchmarks.csv_reading", "--step", step, "--path", str(path), "--rows", str(rows)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed.csv_reading",
+        "--step",
+        step,
+        "--path",
+        str(path),
+        "--rows",
+        str(rows),
+    ]
     done = subprocess.run(
         [*command, "--classes", str(classes)], check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

@@ -1,7 +1,7 @@
 """What does an estimate of stored outputs cost beside reading them? Medians of interleaved repeats in one process.
 
-    python -m benchmarks.estimate_speed                    # 1,000,000 rows × 64 features × 10 classes, 300 MB of disk
-    python -m benchmarks.estimate_speed --rows 20000 --output ""   # a quick try
+    python -m benchmarks.speed.estimate                    # 1,000,000 rows × 64 features × 10 classes, 300 MB of disk
+    python -m benchmarks.speed.estimate --rows 20000 --output ""   # a quick try
 
 The file is read once before, so that it lies in the system's cache. `read` is `gdscore.io.read_outputs` to the end of the
 file; `estimate` is `AccuracyEstimator.estimate` of the same stream. Ends with status 1 when a full-size ratio is above
@@ -23,8 +23,8 @@ import pyarrow as pa
 
 import gdscore
 from benchmarks import RESULTS
-from benchmarks.bigfile import write
-from benchmarks.fit_speed import commit, processor
+from benchmarks.speed.bigfile import write
+from benchmarks.speed.fit import commit, processor
 
 FULL, BOUND = 1_000_000, 3.0
 

@@ -1,7 +1,7 @@
 """What do scores cost beside the bare forward pass of a real network? Ratios of medians, interleaved in one run.
 
-    python -m benchmarks.speed_gpu --output benchmarks/results/speed_gpu.json      # ResNet-50 at 224 px on a GPU
-    python -m benchmarks.speed_gpu --small                                         # a quick try on any machine
+    python -m benchmarks.speed.scores_on_gpu --output benchmarks/results/speed_gpu.json      # ResNet-50 at 224 px on a GPU
+    python -m benchmarks.speed.scores_on_gpu --small                                         # a quick try on any machine
 
 ResNet-50 with random weights, batches of 128 in channels_last, bfloat16 forward pass, data already on the device:
 

@@ -1,7 +1,7 @@
 """Do all array libraries and devices give the same numbers? Every score, against NumPy on the host.
 
-    python -m benchmarks.devices                                        # the libraries that are installed here
-    python -m benchmarks.devices --output benchmarks/results/devices.md
+    python -m benchmarks.speed.devices                                        # the libraries that are installed here
+    python -m benchmarks.speed.devices --output benchmarks/results/devices.md
 
 Ends with status 1 when a number differs by more than 1e-5 (relative).
 """

@@ -1,9 +1,9 @@
 """How much do scores cost beside the bare matrix product XᵀS they rest on? Ratios of medians, interleaved in one run.
 
-    python -m benchmarks.speed                                     # 6,400 × 2048 × 1000, about 3 minutes on 2 cores
-    python -m benchmarks.speed --rows 1280 --features 256 --classes 100 --repeats 3
-    python -m benchmarks.speed --scores gdscore --threads 1        # one score, on one core
-    python -m benchmarks.speed --output benchmarks/results/speed.json
+    python -m benchmarks.speed.scores                                     # 6,400 × 2048 × 1000, about 3 minutes on 2 cores
+    python -m benchmarks.speed.scores --rows 1280 --features 256 --classes 100 --repeats 3
+    python -m benchmarks.speed.scores --scores gdscore --threads 1        # one score, on one core
+    python -m benchmarks.speed.scores --output benchmarks/results/speed.json
 
 The ratio of GdScore includes `compute`, which works through the rows that fill no chunk; the others are of `update`.
 `update_ratio` is by the clock, `processor_ratio` of processor time: on a busy machine compare that, with one thread.

@@ -1,7 +1,7 @@
 """Is a file of any size estimated in constant memory? `gdscore estimate` on 10 million rows of Parquet.
 
-    python -m benchmarks.bigfile --output benchmarks/results/bigfile.json    # 3 GB of disk for as long as it runs
-    python -m benchmarks.bigfile --rows 20000                                # a quick try
+    python -m benchmarks.speed.bigfile --output benchmarks/results/bigfile.json    # 3 GB of disk for as long as it runs
+    python -m benchmarks.speed.bigfile --rows 20000                                # a quick try
 
 A linear classifier of 10 classes on 64 features (float32); calibration on 2,000 rows, the target is noisier and has no
 labels in the file. Ends with status 1 when the command takes more memory than the bound.
@@ -62,7 +62,7 @@ def write(folder, options):
 def measure(folder, options):
     # A child begins with the peak of its parent: nothing large is imported or written in this process.
     sizes = [f"--{name}={getattr(options, name)}" for name in ("rows", "features", "classes", "reference")]
-    step = [sys.executable, "-m", "benchmarks.bigfile", "--step", str(folder), *sizes]
+    step = [sys.executable, "-m", "benchmarks.speed.bigfile", "--step", str(folder), *sizes]
     written = json.loads(subprocess.run(step, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout)
     command = [sys.executable, "-m", "gdscore.cli", "estimate", str(folder / "m.gdscore"), str(folder / "big.parquet")]
     begin = time.perf_counter()

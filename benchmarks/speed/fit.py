@@ -1,9 +1,9 @@
 """What does fitting an estimator cost beside the forward passes it needs? Ratios to bare passes in the same run.
 
-    python -m benchmarks.fit_speed                       # CPU: 1,000 images of 32 px, 40 of 224 px, corruptions
-    python -m benchmarks.fit_speed --device cuda         # GPU: 1,000 images of 128 px, 5,000 of 32 px, corruptions
-    python -m benchmarks.fit_speed --device cuda --profile   # and once more with seconds by stage
-    python -m benchmarks.fit_speed --small --output ""   # seconds, for tests
+    python -m benchmarks.speed.fit                       # CPU: 1,000 images of 32 px, 40 of 224 px, corruptions
+    python -m benchmarks.speed.fit --device cuda         # GPU: 1,000 images of 128 px, 5,000 of 32 px, corruptions
+    python -m benchmarks.speed.fit --device cuda --profile   # and once more with seconds by stage
+    python -m benchmarks.speed.fit --small --output ""   # seconds, for tests
 
 Images are random photographs' stand-ins, uniform noise of 8 bits a value: neither the time of a pass nor that of a
 corruption depends on what they show. A case has some of the default shifted sets or all of them; the bare passes run
@@ -26,8 +26,8 @@ from torch import nn
 
 import gdscore
 from benchmarks import RESULTS, ROOT
-from benchmarks.fit_stages import Stages, print_table
 from benchmarks.models.networks import network
+from benchmarks.speed.fit_stages import Stages, print_table
 from gdscore import models, shifts
 
 SEED, CLASSES = 0, 10

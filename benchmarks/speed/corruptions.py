@@ -1,7 +1,7 @@
 """How long do 19 corruptions × 5 severities of 32×32×3 images take, on the GPU where torch has one?
 
-    python -m benchmarks.corruption_speed                          # 10,000 images on a GPU, 200 on a CPU
-    python -m benchmarks.corruption_speed --images 1000 --library numpy --output benchmarks/results/corruption_cpu.json
+    python -m benchmarks.speed.corruptions                          # 10,000 images on a GPU, 200 on a CPU
+    python -m benchmarks.speed.corruptions --images 1000 --library numpy --output benchmarks/results/corruption_cpu.json
 
 Ends with status 1 when 10,000 images or more take over 60 seconds on a GPU.
 """

@@ -1,9 +1,9 @@
 """Does memory grow with the number of rows? Streams a small and a large Parquet file, each in a fresh process.
 
-    python -m benchmarks.memory                                  # 100,000 and 1,000,000 rows, about 2.3 GB of disk
-    python -m benchmarks.memory --rows 2000 20000 --features 64  # a quick try
-    python -m benchmarks.memory --read-only                      # reading alone, without any score
-    python -m benchmarks.memory --output memory.json             # keep the numbers
+    python -m benchmarks.speed.memory                                  # 100,000 and 1,000,000 rows, about 2.3 GB of disk
+    python -m benchmarks.speed.memory --rows 2000 20000 --features 64  # a quick try
+    python -m benchmarks.speed.memory --read-only                      # reading alone, without any score
+    python -m benchmarks.speed.memory --output memory.json             # keep the numbers
 
 Ends with status 1 when the peaks differ by more than the bound.
 """
@@ -64,7 +64,17 @@ def stream(path, options):
 
 def in_fresh_process(step, path, rows, options):
     # A child begins with the peak of its parent: nothing large is imported or written in this one.
-    command = [sys.executable, "-m", "benchmarks.memory", "--step", step, "--path", str(path), "--rows", str(rows)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed.memory",
+        "--step",
+        step,
+        "--path",
+        str(path),
+        "--rows",
+        str(rows),
+    ]
     command += ["--features", str(options.features), "--classes", str(options.classes)]
     command += ["--read-only"] if options.read_only else []
     command += ["--scores", *options.scores] if options.scores else []

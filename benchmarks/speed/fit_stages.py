@@ -1,4 +1,4 @@
-"""Seconds by stage of a fit, for `benchmarks/fit_speed.py --profile`: the host's by the clock, the device's by CUDA events.
+"""Seconds by stage of a fit, for `benchmarks/speed/fit.py --profile`: the host's by the clock, the device's by CUDA events.
 
 Stages are inclusive: JPEG is part of its shift, and the copy part of the summary on the device. Time of the device is
 the time between two events of its stream, so it holds the gaps in which the host was too slow to keep it busy.
