@@ -25,7 +25,7 @@ from benchmarks.estimates import summary as estimates_summary
 from benchmarks.estimates.comparison import blocks as comparison_blocks
 from benchmarks.estimates.few_labels_page import blocks as labeling_blocks
 from benchmarks.markdown import filled, markdown
-from benchmarks.monitor_summary import blocks as monitor_blocks
+from benchmarks.monitor.summary import blocks as monitor_blocks
 from benchmarks.paper.tables import all_tables
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from benchmarks import monitor_alarms as alarms
+from benchmarks.monitor import alarms
 
 ROW = "independent, spread 0.8"
 

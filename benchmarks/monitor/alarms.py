@@ -14,7 +14,7 @@ the mean confidence, calibrated by isotonic regression on the reference, with an
 deviations of reference chunks below their mean, as in NannyML.
 
 Constants of the test were chosen on the simulated rows with seed 0; the stored results are of seed 100.
-Usage: python -m benchmarks.monitor_alarms [--years 1000] [--references 10] [--seed 100] [--output CSV]
+Usage: python -m benchmarks.monitor.alarms [--years 1000] [--references 10] [--seed 100] [--output CSV]
 """
 
 import argparse

@@ -7,8 +7,8 @@ one registered model and no window, as there is no model page without a model.
 With ``posts``: windows that a running service takes a second, the processor time of each, which other work on the machine
 changes less, and posts that take long. Each is measured for the code of another checkout and right after it for this
 one, so often in turn, and the table has the medians.
-Usage: python -m benchmarks.monitor_load pages [--models 200] [--windows 1000] [--requests 50]
-       python -m benchmarks.monitor_load posts [--before CHECKOUT] [--postgres URL] [--seconds 5] [--rounds 1]
+Usage: python -m benchmarks.monitor.load pages [--models 200] [--windows 1000] [--requests 50]
+       python -m benchmarks.monitor.load posts [--before CHECKOUT] [--postgres URL] [--seconds 5] [--rounds 1]
 """
 
 import argparse
