@@ -1,4 +1,4 @@
-"""Blocks of docs/monitor.md and of the complete tables from the results of monitor_alarms.py and monitor_load.py."""
+"""Blocks of docs/monitor.md and of the complete tables from the rows of ``benchmarks/monitor/alarms.py`` and ``load.py``."""
 
 import csv
 

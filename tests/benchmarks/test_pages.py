@@ -1,14 +1,11 @@
 """Pages hold what the committed results give, and the check finds what does not."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
-from benchmarks import pages
+from benchmarks import ROOT, pages
 from benchmarks.markdown import filled
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_pages_are_up_to_date():

@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("pyarrow")
-from benchmarks.speed import estimate as estimate_speed
+from benchmarks.speed import estimate
 
 
 def test_it_runs_and_keeps_what_it_measures(tmp_path):
     file = tmp_path / "estimate_speed.json"
-    result = estimate_speed.main(["--rows", "5000", "--repeats", "1", "--output", str(file)])
+    result = estimate.main(["--rows", "5000", "--repeats", "1", "--output", str(file)])
     assert json.loads(file.read_text()) == result
     assert result["rows"] == 5000
     assert min(result["read_seconds"], result["ratio"], result["cpu_ratio"]) > 0

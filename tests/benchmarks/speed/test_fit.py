@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from benchmarks.speed import fit as fit_speed  # noqa: E402
+from benchmarks.speed import fit  # noqa: E402
 from gdscore import shifts  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")]
@@ -14,16 +14,16 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings(
 
 def test_it_runs_and_keeps_what_it_measures(tmp_path):
     file = tmp_path / "fit_speed.json"
-    result = fit_speed.main(["--small", "--output", str(file)])
+    result = fit.main(["--small", "--output", str(file)])
     assert json.loads(file.read_text()) == result
     assert set(result["corruptions"]["ms"]) == set(shifts.corruption_names())
-    (fit,) = result["fits"]
-    assert fit["shifted_sets"] == 6
-    assert fit["fit_seconds"] > 0
+    (row,) = result["fits"]
+    assert row["shifted_sets"] == 6
+    assert row["fit_seconds"] > 0
 
 
 def test_committed_numbers_name_their_device():
-    for path in Path(fit_speed.RESULTS).glob("fit_speed_*.json"):
+    for path in Path(fit.RESULTS).glob("fit_speed_*.json"):
         result = json.loads(path.read_text())
         assert result["device"]
-        assert all(fit["ratio"] > 0 for fit in result["fits"])
+        assert all(row["ratio"] > 0 for row in result["fits"])

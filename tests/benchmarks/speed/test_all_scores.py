@@ -9,8 +9,7 @@ import gdscore
 
 pytest.importorskip("torch")
 
-from benchmarks.speed import devices
-from benchmarks.speed import scores as speed
+from benchmarks.speed import devices, scores
 
 SCORES = set(gdscore.list_scores()) - {"projnorm"}
 
@@ -18,7 +17,7 @@ SCORES = set(gdscore.list_scores()) - {"projnorm"}
 def test_speed(tmp_path, monkeypatch):
     size = ["--rows", "256", "--features", "16", "--classes", "5", "--repeats", "1"]
     monkeypatch.setattr(sys, "argv", ["speed", *size])
-    found = speed.measure(speed.arguments(), "numpy")
+    found = scores.measure(scores.arguments(), "numpy")
     assert set(found["compute_seconds"]) == SCORES
 
 

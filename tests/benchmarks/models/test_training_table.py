@@ -1,16 +1,16 @@
 """The table of trained networks: a line a record, and the committed one has every network of the committed cells."""
 
 import json
-from pathlib import Path
 
 import pytest
+
+from benchmarks import RESULTS
 
 pytest.importorskip("torch")
 from benchmarks.models import training_table
 from benchmarks.models.sources import SOURCES
 from benchmarks.row_files import read
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 RECIPE = {"data": "mnist", "split": "train", "network": "small", "epochs": 3, "rows": 500, "validation": 100}
 RECIPE |= {"batch": 128, "rate": 0.1, "augment": "none", "size": 32}
 

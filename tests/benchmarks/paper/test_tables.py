@@ -2,7 +2,6 @@
 
 import csv
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +9,11 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
 
+from benchmarks import RESULTS
 from benchmarks.paper import tables
 from benchmarks.paper.relation import constant_error, group_of, preferred, relation
 from benchmarks.row_files import read
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 FEW = {"seed": 0, "commit": "abc", "device": "cpu", "command": "x"}
 
 

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from benchmarks.data import tables as tabular_data
+from benchmarks.data import tables
 
 ROWS = 3000
 
@@ -35,11 +35,11 @@ def review_lines(domain, part):
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
     folder = tmp_path_factory.mktemp("raw")
-    for seed, (_, path) in enumerate(tabular_data.TABLES.values()):
+    for seed, (_, path) in enumerate(tables.TABLES.values()):
         write_table(folder / "tables" / path, table_rows(seed), "0,1,2,target")
     reviews = folder / "reviews" / "data" / "fdu-mtl"
     reviews.mkdir(parents=True)
-    for domain in tabular_data.DOMAINS:
+    for domain in tables.DOMAINS:
         for part in ("train", "test"):
             (reviews / f"{domain}.task.{part}").write_bytes("\n".join(review_lines(domain, part)).encode() + b"\n")
     return folder
@@ -48,16 +48,16 @@ def raw(tmp_path_factory):
 @pytest.fixture(scope="module")
 def packed(raw, tmp_path_factory):
     folder = tmp_path_factory.mktemp("packed")
-    files = tabular_data.pack(raw, folder)
-    assert len(files) == len(tabular_data.TABLES) + 16
+    files = tables.pack(raw, folder)
+    assert len(files) == len(tables.TABLES) + 16
     assert not list(folder.rglob("*.partial*"))
     return folder
 
 
-@pytest.mark.parametrize("name", tabular_data.TABLES)
+@pytest.mark.parametrize("name", tables.TABLES)
 def test_tables_are_packed_in_order_without_repeats(name, raw, packed):
-    data = tabular_data.load("tables", name, packed)
-    expected = tabular_data.read_table(raw / "tables" / tabular_data.TABLES[name][1])
+    data = tables.load("tables", name, packed)
+    expected = tables.read_table(raw / "tables" / tables.TABLES[name][1])
     assert data["features"].shape == (ROWS - 1, 3)
     assert 10 not in data["time"]
     assert (np.diff(data["time"]) > 0).all()
@@ -66,13 +66,13 @@ def test_tables_are_packed_in_order_without_repeats(name, raw, packed):
 
 
 def test_long_tables_are_cut_to_size(raw, monkeypatch):
-    monkeypatch.setattr(tabular_data, "MOST_ROWS", 100)
-    assert len(tabular_data.packed_table("rialto", raw)["labels"]) == 100
-    assert len(tabular_data.packed_table("weather", raw)["labels"]) == ROWS - 1
+    monkeypatch.setattr(tables, "MOST_ROWS", 100)
+    assert len(tables.packed_table("rialto", raw)["labels"]) == 100
+    assert len(tables.packed_table("weather", raw)["labels"]) == ROWS - 1
 
 
 def test_table_tasks_keep_periods_apart(packed):
-    made = [task for task in tabular_data.tasks(folder=packed) if task.kind == "table"]
+    made = [task for task in tables.tasks(folder=packed) if task.kind == "table"]
     assert {task.name: task.split for task in made} == {
         **dict.fromkeys(("weather", "ozone", "rialto", "spam", "phishing", "wine"), "development"),
         **dict.fromkeys(("electricity", "insects"), "report"),
@@ -83,7 +83,7 @@ def test_table_tasks_keep_periods_apart(packed):
         unshifted, *windows = task.targets
         assert [name for name, *_ in task.targets] == ["unshifted", "window 1", "window 2", "window 3", "window 4"]
         assert all(len(y) >= 500 for *_, y in windows)
-        stored = tabular_data.load("tables", task.name, packed)
+        stored = tables.load("tables", task.name, packed)
         position = {row.tobytes(): k for k, row in enumerate(stored["features"])}
         first = [position[row.tobytes()] for row in (*task.train[0], *task.reference[0], *unshifted[1])]
         assert sorted(first) == list(range(len(first)))
@@ -94,7 +94,7 @@ def test_table_tasks_keep_periods_apart(packed):
 
 
 def test_review_tasks(packed):
-    made = [task for task in tabular_data.tasks(folder=packed) if task.kind == "text"]
+    made = [task for task in tables.tasks(folder=packed) if task.kind == "text"]
     assert len(made) == 16
     for split in ("development", "report"):
         pairs = [(t.name, name) for t in made if t.split == split for name, *_ in t.targets[1:]]
@@ -109,34 +109,34 @@ def test_review_tasks(packed):
 
 
 def test_splits_and_the_same_again(packed):
-    report = list(tabular_data.tasks("report", packed))
+    report = list(tables.tasks("report", packed))
     assert len(report) == 10
-    again = next(iter(tabular_data.tasks("report", packed)))
+    again = next(iter(tables.tasks("report", packed)))
     np.testing.assert_array_equal(report[0].reference[0], again.reference[0])
     with pytest.raises(ValueError, match="'development' or 'report', but got 'test'"):
-        next(tabular_data.tasks("test", packed))
+        next(tables.tasks("test", packed))
 
 
 # An epoch of the few rows made here is a single step.
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 def test_models_learn_and_are_the_same_again(packed):
     for name in ("table", "text"):
-        task = next(task for task in tabular_data.tasks(folder=packed) if task.kind == name)
+        task = next(task for task in tables.tasks(folder=packed) if task.kind == name)
         for model in task.models:
-            first, again = (tabular_data.fitted(task, model, seed=3) for _ in range(2))
+            first, again = (tables.fitted(task, model, seed=3) for _ in range(2))
             inputs, labels = task.reference
             np.testing.assert_array_equal(first.predict_proba(inputs), again.predict_proba(inputs))
             assert first.score(inputs, labels) > 0.9
     with pytest.raises(ValueError, match="tfidf-logistic, tfidf-mlp, but got 'boosting'"):
-        tabular_data.fitted(task, "boosting")
+        tables.fitted(task, "boosting")
 
 
 def test_what_cannot_be_read_says_why(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"weather\.csv"):
-        tabular_data.pack(tmp_path, tmp_path / "packed")
+        tables.pack(tmp_path, tmp_path / "packed")
     with pytest.raises(FileNotFoundError, match="'weather' is not packed"):
-        next(tabular_data.tasks(folder=tmp_path))
+        next(tables.tasks(folder=tmp_path))
     (tmp_path / "bad.csv").write_text("a,target\n1,up\n")
     with pytest.raises(ValueError, match=r"rows of numbers in bad\.csv"):
-        tabular_data.read_table(tmp_path / "bad.csv")
+        tables.read_table(tmp_path / "bad.csv")
     assert not list(tmp_path.rglob("*.npz"))

@@ -2,8 +2,9 @@
 
 import pytest
 
+from benchmarks import ROOT
 from benchmarks.paper import figures, tables
-from tests.benchmarks.test_tables import ROOT, SETS, made, write
+from tests.benchmarks.paper.test_tables import SETS, made, write
 
 PAGE = ROOT / "docs" / "results.md"
 
