@@ -1,7 +1,7 @@
 """gdscore beside NannyML and Evidently, each in an environment of its own: what it takes to get a first number, and how good it is.
 
     python -m benchmarks.estimates.comparison run         # installs and runs all three: results/comparison.json
-    python -m benchmarks.estimates.comparison rows        # NannyML on all targets of estimates.py: results/estimates/nannyml.csv
+    python -m benchmarks.estimates.comparison rows        # NannyML on all targets of estimates.py: results/estimates/nannyml.parquet
     python -m benchmarks.estimates.comparison page        # the tables of docs/comparison.md from both, and from the rows of estimates.py
 
 `run` makes an environment for each package below ``out/comparison`` through pip and measures its size and the time it took;
@@ -17,7 +17,6 @@ window one chunk, the interval its confidence boundaries (three standard errors 
 
 import argparse
 import ast
-import csv
 import json
 import os
 import subprocess
@@ -29,7 +28,11 @@ from benchmarks import RESULTS, ROOT
 
 __all__ = ["blocks", "main"]
 
-RESULT, ROWS, PAGE = RESULTS / "comparison.json", RESULTS / "estimates" / "nannyml.csv", ROOT / "docs" / "comparison.md"
+RESULT, ROWS, PAGE = (
+    RESULTS / "comparison.json",
+    RESULTS / "estimates" / "nannyml.parquet",
+    ROOT / "docs" / "comparison.md",
+)
 SCRIPTS, WORK = ROOT / "benchmarks" / "estimates" / "first_number", ROOT / "out" / "comparison"
 QUIET = {"DO_NOT_TRACK": "1", "NML_DISABLE_USAGE_LOGGING": "1", "OMP_NUM_THREADS": "1"}
 # What pip is asked for. All scripts read data frames of pandas; Evidently 0.7.23 takes any pandas and cannot be imported with 3.1.
@@ -210,8 +213,10 @@ def rounded(value):
     return round(value, 5) if isinstance(value, float) else value
 
 
-def write_rows():
-    """Rows of NannyML in the form of estimates.py, one for each target and variant."""
+def nannyml_rows():
+    """Write rows of NannyML in the form of ``run.py``, one for each target and variant."""
+    from benchmarks.estimates.rows import write_rows
+
     version = json.loads(RESULT.read_text())["install"]["nannyml"]["version"]
     subprocess.run([sys.executable, "-m", "benchmarks.estimates.comparison", "export"], check=True, cwd=ROOT)
     rows = []
@@ -237,12 +242,7 @@ def write_rows():
             row |= {"target": target, "variant": variant, "rows": n_rows, "truth": f"{truth:.5f}"}
             rows.append(shared | row)
         print(file.parent.name, flush=True)
-    with (ROWS.parent / "tables.csv").open(newline="") as opened:
-        fields = next(csv.reader(opened))
-    with ROWS.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, fields)
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(ROWS, rows)
 
 
 # -- page -----------------------------------------------------------------------------------------------------
@@ -250,11 +250,11 @@ def write_rows():
 
 def blocks(stored=None, rows=None):
     """Tables of docs/comparison.md."""
-    from benchmarks.estimates.summary import read_rows
+    from benchmarks.estimates.rows import read_rows
     from benchmarks.markdown import markdown
 
     stored = json.loads(RESULT.read_text()) if stored is None else stored
-    rows = [row for row in (read_rows() if rows is None else rows) if row["seed"] == "0"]
+    rows = [row for row in (read_rows() if rows is None else rows) if row["seed"] == 0]
     return {
         "cost": markdown(*cost_table(stored)),
         "accuracy": markdown(*accuracy_table(rows)),
@@ -370,7 +370,7 @@ def main():
     elif options.command == "export":
         export(options.names)
     elif options.command == "rows":
-        write_rows()
+        nannyml_rows()
     else:
         from benchmarks.markdown import fill
 

@@ -24,7 +24,6 @@ same fitted on the reference's outputs alone, by COT, COTT, ATC, DoC and mean co
 
 import argparse
 import contextlib
-import csv
 import io
 import multiprocessing
 import subprocess
@@ -38,13 +37,8 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from benchmarks import RESULTS
+from benchmarks.estimates.rows import FOLDER, write_rows
 
-FOLDER = RESULTS / "estimates"
-FIELDS = (
-    *("suite", "source", "seed", "target", "variant", "rows", "truth", "estimator", "accuracy", "low", "high"),
-    *("class", "warnings", "reference_accuracy", "reference_rows", "device", "commit"),
-)
 ROWS, CONCENTRATION = 2000, 0.5
 # Of each kind of job; fewer where there are many targets, so that the files of rows stay small.
 VARIANTS = {
@@ -404,14 +398,6 @@ def small_job():
     return Job("small", "generated-logistic", 0, "table", {"task": task, "model": "logistic"})
 
 
-def write(file, rows):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def commit_of():
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"
@@ -448,7 +434,7 @@ def run(jobs, device, workers, output, commit, exports=None):
             print(f"{time.perf_counter() - start:6.0f} s  {job.name}: error {100 * error:.1f}", flush=True)
             # Written after every job: what is done stays, whatever happens to the others.
             ordered = sorted(found[job.suite], key=lambda r: (r["source"], r["seed"], r["target"], r["variant"]))
-            write(output / f"{job.suite}.csv", ordered)
+            write_rows(output / f"{job.suite}.parquet", ordered)
     return failed
 
 
@@ -481,7 +467,7 @@ def main():
                 print(f"  {job.name}")
         return
     if options.small:
-        write(options.output / "small.csv", rows_of(small_job(), "cpu", commit_of()))
+        write_rows(options.output / "small.parquet", rows_of(small_job(), "cpu", commit_of()))
         return
     known = suites()
     jobs = [job for name in options.suites for job in known[name]()]

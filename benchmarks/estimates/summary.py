@@ -1,20 +1,18 @@
-"""Tables and figure of `benchmarks/estimates/run.py`: from the rows in ``results/estimates`` to a summary, to pages and a picture.
+"""Tables and figure of `benchmarks/estimates/run.py`: from the rows in ``results/estimates`` to pages and a picture.
 
-    python -m benchmarks.estimates.summary      # results/estimates-summary.csv and docs/images/estimates.png
+    python -m benchmarks.estimates.summary      # docs/images/estimates.png; prints the tables
 
 Error, bias, coverage and width are in points. ``benchmarks/pages.py`` writes the tables into README and docs/estimator.md.
 """
 
-import csv
-
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks import RESULTS, ROOT
+from benchmarks import ROOT
+from benchmarks.estimates.rows import read_rows
 
-__all__ = ["GOALS", "blocks", "main", "read_rows", "summarised"]
+__all__ = ["GOALS", "blocks", "main", "summarised"]
 
-ROWS, SUMMARY = RESULTS / "estimates", RESULTS / "estimates-summary.csv"
 PICTURE = ROOT / "docs" / "images" / "estimates.png"
 SCRATCH = ("scratch-pacs", "scratch-digits", "scratch-subclasses")
 # What is compared, under which name: suites, variant, whether targets are unshifted, assumption about the class mix.
@@ -89,14 +87,6 @@ OTHERS = {
     "cbpe": "CBPE",
 }
 OTHERS |= {NANNYML: "NannyML"}
-
-
-def read_rows():
-    rows = []
-    for file in sorted(ROWS.glob("*.csv")):
-        with file.open(newline="") as opened:
-            rows += list(csv.DictReader(opened))
-    return rows
 
 
 def chosen(rows, group):
@@ -198,7 +188,7 @@ def figure(rows):
     reviews = chosen(rows, "reviews of other products")
     sets = (
         (panels[0], "PACS → other domains, pretrained network", chosen(rows, "PACS, pretrained network")),
-        (panels[1], "product reviews → other products", [r for r in reviews if r["seed"] == "0"]),
+        (panels[1], "product reviews → other products", [r for r in reviews if r["seed"] == 0]),
     )
     for axes, title, own in sets:
         axes.plot([0, 100], [0, 100], color="#bbbbbb", linewidth=0.8, zorder=0)
@@ -221,13 +211,8 @@ def figure(rows):
 
 def main():
     rows = read_rows()
-    found = list(summarised(rows))
-    with SUMMARY.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(found[0]))
-        writer.writeheader()
-        writer.writerows({k: f"{v:.2f}" if isinstance(v, float) else v for k, v in row.items()} for row in found)
     figure(rows).savefig(PICTURE, dpi=160)
-    print(table(found, goals=True), class_table(rows), sep="\n\n")
+    print(table(summarised(rows), goals=True), class_table(rows), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ reference alone and with shifted sets, stand the accuracy on the reference ("unc
 isotonic calibration (CBPE); NannyML's CBPE where it is installed.
 """
 
+import argparse
 import csv
+from pathlib import Path
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -138,8 +140,11 @@ def table(found):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=FILE)
+    options = parser.parse_args()
     found = [row for seed in range(SEEDS) for row in estimates(seed)]
-    with FILE.open("w", newline="") as opened:
+    with options.output.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, FIELDS)
         writer.writeheader()
         writer.writerows({k: f"{v:.5f}" if isinstance(v, float) else v for k, v in row.items()} for row in found)

@@ -41,7 +41,7 @@ def estimates():
                 shared = (
                     suite,
                     f"{source}-boosting",
-                    "0",
+                    0,
                     target,
                     f"{variant}-1" if variant == "mixed" else variant,
                     name,
