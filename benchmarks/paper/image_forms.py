@@ -5,7 +5,6 @@
     python -m benchmarks.paper.image_forms summary
 
 ResNet-18 by the recipe of the tables, trained on CIFAR-100 as it is and as JPEG of quality 95 (as ``benchmarks/data/carry.py`` carries it),
-from benchmarks import RESULTS
 from each seed, and scored on 19 corruptions × 5 severities of both forms of the test set, as deployed. Columns: accuracy,
 GdScore by the published choices and by others, mean confidence, the share of rows whose confidence is above τ, and how
 sparse and how long the features are, since a norm with p = 0.3 counts entries rather than sizes.
