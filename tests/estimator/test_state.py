@@ -298,3 +298,20 @@ def test_wrong_arguments(est, target):
 def test_what_is_no_state_is_refused(data):
     with pytest.raises(gdscore.GdscoreError, match="state"):
         TargetState.from_bytes(data)
+
+
+@pytest.mark.parametrize("method", ["correctness", "atc"])
+def test_the_state_of_a_segment_gives_its_estimate(target, method):
+    sets = [
+        gdscore.ShiftedSet(made(300, keep=(*KEEP, "labels"), seed=9 + k, noise=1 + 0.3 * k), f"noise {k % 3}")
+        for k in range(6)
+    ]
+    est = gdscore.AccuracyEstimator(method=method).fit(made(1500, keep=(*KEEP, "labels"), seed=1), shifted_sets=sets)
+    by = {"of": np.arange(len(target)) % 3, "place": np.where(np.arange(len(target)) < 1000, "a", "b")}
+    state = est.state().update(target, by)
+    for key, expected in est.estimate(state).items():
+        assert est.estimate(state.of_segment(key)) == expected
+    rows = (by["of"] == 2) & (by["place"] == "b")
+    assert state.of_segment((2, "b")).to_bytes() == est.state().update(target[np.flatnonzero(rows)]).to_bytes()
+    with pytest.raises(KeyError):
+        state.of_segment((3, "a"))

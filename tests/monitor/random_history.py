@@ -33,6 +33,7 @@ NAMES, SEGMENTS = ("churn", "spam"), ("of=a", "of=b")
 RULES = {
     "false_alarms_per_year": None,
     "missing_after": None,
+    "tracking": False,
     "warnings": [],
     "min_rows": 1,
     "max_width": 1.0,

@@ -677,17 +677,26 @@ def test_a_route_lets_the_tests_learn_again(client):
     assert client.post("/api/v1/models/none/learn", json={}).status_code == 404
 
 
-def test_pages_show_what_labels_have_corrected(client):
-    client.post("/api/v1/models", json={"name": "m", "rules": {"recalibrate": True}})
+def test_pages_show_what_an_estimate_owes_to_labels(client):
+    client.post("/api/v1/models", json={"name": "m"})
     client.post("/api/v1/models/m/estimates", json=NEW)
+    assert client.get("/api/v1/models/m/past-estimates").json() == {"windows": 0}
     labels = {"time": "2026-01-01", "rows": 400, "correct": 240}
     client.post("/api/v1/models/m/labels", json=labels)
     added = client.post("/api/v1/models/m/estimates", json=NEW | {"time": "2026-01-02"}).json()
-    assert added["accuracy"] < NEW["accuracy"] == added["scores"]["label_free"]
-    page = client.get(f"/windows/{added['id']}").text
-    assert "corrected by the labels of an earlier window" in page
-    assert f"Without them it is {NEW['accuracy']:.1%}" in page
-    assert added["warnings"][0]["message"] in html.unescape(client.get("/models/m").text)
+    assert 0.6 < added["accuracy"] < NEW["accuracy"] == added["label_free"]
+    assert added["last_known"] == 0.6
+    page = html.unescape(client.get(f"/windows/{added['id']}").text)
+    assert "rests on labels of earlier windows" in page
+    assert f"Without labels it is {NEW['accuracy']:.1%}, the last known accuracy is 60.0%" in page
+    model = html.unescape(client.get("/models/m").text)
+    assert "from 400 labels of 1 window, the newest 1 day old" in model
+    assert "Unchanged since the reference" in model
+    assert "Last known accuracy" not in model  # nothing was known before the only window with labels
+    client.post("/api/v1/models/m/labels", json=labels | {"time": "2026-01-02"})
+    assert "Last known accuracy" in client.get("/models/m").text
+    errors = client.get("/api/v1/models/m/past-estimates").json()["errors"]
+    assert errors["last_known"] == 0 < errors["estimate"] < errors["label_free"]
 
 
 def test_labels_by_the_service_raise_an_alarm(client):

@@ -24,22 +24,23 @@ def newer(tmp_path, monkeypatch):
     """Two more versions, of which the second fails where it is told to."""
     folder = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_note.py").write_text(
+    (folder / "versions" / "0901_note.py").write_text(
+        f"REVISION = {REVISION!r}"
         """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "0901", REVISION
 def upgrade():
     with op.batch_alter_table("windows", recreate="always" if op.get_bind().dialect.name == "sqlite" else "auto") as t:
         t.add_column(sa.Column("note", sa.Text()))
     op.execute("UPDATE windows SET note = 'moved'")
 """
     )
-    (folder / "versions" / "0003_fails.py").write_text(
+    (folder / "versions" / "0902_fails.py").write_text(
         """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0003", "0002"
+revision, down_revision = "0902", "0901"
 def upgrade():
     op.add_column("models", sa.Column("half", sa.Text()))
     raise RuntimeError("half-way")
@@ -76,13 +77,13 @@ def test_a_migration_keeps_all_rows_and_what_refers_to_them(url, newer):
         )
     before = contents(first)
     first.close()
-    newer("0002")
+    newer("0901")
     second = Monitor(url)
     assert str(contents(second)) == str(before)
     with second.reading() as session:
         assert session.execute(text("SELECT DISTINCT note FROM windows")).scalars().all() == ["moved"]
         assert session.execute(text("SELECT count(*) FROM kept_rows")).scalar_one() == 1
-        assert session.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["0002"]
+        assert session.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["0901"]
     # What refers to a window still goes with it, and numbers are still not used again.
     second.delete_window(3)
     second.delete_window(1)
@@ -96,7 +97,7 @@ def test_a_failed_migration_changes_nothing(url, newer, monkeypatch):
     before = contents(first)
     first.close()
     with monkeypatch.context():
-        newer("0003")
+        newer("0902")
         with pytest.raises(RuntimeError, match="half-way"):
             Monitor(url)
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from sqlalchemy import event, select, update
 
 from gdscore import Estimate, GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
-from gdscore.monitor.queries import list_windows, overview, past_errors_of, series_points
+from gdscore.monitor.queries import list_windows, overview, past_errors, series_points
 from tests.monitor.conftest import START, day, estimate, fill_disk, make_outputs, sqlite_url
 
 
@@ -105,12 +105,20 @@ def test_late_labels_and_how_good_estimates_were(monitor):
     monitor.add_estimate("m", estimate(0.9), day(3))
     assert monitor.windows("m").truth.tolist()[:3] == truth
     with monitor.reading() as session:
-        past = past_errors_of(session, "m")
-    errors = 0.9 - np.array(truth)
-    assert past.windows == 3
-    assert past.mean_absolute_error == pytest.approx(np.abs(errors).mean())
-    assert past.bias == pytest.approx(errors.mean())
-    assert past.missed == 1  # 0.80 of 1,000 rows, and 0.87 to 0.93 was estimated
+        past = past_errors(session, "m")
+    windows = monitor.windows("m")[:3]
+    assert (past["windows"], past["compared"]) == (3, 2)  # before the first window nothing was known
+    assert past["bias"] == pytest.approx((windows.accuracy - truth).mean())
+    assert past["errors"] == pytest.approx(
+        {
+            "estimate": (windows.accuracy - truth)[1:].abs().mean(),
+            "label_free": np.mean([0.1, 0.01]),
+            "last_known": np.mean([0.08, 0.11]),
+            "unchanged": np.mean([0.1, 0.01]),
+        }
+    )
+    assert windows.label_free.tolist() == [0.9] * 3
+    assert windows.last_known.tolist()[1:] == truth[:2]
     monitor.add_labels("m", day(3), make_outputs(200, 1.0, 4))
     assert monitor.windows("m").labelled.tolist()[3] == 200
 
@@ -222,7 +230,7 @@ def test_charts_and_past_estimates_never_open_the_wide_table(local):
     )
     with local.reading() as session:
         series_points(session, "m", "")
-        past_errors_of(session, "m")
+        past_errors(session, "m")
     with local.engine.connect() as connection:
         plans = [
             connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {q}", v).fetchall() for q, v in [*asked] if "windows" in q
@@ -440,14 +448,14 @@ def test_databases_that_are_refused_without_their_password(bad):
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_next_window_of_a_series_takes_five_statements(local):
-    """One finds the model, one locks it, one reads the series, and two write the window and the series."""
+def test_the_next_window_of_a_series_takes_six_statements(local):
+    """One finds the model, one its labels, one locks it, one reads the series, and two write the window and the series."""
     local.register("m")
     local.add_estimate("m", estimate(), day(0))
     asked = []
     event.listen(local.engine, "before_cursor_execute", lambda c, cursor, sql, *rest: asked.append(sql.split()[0]))
     local.add_estimate("m", estimate(), day(1))
-    assert [word for word in asked if word != "BEGIN"] == ["SELECT"] * 3 + ["INSERT", "UPDATE"]
+    assert [word for word in asked if word != "BEGIN"] == ["SELECT"] * 4 + ["INSERT", "UPDATE"]
 
 
 def _write(url, worker, days, barrier):

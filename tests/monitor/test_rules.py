@@ -12,8 +12,6 @@ from sqlalchemy import select
 from gdscore import EstimateWarning, GdscoreError
 from gdscore._windows import parse_every
 from gdscore.estimator import Quantity
-from gdscore.labeling import LabelledEstimate
-from gdscore.labeling.feedback import recalibrate
 from gdscore.monitor import Rules, queries
 from gdscore.monitor.queries import labelled_estimate, overview, rules_changes
 from gdscore.monitor.rules import Follower, Judgement
@@ -603,29 +601,11 @@ def test_rules_without_labels_ignore_them(local):
     assert len(local.alarms("m")) == 0
 
 
-def test_labels_correct_later_estimates_where_the_rules_ask_for_it(monitor):
-    monitor.register("m", rules=Rules(recalibrate=True))
-    monitor.add_estimate("m", estimate(0.9), day(0))
-    monitor.add_labels("m", day(0), accuracy=0.8, rows=900)
-    added = monitor.add_estimate("m", estimate(0.9), day(1))
-    seen = LabelledEstimate(
-        0.8, 0.8 - 0.0219, 0.8 + 0.0219, 0.9, 900, 0.9, labels=900, label_free=Quantity(0.9, 0.87, 0.93)
-    )
-    assert added["accuracy"] == pytest.approx(recalibrate(seen).apply(estimate(0.9)).accuracy, abs=1e-3)
-    assert [w["code"] for w in added["warnings"]] == ["recalibrated"]
-    assert added["scores"]["label_free"] == 0.9
-    monitor.add_labels("m", day(1), accuracy=0.8, rows=900)
-    again = monitor.add_estimate("m", estimate(0.9), day(1))
-    assert (again["new"], again["accuracy"]) == (False, added["accuracy"])
-    after = monitor.add_estimate("m", estimate(0.9), day(2))
-    assert after["accuracy"] == pytest.approx(added["accuracy"], abs=1e-9)  # from the estimate without labels
-
-
-def test_corrections_by_labels_are_no_drop_of_the_estimates():
+def test_what_labels_change_is_no_drop_for_the_test_over_all_windows():
     follower = Follower(Judgement(Rules(min_accuracy=0.85), 1, 1000), {}, "m", every=DAILY)
     for n in range(40):
-        scores = {"label_free": 0.9} if n > 30 else {}
-        follower.take(dataclasses.replace(estimate(0.9 if n <= 30 else 0.8), scores=scores), day(n))
+        free = Quantity(0.9) if n > 30 else None
+        follower.take(dataclasses.replace(estimate(0.9 if n <= 30 else 0.8), label_free=free), day(n))
     assert [(p.rule, p.began) for p in follower.raised] == [("accuracy", day(31))]
 
 

@@ -95,7 +95,7 @@ _RULES = {
     "min_rows": _rule(int, "A window with fewer rows is not enough data."),
     "max_width": _rule(float, "A window with a wider interval is not enough data.", metavar="SHARE"),
     "labels": _rule(bool, "Alarms of labels.", "--labels/--no-labels"),
-    "recalibrate": _rule(bool, "Labels correct later estimates.", "--recalibrate/--no-recalibrate"),
+    "tracking": _rule(bool, "Estimates rest on earlier labels too.", "--tracking/--no-tracking"),
     "min_recall": _rule(list[str], f"Least recall {_OF_CLASS}", metavar="CLASS=SHARE"),
     "min_precision": _rule(list[str], f"Least precision {_OF_CLASS}", metavar="CLASS=SHARE"),
     "min_f1": _rule(list[str], f"Least F1 {_OF_CLASS}", metavar="CLASS=SHARE"),

@@ -21,11 +21,11 @@ __all__ = ["fill_demo"]
 
 DAYS = 60
 ROWS = 400
-LABEL_DELAY = 14
+LABEL_DELAY = 7
 
 
 def fill_demo(monitor: Monitor) -> None:
-    """Fill a history with the last sixty days of three models on scikit-learn's digits; labels come two weeks late."""
+    """Fill a history with the last sixty days of three models on scikit-learn's digits; labels come a week late."""
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
@@ -48,6 +48,7 @@ def fill_demo(monitor: Monitor) -> None:
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     for name, story in _STORIES.items():
         monitor.register(name, estimator)
+        labelled: list[Outputs] = []
         for day in range(DAYS):
             shares, shift = story(day)
             picked = rng.choice(live, ROWS, p=shares[labels[live]] / shares[labels[live]].sum())
@@ -55,9 +56,9 @@ def fill_demo(monitor: Monitor) -> None:
             start = today - timedelta(days=DAYS - day)
             by = {"camera": np.where(np.arange(ROWS) % 3 == 0, "north", "south")} if name == "digits-sudden" else None
             monitor.add(name, outputs, start, by)
-            if day < DAYS - LABEL_DELAY:
-                predicted = np.asarray(outputs.logits).argmax(axis=1)
-                monitor.add_labels(name, start, correct=int((predicted == labels[picked]).sum()), rows=ROWS)
+            labelled.append(Outputs(logits=outputs.logits, labels=labels[picked]))
+            if day >= LABEL_DELAY:
+                monitor.add_labels(name, start - timedelta(days=LABEL_DELAY), labelled[day - LABEL_DELAY])
 
 
 Shift = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]

@@ -336,6 +336,18 @@ class TargetState:
             counts[at[there] // self._cells.width, which] = values[there]
         return {key: Truth(*pair) for key, pair in zip(self._numbers, counts.tolist(), strict=True)}
 
+    def of_segment(self, key: Any) -> TargetState:
+        """State of the rows of one segment alone, as rows without segments."""
+        at, values = self._summed()
+        first = self._numbers[key] * self._cells.width
+        span = slice(*np.searchsorted(at, [first, first + self._cells.width]))
+        state = TargetState.__new__(TargetState)
+        state._start(self._fitted, self._digest, self._cells)
+        state._add([None], (), [(at[span] - first, values[span])])
+        if key in self._scores:
+            state._scores[None] = copy(self._scores[key]).reset().merge(self._scores[key])
+        return state
+
     def by_segment(self) -> Iterator[tuple[Any, SegmentState]]:
         """Sums of each segment; the one of a state without segments is None."""
         cells, (at, values) = self._cells, self._summed()

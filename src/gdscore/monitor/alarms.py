@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session, aliased, undefer
 
 from gdscore._alarms import Status
 from gdscore._windows import parse_every
-from gdscore.estimator import Estimate, EstimateWarning
+from gdscore.estimator import Estimate, EstimateWarning, Quantity
 from gdscore.monitor.database import utc_now
 from gdscore.monitor.notify import Due
 from gdscore.monitor.queries import alarm_facts, current_models, labelled_estimate
@@ -167,12 +167,13 @@ def _take(follower: Follower, window: Any) -> None:
     warnings = [EstimateWarning(**facts) for facts in window.warnings]
     numbers = window.accuracy, window.low, window.high, window.level, window.rows, window.reference_accuracy
     labelled = None if window.labelled is None else labelled_estimate(*numbers, window.labelled, window.correct)
-    follower.take(Estimate(*numbers, warnings=warnings, scores=window.scores), window.start, labelled, window.measures)
+    estimate = Estimate(*numbers, warnings=warnings, label_free=Quantity(window.label_free))
+    follower.take(estimate, window.start, labelled, window.measures)
 
 
 _FOLLOWED = select(
     *(Window.id, Window.start, Window.end, Window.rows, Window.accuracy, Window.low, Window.high, Window.level),
-    *(Window.reference_accuracy, Window.warnings, Window.scores, Window.measures, Window.labelled, Window.correct),
+    *(Window.reference_accuracy, Window.label_free, Window.warnings, Window.measures, Window.labelled, Window.correct),
     *(Window.rules_change, Window.n_series),
 )
 

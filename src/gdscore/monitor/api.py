@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -468,8 +468,7 @@ def get_past_estimates(name: str, history: History, visitor: Reader, segment: st
     """How good estimates were where labels came."""
     with history.reading() as session:
         check_known(session, name)
-        past = queries.past_errors_of(session, name, segment)
-    return {"windows": 0} if past is None else asdict(past)
+        return queries.past_errors(session, name, segment) or {"windows": 0}
 
 
 @router.get("/alarms")

@@ -61,7 +61,7 @@ __all__ = [
     "with_password",
 ]
 
-REVISION = "0001"
+REVISION = "0002"
 """Newest file of `migrations/versions`: the version of the tables in `schema.py`."""
 _VERSIONS = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from gdscore._paths import PathLike
 from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.monitor import alarms, queries, row_labels, store
 from gdscore.monitor.database import (
     AdvisedError,
@@ -38,7 +39,7 @@ from gdscore.monitor.database import (
 from gdscore.monitor.notify import Delivery, Due, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, KeptRow, Model, Window
-from gdscore.monitor.store import EstimatorLike, Key
+from gdscore.monitor.store import EstimatorLike, Fresh, Key
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -343,12 +344,13 @@ class Monitor:
             raise GdscoreError(f"Expected a gdscore.Estimate, but got {type(estimate).__name__}")
         segment = check_name("segment", segment, empty=True)
         found = self._model(model, version)
-        return self._store(found, {(*window_bounds(time, found.every), segment): estimate}, replace)[0]
+        return self._store(found, {(*window_bounds(time, found.every), segment): Fresh(estimate)}, replace)[0]
 
     def _store(
-        self, model: Model, estimates: Mapping[Key, Estimate], replace: bool, kept: row_labels.Collector | None = None
+        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, kept: row_labels.Collector | None = None
     ) -> list[dict[str, Any]]:
-        made = store.prepare_windows(estimates)
+        with self.reading() as session:
+            made = store.prepare_windows(session, model, fresh, self._estimator)
         added: list[dict[str, Any]] = []
         if len(made) > AT_ONCE:
             with self.reading() as session:
@@ -387,12 +389,12 @@ class Monitor:
         correct, accuracy, rows : int, float, int, optional
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
-        counts = store.count_correct(outputs, correct=correct, accuracy=accuracy, rows=rows)
+        counts = store.count_labels(outputs, correct=correct, accuracy=accuracy, rows=rows)
         segment = check_name("segment", segment, empty=True)
         found = self._model(model, version)
         with self.writing() as session:
             locked = store.lock_model(session, found.id)
-            store.store_labels(session, locked, (*window_bounds(time, found.every), segment), *counts)
+            store.store_labels(session, locked, (*window_bounds(time, found.every), segment), counts)
 
     def add_row_labels(
         self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None
@@ -579,7 +581,7 @@ def _estimate_windows(
     by: Any,
     every: Every,
     kept: row_labels.Collector | None,
-) -> dict[Key, Estimate]:
+) -> dict[Key, Fresh]:
     """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
     states: dict[str | None, TargetState] = {}
     bounds: dict[datetime, tuple[datetime, datetime]] = {}
@@ -598,13 +600,19 @@ def _estimate_windows(
                     f"Expected at most {MOST_WINDOWS:,} windows and segments at once, but there are more: are the "
                     "columns of time and segments the right ones?"
                 )
-    found: dict[Key, Estimate] = {}
+    fresh: dict[Key, Fresh] = {}
     for column, state in states.items():
         for key, estimate in est.estimate(state).items():
             start, segment = (key, "") if column is None else key
             window: Key = (*bounds[start], segment)
-            found[window] = estimate
-    return dict(sorted(found.items(), key=lambda item: item[0]))
+            fresh[window] = Fresh(estimate, partial(_with_class_mix, est, state, key))
+    return fresh
+
+
+def _with_class_mix(est: AccuracyEstimator, state: TargetState, key: Any, shares: Any) -> Estimate:
+    """Estimate of one segment of a state where the shares of the classes are known."""
+    estimate: Estimate = est.estimate(state.of_segment(key), class_mix=shares)
+    return estimate
 
 
 def _timed(parts: Iterable[Batch], time: Any) -> Iterator[Any]:

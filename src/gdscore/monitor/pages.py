@@ -34,12 +34,11 @@ from starlette.concurrency import run_in_threadpool
 from gdscore._format import template_environment
 from gdscore._windows import as_time
 from gdscore.estimator import Estimate
-from gdscore.labeling.feedback import past_errors
 from gdscore.monitor import queries
 from gdscore.monitor.api import After, History, Number, Reader, describe
 from gdscore.monitor.auth import COOKIE, LOCALHOST, POLICY, Visitor, find_token, require
 from gdscore.monitor.database import shown_length, shown_time, utc_now
-from gdscore.monitor.rules import LABEL_FREE, Rules
+from gdscore.monitor.rules import Rules, contradicts
 from gdscore.monitor.schema import KeptRow, Model, Series, Window
 from gdscore.monitor.settings import Settings
 
@@ -67,7 +66,7 @@ RULES = {
     "max_width": "a window with a wider interval is not enough data",
     "warnings": "warnings that raise an alarm of their own",
     "labels": "whether labels raise alarms",
-    "recalibrate": "whether labels correct the estimates of later windows",
+    "tracking": "whether estimates rest on the labels of earlier windows too",
     "missing_after": "alarm after so many lengths of a window without one; learned from the usual pauses by default",
     "recovery": "windows in a row without the problem that end an alarm",
     "min_recall": "alarm at every window where the recall of a class is below this",
@@ -116,7 +115,7 @@ def model_page(
             session, name, segment, since=since, limit=PAGE + 1, after=after, newest_first=True, one_version=True
         )
         alarms = queries.list_alarms(session, name, segment or None, limit=MOST_ALARMS)
-        past = queries.past_errors_of(session, name, segment)
+        past = queries.past_errors(session, name, segment)
         changes = queries.rules_changes(session, name)
         learned = queries.learned(session, name, segment)
     rules = history.rules(name).to_dict()
@@ -240,8 +239,7 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
         every=every,
         e=estimate,
         labels=labelled,
-        contradicted=labelled is not None and past_errors([labelled]).missed > 0,
-        label_free=shown["scores"].get(LABEL_FREE),
+        contradicted=labelled is not None and contradicts(labelled),
         expected=expected,
         floor=_floor(lines),
         alarms=[a for a in listed if a["began"] <= then and (a["ended"] is None or a["ended"] > then)],

@@ -20,9 +20,8 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import Quantity
 from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate
-from gdscore.labeling.feedback import PastErrors, past_errors
 from gdscore.monitor.database import shown_length, shown_time, utc_now
-from gdscore.monitor.rules import Rules
+from gdscore.monitor.rules import Rules, contradicts
 from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
 from gdscore.monitor.sequential import WARM_UP, SequentialTest
 
@@ -37,7 +36,7 @@ __all__ = [
     "list_windows",
     "newest_labels",
     "overview",
-    "past_errors_of",
+    "past_errors",
     "rules_changes",
     "segments_of",
     "series_points",
@@ -125,6 +124,8 @@ def window_facts(window: Window, model: Model) -> dict[str, Any]:
         "high": window.high,
         "level": window.level,
         "reference_accuracy": window.reference_accuracy,
+        "label_free": window.label_free,
+        "last_known": window.last_known,
         "warnings": window.warnings,
         "scores": window.scores,
         "created_at": _iso(window.created_at),
@@ -258,6 +259,8 @@ def series_points(
         "low": func.min(Window.low),
         "high": func.max(Window.high),
         "reference_accuracy": func.avg(Window.reference_accuracy),
+        "label_free": func.avg(Window.label_free),
+        "last_known": func.avg(Window.last_known),
         "rows": func.sum(Window.rows),
         "windows": func.count(),
         "window": func.max(Window.id),
@@ -368,37 +371,66 @@ def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
     return [last | {"open_alarms": count, "state": rules.state(count, last)} for last, rules, count in listed]
 
 
-def past_errors_of(session: Session, model: str, segment: str = "") -> PastErrors | None:
-    """How far the estimates of the newest labelled windows were off; None without labels."""
-    found = _labelled(session, _chosen(session, model, segment), MOST_LABELLED)
-    return past_errors(found) if found else None
+def past_errors(session: Session, model: str, segment: str = "") -> dict[str, Any] | None:
+    """How far answers were off in the newest windows with labels; None without labels.
+
+    Returns
+    -------
+    dict
+        ``windows``; ``missed``: those whose interval has no accuracy in common with that by the labels; ``bias`` of the
+        estimates. ``compared``: the windows before which an accuracy by labels was known, or all where there are none;
+        ``errors``: in them the mean distances to the accuracy by the labels, of the estimates, of those without labels,
+        of the last known accuracy, and of the accuracy on the reference.
+    """
+    rows = _labelled(session, _chosen(session, model, segment), MOST_LABELLED)
+    if not rows:
+        return None
+    seen = [labelled_estimate(*row[2:]) for row in rows]
+    known = [row.last_known is not None for row in rows]
+    compared = [k for k in range(len(rows)) if known[k] or not any(known)]
+    answers = {"estimate": "accuracy", "label_free": "label_free", "last_known": "last_known"}
+    answers["unchanged"] = "reference_accuracy"
+    if not any(known):
+        del answers["last_known"]
+    return {
+        "windows": len(rows),
+        "missed": sum(map(contradicts, seen)),
+        "bias": statistics.fmean(row.accuracy - e.accuracy for row, e in zip(rows, seen, strict=True)),
+        "compared": len(compared),
+        "errors": {
+            name: statistics.fmean(abs(getattr(rows[k], column) - seen[k].accuracy) for k in compared)
+            for name, column in answers.items()
+        },
+    }
 
 
 def newest_labels(session: Session, model: int, segment: str) -> dict[str, float] | None:
     """Accuracy and rows of the newest window with labels; and of so many of them how many, and the share that holds."""
-    found = _labelled(session, [Window.model_id == model, Window.segment == segment], NEWEST_LABELLED)
-    if not found:
+    rows = _labelled(session, [Window.model_id == model, Window.segment == segment], NEWEST_LABELLED)
+    if not rows:
         return None
-    past = past_errors(found)
-    held = 1 - past.missed / past.windows
-    return {"accuracy": found[0].accuracy, "rows": found[0].labels, "windows": past.windows, "coverage": held}
+    seen = [labelled_estimate(*row[2:]) for row in rows]
+    held = 1 - sum(map(contradicts, seen)) / len(seen)
+    return {"accuracy": seen[0].accuracy, "rows": seen[0].labels, "windows": len(seen), "coverage": held}
 
 
-def _labelled(session: Session, where: list[ColumnElement[bool]], limit: int) -> list[LabelledEstimate]:
+def _labelled(session: Session, where: list[ColumnElement[bool]], limit: int) -> Sequence[Any]:
+    """Newest windows with labels: other answers, then what `labelled_estimate` takes."""
     query = (
-        select(Window.accuracy, Window.low, Window.high, Window.level, Window.rows, Window.reference_accuracy)
+        select(Window.label_free, Window.last_known)
+        .add_columns(Window.accuracy, Window.low, Window.high, Window.level, Window.rows, Window.reference_accuracy)
         .add_columns(Window.labelled, Window.correct)
         .where(*where, Window.labelled.is_not(None))
         .order_by(Window.start.desc())
         .limit(limit)
     )
-    return [labelled_estimate(*row) for row in session.execute(query)]
+    return session.execute(query).all()
 
 
 def labelled_estimate(
     accuracy: float, low: float, high: float, level: float, rows: int, reference: float, labelled: int, correct: int
 ) -> LabelledEstimate:
-    """What labels say of a window, with its estimate without them."""
+    """What labels say of a window, with its estimate before them."""
     truth = correct / labelled
     error = float(sampling_error(truth, labelled, level))
     ends = max(truth - error, 0.0), min(truth + error, 1.0)

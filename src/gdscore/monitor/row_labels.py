@@ -30,7 +30,7 @@ from gdscore.estimator import AccuracyEstimator
 from gdscore.monitor.database import AdvisedError, shown_time, time_before, utc_now
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window
-from gdscore.monitor.store import NotFoundError, store_labels
+from gdscore.monitor.store import LabelCounts, NotFoundError, store_labels
 from gdscore.outputs import Outputs
 
 __all__ = ["Collector", "delete_rows", "join_labels", "read_row_labels", "recount", "store_rows"]
@@ -120,7 +120,7 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
         kept = [{"window_id": window["id"], "row_id": i, "label": known.get(i), **row} for i, row in rows.items()]
         session.execute(insert(KeptRow.__table__), kept)  # type: ignore[arg-type]
         if any(label is not None for label in known.values()):
-            recount(session, model, session.get_one(Window, window["id"]))
+            recount(session, model, session.get_one(Window, window["id"]), collected.estimator.n_classes_)
 
 
 def _oldest_kept(model: Model) -> datetime | None:
@@ -219,6 +219,7 @@ def join_labels(
         )
     replaced = sum(value["before"] is not None for value in changed)
     unknown = [i for i in wanted if i not in seen]
+    n_classes = {number: 0 if est is None else est.n_classes_ for number, (_, est) in models.items()}
     touched = sorted({(row.start, row.window_id, row.model_id) for row in found})
     return {
         "added": len(changed) - replaced,
@@ -230,7 +231,7 @@ def join_labels(
         "windows": [
             counted
             for _, number, model in touched
-            for counted in recount(session, models[model][0], session.get_one(Window, number))
+            for counted in recount(session, models[model][0], session.get_one(Window, number), n_classes[model])
         ],
     }
 
@@ -286,7 +287,7 @@ def _positions(given: Mapping[str, Any], estimator: AccuracyEstimator | None) ->
     return dict(zip(given, found.tolist(), strict=True))
 
 
-def recount(session: Session, model: Model, window: Window) -> list[dict[str, Any]]:
+def recount(session: Session, model: Model, window: Window, n_classes: int) -> list[dict[str, Any]]:
     """Store what the labels of a window's rows say of it and of its segments, and return it."""
     rows = session.execute(
         select(KeptRow.prediction, KeptRow.label, KeptRow.right, KeptRow.segments).where(KeptRow.window_id == window.id)
@@ -303,7 +304,9 @@ def recount(session: Session, model: Model, window: Window) -> list[dict[str, An
         if not known or segment not in there:
             continue
         correct = sum(row.label == row.prediction for row in known)
-        store_labels(session, model, (window.start, window.end, segment), correct, len(known))
+        by_class = np.bincount([row.label for row in known], minlength=n_classes).tolist()
+        counts = LabelCounts(correct, len(known), by_class)
+        store_labels(session, model, (window.start, window.end, segment), counts)
         counted.append(
             {
                 "version": model.version,

@@ -16,18 +16,15 @@ from gdscore._windows import Every, parse_every
 from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.estimator import Estimate
 from gdscore.labeling import LabelledEstimate
-from gdscore.labeling.feedback import past_errors
 from gdscore.monitor.database import check_name, shown_time
 from gdscore.monitor.schema import LONGEST_NAME
 from gdscore.monitor.sequential import Seen, SequentialTest, threshold
 
-__all__ = ["LABEL_FREE", "LEARNED", "Follower", "Judgement", "RaisedAlarm", "Rules", "Tests"]
+__all__ = ["LEARNED", "Follower", "Judgement", "RaisedAlarm", "Rules", "Tests"]
 
 MOST_LENGTHS = 1e6
 MOST_MISSED = 30
 ONE_DAY = timedelta(days=1)
-LABEL_FREE = "label_free"
-"""Score of a window whose estimate was corrected by labels: the estimate without them."""
 LEARNED = "learned"
 """Of `missing_after`: learned from the times at which windows came."""
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -77,9 +74,9 @@ class Rules:
     labels : bool
         Whether labels raise alarms: on the accuracy that they show, on a drop of it over several windows, and where
         they contradict the intervals of the estimates.
-    recalibrate : bool
-        Whether labels correct the estimates of later windows. The test over all windows goes on with the estimates
-        without labels.
+    tracking : bool
+        Whether estimates rest on the labels of earlier windows too, as those of `gdscore.AccuracyTracker`. The test
+        over all windows goes on with the estimates without labels.
     missing_after : float or "learned", optional
         Alarm where the newest window ended longer ago than this many lengths of a window. ``learned``: where no window
         came for twice as long as the longest usual pause between two, once seven pauses are known.
@@ -114,7 +111,7 @@ class Rules:
     max_width: float = MAX_WIDTH
     warnings: tuple[str, ...] = ("critical",)
     labels: bool = True
-    recalibrate: bool = False
+    tracking: bool = True
     missing_after: float | str | None = LEARNED
     recovery: int = 3
     keep_rows: str | None = None
@@ -140,7 +137,7 @@ class Rules:
         for name in ("keep_rows", "notify_within"):
             if getattr(self, name) is not None:
                 parse_every(getattr(self, name))
-        for name in ("labels", "recalibrate"):
+        for name in ("labels", "tracking"):
             if not isinstance(getattr(self, name), bool):
                 raise GdscoreError(f"Expected `{name}` to be true or false, but got {shown(getattr(self, name))}")
         if self.alarm_on not in [on.value for on in AlarmOn]:
@@ -319,8 +316,9 @@ class Rules:
         checks: list[Check] = []
         by_labels = over_windows.startswith("labels")
         reference = estimate.reference_accuracy
-        # Corrections by labels come in steps that have the noise of few labels; labels have tests of their own.
-        accuracy = estimate.scores.get(LABEL_FREE, estimate.accuracy)
+        # What the first labels of a model change is no drop, and labels have tests of their own.
+        free = None if by_labels else estimate.label_free
+        accuracy = estimate.accuracy if free is None else free.value
         if self.false_alarms_per_year is not None:
             dropped, level = test.take(
                 Seen(accuracy, estimate.n_rows, tests.weekday(start)),
@@ -356,13 +354,13 @@ class Rules:
         return replace(rule.compare(name, what, (low, value, high), rows, least, f"{measure}:{of}"), began=start)
 
     def _coverage(self, name: str, labelled: LabelledEstimate, start: datetime, tests: Tests) -> Check:
-        missed = past_errors([labelled]).missed > 0
+        missed = contradicts(labelled)
         tests.coverage.take_miss(missed, labelled.level, start)
         tests.missed = [*tests.missed, missed][-MOST_MISSED:]
         rate = self.false_alarms_per_year or 0.1
         contradicted = missed and tests.coverage.log_statistic >= tests.limit(rate)
         reason = (
-            f"{name}: the estimate without labels can no longer be trusted for this model: labels contradict "
+            f"{name}: the estimates can no longer be trusted for this model: labels contradict "
             f"{sum(tests.missed)} of its last {len(tests.missed)} intervals"
         )
         held = 1 - sum(tests.missed) / len(tests.missed)
@@ -388,6 +386,14 @@ class Rules:
             usual += ", as windows have come so far"
         reason = f"{name}: no window for {late:.1f} lengths of a window, {usual}"
         return Check(name, Status.ALARM, reason, "missing", newest_end)
+
+
+def contradicts(labelled: LabelledEstimate) -> bool:
+    """Whether the interval by labels and that of the estimate before them have no accuracy in common."""
+    before = labelled.label_free
+    if before is None or before.low is None or before.high is None:
+        return False
+    return before.high < labelled.low or labelled.high < before.low
 
 
 PAUSES, FEWEST_PAUSES = 30, 7

@@ -193,7 +193,7 @@ class Window(Base):
         Index(
             "ix_windows_series",
             *("model_id", "segment", "start", "end", "rows", "accuracy", "low", "high", "level"),
-            *("reference_accuracy", "labelled", "correct", "id"),
+            *("reference_accuracy", "label_free", "last_known", "labelled", "correct", "missed", "id"),
         ),
         NEVER_AGAIN,
     )
@@ -208,8 +208,14 @@ class Window(Base):
     high: Mapped[float]
     level: Mapped[float]
     reference_accuracy: Mapped[float]
+    label_free: Mapped[float]
+    """The estimate without the labels of earlier windows."""
+    last_known: Mapped[float | None]
+    """The latest accuracy by labels that was known when the window came."""
     labelled: Mapped[int | None] = mapped_column(BigInteger)
     correct: Mapped[int | None] = mapped_column(BigInteger)
+    missed: Mapped[bool | None]
+    """Whether labels showed an accuracy outside the interval of an estimate that rests on labels."""
     labels_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
     rules_change: Mapped[int] = mapped_column(BigInteger)
@@ -221,6 +227,10 @@ class Window(Base):
     scores: Mapped[dict[str, float]] = mapped_column(JSON)
     measures: Mapped[dict[str, list[float]] | None] = mapped_column(JSON(none_as_null=True))
     """Value, low and high of the recall, precision and F1 of the classes that rules name."""
+    classes: Mapped[list[int] | None] = mapped_column(JSON(none_as_null=True))
+    """Labels by class, where they are known."""
+    tracked: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """What else the next estimates need of one that rests on labels: the rest of a `TrackedWindow`."""
     estimate: Mapped[dict[str, Any]] = mapped_column(JSON, deferred=True)
 
     @property

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import bindparam, delete, exists, func, or_, select, text, tuple_, update
+import numpy as np
+from sqlalchemy import Integer, bindparam, cast, delete, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
+from gdscore._arrays import to_numpy
 from gdscore._checks import integer, number
 from gdscore._paths import check_readable
 from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.labeling.feedback import recalibrate
+from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
     KEYS_AT_ONCE,
     end_alarms,
@@ -31,15 +33,20 @@ from gdscore.monitor.alarms import (
     touch_windows,
 )
 from gdscore.monitor.database import AdvisedError, check_name, shown_time, utc_now
-from gdscore.monitor.queries import NotFoundError, alarm_facts, labelled_estimate, newest_labels, window_facts
-from gdscore.monitor.rules import LABEL_FREE, Rules
+from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, versions_of, window_facts
+from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
+from gdscore.tracking.groups import Version
+from gdscore.tracking.method import SETTINGS
+from gdscore.tracking.windows import TRACKED, CommonError, Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
 
 __all__ = [
     "ConflictError",
     "EstimatorLike",
+    "Fresh",
     "Key",
+    "LabelCounts",
     "Made",
     "NotFoundError",
     "Outcome",
@@ -47,7 +54,7 @@ __all__ = [
     "check_added",
     "check_known",
     "check_model_name",
-    "count_correct",
+    "count_labels",
     "delete_model",
     "delete_window",
     "find_model",
@@ -245,24 +252,147 @@ def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
     return estimator, AccuracyEstimator.load(estimator)
 
 
+class Fresh(NamedTuple):
+    """An estimate of a window without labels of earlier ones, and how to make it with other shares of the classes."""
+
+    estimate: Estimate
+    with_class_mix: Callable[[Any], Estimate] | None = None
+
+
 class Made(NamedTuple):
     """An estimate of a window as it will be stored."""
 
     key: Key
     estimate: Estimate
     facts: dict[str, Any]
+    measures: dict[str, list[float]] | None
+    label_free: float
+    last_known: float | None
+    tracked: dict[str, float] | None
     digest: str
     """Of the estimate without labels, so that adding a window again stays no change where labels have come since."""
 
 
-def prepare_windows(estimates: Mapping[Key, Estimate]) -> list[Made]:
-    """Estimates as they will be stored, in the order of time, so that a transaction has less to do."""
-    made = []
-    for key, estimate in sorted(estimates.items(), key=lambda item: item[0]):
-        facts = estimate.to_dict()
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        made.append(Made(key, estimate, facts, digest))
+def prepare_windows(
+    session: Session, model: Model, fresh: Mapping[Key, Fresh], estimator_of: Callable[[str], AccuracyEstimator]
+) -> list[Made]:
+    """Estimates as they will be stored, in the order of time, so that a transaction has less to do.
+
+    They rest on the labels of earlier windows too, where there are any. ``estimator_of`` gives the estimator of a
+    digest.
+    """
+    rules, made = Rules.from_dict(model.rules), []
+    history = _EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
+    for key, (free, with_class_mix) in sorted(fresh.items(), key=lambda item: item[0]):
+        digest = hashlib.sha256(json.dumps(free.to_dict(), sort_keys=True).encode()).hexdigest()
+        estimate, by_class, last_known, kept = free, free, None, None
+        if history is not None and free.method != TRACKED and not isinstance(free, LabelledEstimate):
+            estimate, window, by_class = history.estimate(key, free, with_class_mix)
+            last_known = window.last_known
+            if window.error is not None and window.factor is not None:
+                kept = {"raked": window.raked, "error": window.error, "factor": window.factor}
+        # Labels tell how accurate the model is, not on which classes: of those the estimate without them tells.
+        rest = {"per_class": by_class.per_class, "f1": by_class.f1, "assumptions": free.assumptions}
+        facts = replace(estimate, **rest).to_dict()
+        label_free = estimate.accuracy if estimate.label_free is None else estimate.label_free.value
+        made.append(Made(key, estimate, facts, rules.measures_of(by_class), label_free, last_known, kept, digest))
     return made
+
+
+_EARLIER = select(
+    *(Window.model_id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high, Window.level),
+    *(Window.reference_accuracy, Window.label_free, Window.last_known, Window.labelled, Window.correct),
+    *(Window.classes, Window.tracked),
+)
+
+
+class _EarlierLabels:
+    """Labels of the windows of a model, of all its versions, for the estimates of later windows."""
+
+    def __init__(
+        self, session: Session, model: Model, segments: set[str], estimator_of: Callable[[str], AccuracyEstimator]
+    ) -> None:
+        self.session, self.model = session, model
+        labels = select(Series.segment, Series.labels).join(Model, Model.id == Series.model_id)
+        mine = labels.where(Model.name == model.name, Series.segment.in_({*segments, ""}))
+        self.segments = {segment for segment, seen in session.execute(mine) if seen}
+        versions = versions_of(session, model.name) if self.segments else [model]
+        self.versions = {one.id: place for place, one in enumerate(versions)}
+        self.reference: Version | None = None
+        if self.segments and model.estimator_hash is not None:
+            self.reference = Version.of(estimator_of(model.estimator_hash))
+            self.alike = {
+                one.id
+                for one in versions
+                if one.estimator_hash and estimator_of(one.estimator_hash).class_names_ == self.reference.class_names
+            }
+
+    def estimate(
+        self, key: Key, free: Estimate, with_class_mix: Callable[[Any], Estimate] | None
+    ) -> tuple[Estimate, TrackedWindow, Estimate]:
+        """Estimate and window of a key, and the estimate without labels that knows the class mix of the labels."""
+        start, _, segment = key
+        past, starts = self._past(segment, start) if self.segments & {segment, ""} else ([], [])
+        ages = ages_of(past, np.array([time.timestamp() for time in starts]), start) if past else np.zeros(0)
+        raked, shares = free, None
+        if with_class_mix is not None and self.reference is not None:
+            alike = np.array([window.version in self.alike for window in past], dtype=bool)
+            usable = [window for window, same in zip(past, alike, strict=True) if same]
+            shares = class_mix(usable, ages[alike], self.reference.mix)
+        if shares is not None and with_class_mix is not None:
+            raked = with_class_mix(shares)
+        common = self._common(past) if segment and past else None
+        known = known_of(past, ages, self.model.id, common)
+        tally = self._tally(segment, start) if past else Tally()
+        return *tracked(free, raked, known, tally, start, past, self.model.id), raked
+
+    def _rows(self, *clauses: Any) -> list[Any]:
+        """Windows of the newest version that has one of each start, in order of time."""
+        newest: dict[datetime, Any] = {}
+        for row in self.session.execute(_EARLIER.where(Window.model_id.in_(self.versions), *clauses)):
+            there = newest.get(row.start)
+            if there is None or self.versions[there.model_id] < self.versions[row.model_id]:
+                newest[row.start] = row
+        return [newest[start] for start in sorted(newest)]
+
+    def _past(self, segment: str, start: datetime) -> tuple[list[TrackedWindow], list[datetime]]:
+        """The latest windows before a time that labels tell of, and the starts of all from the first of these on.
+
+        Labels of all rows tell of each segment too.
+        """
+        before = (Window.model_id.in_(self.versions), Window.start < start)
+        labelled = select(Window.start).where(*before, Window.segment.in_({segment, ""}), Window.labelled > 0)
+        latest = labelled.distinct().order_by(Window.start.desc()).limit(SETTINGS.most_windows)
+        told = self.session.scalars(latest).all()
+        past = [_tracked_window(row) for row in self._rows(Window.segment == segment, Window.start.in_(told))]
+        if not past:
+            return [], []
+        starts = select(Window.start).where(*before, Window.segment == segment, Window.start >= past[0].time)
+        return past, list(self.session.scalars(starts.distinct().order_by(Window.start)))
+
+    def _common(self, past: Sequence[TrackedWindow]) -> list[CommonError]:
+        """What the segments of each window have in common: the errors of all rows, which are their sum."""
+        all_rows = {
+            row.start: CommonError.of([_tracked_window(row)])
+            for row in self._rows(Window.segment == "", Window.start.in_([w.time for w in past]), Window.labelled > 0)
+        }
+        return [all_rows.get(window.time, CommonError()) for window in past]
+
+    def _tally(self, segment: str, start: datetime) -> Tally:
+        counts = select(func.count(Window.missed), func.sum(cast(Window.missed, Integer)))
+        mine = (Window.model_id.in_(self.versions), Window.segment == segment, Window.start < start)
+        tested, missed = self.session.execute(counts.where(*mine)).one()
+        return Tally(int(tested), int(missed or 0))
+
+
+def _tracked_window(row: Any) -> TrackedWindow:
+    """What is stored of a window, as `gdscore.tracking` takes it."""
+    window = TrackedWindow(row.start, row.rows, row.label_free, row.label_free, row.accuracy, row.low, row.high)
+    window.unchanged, window.last_known, window.version = row.reference_accuracy, row.last_known, row.model_id
+    window.n_labels, window.n_right, window.classes = row.labelled or 0, float(row.correct or 0), row.classes or []
+    for name, value in (row.tracked or {}).items():
+        setattr(window, name, value)
+    return window
 
 
 def store_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> list[dict[str, Any]]:
@@ -277,7 +407,7 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
     series = known_series(session, model, list({one.key[2] for one in made}))
     _check_segments(session, model, rules, {m.key[2] for m in made} - set(series.series))
     there = known_windows(session, model, [m for m in made if series.may_have(m.key[2], m.key[0])], replace)
-    stored = [(*_store_window(session, model, rules, one, there.get(one.key)), one.key) for one in made]
+    stored = [(*_store_window(model, one, there.get(one.key)), one.key) for one in made]
     changed: dict[str, list[Window]] = {}
     for window, outcome, (_, _, segment) in stored:
         if outcome in ("new", "replaced"):
@@ -339,17 +469,12 @@ def known_windows(session: Session, model: Model, made: Sequence[Made], replace:
     return found
 
 
-def _store_window(
-    session: Session, model: Model, rules: Rules, made: Made, window: Window | None
-) -> tuple[Window, Outcome]:
-    (start, end, segment), estimate, facts, digest = made
-    if window is not None and window.content_hash == digest:
+def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Window, Outcome]:
+    (start, end, segment), facts = made.key, made.facts
+    if window is not None and window.content_hash == made.digest:
         if window.so_far:
             window.created_at = utc_now()
         return window, "same"
-    if rules.recalibrate:
-        estimate = _recalibrated(session, model, made.key, estimate)
-        facts = estimate.to_dict()
     outcome: Outcome = "new" if window is None else "replaced"
     if window is None:
         window = Window(model_id=model.id, segment=segment, start=start, end=end)
@@ -359,59 +484,51 @@ def _store_window(
         window.rules_change = model.rules_change  # it came again
     for column in ("accuracy", "low", "high", "level", "reference_accuracy", "scores", "warnings"):
         setattr(window, column, facts[column])
-    window.rows, window.estimate, window.content_hash = estimate.n_rows, facts, digest
-    if window.labelled is not None and window.labelled > estimate.n_rows:
+    window.rows, window.estimate, window.content_hash = made.estimate.n_rows, facts, made.digest
+    window.label_free, window.last_known, window.tracked = made.label_free, made.last_known, made.tracked
+    if window.labelled is not None and window.labelled > window.rows:
         # They were of rows that the window no longer has.
-        window.labelled = window.correct = None
-    window.created_at = utc_now()
-    window.measures = rules.measures_of(estimate)
+        window.labelled = window.correct = window.classes = None
+    window.missed = None if window.tracked is None else _tracked_window(window).missed
+    window.created_at, window.measures = utc_now(), made.measures
     return window, outcome
 
 
-def _recalibrated(session: Session, model: Model, key: Key, estimate: Estimate) -> Estimate:
-    """Estimate corrected by the labels of the newest labelled window before; the score `label_free` keeps the other."""
-    start, _, segment = key
-    before = session.scalars(
-        select(Window)
-        .where(Window.model_id == model.id, Window.segment == segment, Window.start < start)
-        .where(Window.labelled.is_not(None))
-        .order_by(Window.start.desc())
-        .limit(1)
-    ).first()
-    if before is None or before.labelled is None or before.correct is None:
-        return estimate
-    free = before.scores.get(LABEL_FREE, before.accuracy)
-    ends = min(before.low, free), max(before.high, free)
-    seen = labelled_estimate(
-        *(free, *ends, before.level, before.rows, before.reference_accuracy, before.labelled, before.correct)
-    )
-    corrected = recalibrate(seen).apply(estimate, age=(start - before.start) / model.every.length)
-    return dataclasses.replace(corrected, scores={**estimate.scores, LABEL_FREE: estimate.accuracy})
+class LabelCounts(NamedTuple):
+    """What labels show of a window."""
+
+    correct: int
+    rows: int
+    classes: list[int] | None = None
+    """Labels by class, where they are known."""
 
 
-def count_correct(
+def count_labels(
     outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
-) -> tuple[int, int]:
+) -> LabelCounts:
     """How many rows were predicted right, of how many: from outputs with labels, or from the numbers given."""
+    classes = None
     if outputs is not None:
         if "labels" not in outputs.has:
             raise GdscoreError("Expected outputs with labels, but they have none")
         accuracy, rows = outputs.accuracy, len(outputs)
+        if outputs.n_classes is not None:
+            classes = np.bincount(to_numpy(outputs.labels), minlength=outputs.n_classes).tolist()
     rows = integer("rows", rows, least=1)
     if accuracy is not None:
-        found = round(number("accuracy", accuracy, least=0, most=1) * rows)
-        if correct is not None and correct != found:
+        counted = round(number("accuracy", accuracy, least=0, most=1) * rows)
+        if correct is not None and correct != counted:
             raise GdscoreError(
                 f"Expected `correct` or `accuracy`, but got {correct} of {rows} and {accuracy:g}: give one"
             )
-        correct = found
+        correct = counted
     correct = integer("correct", correct, least=0)
     if correct > rows:
         raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
-    return correct, rows
+    return LabelCounts(correct, rows, classes)
 
 
-def store_labels(session: Session, model: Model, key: Key, correct: int, rows: int) -> None:
+def store_labels(session: Session, model: Model, key: Key, counts: LabelCounts) -> None:
     """Keep how many rows of a window were predicted right, and compute the alarms of its series."""
     start, end, segment = key
     window = session.scalars(
@@ -421,13 +538,15 @@ def store_labels(session: Session, model: Model, key: Key, correct: int, rows: i
     ).first()
     if window is None:
         raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
-    if rows > window.rows:
+    if counts.rows > window.rows:
         raise GdscoreError(
             f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but got "
-            f"{rows}"
+            f"{counts.rows}"
         )
-    same = (window.labelled, window.correct) == (rows, correct)
-    window.labelled, window.correct, window.labels_at = rows, correct, utc_now()
+    same = (window.labelled, window.correct) == (counts.rows, counts.correct)
+    window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
+    window.labels_at = utc_now()
+    window.missed = None if window.tracked is None else _tracked_window(window).missed
     if not same:
         follow_again(session, model, segment)
         session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)

@@ -15,7 +15,6 @@ from gdscore._classes import ClassLabels, list_of
 from gdscore._stream import Batch, columns_of, in_order, segment_codes
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
-from gdscore.estimator.state import TargetState
 from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
 from gdscore.outputs import Outputs
@@ -105,8 +104,6 @@ class WindowRows:
         self._labels: list[NDArray[Any]] | None = []
         self.state = est.state()
         """State of all rows."""
-        self.by_segment: dict[Any, TargetState] = {}
-        """State of each segment; the one of rows without segments is None."""
 
     def update(self, outputs: Outputs | Batch, by: Any = None) -> Self:
         """Take in more rows of the window.
@@ -127,13 +124,8 @@ class WindowRows:
         self._mark.add(part)
         self._names = tuple(columns)
         keys, place = segment_codes(columns, n_rows) if columns else ([None], np.zeros(n_rows, dtype=np.int64))
-        for number, key in enumerate(keys):
+        for key in keys:
             self._numbers.setdefault(key, len(self._numbers))
-            if columns:
-                rows = part if len(keys) == 1 else part[np.flatnonzero(place == number)]
-                self.by_segment.setdefault(key, self._est.state()).update(rows)
-            else:
-                self.by_segment[None] = self.state
         codes = np.array([self._numbers[key] for key in keys], dtype=np.int64)[place]
         predictions = arrays.to_numpy(part.predictions).astype(np.min_scalar_type(max(self._est.n_classes_ - 1, 0)))
         self._parts.append((predictions, codes))

@@ -42,6 +42,7 @@ from gdscore.tracking.groups import (
 )
 from gdscore.tracking.method import SETTINGS
 from gdscore.tracking.windows import (
+    TRACKED,
     CommonError,
     Tally,
     TrackedWindow,
@@ -229,7 +230,7 @@ class AccuracyTracker:
                     [w for w, a in zip(own, alike, strict=True) if a], ages[np.array(alike)], current.mix
                 )
             if shares is not None:
-                raked = self._est.estimate(rows.by_segment[key], class_mix=shares)
+                raked = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
             estimates[key], windows[key] = tracked(
                 free[key],
                 raked,
@@ -673,7 +674,7 @@ def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) ->
         accuracy=accuracy,
         low=low,
         high=high,
-        method="tracked",
+        method=TRACKED,
         answers={OWN_LABELS: weight, **others},
         label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
         per_class=[],

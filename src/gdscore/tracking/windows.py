@@ -21,6 +21,9 @@ from gdscore.estimator import Estimate, EstimateWarning, Quantity
 from gdscore.estimator.estimate import most_severe_first, quantile_of, sampling_error
 from gdscore.tracking.method import ANSWERS, SETTINGS, Floats, Known, Settings, answer, positions
 
+TRACKED = "tracked"
+"""``method`` of an estimate that rests on labels of earlier windows."""
+
 
 @dataclass
 class TrackedWindow:
@@ -349,7 +352,7 @@ def tracked(
         low=window.low,
         high=window.high,
         class_mix=free.class_mix,
-        method="tracked",
+        method=TRACKED,
         answers=dict(zip(ANSWERS, answered.weights.tolist(), strict=True)),
         label_free=Quantity(free.accuracy, free.low, free.high),
         # Labels tell how accurate the model is, not on which classes.

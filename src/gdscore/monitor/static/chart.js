@@ -24,7 +24,7 @@
     points.forEach((p, k) => {
       const alone = (k === 0 || p.gap) && (k + 1 === points.length || points[k + 1].gap);
       if (p.gap) rows.push({ x: seconds(points[k - 1].end) });
-      rows.push({ x: seconds(p.start), point: p, alone, accuracy: p.accuracy, low: p.low, high: p.high, lowest: p.lowest, highest: p.highest, reference: p.reference_accuracy });
+      rows.push({ x: seconds(p.start), point: p, alone, accuracy: p.accuracy, low: p.low, high: p.high, lowest: p.lowest, highest: p.highest, reference: p.reference_accuracy, free: p.label_free, last: p.last_known ?? undefined });
       // A window alone is as wide as it lasts, so that its interval shows.
       if (alone) rows.push({ x: seconds(p.end), low: p.low, high: p.high, lowest: p.lowest, highest: p.highest, reference: p.reference_accuracy });
     });
@@ -47,6 +47,11 @@
       drawn.push({ name: "lowest", values: column("lowest"), hidden: true, stroke: "--accent", width: 0.5 });
     }
     drawn.push({ name: "reference", values: column("reference"), stroke: "--muted", width: 1.2, dash: [6, 4] });
+    // What the estimate would be without labels, and what one would guess from them alone, once labels are known.
+    if (points.some((p) => p.last_known !== null)) {
+      drawn.push({ name: "without labels", values: column("free"), stroke: "--accent", width: 1.2, dash: [3, 3] });
+      drawn.push({ name: "last known accuracy", values: column("last"), stroke: "--truth", width: 1.2, dash: [3, 3] });
+    }
     for (const [rule, value] of Object.entries(lines)) {
       drawn.push({ name: (NAMES[rule] || rule) + " " + percent(value), values: merged.map(() => 100 * value), stroke: "--alarm", width: 1.2, dash: DASHES[rule] || [8, 3, 2, 3] });
     }
@@ -66,6 +71,7 @@
       const p = row.point;
       parts.push(percent(p.accuracy) + " (" + percent(p.low) + " to " + percent(p.high) + ")");
       parts.push(p.windows > 1 ? "mean of " + p.windows + " windows, " + percent(p.lowest) + " to " + percent(p.highest) : p.rows.toLocaleString("en") + " rows");
+      if (p.last_known !== null) parts.push("without labels " + percent(p.label_free) + ", last known " + percent(p.last_known));
     }
     if (row.label) parts.push("with labels " + percent(row.label.truth) + ", " + row.label.rows.toLocaleString("en") + " labels, version " + row.label.version);
     return parts.join(" · ");
