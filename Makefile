@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
-.PHONY: bench bench-small bench-memory bench-csv bench-transport bench-fit bench-ray
+.PHONY: bench bench-small bench-csv bench-transport bench-fit bench-ray
 .PHONY: coverage test-slow monitor postgres prometheus pages examples docs dist clean
 
 help:
@@ -17,7 +17,6 @@ help:
 	@echo "make lock            constraints.txt anew, from a fresh environment"
 	@echo "make bench           speed against the bare matrix product (minutes)"
 	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (2 minutes)"
-	@echo "make bench-memory    memory and rows/s on 100,000 and 1,000,000 rows of Parquet (2 GB of disk)"
 	@echo "make bench-csv       estimates of 5,000,000 rows of CSV beside Parquet: rows/s and memory (2 GB of disk)"
 	@echo "make bench-fit       fitting against the bare forward passes, estimating against reading (2 minutes; DEVICE=cuda on a GPU)"
 	@echo "make bench-transport exact transport solver against POT"
@@ -88,31 +87,28 @@ test-slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python -m benchmarks.speed.scores
 
 bench-small: $(VENV)/.dev
-	$(BIN)/python benchmarks/small.py
-
-bench-memory: $(VENV)/.dev
-	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python -m benchmarks.paper.small
 
 bench-csv: $(VENV)/.dev
-	$(BIN)/python benchmarks/csv_reading.py
+	$(BIN)/python -m benchmarks.speed.csv_reading
 
 bench-transport: $(VENV)/.dev
-	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python -m benchmarks.speed.transport
 
 DEVICE ?= cpu
 bench-fit: $(VENV)/.dev
-	$(BIN)/python benchmarks/fit_speed.py --device $(DEVICE)
-	$(BIN)/python benchmarks/estimate_speed.py
+	$(BIN)/python -m benchmarks.speed.fit --device $(DEVICE)
+	$(BIN)/python -m benchmarks.speed.estimate
 
 ROWS ?= 100000000
 bench-ray: $(VENV)/.dev
-	$(BIN)/python benchmarks/ray_scale.py --rows $(ROWS)
+	$(BIN)/python -m benchmarks.speed.ray_scale --rows $(ROWS)
 
 pages: $(VENV)/.dev
-	$(BIN)/python benchmarks/pages.py
+	$(BIN)/python -m benchmarks.pages
 
 examples: $(VENV)/.dev
 	PYTHONWARNINGS=ignore $(BIN)/jupyter execute --inplace examples/*.ipynb

@@ -1,7 +1,7 @@
 """Measured numbers of README and docs: written from ``benchmarks/results``, or checked.
 
-    python benchmarks/pages.py              # write what stands between markers
-    python benchmarks/pages.py --check      # name what is stale, and exit with 1
+    python -m benchmarks.pages              # write what stands between markers
+    python -m benchmarks.pages --check      # name what is stale, and exit with 1
 
 A block of a page stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``. `PAGES` names for each page the function
 that gives its blocks, name → text.
@@ -18,18 +18,18 @@ from functools import cache
 
 import numpy as np
 
-import check
-import estimates_summary
 import gdscore
-import late_labels
-from comparison import blocks as comparison_blocks
+from benchmarks import RESULTS, ROOT
+from benchmarks.estimates import check, late_labels
+from benchmarks.estimates import summary as estimates_summary
+from benchmarks.estimates.comparison import blocks as comparison_blocks
+from benchmarks.estimates.few_labels_page import blocks as labeling_blocks
+from benchmarks.markdown import filled, markdown
+from benchmarks.monitor.summary import blocks as monitor_blocks
+from benchmarks.paper.tables import all_tables
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
 from gdscore.demo import Digits
 from gdscore.estimator.settings import SETTINGS
-from labels_page import blocks as labeling_blocks
-from monitor_summary import blocks as monitor_blocks
-from tables import RESULTS, ROOT, all_tables
-from tables_page import filled, markdown
 
 __all__ = ["PAGES", "main", "stale"]
 

@@ -1,10 +1,11 @@
-"""Files of results that grow row by row, so that a run goes on where it was stopped."""
+"""Files of results: they grow row by row, so that a run goes on where it was stopped, and are read as dictionaries."""
 
 import csv
 import os
 import subprocess
+from pathlib import Path
 
-__all__ = ["Rows", "commit", "joined"]
+__all__ = ["Rows", "commit", "joined", "read"]
 
 
 def commit():
@@ -69,3 +70,19 @@ def joined(file, names):
     whole.replace(file)
     for part in parts:
         part.unlink()
+
+
+def read(file):
+    """Rows of a CSV file, its numbers as floats."""
+
+    def value(text):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    with Path(file).open(newline="") as lines:
+        return [
+            {key: text if key in ("set", "commit") else value(text) for key, text in row.items()}
+            for row in csv.DictReader(lines)
+        ]

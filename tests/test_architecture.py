@@ -19,7 +19,7 @@ TESTED_IN = {
     "errors.py": "test_mistakes.py",
     "estimator/estimate.py": "estimator/test_core.py",
     "estimator/evidence.py": "estimator/test_invariants.py",
-    "estimator/settings.py": "benchmarks/test_choosing.py",
+    "estimator/settings.py": "benchmarks/estimates/test_constants.py",
     "io/columns.py": "cli/test_columns.py",
     "monitor/auth.py": "monitor/test_api.py",
     "monitor/app.py": "monitor/test_api.py",

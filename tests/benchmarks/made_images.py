@@ -1,12 +1,7 @@
 """Small images in folders, for the tests of the benchmarks' data sets."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 
 def picture(shape=(8, 8, 3), seed=0):

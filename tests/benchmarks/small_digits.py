@@ -1,16 +1,10 @@
 """A source that trains in a second, in a folder of the test's own."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import datasets
-import networks
-import small
-import sources
-import train
+from benchmarks.data import images as datasets
+from benchmarks.models import networks, sources, train
+from benchmarks.paper import small
 
 
 def small_source(folder, monkeypatch):

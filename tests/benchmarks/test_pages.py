@@ -1,21 +1,15 @@
 """Pages hold what the committed results give, and the check finds what does not."""
 
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import pages
-from tables_page import filled
-
-ROOT = Path(__file__).parents[2]
+from benchmarks import ROOT, pages
+from benchmarks.markdown import filled
 
 
 def test_pages_are_up_to_date():
-    assert pages.stale() == [], "run python benchmarks/pages.py"
+    assert pages.stale() == [], "run python -m benchmarks.pages"
 
 
 @pytest.fixture

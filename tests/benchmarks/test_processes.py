@@ -1,14 +1,11 @@
 """Jobs in processes: all are done, and one that fails does not stop the others."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from processes import run_jobs
+from benchmarks.processes import run_jobs
 
 
 def test_one_job_after_the_other(tmp_path):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.data import growth
 
 from gdscore.errors import GdscoreError
 from gdscore.files import Limits
 from gdscore.io import Columns, read_batches, read_outputs
+from tests.data import growth
 
 PROBABILITIES = Columns(probabilities="p_*")
 

@@ -4,11 +4,11 @@ import sys
 
 import numpy as np
 import pytest
-from tests.data import growth
 
 from gdscore import Outputs
 from gdscore.errors import GdscoreError
 from gdscore.io import Columns, read_batches, read_outputs, write_outputs
+from tests.data import growth
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

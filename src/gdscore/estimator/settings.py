@@ -1,4 +1,4 @@
-"""Constants of the estimator, in one place; ``benchmarks/choosing.py`` compares them with others."""
+"""Constants of the estimator, in one place; ``benchmarks/estimates/constants.py`` compares them with others."""
 
 from __future__ import annotations
 

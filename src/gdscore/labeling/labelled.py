@@ -46,7 +46,7 @@ from gdscore.outputs import Outputs, same_class_names
 
 Floats = NDArray[np.float64]
 PRIOR_LABELS = 15
-"""Labels that the variance of random rows counts as; chosen on the development part of benchmarks/labels.py."""
+"""Labels that the variance of random rows counts as; ``benchmarks/estimates/few_labels.py`` compares others with it."""
 
 
 def variance_ratio(right: NDArray[Any]) -> Floats:

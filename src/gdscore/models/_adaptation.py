@@ -40,7 +40,7 @@ EAGER_STEPS = 3
 
 @dataclass(frozen=True)
 class AdaptationSettings:
-    """Constants of the adaptation; ``benchmarks/check.py arms`` compares them with others."""
+    """Constants of the adaptation; ``benchmarks/estimates/check.py arms`` compares them with others."""
 
     rate: float = 3e-4  # largest learning rate of the one-cycle schedule of AdamW
     decay: float = 0.01  # of its weights

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """Constants of `check`; ``benchmarks/check.py compare`` compares them with others on development targets."""
+    """Constants of `check`; ``benchmarks/estimates/check.py compare`` compares others on development targets."""
 
     # Families and severities of the shifted sets that the same adaptation is run on, and most rows of each
     shifts: tuple[tuple[str, int], ...] = (("snow", 6), ("elastic_transform", 8), ("glass_blur", 7), ("frost", 8))

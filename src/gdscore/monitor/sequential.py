@@ -23,7 +23,7 @@ is their mean over the grid. An alarm is raised where M ≥ threshold = windows 
 is about normal and depends on the window before it, as in an autoregression of order one. If level, pattern, ρ and s
 were known exactly, exp(λ z − λ²/2) would have expectation at most 1, M(t) − t would be a supermartingale, and by
 optional stopping the mean number of windows between false alarms would be at least the threshold. They are learned
-from 28 windows; MARGIN, STRETCH and LEVEL_ERRORS make up for that, and `benchmarks/monitor_alarms.py` counts what is
+from 28 windows; MARGIN, STRETCH and LEVEL_ERRORS make up for that, and `benchmarks/monitor/alarms.py` counts what is
 left.
 
 References: Roberts (1966), Technometrics 8(3); Shin, Ramdas, Rinaldo (2024), E-detectors, NEJSDS 2(2); Kendall (1954),

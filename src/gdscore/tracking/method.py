@@ -29,7 +29,7 @@ ANSWERS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Constants of the method; ``benchmarks/late_labels.py choose`` compares them with others.
+    """Constants of the method; ``benchmarks/estimates/late_labels.py choose`` compares them with others.
 
     Attributes
     ----------

@@ -1,0 +1,1 @@
+"""Accuracy estimates with intervals on real data: beside other estimators and packages, with few, late and no labels."""
