@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError, nearest
-from gdscore.models._state import BatchNormMode, Unchanged, unwrapped
+from gdscore.models._state import BatchNormMode, Unchanged, not_a_module, unwrapped
 from gdscore.models.predictions import (
     Inputs,
     LogitsOrProbabilities,
@@ -79,7 +79,7 @@ class Network:
         )
         self.head: Head | None = None
         self.kind = LogitsOrProbabilities(outputs)
-        self.device = _device(self._model, device)
+        self.device = device_of(self._model, device)
         self.dtype = floating_dtype(self._model)
         self._autocast = autocast
         check_autocast(autocast)
@@ -200,7 +200,10 @@ def floating_dtype(model: nn.Module) -> torch.dtype | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _device(model: nn.Module, device: torch.device | str | None) -> torch.device:
+def device_of(model: nn.Module, device: torch.device | str | None = None) -> torch.device:
+    """Where the weights of a model are, which a ``device`` that is given must agree with."""
+    if not isinstance(model, nn.Module):
+        raise GdscoreError(not_a_module(model))
     everywhere = [*model.parameters(), *model.buffers()]
     # Weights that are loaded from a disk layer by layer are on the device meta meanwhile.
     tensors = [t for t in everywhere if not t.is_meta]

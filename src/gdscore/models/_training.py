@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError
 from gdscore.models._inputs import check_loader
-from gdscore.models._network import Network, floating_dtype
-from gdscore.models._state import not_a_module, seed_generators, unwrapped
+from gdscore.models._network import Network, device_of, floating_dtype
+from gdscore.models._state import seed_generators, unwrapped
 from gdscore.models.predictions import (
     Inputs,
     Where,
@@ -53,22 +53,20 @@ class Trainer:
         trainable = [p.requires_grad_(True) for p in model.parameters() if p.is_floating_point()]
         self.model = model
         self.optimiser = torch.optim.SGD(trainable, lr=lr, momentum=momentum)
-        self._logits = logits
+        self._logits, self._device, self._dtype = logits, device_of(model), floating_dtype(model)
 
     def step(self, batch: Rows) -> None:
         """Take one step down the cross-entropy; waits for nothing on the device."""
         self.optimiser.zero_grad()
         with torch.enable_grad():
-            inputs = to_device(batch.inputs, device_of(self.model), dtype=floating_dtype(self.model))
+            inputs = to_device(batch.inputs, self._device, dtype=self._dtype)
             z = binary_logits(logits_of(call(self.model, inputs, 0), self._logits, len(batch)))
             loss = nn.functional.cross_entropy(z.float(), to_device(batch.labels, z.device))
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
 
 
-def collected(
-    loader: Iterable[Any], seed: int, device: torch.device, labelled: bool = False, name: str = "loader"
-) -> Rows:
+def collected(loader: Iterable[Any], seed: int, device: torch.device, *, labelled: bool = False, name: str) -> Rows:
     """All rows of a loader in host memory; a loader that shuffles by torch's random state does so by the seed."""
     check_loader(loader, name)
     parts, labels = [], []
@@ -106,7 +104,7 @@ def shuffled(rows: Rows, batch_size: int, generator: torch.Generator) -> Iterato
         yield rows[order[start : start + size]]
 
 
-def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where, name: str = "loader") -> tuple[Rows, int]:
+def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where, name: str) -> tuple[Rows, int]:
     """Rows with the classes a model predicts in evaluation mode as labels, and the number of classes."""
     network = Network(model, head=False, logits=logits)
     labels, n_classes = [], 0
@@ -128,15 +126,14 @@ def predicted(model: nn.Module, rows: Rows, batch_size: int, logits: Where, name
 
 def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
     """Copy of a model to train, without gradients, compilation or data-parallel wrapping."""
+    if next(model.parameters(), None) is None:
+        raise GdscoreError(f"Expected a model with parameters, but {type(model).__name__} has none")
     try:
         twin: nn.Module = copy.deepcopy(unwrapped(model))
     except (RuntimeError, TypeError) as error:
         raise GdscoreError(f"Expected a model that copy.deepcopy can copy, but it failed: {error}") from error
     twin.zero_grad(set_to_none=True)
-    try:
-        return twin.to(device)
-    except AssertionError as error:  # of a torch without CUDA
-        raise GdscoreError(f"Expected a device that torch can use, but got {str(device)!r}: {error}") from error
+    return twin.to(device)
 
 
 def in_full_precision(model: nn.Module, works: Callable[[nn.Module], object]) -> nn.Module:
@@ -151,21 +148,6 @@ def in_full_precision(model: nn.Module, works: Callable[[nn.Module], object]) ->
         except (GdscoreError, RuntimeError):
             model.to(dtype)
     return model
-
-
-def device_of(model: nn.Module, device: torch.device | str | None = None) -> torch.device:
-    """Return the device asked for, or else where the model's first parameter is."""
-    if not isinstance(model, nn.Module):
-        raise GdscoreError(not_a_module(model))
-    if device is not None:
-        try:
-            return torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise GdscoreError(f"Expected `device` to be a torch device, but got {device!r}: {error}") from None
-    first = next(model.parameters(), None)
-    if first is None:
-        raise GdscoreError(f"Expected a model with parameters, but {type(model).__name__} has none")
-    return first.device
 
 
 @contextlib.contextmanager

@@ -38,17 +38,16 @@ from gdscore._classes import list_of
 from gdscore._stream import announce, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.estimator.core import known_shares
+from gdscore.estimator.core import fitted_of, known_shares
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
 from gdscore.models._agreement import SETTINGS, Agreement, combine
 from gdscore.models._inputs import ImageForm
-from gdscore.models._network import check_autocast
+from gdscore.models._network import check_autocast, device_of
 from gdscore.models._state import RandomStream
 from gdscore.models._training import (
     Rows,
     checked,
     collected,
-    device_of,
     in_full_precision,
     seeded,
     working_copy,
@@ -199,9 +198,7 @@ def check(
     begin = time.perf_counter()
     steps, batch_size = integer("steps", steps, least=1), integer("batch_size", batch_size, least=2)
     seed = integer("seed", seed, least=0)
-    if est is not None and not isinstance(est, AccuracyEstimator):
-        raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
-    decision = ARGMAX if est is None else est._fitted().decision
+    decision = ARGMAX if est is None else fitted_of(est).decision
     if decision != ARGMAX:
         raise GdscoreError(
             "Expected an `est` of a model that decides for the largest probability, but got one fitted on rows decided "

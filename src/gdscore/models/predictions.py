@@ -418,7 +418,7 @@ def integer_labels(
 ) -> Tensor:
     """Labels on the device as int64, in memory of their own; they may come as floats, bools and in a single column.
 
-    ``optional`` where the caller can leave labels out by ``labels=False``, which errors then name.
+    ``optional`` where the caller can leave labels out by ``with_labels=False``, which errors then name.
 
     Examples
     --------
@@ -430,7 +430,7 @@ def integer_labels(
     except (TypeError, ValueError, RuntimeError):
         raise GdscoreError(
             f"Expected labels to be integers, but got {describe(labels)}: number the classes from 0"
-            + (", or pass labels=False to leave them out" if optional else "")
+            + (", or pass with_labels=False to leave them out" if optional else "")
         ) from None
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -438,7 +438,9 @@ def integer_labels(
         y = y[None]
     if tuple(y.shape) != (rows,):
         cures = ["one-hot or soft labels become classes by labels.argmax(1)"] if y.ndim == 2 else []
-        cures += ["a second input is yielded as ((x1, x2), y)", "labels=False leaves labels out"] if optional else []
+        cures += (
+            ["a second input is yielded as ((x1, x2), y)", "with_labels=False leaves labels out"] if optional else []
+        )
         raise GdscoreError(
             f"Expected a label for each of {rows} rows, but got labels of shape {tuple(y.shape)}"
             + (f": {'; '.join(cures)}" if cures else "")
@@ -451,7 +453,7 @@ def integer_labels(
             row = int((~whole).int().argmax())
             raise GdscoreError(
                 f"Expected labels to be classes 0, 1, …, but row {row} of a batch has {float(y[row])!r}: give classes"
-                + (", or pass labels=False to leave labels out" if optional else "")
+                + (", or pass with_labels=False to leave labels out" if optional else "")
             )
         # On an accelerator the label that is no class is found later, with all others that are out of range.
         y = torch.where(whole, y, torch.full_like(y, -1))

@@ -23,12 +23,12 @@ from torch import nn
 from gdscore._checks import choice, integer, number
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
+from gdscore.models._network import device_of
 from gdscore.models._training import (
     Rows,
     Trainer,
     checked,
     collected,
-    device_of,
     in_full_precision,
     predicted,
     seeded,
@@ -40,8 +40,8 @@ from gdscore.models.predictions import Where
 
 def projnorm(
     model: nn.Module,
-    loader: Iterable[Any],
-    reference_loader: Iterable[Any] | None = None,
+    target_loader: Iterable[Any],
+    val_loader: Iterable[Any] | None = None,
     *,
     init: Callable[[], nn.Module] | None = None,
     start: str = "fresh",
@@ -67,9 +67,9 @@ def projnorm(
     ----------
     model : nn.Module
         Gives the pseudo-labels; is not changed.
-    loader : iterable
+    target_loader : iterable
         Target data, labels or none.
-    reference_loader : iterable, optional
+    val_loader : iterable, optional
         Labelled data of the training distribution; needed by ``start="fresh"`` only.
     init : callable, optional
         Function without arguments that makes the network both trainings start from, such as a pretrained one. By
@@ -85,7 +85,7 @@ def projnorm(
     logits : int, str or callable, optional
         Where the model's output holds the logits, as in `extract`.
     device : torch.device or str, optional
-        Where to train; by default where the model is.
+        Where the model is; its parameters' device by default. The training runs there, and the model is not moved.
     progress : bool, optional
         Whether to show a progress bar (rows trained on); by default where a terminal is attached.
 
@@ -118,32 +118,31 @@ def projnorm(
     batch_size = integer("batch_size", batch_size, least=1)
     seed = integer("seed", seed, least=0)
     lr, momentum = number("lr", lr, above=0), number("momentum", momentum, least=0, most=1)
-    if start == "model" and (init is not None or reference_loader is not None):
+    if start == "model" and (init is not None or val_loader is not None):
         raise GdscoreError(
             "`start='model'` starts from the model itself and reads no reference: leave out `init` and "
-            "`reference_loader`, or use start='fresh'"
+            "`val_loader`, or use start='fresh'"
         )
-    if start == "fresh" and reference_loader is None:
-        raise GdscoreError(
-            "`start='fresh'` needs `reference_loader` with labels; where there is none use start='model'"
-        )
+    if start == "fresh" and val_loader is None:
+        raise GdscoreError("`start='fresh'` needs `val_loader` with labels; where there is none use start='model'")
     where = device_of(model, device)
 
     # Parameters made in inference mode cannot be trained, wherever the caller is.
     with torch.inference_mode(False):
-        given, unlabelled = working_copy(model, where), collected(loader, seed, where)
+        teacher = working_copy(model, where)
+        unlabelled = collected(target_loader, seed, where, name="target_loader")
 
         def one_row(network: nn.Module) -> object:
-            return predicted(network, unlabelled[:1], 1, logits)
+            return predicted(network, unlabelled[:1], 1, logits, "target_loader")
 
-        given = in_full_precision(given, one_row)
-        target, n_classes = predicted(given, unlabelled, batch_size, logits)
+        teacher = in_full_precision(teacher, one_row)
+        target, n_classes = predicted(teacher, unlabelled, batch_size, logits, "target_loader")
         runs = [target]
-        if reference_loader is not None:
-            reference = collected(reference_loader, seed, where, labelled=True, name="reference_loader")
+        if val_loader is not None:
+            reference = collected(val_loader, seed, where, labelled=True, name="val_loader")
             runs.append(checked(reference, n_classes))
-        initial = given if init is None else in_full_precision(_initialised(init, seed, where), one_row)
-        for rows, name in zip(runs, ("loader", "reference_loader"), strict=False):
+        initial = teacher if init is None else in_full_precision(_initialised(init, seed, where), one_row)
+        for rows, name in zip(runs, ("target_loader", "val_loader"), strict=False):
             _, classes = predicted(initial, rows[:1], 1, logits, name)
             if classes != n_classes:
                 raise GdscoreError(f"Expected `init` to make a network of {n_classes} classes, but it has {classes}")
