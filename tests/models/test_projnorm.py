@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gdscore import GdscoreError
 from gdscore.models import projnorm
-from gdscore.models._training import collected
+from gdscore.models._inputs import collected
 
 
 class Net(nn.Module):

@@ -157,30 +157,30 @@ def _stream(
                 continue
             # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
             returned, features = network.run(_copied(inputs), number)
-            given: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
+            arrays: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
             m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
-                given["labels"] = integer_labels(labels, m, device)
+                arrays["labels"] = integer_labels(labels, m, device)
             for name, other in others.items():
-                there = to_device(_copied(inputs), other.device, dtype=other.dtype)
-                given[name] = other.logits(there, number).to(device, non_blocking=True)
+                inputs_there = to_device(_copied(inputs), other.device, dtype=other.dtype)
+                arrays[name] = other.logits(inputs_there, number).to(device, non_blocking=True)
             if rotation is not None and features is not None:
-                given["rotation_logits"] = rotation.logits(inputs, features, number)
+                arrays["rotation_logits"] = rotation.logits(inputs, features, number)
             if numbered:
-                given["ids"] = torch.arange(seen, seen + m, device=device)
+                arrays["ids"] = torch.arange(seen, seen + m, device=device)
             seen += m
             reader.prefetch()
             # The network's own check has looked at them, or was told not to.
-            outputs = Outputs(**given, check_logits=False).with_class_names(class_names)
-            del batch, inputs, returned, features, given
+            outputs = Outputs(**arrays, check_logits=False).with_class_names(class_names)
+            del batch, inputs, returned, features, arrays
             yield outputs
             advance(len(outputs))
     if not seen:
         raise GdscoreError(f"Expected the loader to yield rows, but all of its {reader.count} batches are empty")
 
 
-def _rows_of(inputs: Inputs, own: slice, rows: int) -> Inputs:
-    return map_tensors(lambda x: x[own] if x.ndim and len(x) == rows else x, inputs)  # type: ignore[no-any-return]
+def _rows_of(inputs: Inputs, part: slice, rows: int) -> Inputs:
+    return map_tensors(lambda x: x[part] if x.ndim and len(x) == rows else x, inputs)  # type: ignore[no-any-return]
 
 
 def _copied(inputs: Inputs) -> Inputs:
@@ -292,8 +292,8 @@ class _BatchStatistics(Network):
             return super().run(inputs, batch)
         returned = []
         for piece in pieces:
-            own = slice(int(piece[0]), int(piece[-1]) + 1)
-            returned.append(super().run(_rows_of(inputs, own, rows), batch)[0])
+            part = slice(int(piece[0]), int(piece[-1]) + 1)
+            returned.append(super().run(_rows_of(inputs, part, rows), batch)[0])
         return torch.cat(returned), None
 
 

@@ -104,13 +104,13 @@ def from_batches(
         raise GdscoreError(
             f"Expected the predictions of every batch to hold {sorted(parts[0])}, but those of one do not"
         )
-    given = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    arrays = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if labels is not None:
-        rows, device = len(next(iter(given.values()))), next(iter(given.values())).device
+        rows, device = len(next(iter(arrays.values()))), next(iter(arrays.values())).device
         if isinstance(labels, (list, tuple)) and labels and np.ndim(labels[0]) > 0:  # of each batch
             labels = np.concatenate([np.asarray(part) for part in labels])
-        given["labels"] = integer_labels(labels, rows, device, optional=False)
-    made = Outputs(**cast("dict[str, Any]", given), threshold=threshold)
+        arrays["labels"] = integer_labels(labels, rows, device, optional=False)
+    made = Outputs(**cast("dict[str, Any]", arrays), threshold=threshold)
     return made.to_numpy() if on_host else made
 
 
@@ -121,23 +121,23 @@ def _parts(batch: Any) -> Sequence[Any]:
 def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Any]:
     """Arrays by the names of `Outputs` in the prediction of one batch."""
     batch = _as_tensors(batch)
-    given: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     if isinstance(batch, Mapping):
         names = ("features", "peer_logits", "batch_logits", "rotation_logits", "ids")
-        given = {name: batch[name] for name in names if isinstance(batch.get(name), Tensor)}
+        others = {name: batch[name] for name in names if isinstance(batch.get(name), Tensor)}
         if where is None and "probabilities" in batch and "logits" not in batch:
-            return {"probabilities": batch["probabilities"]} | given | _labels_in(batch, len(batch["probabilities"]))
+            return {"probabilities": batch["probabilities"]} | others | _labels_in(batch, len(batch["probabilities"]))
     returned = logits_of(batch, where)
     kind.check(returned)
     first = kind.arrays(returned)
-    return first | given | _labels_in(batch, len(next(iter(first.values()))))
+    return first | others | _labels_in(batch, len(next(iter(first.values()))))
 
 
 def _labels_in(batch: Any, rows: int) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
         return {}
-    found = next((batch[name] for name in _LABELS if name in batch), None)
-    return {} if found is None else {"labels": integer_labels(found, rows, "cpu", optional=False)}
+    labels = next((batch[name] for name in _LABELS if name in batch), None)
+    return {} if labels is None else {"labels": integer_labels(labels, rows, "cpu", optional=False)}
 
 
 def _as_tensors(part: Any) -> Any:
@@ -166,26 +166,26 @@ def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tens
     >>> logits_of(torch.tensor([0.5, -1.0])).tolist()
     [[0.5], [-1.0]]
     """
-    found = _picked(output, where)
-    if not isinstance(found, Tensor):
-        raise GdscoreError(f"Expected the logits to be a tensor, but `logits={where!r}` picks {describe(found)}")
-    logits = _flattened(found)
+    picked = _picked(output, where)
+    if not isinstance(picked, Tensor):
+        raise GdscoreError(f"Expected the logits to be a tensor, but `logits={where!r}` picks {describe(picked)}")
+    logits = _flattened(picked)
     if logits.ndim < 2 and (logits.ndim == 1 or rows == 1):
         logits = logits.reshape(1, -1) if rows == 1 else logits[:, None]
     if logits.ndim != 2 or not logits.is_floating_point():
         hint = ""
-        if found.ndim == 1 and not found.is_floating_point():
+        if picked.ndim == 1 and not picked.is_floating_point():
             hint = ": these look like predicted classes, so return the logits"
-        if found.ndim == 3:
+        if picked.ndim == 3:
             hint = ": of logits for every token pick those of each row, such as by logits=lambda output: output[:, 0]"
         raise GdscoreError(
             "Expected the model to return floating-point logits of shape (rows, classes), or (rows,) of a binary "
-            f"model, but got {describe(found)}{hint}"
+            f"model, but got {describe(picked)}{hint}"
         )
     if rows is not None and logits.shape[0] != rows:
         raise GdscoreError(
-            f"Expected logits of {rows} rows, as many as the batch has, but the model returned {describe(found)}: pass "
-            "logits= with the position, the name or a function that picks them"
+            f"Expected logits of {rows} rows, as many as the batch has, but the model returned {describe(picked)}: "
+            "pass logits= with the position, the name or a function that picks them"
         )
     return logits
 
@@ -257,8 +257,8 @@ class LogitsOrProbabilities:
     def logits(self, returned: Tensor) -> Tensor:
         """Logits with a column for each class; logarithms of probabilities."""
         named = self.arrays(returned)
-        found: Tensor = Outputs(**named).logits if self.probabilities else named["logits"]
-        return found
+        logits: Tensor = Outputs(**named).logits if self.probabilities else named["logits"]
+        return logits
 
     def check(self, returned: Tensor) -> None:
         """Refuse what looks like probabilities, by the first rows that come."""
