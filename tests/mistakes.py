@@ -60,7 +60,6 @@ ARRAYS = [
     Mistake("A sparse matrix", "gdscore.Outputs(features=sparse)", "toarray"),
     Mistake("Features of all layers", "gdscore.Outputs(logits=z, features=np.zeros((600, 4, 4)))", "reshape"),
     Mistake("One row, without its axis", "gdscore.Outputs(logits=z[0])", "x[None, :]"),
-    Mistake("Arguments by position", "gdscore.Outputs(z, y)", "logits="),
     Mistake(
         "Probabilities with two decimals",
         "gdscore.Outputs(probabilities=np.array([[0.33, 0.33, 0.33]] * 9))",
@@ -153,7 +152,6 @@ ESTIMATES = [
     Mistake("A list of lists as a table", "est.fit_predictor(clf, x.tolist(), y)", "np.array"),
     Mistake("A regressor", "gdscore.from_sklearn(regressor, x)", "classifier"),
     Mistake("Labels where inputs belong", "gdscore.from_sklearn(clf, y, x)", "swap"),
-    Mistake("fit(X, y), as in scikit-learn", "gdscore.AccuracyEstimator().fit(z, y)", "gdscore.Outputs(logits="),
     Mistake(
         "Shifted sets as pairs",
         "gdscore.AccuracyEstimator().fit(val, shifted_sets=[(val, 'fog')])",

@@ -70,12 +70,12 @@ ORACLES = {
         (S.argmax(1) != TARGET["peer_logits"].argmax(1)).mean(),
     ),
     "doc": (
-        functional.doc(Z, reference_logits=RZ, reference_labels=RY),
+        functional.doc(Z, RZ, RY),
         1 - ERROR - RS.max(1).mean() + S.max(1).mean(),
     ),
-    "frechet": (functional.frechet(X, reference_features=RX), frechet(RX.astype(np.float64), X)),
+    "frechet": (functional.frechet(X, RX), frechet(RX.astype(np.float64), X)),
     "atc": (
-        functional.atc(Z, reference_logits=RZ, reference_labels=RY, score="confidence"),
+        functional.atc(Z, RZ, RY, score="confidence"),
         atc(S.max(1), RS.max(1), ERROR),
     ),
     "gdscore": (
@@ -112,6 +112,13 @@ def test_help_names_every_argument(name):
     for argument in inspect.signature(function).parameters:
         assert argument in described
     assert "Returns\n-------\nfloat" in text
+
+
+def test_needed_arrays_come_by_position():
+    assert functional.atc(Z, RZ, RY) == functional.atc(logits=Z, reference_logits=RZ, reference_labels=RY)
+    assert functional.gdscore(Z, X) == functional.gdscore(logits=Z, features=X)
+    with pytest.raises(gdscore.GdscoreError, match="functional.atc: too many positional arguments"):
+        functional.atc(Z, RZ, RY, "confidence")
 
 
 def test_a_score_that_is_registered_later():

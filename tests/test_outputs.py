@@ -464,7 +464,6 @@ def test_the_arguments_are_the_arrays_of_the_table():
     from gdscore._checks import OUTPUT_ARRAYS
 
     arguments = set(inspect.signature(gdscore.Outputs).parameters) - {
-        "by_position",
         "class_names",
         "check_logits",
         "threshold",

@@ -30,7 +30,7 @@ def rows_and_labels(model, loader, *, seed=0):
     """
     labels = [
         torch.where(out.confidence > 0.5, out.predictions, out.random_labels(seed)).long()
-        for out in models.extract(model, loader, head=False, labels=False, progress=False)
+        for out in models.extract(model, loader, head=False, with_labels=False, progress=False)
     ]
     return torch.cat([x for x, *_ in loader]), torch.cat(labels)
 

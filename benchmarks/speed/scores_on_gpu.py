@@ -105,7 +105,7 @@ def main(given=None):
     chosen = [n for n in gdscore.list_scores() if n not in MORE_PASSES]
 
     def all_scores(loader):
-        models.score_all(model, loader, reference=reference, scores=chosen, autocast=autocast, progress=False)
+        models.score_all(model, loader, val_loader=reference, scores=chosen, autocast=autocast, progress=False)
 
     def extract_only():
         for _ in models.extract(model, batches, autocast=autocast, progress=False):

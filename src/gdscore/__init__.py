@@ -1,7 +1,7 @@
 """How accurate is a classifier on data without labels?
 
 >>> import gdscore
->>> "gdscore" in gdscore.list_scores(needs=["logits", "features"])
+>>> "gdscore" in gdscore.list_scores(available=["logits", "features"])
 True
 """
 

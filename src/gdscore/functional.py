@@ -1,16 +1,17 @@
-"""Each score as a function of arrays: ``functional.atc(logits, reference_logits=…, reference_labels=…)``.
+"""Each score as a function of arrays: ``functional.atc(logits, reference_logits, reference_labels)``.
 
 There is a function for every registered score that reads arrays (`projnorm` needs the network), also for those of
-other packages, with the arrays and the options of the score as its arguments: ``help(functional.gdscore)``. Arrays may
-come from NumPy, PyTorch, JAX or CuPy; the number is a float. The functions hold no state and change nothing: streams,
-merging and saving are in the classes, see `gdscore.create_score`.
+other packages: ``help(functional.gdscore)``. The arrays that a score needs come first, those of the target before those
+of the reference; optional arrays and the options of the score are given by name. Arrays may come from NumPy, PyTorch,
+JAX or CuPy; the number is a float. The functions hold no state and change nothing: streams, merging and saving are in
+the classes, see `gdscore.create_score`.
 
 >>> import numpy as np
 >>> from gdscore import functional
 >>> z = np.array([[4.0, 0.0], [0.0, 3.0], [2.0, 0.0], [0.0, 1.0]])
 >>> round(functional.confscore(z), 4)
 0.8866
->>> functional.atc(z, reference_logits=z, reference_labels=np.array([0, 1, 0, 0]))
+>>> functional.atc(z, z, np.array([0, 1, 0, 0]))
 0.75
 """
 
@@ -45,21 +46,19 @@ def _arrays_of(names: frozenset[str]) -> list[str]:
 
 
 def _signature(example: Score) -> inspect.Signature:
-    """Arrays of the target, those of the reference by keyword, and the options of the score."""
+    """Needed arrays of target and reference by position, optional arrays and the options of the score by keyword."""
     positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    found = []
-    for name in _arrays_of(example.inputs):
-        if name != "probabilities":
-            # Logits may be left out for probabilities, so that no array that follows them can be required.
-            default = None if "logits" in example.inputs else inspect.Parameter.empty
-            found.append(inspect.Parameter(name, positional, default=default, annotation=Array))
-    by_name = [n for n in _arrays_of(example.inputs | example.optional_inputs) if n not in {p.name for p in found}]
     decided = {"predictions"} & example.optional_inputs if "labels" in example.reference_inputs else frozenset[str]()
-    by_name += [f"reference_{name}" for name in _arrays_of(example.reference_inputs | decided)]
-    found += [inspect.Parameter(name, keyword, default=None, annotation=Array) for name in by_name]
-    own = inspect.signature(type(example).__init__, eval_str=True).parameters
-    found += [option.replace(kind=keyword) for name, option in own.items() if name != "self"]
-    return inspect.Signature(found, return_annotation=float)
+    arrays = _arrays_of(example.inputs | example.optional_inputs)
+    arrays += [f"reference_{name}" for name in _arrays_of(example.reference_inputs | decided)]
+    needed = example.inputs | {f"reference_{name}" for name in example.reference_inputs}
+    # Logits may be left out for probabilities, so that no array that follows them can be required.
+    default = None if "logits" in needed else inspect.Parameter.empty
+    parameters = [inspect.Parameter(n, positional, default=default, annotation=Array) for n in arrays if n in needed]
+    parameters += [inspect.Parameter(n, keyword, default=None, annotation=Array) for n in arrays if n not in needed]
+    options = inspect.signature(type(example).__init__, eval_str=True).parameters
+    parameters += [option.replace(kind=keyword) for name, option in options.items() if name != "self"]
+    return inspect.Signature(parameters, return_annotation=float)
 
 
 def _described(name: str) -> str:
@@ -74,8 +73,8 @@ def _documentation(example: Score, signature: inspect.Signature) -> str:
     """Docstring of the class, with the arrays before its options and a float as what is returned."""
     text = (inspect.getdoc(type(example)) or "").partition("Examples\n--------")[0]
     head, _, options = text.partition("Parameters\n----------\n")
-    own = "\n".join(_described(n) for n in signature.parameters if n.removeprefix("reference_") in _ARRAYS)
-    shown = f"{head.rstrip()}\n\nParameters\n----------\n{own}\n{options.strip()}".rstrip()
+    arrays = "\n".join(_described(n) for n in signature.parameters if n.removeprefix("reference_") in _ARRAYS)
+    shown = f"{head.rstrip()}\n\nParameters\n----------\n{arrays}\n{options.strip()}".rstrip()
     return f"{shown}\n\nReturns\n-------\nfloat\n\nSee Also\n--------\ngdscore.score : The same of `gdscore.Outputs`."
 
 
@@ -87,15 +86,17 @@ def _function(name: str) -> Callable[..., float]:
 
     def computed(*args: Array, **kwargs: Any) -> float:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            arguments = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             unknown = [key for key in kwargs if key not in signature.parameters]
             hint = f": {nearest(unknown[0], signature.parameters)}" if unknown else f"; it takes {signature}"
             raise GdscoreError(f"functional.{name}: {error}{hint}") from None
-        chosen = {key: value for key, value in given.items() if key in options}
-        held = {key: value for key, value in given.items() if key not in options and value is not None}
-        known = {key.removeprefix("reference_"): held.pop(key) for key in [*held] if key.startswith("reference_")}
-        return score(name, Outputs(**held), reference=Outputs(**known) if known else None, **chosen)
+        chosen = {key: value for key, value in arguments.items() if key in options}
+        target = {key: value for key, value in arguments.items() if key not in options and value is not None}
+        reference = {
+            key.removeprefix("reference_"): target.pop(key) for key in [*target] if key.startswith("reference_")
+        }
+        return score(name, Outputs(**target), reference=Outputs(**reference) if reference else None, **chosen)
 
     computed.__name__ = computed.__qualname__ = name
     computed.__module__ = __name__

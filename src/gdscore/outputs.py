@@ -12,7 +12,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class Outputs:
 
     def __init__(
         self,
-        *by_position: NoReturn,
+        *,
         logits: Array | None = None,
         probabilities: Array | None = None,
         features: Array | None = None,
@@ -120,10 +120,6 @@ class Outputs:
         class_names: Sequence[str] | None = None,
         check_logits: bool = True,
     ) -> None:
-        if by_position:
-            raise GdscoreError(
-                f"Expected arrays by name, but got {len(by_position)} by position: Outputs(logits=…, labels=…)"
-            )
         self._check_logits = boolean("check_logits", check_logits)
         class_names = listed_names(class_names)
         named = tuple(name for name in list_of(class_names) or () if isinstance(name, str))

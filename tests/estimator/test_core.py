@@ -273,6 +273,9 @@ def test_estimates_show_themselves():
     e = fitted().estimate(TARGET)
     assert f"{e.accuracy:.1%}" in str(e)
     assert f"{e.accuracy:.1%}" in e._repr_html_()
+    assert f"accuracy={e.accuracy:.4f}" in repr(e)
+    assert all(warning.code in repr(e) for warning in e.warnings)
+    assert len(repr(e)) < 200
     assert e.to_dict()["accuracy"] == e.accuracy
     assert f"{len(TARGET):,} rows)" in str(e)
     assert "1 row)" in str(fitted().estimate(TARGET[:1]))

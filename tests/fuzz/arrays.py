@@ -163,7 +163,7 @@ def options(folder):
         if way == 2:
             return [gdscore.score(odd(rng), sound, reference=sound)]
         if way == 3:
-            gdscore.list_scores(needs=odd(rng))
+            gdscore.list_scores(available=odd(rng))
             return []
         if way == 4:
             gdscore.AccuracyEstimator(odd(rng)).estimate(pick(rng, [sound, odd(rng)]))

@@ -51,7 +51,7 @@ def test_the_model_with_the_statistics_of_about_128_rows(rows, sizes):
 def test_it_disagrees_where_the_data_changed():
     model = network()
     score = {
-        shift: models.score_all(model, [images(640, shift)], reference=[images(640)], batchnorm="both")["selfscore"]
+        shift: models.score_all(model, [images(640, shift)], val_loader=[images(640)], batchnorm="both")["selfscore"]
         for shift in (0.0, 3.0)
     }
     assert score[3.0] > score[0.0] + 0.05

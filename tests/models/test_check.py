@@ -407,7 +407,7 @@ def adaptation(network, labels, target, known=None):
         labels,
         Images(target, form),
         mix=mix,
-        known=known,
+        known_mix=known,
         augment=strong_augmentation,
         steps=10,
         batch_size=8,

@@ -24,7 +24,7 @@ def test_forms_of_batches_agree():
         out = next(extract(model, [batch]))
         assert torch.equal(out.logits, plain.logits)
         assert ("labels" in out.has) == labelled
-    assert "labels" not in next(extract(model, [(x, y)], labels=False)).has
+    assert "labels" not in next(extract(model, [(x, y)], with_labels=False)).has
 
 
 def test_data_loader_and_batch_size():

@@ -149,13 +149,11 @@ def masked(z):
 
 
 REFUSED = {
-    "scaled": (lambda z: z / 2, "the logits are 0.5 times its output"),
+    "scaled": (lambda z: z / 2, "differs from the logits in 100% of the entries, by up to"),
     "scaled in place": (lambda z: z.div_(2), "changed in place"),
-    "masked": (masked, "equals the logits in 80% of the entries, so they were masked"),
+    "masked": (masked, r"differs from the logits in 20% of the entries, by up to 1e\+04"),
     "masked in place": (lambda z: z.masked_fill_(torch.arange(CLASSES) == 2, -1e4), "changed in place"),
-    "log-probabilities": (lambda z: z.log_softmax(1), "the log_softmax of its output"),
-    "shifted": (lambda z: z + torch.arange(1, CLASSES + 1), "a bias was added"),
-    "other": (lambda z: torch.tanh(z) * z, "differs from the logits by up to"),
+    "log-probabilities": (lambda z: z.log_softmax(1), "differs from the logits in 100%"),
     "other shape": (lambda z: z[:, :3].contiguous(), r"its output has shape \(12, 5\)"),
 }
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gdscore import GdscoreError
 from gdscore.models import projnorm
-from gdscore.models._training import collected
+from gdscore.models._inputs import collected
 
 
 class Net(nn.Module):
@@ -59,7 +59,7 @@ def test_rows_of_a_loader_that_reuses_its_memory():
                 part.copy_(whole[start : start + 10])
             yield memory
 
-    collected_rows = collected(reusing(), 0, torch.device("cpu"), labelled=True)
+    collected_rows = collected(reusing(), 0, torch.device("cpu"), labelled=True, name="val_loader")
     assert torch.equal(collected_rows.inputs, REFERENCE[0])
     assert torch.equal(collected_rows.labels, REFERENCE[1])
 
@@ -206,21 +206,25 @@ def test_fewer_rows_than_a_batch(net):
         ({"momentum": 2}, "`momentum`"),
         ({"batch_size": 1.5}, "`batch_size`"),
         ({"start": "modle"}, "did you mean 'model'"),
-        ({"reference_loader": None}, "needs `reference_loader`"),
-        ({"reference_loader": [REFERENCE[0]]}, "labelled batches .x, y. from `reference_loader`"),
-        ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 0.5)]}, "labels to be classes"),
-        ({"reference_loader": [(REFERENCE[0], REFERENCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
-        ({"reference_loader": []}, "`reference_loader` to yield rows"),
-        ({"reference_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
-        ({"loader": TARGET[0]}, "a single Tensor"),
-        ({"loader": []}, "yielded none"),
-        ({"loader": [TARGET[0][:0]]}, "yielded none"),
-        ({"loader": [TARGET[0] * float("nan")]}, "finite logits, but the model gives NaN or Inf in row 0 of `loader`"),
-        ({"reference_loader": [(REFERENCE[0] * float("nan"), REFERENCE[1])]}, "in row 0 of `reference_loader`"),
-        ({"reference_loader": [(REFERENCE[0], torch.eye(3)[REFERENCE[1]])]}, r"argmax\(1\)$"),
+        ({"val_loader": None}, "needs `val_loader`"),
+        ({"val_loader": [REFERENCE[0]]}, "labelled batches .x, y. from `val_loader`"),
+        ({"val_loader": [(REFERENCE[0], REFERENCE[1] + 0.5)]}, "labels to be classes"),
+        ({"val_loader": [(REFERENCE[0], REFERENCE[1] + 1)]}, r"labels 0 … 2, but row \d+ has label 3"),
+        ({"val_loader": []}, "`val_loader` to yield rows"),
+        ({"val_loader": [(torch.zeros(4, 2, 8, 8), torch.zeros(4, dtype=int))]}, "to take the loader's batches"),
+        ({"target_loader": TARGET[0]}, "a single Tensor"),
+        ({"target_loader": []}, "yielded none"),
+        ({"target_loader": [TARGET[0][:0]]}, "yielded none"),
+        (
+            {"target_loader": [TARGET[0] * float("nan")]},
+            "finite logits, but the model gives NaN or Inf in row 0 of `target_loader`",
+        ),
+        ({"val_loader": [(REFERENCE[0] * float("nan"), REFERENCE[1])]}, "in row 0 of `val_loader`"),
+        ({"val_loader": [(REFERENCE[0], torch.eye(3)[REFERENCE[1]])]}, r"argmax\(1\)$"),
+        ({"device": "meta"}, "its parameters are on cpu"),
         ({"device": "gpu"}, "`device` to be a torch device, but got 'gpu'"),
-        ({"loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
-        ({"loader": [{"x": TARGET[0]}, {"z": TARGET[0]}]}, "every batch to have 'x'"),
+        ({"target_loader": [TARGET[0], torch.zeros(2, 1, 9, 9)]}, "inputs of one shape"),
+        ({"target_loader": [{"x": TARGET[0]}, {"z": TARGET[0]}]}, "every batch to have 'x'"),
         ({"init": nn.Linear(1, 1)}, "`init` to be a function"),
         ({"init": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 5))}, "a network of 3 classes, but it has 5"),
         ({"start": "model"}, "reads no reference"),
@@ -228,7 +232,7 @@ def test_fewer_rows_than_a_batch(net):
     ],
 )
 def test_bad_input_is_told(net, change, words):
-    arguments = {"loader": [TARGET[0]], "reference_loader": [REFERENCE], **OPTIONS, **change}
+    arguments = {"target_loader": [TARGET[0]], "val_loader": [REFERENCE], **OPTIONS, **change}
     with pytest.raises(GdscoreError, match=words):
         projnorm(net, **arguments)
 
@@ -250,7 +254,11 @@ def test_rows_are_collected_in_order(size, form):
     x, y = TARGET
     wrap = {"tensor": lambda x: x, "dict": lambda x: {"x": x, "scale": 2.0}, "tuple": lambda x: (x, x[:, 0])}[form]
     rows = collected(
-        [(wrap(a), b) for a, b in zip(x.split(size), y.split(size), strict=True)], 0, x.device, labelled=True
+        [(wrap(a), b) for a, b in zip(x.split(size), y.split(size), strict=True)],
+        0,
+        x.device,
+        labelled=True,
+        name="val_loader",
     )
     assert len(rows) == len(x)
     torch.testing.assert_close(rows.inputs, wrap(x), rtol=0, atol=0)

@@ -14,7 +14,7 @@ def test_all_scores_in_one_pass():
     passes = []
     model.register_forward_hook(lambda *_: passes.append(1))
     target, reference = loader(4, rows=128), loader(3, rows=64)
-    table = models.score_all(model, target, reference=reference, peer=peer)
+    table = models.score_all(model, target, val_loader=reference, peer=peer)
     assert len(passes) == 7
     assert set(table.skipped) <= {"rotation", "projnorm", "selfscore"}
     out = gdscore.Outputs.concatenate(list(models.extract(model, target, peer=peer)))
@@ -34,12 +34,12 @@ def test_rotation_and_choice_of_scores():
 
 
 def test_bad_arguments():
-    with pytest.raises(GdscoreError, match="`reference` to yield batches"):
-        models.score_all(seeded(CNN), loader(), reference=torch.zeros(3))
+    with pytest.raises(GdscoreError, match="`val_loader` to yield batches"):
+        models.score_all(seeded(CNN), loader(), val_loader=torch.zeros(3))
     with pytest.raises(GdscoreError, match="it yielded none"):
-        models.score_all(seeded(CNN), loader(), reference=[])
+        models.score_all(seeded(CNN), loader(), val_loader=[])
     one = iter(loader())
     with pytest.raises(GdscoreError, match="make a second one"):
-        models.score_all(seeded(CNN), one, reference=one)
+        models.score_all(seeded(CNN), one, val_loader=one)
     with pytest.raises(TypeError, match="unexpected keyword"):
         models.score_all(seeded(CNN), loader(), heads="fc")

@@ -278,7 +278,7 @@ class TestOddOptions:
         with pytest.raises(gdscore.GdscoreError, match="Unknown score"):
             gdscore.create_score(name)
         with pytest.raises(gdscore.GdscoreError):
-            gdscore.list_scores(needs=[name])
+            gdscore.list_scores(available=[name])
 
     def test_names_to_register(self):
         with pytest.raises(gdscore.GdscoreError, match="name of a score to be a string"):

@@ -41,7 +41,7 @@ def test_all_scores_of_the_design_are_listed():
     ],
 )
 def test_listing_by_what_the_caller_has(has, names):
-    assert [name for name in gdscore.list_scores(needs=has) if name in PAPER + BEYOND] == names
+    assert [name for name in gdscore.list_scores(available=has) if name in PAPER + BEYOND] == names
 
 
 def test_mistyped_names_get_the_nearest():
@@ -53,8 +53,8 @@ def test_mistyped_names_get_the_nearest():
         gdscore.score("gdscore", made(10), batchsize=3)
     with pytest.raises(gdscore.GdscoreError, match="Unknown option 'p' of `entropy`: it has none"):
         gdscore.create_score("entropy", p=1)
-    with pytest.raises(gdscore.GdscoreError, match="Unknown need 'logit': did you mean"):
-        gdscore.list_scores(needs="logit")
+    with pytest.raises(gdscore.GdscoreError, match="Unknown name 'logit' in `available`: did you mean"):
+        gdscore.list_scores(available="logit")
     with pytest.raises(gdscore.GdscoreError, match="valid are"):
         gdscore.create_score("zzz")
 
@@ -73,7 +73,7 @@ def test_third_party_score():
     expected = float((2 * out.confidence - 1).mean())
     assert gdscore.score("margin", out, scale=3.0) == pytest.approx(3 * expected, rel=1e-6)
     assert gdscore.score_all(out)["margin"] == pytest.approx(expected, rel=1e-6)
-    assert "margin" in gdscore.list_scores(needs="logits")
+    assert "margin" in gdscore.list_scores(available="logits")
     assert gdscore.restore_score(gdscore.create_score("margin", scale=2).update(out).state_dict()).options == {
         "scale": 2
     }
@@ -161,7 +161,7 @@ def test_a_single_score_that_cannot_learn_is_skipped_too():
     out = made(300, keep=("features",))
     table = gdscore.score_all(out, reference=made(1, keep=("features",)))
     assert "at least 2 rows of reference" in table.skipped["frechet"]
-    with pytest.raises(gdscore.GdscoreError, match="Expected `needs`"):
-        gdscore.list_scores(needs=3)
+    with pytest.raises(gdscore.GdscoreError, match="Expected `available`"):
+        gdscore.list_scores(available=3)
     with pytest.raises(gdscore.GdscoreError, match="Unknown score"):
         gdscore.create_score(["a"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -75,8 +74,7 @@ def test_entries_of_a_row_are_those_of_all_rows():
 
 
 @pytest.mark.parametrize("start", [0, 2**32 - 32])
-def test_words_are_the_same_in_every_library(start):
+def test_words_are_the_same_with_torch(start):
     expected = Draws("test", 7, start, 64).bits(2, (4, 5))
-    for like in (torch.zeros(1), jnp.zeros(1)):
-        got = Draws("test", 7, start, 64, like=like).bits(2, (4, 5))
-        np.testing.assert_array_equal(np.asarray(got), expected)
+    got = Draws("test", 7, start, 64, like=torch.zeros(1)).bits(2, (4, 5))
+    np.testing.assert_array_equal(np.asarray(got), expected)

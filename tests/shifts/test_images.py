@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from gdscore import GdscoreError, shifts
-from gdscore import _arrays as arrays
 from gdscore.shifts._families import IMAGES
 from gdscore.shifts.images import _corrupted as corrupted_where_they_are
 
@@ -81,7 +80,7 @@ def test_compositions_of_the_callers_choice():
     assert {len(c.parts) for c in made} == {1, 2}
 
 
-@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy, jnp.asarray], ids=["numpy", "torch", "jax"])
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
 def test_compositions_stay_in_the_library(convert):
     for shift in shifts.compositions(3, seed=2, names=["contrast", "brightness", "gaussian_noise"]):
         got = shift(convert(X))
@@ -93,7 +92,8 @@ def test_compositions_stay_in_the_library(convert):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (X.tolist(), "array of NumPy, PyTorch, JAX or CuPy, but got list"),
+        (X.tolist(), "array of NumPy or PyTorch, but got list"),
+        (jnp.asarray(X), r"array of NumPy or PyTorch, but got ArrayImpl: give numpy.asarray\(images\)"),
         (X[0], r"shape \(N, C, H, W\), but got shape \(3, 16, 16\); add the batch axis"),
         (X[None], "shape \\(N, C, H, W\\), but got shape"),
         (X.transpose(0, 2, 3, 1), "channels last: transpose to \\(N, C, H, W\\) with axes \\(0, 3, 1, 2\\)"),
@@ -110,7 +110,6 @@ def test_compositions_stay_in_the_library(convert):
         (X + 0j, "but got complex"),
         (torch.from_numpy((X * 255).astype(np.int32)), "but got torch.int32"),
         (torch.from_numpy(np.where(X > 0.9, np.nan, X)), "without NaN"),
-        (jnp.asarray(np.where(X > 0.9, np.nan, X)), "without NaN"),
     ],
 )
 def test_unusable_images_are_refused(images, message):
@@ -207,20 +206,6 @@ def test_batches_make_no_difference_to_what_an_accelerator_computes(name):
         part = shifts.Corruption(name, severity, seed=1)
         whole = corrupted_where_they_are(x, [part], 5)
         assert torch.equal(corrupted_where_they_are(x[4:7], [part], 9), whole[4:7])
-
-
-@pytest.mark.parametrize(
-    ("name", "channels", "severity"),
-    [*((name, 3, 3) for name in WITHIN), *((name, 1, 8) for name in ("brightness", "saturate", "snow", "spatter"))],
-)
-def test_jax_agrees_with_numpy(name, channels, severity):
-    """Few shapes, as JAX compiles every operation for each; torch is compared over many, by the same code."""
-    x = images(channels, 16)
-    expected = shifts.Corruption(name, severity, seed=3)(x)
-    got = shifts.Corruption(name, severity, seed=3)(jnp.asarray(x))
-    assert arrays.is_jax(got)
-    assert got.dtype == jnp.float32
-    np.testing.assert_allclose(np.asarray(got), expected, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -108,7 +108,7 @@ def extract(
         other, other_preprocess = load_model(peer, device)
         # It has its own preprocessing, so images are decoded twice.
         other_loader = Batches(images, other_preprocess, batch_size, workers)
-        second = models.extract(other, other_loader, head=False, labels=False, progress=False)
+        second = models.extract(other, other_loader, head=False, with_labels=False, progress=False)
     counted = _Counted()
     write_outputs(output, counted.rows(outputs, second, images))
     if not quiet:

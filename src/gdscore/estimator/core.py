@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import replace
-from typing import Any, NoReturn, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +141,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(
         self,
         reference: Outputs | Iterable[Outputs],
-        *by_position: NoReturn,
+        *,
         shifted_sets: Iterable[ShiftedSet] | None = None,
         progress: bool | None = None,
     ) -> Self:
@@ -156,11 +156,6 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         progress : bool, optional
             Progress bar on standard error; by default where that is a terminal.
         """
-        if by_position:
-            raise GdscoreError(
-                f"Expected labelled outputs and nothing else by position, but got {len(by_position)} more: "
-                "fit(gdscore.Outputs(logits=…, labels=…)), or fit_predictor(predict, inputs, labels)"
-            )
         return self._fit(labelled_reference(reference), shifted_sets, progress)
 
     def fit_predictor(
@@ -482,6 +477,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Read an estimator from a file that `save` wrote, or from its bytes."""
         params, fitted = learned.load(source)
         return cls(**params)._with(fitted)
+
+
+def fitted_of(est: Any) -> Fitted:
+    """What an estimator has learned."""
+    if not isinstance(est, AccuracyEstimator):
+        raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+    return est._fitted()
 
 
 def known_shares(est: AccuracyEstimator, outputs: Outputs) -> Floats | None:

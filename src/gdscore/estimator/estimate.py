@@ -113,7 +113,7 @@ class ClassEstimate:
     f1: Quantity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """Accuracy on the population that the target's rows come from.
 
@@ -272,6 +272,13 @@ class Estimate:
             f"about {self.accuracy:.1%} accurate, between {self.low:.1%} and {self.high:.1%} "
             f"({percent(self.level, short=True)} interval, {_rows(self.n_rows)}); "
             f"it was {self.reference_accuracy:.1%} on the reference data"
+        )
+
+    def __repr__(self) -> str:
+        codes = f", warnings={' '.join(w.code for w in self.warnings)}" if self.warnings else ""
+        return (
+            f"Estimate(accuracy={self.accuracy:.4f}, {percent(self.level, short=True)} interval "
+            f"{self.low:.4f} to {self.high:.4f}, n_rows={self.n_rows}{codes})"
         )
 
     def __str__(self) -> str:

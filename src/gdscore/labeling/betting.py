@@ -49,7 +49,7 @@ class LabelSequence:
         After 1, 2, … t rows.
     level : float
         Probability that none of the intervals misses the accuracy on the target's rows.
-    n : int
+    n_rows : int
         Rows of the target.
     """
 
@@ -57,7 +57,7 @@ class LabelSequence:
     low: Floats
     high: Floats
     level: float
-    n: int
+    n_rows: int
 
     def __len__(self) -> int:
         return len(self.low)
@@ -74,7 +74,7 @@ class LabelSequence:
 
     def __str__(self) -> str:
         return (
-            f"between {self.low[-1]:.1%} and {self.high[-1]:.1%} after {len(self)} of {self.n:,} rows "
+            f"between {self.low[-1]:.1%} and {self.high[-1]:.1%} after {len(self)} of {self.n_rows:,} rows "
             f"(valid at all times with probability {100 * self.level:g}%)"
         )
 

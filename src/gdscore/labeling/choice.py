@@ -25,6 +25,7 @@ from gdscore._hashing import key_as_uint64
 from gdscore._stream import batches, in_order, segment_codes, segment_to_text, stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
+from gdscore.estimator.core import fitted_of
 from gdscore.estimator.evidence import LARGEST, Rows
 from gdscore.estimator.state import check_outputs
 from gdscore.labeling.rows import LabelRows
@@ -109,7 +110,7 @@ class Survey:
 def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:
     """First pass over a target; ``right`` are probabilities of the caller's own, one for each row."""
     mark, counts = FingerprintSum(), dict[Any, NDArray[np.int64]]()
-    fitted = est._fitted()
+    fitted = fitted_of(est)
     classes = fitted.n_classes if right is None else 1
     cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
     total: Any = 0.0
@@ -223,9 +224,7 @@ def choose(
     >>> gdscore.labeling.choose(est, out[2000:], budget=50)
     LabelRows(50 of 2,000 rows, design='stratified', seed=0)
     """
-    if not isinstance(est, AccuracyEstimator):
-        raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
-    correction = est._fitted().correction
+    correction = fitted_of(est).correction
     integer("budget", budget, least=1)
     integer("seed", seed, least=0, most=2**63 - 1)
     choice("design", design, DESIGNS)

@@ -39,6 +39,7 @@ from gdscore._checks import number
 from gdscore._stream import segment_codes, stream
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate, EstimateWarning, Quantity
+from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import most_severe_first, quantile_of
 from gdscore.labeling.choice import FingerprintSum, TargetLike, as_probabilities, check_count
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows, as_classes
@@ -288,8 +289,7 @@ class Labelled:
 
 def labelled_rows(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, labels: Any) -> Labelled:
     """Compare labels with predictions, in one pass over the target; another target is refused."""
-    if not isinstance(est, AccuracyEstimator):
-        raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
+    fitted_of(est)
     if not isinstance(rows, LabelRows):
         raise GdscoreError(f"Expected the `LabelRows` that `choose` returned, but got {type(rows).__name__}")
     predicted, names, free = _predictions(est, stream(outputs() if callable(outputs) else outputs, "outputs"), rows)

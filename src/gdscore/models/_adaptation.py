@@ -118,7 +118,8 @@ def weak_augmentation(x: Tensor, generator: torch.Generator) -> Tensor:
     m, height, width = len(x), *x.shape[2:]
     drawn = torch.rand(2, m, 1, 1, 1, generator=generator, device=x.device) * 2 - 1
     zero = torch.zeros_like(drawn[0])
-    down, right = ((d * (side // 16)).round() * 2 / side for d, side in zip(drawn, (height, width), strict=True))
+    down = (drawn[0] * (height // 16)).round() * 2 / height
+    right = (drawn[1] * (width // 16)).round() * 2 / width
     return _moved(x, zero, zero + 1, right, down)
 
 
@@ -144,7 +145,7 @@ class Adaptation:
         Unlabelled.
     mix : Tensor of shape (K,)
         Shares of the classes among the labelled rows.
-    known : Tensor of shape (K,), optional
+    known_mix : Tensor of shape (K,), optional
         Shares of the classes in the target where they are known; otherwise the network's own predictions tell them.
     augment : callable
         From images in [0, 1] and a generator to strongly augmented images.
@@ -162,7 +163,7 @@ class Adaptation:
         target: Images,
         *,
         mix: Tensor,
-        known: Tensor | None,
+        known_mix: Tensor | None,
         augment: Callable[[Tensor, torch.Generator], Tensor],
         steps: int,
         batch_size: int,
@@ -173,7 +174,7 @@ class Adaptation:
     ) -> None:
         self.network, self._name = network, name
         self.labelled, self.labels, self.target = labelled, labels, target
-        self.mix, self.known, self.augment = mix, known, augment
+        self.mix, self.known_mix, self.augment = mix, known_mix, augment
         self.steps, self.batch_size = steps, batch_size
         self.device = labels.device
         self.generator = torch.Generator(self.device).manual_seed(seed)
@@ -223,8 +224,8 @@ class Adaptation:
         # Mixed: rows that come sorted by class would give statistics of one class each.
         order = torch.randperm(len(images), generator=self.generator, device=self.device)
         parts = torch.tensor_split(order, math.ceil(len(order) / SETTINGS.statistics_batch))
-        found = torch.cat([self.forward(images.take(rows)).softmax(dim=1) for rows in parts])
-        return found[order.argsort()]
+        probabilities = torch.cat([self.forward(images.take(rows)).softmax(dim=1) for rows in parts])
+        return probabilities[order.argsort()]
 
     def step(self) -> None:
         """Take one step: the first ones as they are, the others on CUDA as recorded, where that is possible."""
@@ -259,7 +260,10 @@ class Adaptation:
         return low + (SETTINGS.rate - low) * (1 - math.cos(math.pi * part)) / 2
 
     def _record(self) -> None:
-        """Record a step; a network that cannot be recorded, as it reads values, goes on without."""
+        """Record a step as a CUDA graph; a network that cannot be recorded, as it reads values, goes on without.
+
+        The kernels of a step on small images take less time than launching them.
+        """
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimiser.zero_grad(set_to_none=True)
@@ -292,15 +296,15 @@ class Adaptation:
             self.evaluating()
             certain, classes = self.remember(self.forward(weak), rows).max(dim=1)
         self.network.train()
-        own = functional.cross_entropy(self.forward(labelled), labels)
+        labelled_loss = functional.cross_entropy(self.forward(labelled), labels)
         each = functional.cross_entropy(self.forward(strong), classes, reduction="none")
-        return own + SETTINGS.weight * (each * (certain >= SETTINGS.threshold)).mean()
+        return labelled_loss + SETTINGS.weight * (each * (certain >= SETTINGS.threshold)).mean()
 
     def remember(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Probabilities of these target rows, which the next draws are made by."""
-        found = logits.softmax(dim=1)
-        self.probabilities.index_copy_(0, rows, found)
-        return found
+        probabilities = logits.softmax(dim=1)
+        self.probabilities.index_copy_(0, rows, probabilities)
+        return probabilities
 
     def evaluating(self) -> None:
         """Evaluation mode of all layers but BatchNorm, which takes the statistics of each batch."""
@@ -310,7 +314,7 @@ class Adaptation:
 
     def weights(self) -> Tensor:
         """Weight of each target row, so that its predicted classes get the labelled rows' shares."""
-        share = self.probabilities.mean(dim=0) if self.known is None else self.known
+        share = self.probabilities.mean(dim=0) if self.known_mix is None else self.known_mix
         ratio = (self.mix / share.clamp_min(1e-9)).clamp(SETTINGS.least, SETTINGS.most)
         return self.probabilities @ ratio
 
@@ -356,9 +360,9 @@ class Adaptation:
     def predict(self, change: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Probabilities of the target's classes, shape (N, K), in evaluation mode; of changed images where given."""
         self.network.eval()
-        found = []
+        parts = []
         for start in range(0, len(self.target), EVALUATED_AT_ONCE):
             # A copy, as a first layer may work in place.
             x = self.target.take(slice(start, start + EVALUATED_AT_ONCE)).clone()
-            found.append(self.forward(x if change is None else change(x)).softmax(dim=1))
-        return torch.cat(found)
+            parts.append(self.forward(x if change is None else change(x)).softmax(dim=1))
+        return torch.cat(parts)

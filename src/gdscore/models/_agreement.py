@@ -112,21 +112,21 @@ def combine(
     agreed = probabilities[np.arange(rows), predicted]
     by_check = scaled_to(_corrected(agreement), agreed, np.full(rows, 1 / rows))
     half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
-    own, lower = 0.5 * (free.high - free.low), free.accuracy - float(by_check.mean())
+    half_without, lower = 0.5 * (free.high - free.low), free.accuracy - float(by_check.mean())
     scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
-    below = float(by_check.mean()) if lower > own + SETTINGS.below * half else None
+    below = float(by_check.mean()) if lower > half_without + SETTINGS.below * half else None
     reason = _why_unused(agreement, calibration, est.reference_accuracy_, below)
     if reason is not None:
         warning = EstimateWarning("check_unused", "warning", reason)
-        found = most_severe_first([*free.warnings, warning])
-        return replace(free, method="check", warnings=found, scores=scores | {"weight": 0.0}), without
-    weight = 1 / (1 + (half / max(own, 1e-9)) ** SETTINGS.power)
+        warnings = most_severe_first([*free.warnings, warning])
+        return replace(free, method="check", warnings=warnings, scores=scores | {"weight": 0.0}), without
+    weight = 1 / (1 + (half / max(half_without, 1e-9)) ** SETTINGS.power)
     right = weight * by_check + (1 - weight) * without
     accuracy = min(max(float(right.mean()), 0.0), 1.0)
     # Probabilities of a check network that is not sure of its classes say less than the classes do.
     gap = quantile_of(level) * float((probabilities.argmax(axis=1) == predicted).mean() - agreed.mean())
-    combined = math.hypot(weight * half, weight * gap, (1 - weight) * own) * max(
-        1.0, abs(lower) / math.hypot(half, own)
+    combined = math.hypot(weight * half, weight * gap, (1 - weight) * half_without) * max(
+        1.0, abs(lower) / math.hypot(half, half_without)
     )
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
@@ -136,7 +136,7 @@ def combine(
     other_mix = list(_other_mix(agreement)) if free.class_mix != "given" else []
     dropped = _OF_OUTPUTS_ALONE if other_mix else (*_OF_OUTPUTS_ALONE, *_OF_CLASS_MIX)
     own_warnings = [*other_mix, *_other_calibration(agreement, calibration)]
-    found = most_severe_first([*(w for w in free.warnings if w.code not in dropped), *own_warnings])
+    warnings = most_severe_first([*(w for w in free.warnings if w.code not in dropped), *own_warnings])
     return (
         replace(
             free,
@@ -152,7 +152,7 @@ def combine(
             left_out_error=math.fsum(missed) / len(missed) if missed else None,
             per_class=per_class,
             f1=f1,
-            warnings=found,
+            warnings=warnings,
             scores=scores | {"weight": weight},
         ),
         right,
@@ -203,9 +203,9 @@ def _corrected(a: Agreement) -> float:
     rows that both networks know, and fades with the share of them. It raises no agreement above the model's accuracy
     there.
     """
-    known = max(a.reference_agreement, 1e-9)
-    share = math.pow(min(a.agreement / known, 1.0), SETTINGS.fading)
-    return min(a.agreement + share * (a.model_accuracy - known), max(a.agreement, a.model_accuracy))
+    agreement_there = max(a.reference_agreement, 1e-9)
+    share = math.pow(min(a.agreement / agreement_there, 1.0), SETTINGS.fading)
+    return min(a.agreement + share * (a.model_accuracy - agreement_there), max(a.agreement, a.model_accuracy))
 
 
 def _expected_error(a: Agreement) -> float:
@@ -216,8 +216,8 @@ def _expected_error(a: Agreement) -> float:
 
 def _model_factor(calibration: Sequence[Agreement]) -> float:
     """How much larger than expected errors are on the shifted sets of this model; 1 where they are smaller."""
-    known = [(_corrected(a) - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
-    return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in known)) / (SETTINGS.sets + len(known)), 1.0))
+    errors = [(_corrected(a) - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
+    return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in errors)) / (SETTINGS.sets + len(errors)), 1.0))
 
 
 def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, below: float | None) -> str | None:
@@ -226,7 +226,7 @@ def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float,
     reason = None
     if a.reference_accuracy < SETTINGS.kept * accuracy:
         reason = f"its accuracy on labelled rows fell to {a.reference_accuracy:.0%}"
-    elif sets and sum(own or 0.0 for own, _ in sets) <= sum(model for _, model in sets):
+    elif sets and sum(checked or 0.0 for checked, _ in sets) <= sum(model for _, model in sets):
         reason = "it is no more accurate than the model on shifted sets"
     elif below is not None:
         reason = f"the accuracy by its agreement, {below:.0%}, is far below the interval from outputs alone"

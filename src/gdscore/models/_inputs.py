@@ -1,4 +1,4 @@
-"""Batches of a loader: read once ahead of the device, or kept with their labels for a pass under each shift.
+"""Batches of a loader: read once ahead of the device, collected to train on, or kept for a pass under each shift.
 
 Requirements met here:
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset
 
 from gdscore.errors import GdscoreError
-from gdscore.models._state import RandomStream
+from gdscore.models._state import RandomStream, cuda_of
 from gdscore.models.predictions import (
     Inputs,
     count_rows,
@@ -148,6 +149,53 @@ def _pinned(x: Tensor) -> Tensor:
     return x.pin_memory() if x.device.type == "cpu" and not x.is_pinned() else x
 
 
+@dataclass(frozen=True)
+class LoadedRows:
+    """Inputs of some rows and their labels, where the caller reads any."""
+
+    inputs: Inputs
+    labels: Tensor | None = None
+
+    def __len__(self) -> int:
+        return count_rows(self.inputs)
+
+    def __getitem__(self, rows: Tensor | slice) -> LoadedRows:
+        picked = map_tensors(lambda x: x[rows] if x.ndim else x, self.inputs)
+        return LoadedRows(picked, None if self.labels is None else self.labels[rows])
+
+
+def collected(
+    loader: Iterable[Any], seed: int, device: torch.device, *, labelled: bool = False, name: str
+) -> LoadedRows:
+    """All rows of a loader in host memory; a loader that shuffles by torch's random state does so by the seed."""
+    check_loader(loader, name)
+    parts, labels = [], []
+    with RandomStream(cuda_of(device), seed=seed):
+        for batch in loader:
+            x, y = split_batch(batch)
+            if labelled and y is None:
+                raise GdscoreError(
+                    f"Expected labelled batches (x, y) from `{name}`, but one has no labels: {no_labels(batch)}"
+                )
+            # Copies: a loader may use its memory for the next batch.
+            parts.append(map_tensors(lambda x: x.detach().to("cpu", copy=True), x))
+            if labelled:
+                labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
+    if not any(map(count_rows, parts)):
+        raise GdscoreError(f"Expected `{name}` to yield rows, but it yielded none (an iterator can be read only once)")
+    return LoadedRows(_joined(parts), torch.cat(labels) if labelled else None)
+
+
+def checked(rows: LoadedRows, n_classes: int) -> LoadedRows:
+    """LoadedRows as they are, if all labels are classes."""
+    assert rows.labels is not None
+    bad = torch.nonzero((rows.labels < 0) | (rows.labels >= n_classes)).flatten().tolist()
+    if bad:
+        label = int(rows.labels[bad[0]])
+        raise GdscoreError(f"Expected labels 0 … {n_classes - 1}, but row {bad[0]} has label {label}")
+    return rows
+
+
 class TensorForm:
     """Inputs of any shape and type, one tensor or several by name, given to shifts as the loader gives them."""
 
@@ -202,20 +250,20 @@ class ImageForm(TensorForm):
             return x
         x = x.detach()
         mean, std = self._mean.to(x.device), self._std.to(x.device)
-        given = x.to(torch.float32)
-        images = given * std + mean
+        values = x.to(torch.float32)
+        images = values * std + mean
         low, high = float(images.min()), float(images.max())
         if not (low >= -0.02 and high <= 1.02):
-            raise GdscoreError(self._range_message(low, high, number, given))
+            raise GdscoreError(self._range_message(low, high, number, values))
         levels: Tensor = (images * 255).round().clamp(0, 255).to(torch.uint8)
         back = levels / 255
-        return levels if torch.equal((back - mean) / std if self._normalized else back, given) else x.clone()
+        return levels if torch.equal((back - mean) / std if self._normalized else back, values) else x.clone()
 
-    def _range_message(self, low: float, high: float, number: int, given: Tensor) -> str:
+    def _range_message(self, low: float, high: float, number: int, values: Tensor) -> str:
         if not (math.isfinite(low) and math.isfinite(high)):
             return f"Expected finite images, but batch {number} holds NaN or Inf: leave out or repair such rows"
         if self._normalized:
-            least, most = float(given.min()), float(given.max())
+            least, most = float(values.min()), float(values.max())
             cure = "give the mean and std of the loader's own Normalize"
             if float(self._mean.max()) > 1:
                 cure = "divide its mean and std by 255, as they are of images up to 255"
@@ -370,13 +418,27 @@ class LabelledInputs:
             raise GdscoreError(f"Expected `val_loader` to give {len(self.labels)} rows again, but it gave {start}")
 
 
-def _joined(parts: list[Any]) -> Kept:
-    first: Kept = parts[0]
-    if len(parts) == 1:
+def _joined(parts: Sequence[Any]) -> Any:
+    """Batches one after the other; what is no tensor with rows is that of the first batch."""
+    first = parts[0]
+    if isinstance(first, dict):
+        if any(not isinstance(part, dict) or part.keys() != first.keys() for part in parts):
+            other = next(part for part in parts if not isinstance(part, dict) or part.keys() != first.keys())
+            raise GdscoreError(
+                f"Expected every batch to have {', '.join(map(repr, first))} as the first one, but one is "
+                f"{describe(other)}"
+            )
+        return {name: _joined([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(_joined(column) for column in zip(*parts, strict=True))
+    if not isinstance(first, Tensor) or not first.ndim:
         return first
-    if isinstance(first, Tensor):
-        return torch.cat(parts)
-    return {name: torch.cat([part[name] for part in parts]) for name in first}
+    if len({tuple(p.shape[1:]) if isinstance(p, Tensor) else None for p in parts}) > 1:
+        raise GdscoreError(
+            f"Expected inputs of one shape to form batches anew, but got {describe(first)} and others: pad or resize "
+            "all rows alike"
+        )
+    return first if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _regrouped(parts: Iterable[Kept], size: int) -> Iterator[list[Kept]]:
@@ -385,8 +447,8 @@ def _regrouped(parts: Iterable[Kept], size: int) -> Iterator[list[Kept]]:
     for part in parts:
         begin, rows = 0, count_rows(part)
         while begin < rows:
-            own = slice(begin, begin + missing)
-            group.append(map_tensors(lambda t, own=own: t[own], part))  # type: ignore[misc]
+            rows_taken = slice(begin, begin + missing)
+            group.append(map_tensors(lambda t, rows_taken=rows_taken: t[rows_taken], part))  # type: ignore[misc]
             taken = min(missing, rows - begin)
             begin += taken
             missing -= taken
@@ -416,7 +478,7 @@ def _mean_and_std(normalize: Any) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation, shaped to broadcast over images."""
     try:
         pair = (0.0, 1.0) if normalize is None else normalize
-        mean, std = (torch.as_tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in pair)
+        mean, std = [torch.as_tensor(part, dtype=torch.float32).reshape(-1, 1, 1) for part in pair]
     except (TypeError, ValueError):
         raise GdscoreError(f"Expected `normalize` to be a pair (mean, std), but got {normalize!r}") from None
     if not bool((std > 0).all()):

@@ -15,7 +15,8 @@ The head is the linear layer whose output is what the model returns as logits. R
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError, nearest
-from gdscore.models._state import BatchNormMode, Unchanged, unwrapped
+from gdscore.models._state import BatchNormMode, Unchanged, not_a_module, unwrapped
 from gdscore.models.predictions import (
     Inputs,
     LogitsOrProbabilities,
@@ -79,7 +80,7 @@ class Network:
         )
         self.head: Head | None = None
         self.kind = LogitsOrProbabilities(outputs)
-        self.device = _device(self._model, device)
+        self.device = device_of(self._model, device)
         self.dtype = floating_dtype(self._model)
         self._autocast = autocast
         check_autocast(autocast)
@@ -196,11 +197,14 @@ def check_autocast(autocast: object) -> None:
 
 def floating_dtype(model: nn.Module) -> torch.dtype | None:
     """Precision of the weights, or None where they have none or several."""
-    found = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    return found.pop() if len(found) == 1 else None
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
-def _device(model: nn.Module, device: torch.device | str | None) -> torch.device:
+def device_of(model: nn.Module, device: torch.device | str | None = None) -> torch.device:
+    """Where the weights of a model are, which a ``device`` that is given must agree with."""
+    if not isinstance(model, nn.Module):
+        raise GdscoreError(not_a_module(model))
     everywhere = [*model.parameters(), *model.buffers()]
     # Weights that are loaded from a disk layer by layer are on the device meta meanwhile.
     tensors = [t for t in everywhere if not t.is_meta]
@@ -222,6 +226,32 @@ def _device(model: nn.Module, device: torch.device | str | None) -> torch.device
             f"move it by model.to({str(wanted)!r}), or leave device= out"
         )
     return here if tensors and wanted.index is None else wanted
+
+
+def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
+    """Copy of a model to train, without gradients, compilation or data-parallel wrapping."""
+    if next(model.parameters(), None) is None:
+        raise GdscoreError(f"Expected a model with parameters, but {type(model).__name__} has none")
+    try:
+        twin: nn.Module = copy.deepcopy(unwrapped(model))
+    except (RuntimeError, TypeError) as error:
+        raise GdscoreError(f"Expected a model that copy.deepcopy can copy, but it failed: {error}") from error
+    twin.zero_grad(set_to_none=True)
+    return twin.to(device)
+
+
+def in_full_precision(model: nn.Module, works: Callable[[nn.Module], object]) -> nn.Module:
+    """A copy in half precision made one in float32: steps of a training are smaller than what half precision can add.
+
+    ``works`` tries it; a network that fails, as it casts its inputs to half precision, is left as it was.
+    """
+    dtype = floating_dtype(model)
+    if dtype in (torch.float16, torch.bfloat16):
+        try:
+            works(model.float())
+        except (GdscoreError, RuntimeError):
+            model.to(dtype)
+    return model
 
 
 @dataclass
@@ -389,8 +419,8 @@ def find_head(recorder: LayerRecorder, returned: Tensor, *, asked: bool, probabi
     """Head by the calls of one forward pass; ``asked`` where the caller named the layer."""
     calls = recorder.calls
     logits = _before_softmax(calls, returned) if probabilities else returned
-    found = [c for c in calls if c.returned_as(logits)] or [c for c in calls if _equal(c.output, logits)]
-    sound = [c for c in found if not c.changed and _reproduces(c.module, c.features, logits)]
+    with_same_output = [c for c in calls if c.returned_as(logits)] or [c for c in calls if _equal(c.output, logits)]
+    sound = [c for c in with_same_output if not c.changed and _reproduces(c.module, c.features, logits)]
     sequence = recorder.sequence
     if not sound and sequence is not None and _is_step_of(sequence, logits):
         return Head(sequence.name, sequence.module, _SEQUENCE, False)
@@ -404,8 +434,8 @@ def find_head(recorder: LayerRecorder, returned: Tensor, *, asked: bool, probabi
                 f"Expected one layer to make the logits, but {first} and {other} both give the same numbers: "
                 "pass head= with the name of the right one"
             )
-    own = [c for c in calls if c.module is first.module]
-    position = next(i for i, c in enumerate(own) if c is first)
+    calls_of_layer = [c for c in calls if c.module is first.module]
+    position = next(i for i, c in enumerate(calls_of_layer) if c is first)
     return Head(first.name, first.module, position, first.returned_as(returned))
 
 
@@ -452,50 +482,34 @@ def _reproduces(module: nn.Module, features: Tensor, logits: Tensor) -> bool:
     if logits.is_cuda:
         tolerance = max(tolerance, _TF32)
     # Where both are not finite the head is not to blame: `Outputs` reports it.
-    known = torch.isfinite(logits)
-    scale = logits.masked_fill(~known, 0.0).abs().max().clamp(min=1e-6)
-    known |= torch.isfinite(again)
-    return bool(((again.to(logits) - logits).abs()[known] <= tolerance * scale).all())
+    compared = torch.isfinite(logits)
+    scale = logits.masked_fill(~compared, 0.0).abs().max().clamp(min=1e-6)
+    compared |= torch.isfinite(again)
+    return bool(((again.to(logits) - logits).abs()[compared] <= tolerance * scale).all())
 
 
 def _nothing_fits(recorder: LayerRecorder, logits: Tensor, asked: bool) -> str:
     seen = [f"{call}: {_relation(call.output, logits, call.changed)}" for call in recorder.calls[-6:]]
-    seen += [f"`{name}`: its output is {what}" for name, what in list(recorder.others.items())[-3:]]
-    what = "the layer given as head= to make" if asked else "a linear layer to make"
-    advice = "return the layer's own output" + ("" if asked else ", pass head= with the layer or its name")
-    if not seen and not asked:
-        advice = "make the logits by an nn.Linear, which can share its weight with other layers"
+    seen += [f"`{name}`: its output is {output}" for name, output in list(recorder.others.items())[-3:]]
+    layer = "the layer given as head=" if asked else "a linear layer"
+    came = f"on this batch the layers seen were {'; '.join(seen)}" if seen else "no such layer ran on this batch"
+    advice = "return the layer's own output" if seen or asked else "make the logits by an nn.Linear"
     return (
-        f"Expected {what} the model's logits, {describe(logits)}, so that features × weights + bias = logits, but "
-        + (f"on this batch the layers seen were {'; '.join(seen)}. " if seen else "no such layer ran on this batch. ")
-        + f"Have the model {advice}, or pass head=False to go without features"
+        f"Expected {layer} to make the model's logits, {describe(logits)}, so that features × weights + bias = logits, "
+        f"but {came}. Have the model {advice}, pass head= with the layer or its name, or head=False to go without "
+        "features"
     )
 
 
 def _relation(output: Tensor, logits: Tensor, changed: bool) -> str:
-    """How the output of a layer relates to the logits, in words: scaled, masked, normalised, or how far apart."""
+    """How the output of a layer relates to the logits."""
     if changed:
         return "its input or output was changed in place afterwards"
     if output.shape[0] != logits.shape[0] or output.numel() != logits.numel():
         return f"its output has shape {tuple(output.shape)}"
-    z, out = logits.double(), output.reshape(logits.shape).to(logits.device).double()
-    equal = float((z == out).double().mean())
-    if equal == 1.0:
+    apart = (logits.double() - output.reshape(logits.shape).to(logits.device).double()).abs().nan_to_num()
+    share = float((apart > 0).double().mean())
+    if not share:
         return "its output equals the logits, but features × weights + bias does not, so the layer is not linear"
-    if equal >= 0.1:
-        return f"its output equals the logits in {equal:.0%} of the entries, so they were masked or clipped afterwards"
-    factor = float((z * out).nansum() / (out * out).nansum().clamp(min=1e-300))
-    if _close(z, factor * out):
-        return f"the logits are {factor:.4g} times its output, so they were scaled afterwards"
-    for name, function in (("softmax", torch.softmax), ("log_softmax", torch.log_softmax)):
-        if _close(z, function(out, dim=1)):
-            what = "probabilities" if name == "softmax" else "log-probabilities"
-            return f"the logits are the {name} of its output, so the model returns {what}"
-    shift = z - out
-    if _close(shift, shift[:1].expand_as(shift)):
-        return "the logits are its output plus a constant for each class, so a bias was added afterwards"
-    return f"its output differs from the logits by up to {float((z - out).nan_to_num().abs().max()):.3g}"
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    return bool(torch.isfinite(a).all()) and torch.allclose(a, b, rtol=1e-3, atol=1e-3 * float(a.abs().max()))
+    # Whoever masks or clips changes some entries, whoever scales or normalises all.
+    return f"its output differs from the logits in {share:.0%} of the entries, by up to {float(apart.max()):.3g}"

@@ -273,40 +273,44 @@ def _bytes(t: Tensor) -> Tensor:
     return t.as_strided((span,), (1,), t.storage_offset()).view(torch.uint8)
 
 
-def seed_generators(seed: int, cuda: Sequence[int]) -> None:
-    """Seed torch's generators of the host and of these CUDA devices.
-
-    `torch.manual_seed` would seed every device there is, also those whose state is not saved.
-    """
-    torch.default_generator.manual_seed(seed)
-    for index in cuda:
-        torch.cuda.default_generators[index].manual_seed(seed)
+def cuda_of(device: torch.device) -> list[int]:
+    """Number of a CUDA device, as a list; empty for other devices."""
+    if device.type != "cuda":
+        return []
+    return [torch.cuda.current_device() if device.index is None else device.index]
 
 
 class RandomStream:
     """Context in which torch, NumPy and Python draw from a stream of its own; the caller's states come back.
 
     The first time it starts at the caller's states, and each further time where it stopped. ``cuda`` are the devices
-    whose generators count, beside those of the host. ``derived`` seeds torch's part by a number derived from the
-    caller's state instead, so that two streams that start at one state do not give the same numbers.
+    whose generators count, beside those of the host. ``seed`` seeds torch's part instead. So does ``derived``, by a
+    number derived from the caller's state, so that two streams that start at one state do not give the same numbers.
     """
 
-    def __init__(self, cuda: Sequence[int] = (), *, derived: bool = False) -> None:
-        self._cuda, self._derived = cuda, derived
-        self._own: tuple[Any, ...] | None = None
+    def __init__(self, cuda: Sequence[int] = (), *, seed: int | None = None, derived: bool = False) -> None:
+        self._cuda, self._seed, self._derived = cuda, seed, derived
+        self._stopped_at: tuple[Any, ...] | None = None
         self._callers: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
         self._callers = self._states()
-        if self._own is not None:
-            self._set(self._own)
-        elif self._derived:
-            seed_generators(int(torch.randint(2**62, (), device="cpu")) ^ 0x1E3779B97F4A7C15, self._cuda)
+        if self._stopped_at is not None:
+            self._set(self._stopped_at)
+            return
+        seed = self._seed
+        if self._derived:
+            seed = int(torch.randint(2**62, (), device="cpu")) ^ 0x1E3779B97F4A7C15
+        if seed is not None:
+            # `torch.manual_seed` would seed every device there is, also those whose state is not saved.
+            torch.default_generator.manual_seed(seed)
+            for index in self._cuda:
+                torch.cuda.default_generators[index].manual_seed(seed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._own = self._states()
+        self._stopped_at = self._states()
         self._set(self._callers)
 
     def _states(self) -> tuple[Any, ...]:

@@ -38,21 +38,12 @@ from gdscore._classes import list_of
 from gdscore._stream import announce, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.estimator.core import known_shares
+from gdscore.estimator.core import fitted_of, known_shares
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
 from gdscore.models._agreement import SETTINGS, Agreement, combine
-from gdscore.models._inputs import ImageForm
-from gdscore.models._network import check_autocast
-from gdscore.models._state import RandomStream
-from gdscore.models._training import (
-    Rows,
-    checked,
-    collected,
-    device_of,
-    in_full_precision,
-    seeded,
-    working_copy,
-)
+from gdscore.models._inputs import ImageForm, LoadedRows, checked, collected
+from gdscore.models._network import check_autocast, device_of, in_full_precision, working_copy
+from gdscore.models._state import RandomStream, cuda_of
 from gdscore.models.estimator import estimator
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Inputs, Where, describe
@@ -199,9 +190,7 @@ def check(
     begin = time.perf_counter()
     steps, batch_size = integer("steps", steps, least=1), integer("batch_size", batch_size, least=2)
     seed = integer("seed", seed, least=0)
-    if est is not None and not isinstance(est, AccuracyEstimator):
-        raise GdscoreError(f"Expected `est` to be a fitted `AccuracyEstimator`, but got {type(est).__name__}")
-    decision = ARGMAX if est is None else est._fitted().decision
+    decision = ARGMAX if est is None else fitted_of(est).decision
     if decision != ARGMAX:
         raise GdscoreError(
             "Expected an `est` of a model that decides for the largest probability, but got one fitted on rows decided "
@@ -220,31 +209,25 @@ def check(
     check_autocast(autocast)
     where = device_of(model)
     # Parameters made in inference mode cannot be trained, wherever the caller is.
-    with torch.inference_mode(False), RandomStream(_cuda(where)):
+    with torch.inference_mode(False), RandomStream(cuda_of(where)):
         run = _Run(model, network, normalize, augment, steps, batch_size, seed, logits, autocast, where)
         labelled, labels = run.read(labelled_loader, "labelled_loader", labelled=True)
         target, _ = run.read(target_loader, "target_loader", labelled=False)
         outputs = run.outputs(target)
         run.set_start(target)
         run.set_labelled(labelled, labels, outputs, val_loader)
-        given = run.fitted(est, class_names)
-        fitted = given if class_mix is None else copy.copy(given).set_params(class_mix=class_mix)
-        known = known_shares(fitted, outputs)
+        fitted_est = run.fitted(est, class_names)
+        est_used = fitted_est if class_mix is None else copy.copy(fitted_est).set_params(class_mix=class_mix)
+        shares = known_shares(est_used, outputs)
         sets = 0 if calibration is not None else len(SETTINGS.shifts)
-        with run.guarded(), seeded(seed, where):
+        with run.guarded(), RandomStream(cuda_of(where), seed=seed):
             run.announce(target, (sets + 1) * steps, progress)
             with progress_bar((sets + 1) * steps, progress, "steps") as advance:
-                found = tuple(run.calibrated(advance)) if calibration is None else tuple(calibration)
-                adapted, probabilities, agreement = run.adapt(target, outputs, known, advance, seed)
-    estimate, right = combine(fitted, outputs, probabilities, agreement, found)
+                calibration_used = tuple(run.calibrated(advance)) if calibration is None else tuple(calibration)
+                adapted, probabilities, agreement = run.adapt(target, outputs, shares, advance, seed)
+    estimate, right = combine(est_used, outputs, probabilities, agreement, calibration_used)
     seconds = time.perf_counter() - begin
-    return Check(estimate, right, adapted, probabilities, agreement, found, given, seconds)
-
-
-def _cuda(device: torch.device) -> list[int]:
-    if device.type != "cuda":
-        return []
-    return [torch.cuda.current_device() if device.index is None else device.index]
+    return Check(estimate, right, adapted, probabilities, agreement, calibration_used, fitted_est, seconds)
 
 
 class _Run:
@@ -272,8 +255,7 @@ class _Run:
 
     def read(self, loader: Iterable[Any], name: str, labelled: bool) -> tuple[Images, Tensor]:
         """Images of a loader on the device, and their labels, of which there are none where none are asked for."""
-        with RandomStream():
-            rows = collected(loader, self._seed, self._device, labelled=labelled, name=name)
+        rows = collected(loader, self._seed, self._device, labelled=labelled, name=name)
         x = rows.inputs
         if isinstance(x, dict) and len(x) == 1 and (not labelled or self._name in (None, *x)):
             ((own_name, x),) = x.items()
@@ -322,8 +304,8 @@ class _Run:
         size = 256
         batches = (self._batch(images.take(slice(start, start + size))) for start in range(0, len(images), size))
         parts = extract(self._model, batches, logits=self._logits, progress=False)
-        found = Outputs.concatenate([part.to_numpy() for part in parts])
-        return found if labels is None else found.with_arrays(labels=labels.cpu().numpy())
+        outputs = Outputs.concatenate([part.to_numpy() for part in parts])
+        return outputs if labels is None else outputs.with_arrays(labels=labels.cpu().numpy())
 
     def fitted(self, est: AccuracyEstimator | None, class_names: Sequence[str] | None) -> AccuracyEstimator:
         """Estimator that was given, or one fitted on few corruptions."""
@@ -354,7 +336,7 @@ class _Run:
         """Adapt a copy of the start to images; its probabilities there, and its agreement with the model's outputs."""
         made = self._begun(images, mix_known, seed)
         made.train(advance)
-        known = made.predict_labelled(self._val)
+        on_reference = made.predict_labelled(self._val)
         made.set_statistics()
         after = made.predict()
         if not bool(after.isfinite().all()):
@@ -364,33 +346,33 @@ class _Run:
             )
         strong = made.predict(lambda x: self._augment(x, made.generator))
         predicted = torch.from_numpy(np.asarray(outputs.predictions)).to(self._device)
-        own = after.argmax(dim=1)
-        mix = torch.bincount(own, minlength=len(self._mix)) / len(own)
+        check_classes = after.argmax(dim=1)
+        mix = torch.bincount(check_classes, minlength=len(self._mix)) / len(check_classes)
         truth = outputs.labels if "labels" in outputs.has else None
-        found = Agreement(
+        result = Agreement(
             family=family,
-            rows=len(own),
+            rows=len(check_classes),
             agreement=float(after.gather(1, predicted[:, None]).double().mean()),
             confidence=float(after.max(dim=1).values.double().mean()),
-            stability=float((strong.argmax(dim=1) == own).double().mean()),
-            moved=float((made.before.argmax(dim=1) != own).double().mean()),
+            stability=float((strong.argmax(dim=1) == check_classes).double().mean()),
+            moved=float((made.before.argmax(dim=1) != check_classes).double().mean()),
             mix_distance=0.5 * float((mix - self._mix).abs().sum()),
-            reference_accuracy=float((known.argmax(dim=1) == self._val_labels).double().mean()),
-            reference_agreement=float(known.gather(1, self._val_predicted[:, None]).double().mean()),
+            reference_accuracy=float((on_reference.argmax(dim=1) == self._val_labels).double().mean()),
+            reference_agreement=float(on_reference.gather(1, self._val_predicted[:, None]).double().mean()),
             model_accuracy=float((self._val_predicted == self._val_labels).double().mean()),
             accuracy=None if truth is None else float(outputs.accuracy),
-            check_accuracy=None if truth is None else float((own.cpu().numpy() == truth).mean()),
+            check_accuracy=None if truth is None else float((check_classes.cpu().numpy() == truth).mean()),
         )
-        return made.network.eval(), after.double().cpu().numpy(), found
+        return made.network.eval(), after.double().cpu().numpy(), result
 
-    def _begun(self, images: Images, known: Floats | None, seed: int) -> Adaptation:
+    def _begun(self, images: Images, mix_known: Floats | None, seed: int) -> Adaptation:
         made = Adaptation(
             copy.deepcopy(self._start),
             self._labelled,
             self._labels,
             images,
             mix=self._mix,
-            known=None if known is None else torch.from_numpy(known).float().to(self._device),
+            known_mix=None if mix_known is None else torch.from_numpy(mix_known).float().to(self._device),
             augment=self._augment,
             steps=self._steps,
             batch_size=self._batch_size,
@@ -457,7 +439,7 @@ class _Run:
 
 def _check_labels(labels: Tensor, classes: int, name: str) -> None:
     try:
-        checked(Rows(labels, labels.cpu()), classes)
+        checked(LoadedRows(labels, labels.cpu()), classes)
     except GdscoreError as error:
         raise GdscoreError(f"{error} of `{name}`") from None
     if len(labels) < FEWEST:
@@ -465,11 +447,11 @@ def _check_labels(labels: Tensor, classes: int, name: str) -> None:
 
 
 def _augmented(augment: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    found = augment(x)
-    if not isinstance(found, Tensor) or found.shape != x.shape:
-        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    augmented = augment(x)
+    if not isinstance(augmented, Tensor) or augmented.shape != x.shape:
+        came = tuple(augmented.shape) if isinstance(augmented, Tensor) else type(augmented).__name__
         raise GdscoreError(f"Expected `augment` to return images of the same shape, {tuple(x.shape)}, but got {came}")
-    return found.clamp(0, 1)
+    return augmented.clamp(0, 1)
 
 
 def _drawn(labels: NDArray[np.int64], rng: np.random.Generator, mixed: bool) -> NDArray[np.int64]:

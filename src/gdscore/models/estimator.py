@@ -231,10 +231,11 @@ class _Predictor:
             if not torch.allclose(run(last)[0], expected, rtol=1e-3, atol=1e-3 * scale):
                 return False
             times = [(run(last)[1], run(usual)[1]) for _ in range(2)]
+            faster = min(seconds_last for seconds_last, _ in times)
+            slower = min(seconds_usual for _, seconds_usual in times)
         except (GdscoreError, RuntimeError):
             # `Tensor.view` behind a convolution needs the usual layout; other errors come again with the batch.
             return False
-        faster, slower = (min(column) for column in zip(*times, strict=True))
         return bool(_FASTER * faster < min(slower, seconds))
 
     def _in_layout(self, x: Tensor) -> Tensor:

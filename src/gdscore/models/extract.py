@@ -49,7 +49,7 @@ def extract(
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     batchnorm: BatchNormStatistics = "eval",
     autocast: torch.dtype | None = None,
-    labels: bool = True,
+    with_labels: bool = True,
     threshold: float | None = None,
     class_names: Sequence[str] | None = None,
     numbered: bool = False,
@@ -93,7 +93,7 @@ def extract(
         data. The loader should then shuffle, and give 100 rows or more in a batch.
     autocast : torch.dtype, optional
         Run the forward passes under ``torch.autocast`` with this precision.
-    labels : bool, default True
+    with_labels : bool, default True
         False ignores the loader's labels.
     threshold : float, optional
         Of a binary model that decides for class 1 where its probability is at least this, as in `Outputs`.
@@ -131,7 +131,7 @@ def extract(
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
     decided_at = None if threshold is None else checked_threshold(threshold)
     names = listed_names(class_names)
-    return _stream(network, loader, others, rotation, labels, decided_at, names, numbered, progress)
+    return _stream(network, loader, others, rotation, with_labels, decided_at, names, numbered, progress)
 
 
 def _stream(
@@ -157,30 +157,30 @@ def _stream(
                 continue
             # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
             returned, features = network.run(_copied(inputs), number)
-            given: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
+            arrays: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
             m, device = returned.shape[0], returned.device
             if labels is not None and with_labels:
-                given["labels"] = integer_labels(labels, m, device)
+                arrays["labels"] = integer_labels(labels, m, device)
             for name, other in others.items():
-                there = to_device(_copied(inputs), other.device, dtype=other.dtype)
-                given[name] = other.logits(there, number).to(device, non_blocking=True)
+                inputs_there = to_device(_copied(inputs), other.device, dtype=other.dtype)
+                arrays[name] = other.logits(inputs_there, number).to(device, non_blocking=True)
             if rotation is not None and features is not None:
-                given["rotation_logits"] = rotation.logits(inputs, features, number)
+                arrays["rotation_logits"] = rotation.logits(inputs, features, number)
             if numbered:
-                given["ids"] = torch.arange(seen, seen + m, device=device)
+                arrays["ids"] = torch.arange(seen, seen + m, device=device)
             seen += m
             reader.prefetch()
             # The network's own check has looked at them, or was told not to.
-            outputs = Outputs(**given, check_logits=False).with_class_names(class_names)
-            del batch, inputs, returned, features, given
+            outputs = Outputs(**arrays, check_logits=False).with_class_names(class_names)
+            del batch, inputs, returned, features, arrays
             yield outputs
             advance(len(outputs))
     if not seen:
         raise GdscoreError(f"Expected the loader to yield rows, but all of its {reader.count} batches are empty")
 
 
-def _rows_of(inputs: Inputs, own: slice, rows: int) -> Inputs:
-    return map_tensors(lambda x: x[own] if x.ndim and len(x) == rows else x, inputs)  # type: ignore[no-any-return]
+def _rows_of(inputs: Inputs, part: slice, rows: int) -> Inputs:
+    return map_tensors(lambda x: x[part] if x.ndim and len(x) == rows else x, inputs)  # type: ignore[no-any-return]
 
 
 def _copied(inputs: Inputs) -> Inputs:
@@ -189,10 +189,10 @@ def _copied(inputs: Inputs) -> Inputs:
 
 def score_all(
     model: nn.Module,
-    loader: Iterable[Any],
+    target_loader: Iterable[Any],
     *,
+    val_loader: Iterable[Any] | None = None,
     scores: Iterable[str] | Mapping[str, Mapping[str, Any]] | None = None,
-    reference: Iterable[Any] | None = None,
     peer: nn.Module | None = None,
     rotation_head: Callable[[Tensor], Tensor] | None = None,
     **options: Any,
@@ -203,12 +203,12 @@ def score_all(
     ----------
     model : nn.Module
         A classifier.
-    loader : iterable of batches
+    target_loader : iterable of batches
         Target data, as for `extract`.
+    val_loader : iterable of batches, optional
+        Reference data, labelled where scores need it; one more pass.
     scores : iterable of names, or mapping of names to options, optional
         Scores to compute; by default all that are possible.
-    reference : iterable of batches, optional
-        Reference data, labelled where scores need it; one more pass.
     peer : nn.Module, optional
         An independently trained model, for ``agreescore``.
     rotation_head : callable, optional
@@ -230,15 +230,16 @@ def score_all(
     >>> sorted(table), table.skipped
     (['confscore'], {'atc': 'needs labelled reference data'})
     """
-    if reference is not None:
-        check_loader(reference, "reference")
-        registry.refuse_one_iterator(loader, reference)
-    target = extract(model, loader, peer=peer, rotation_head=rotation_head, **options)
+    check_loader(target_loader, "target_loader")
+    if val_loader is not None:
+        check_loader(val_loader, "val_loader")
+        registry.refuse_one_iterator(target_loader, val_loader, "val_loader")
+    target = extract(model, target_loader, peer=peer, rotation_head=rotation_head, **options)
     # No score learns from batch statistics of the reference.
     plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options
-    known = None if reference is None else extract(model, reference, **plain)
+    reference = None if val_loader is None else extract(model, val_loader, **plain)
     with _kept_casts(model, options.get("autocast")):
-        return registry.score_all(target, reference=known, scores=scores)
+        return registry.score_all(target, reference=reference, scores=scores)
 
 
 def _kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
@@ -291,8 +292,8 @@ class _BatchStatistics(Network):
             return super().run(inputs, batch)
         returned = []
         for piece in pieces:
-            own = slice(int(piece[0]), int(piece[-1]) + 1)
-            returned.append(super().run(_rows_of(inputs, own, rows), batch)[0])
+            part = slice(int(piece[0]), int(piece[-1]) + 1)
+            returned.append(super().run(_rows_of(inputs, part, rows), batch)[0])
         return torch.cat(returned), None
 
 

@@ -229,7 +229,7 @@ class ScoreCollection(MetricCollection):
             raise GdscoreError(
                 f"Unknown option {unknown[0]!r}: options of a score are given as {{name: {{option: value}}}}"
             )
-        made = {name: ScoreMetric(name, **own, **options) for name, own in named.items()}
+        made = {name: ScoreMetric(name, **score_options, **options) for name, score_options in named.items()}
         if reference is not None:
             failed = fit_together([metric._score for metric in made.values()], reference)
             for name, why in failed.items():
@@ -259,10 +259,11 @@ def _unpacked(part: Tensor, blank: Score) -> Score:
 
 
 class ContiguousShard(Sampler[int]):
-    """Consecutive rows for each process, without the padding and interleaving of `DistributedSampler`.
+    """Consecutive rows for each process, each row once.
 
-    All shards but the last that has rows are multiples of ``multiple``, so that mini-batches of that size are those
-    of one process. Where there are fewer blocks of that size than processes, some shards are empty.
+    `DistributedSampler` repeats rows so that all shards have one length: a score would count them twice. All shards but
+    the last that has rows are multiples of ``multiple``, so that mini-batches of that size are those of one process.
+    Where there are fewer blocks of that size than processes, some shards are empty.
 
     Parameters
     ----------
@@ -296,7 +297,8 @@ class ContiguousShard(Sampler[int]):
             raise GdscoreError(f"Expected `rank` to be in 0 … {num_replicas - 1}, but got {rank!r}")
         rows = len(dataset)
         blocks = -(-rows // multiple)
-        start, stop = (min(r * blocks // num_replicas * multiple, rows) for r in (rank, rank + 1))
+        start = min(rank * blocks // num_replicas * multiple, rows)
+        stop = min((rank + 1) * blocks // num_replicas * multiple, rows)
         self._rows = range(start, stop)
 
     def __iter__(self) -> Iterator[int]:

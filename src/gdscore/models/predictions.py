@@ -104,13 +104,13 @@ def from_batches(
         raise GdscoreError(
             f"Expected the predictions of every batch to hold {sorted(parts[0])}, but those of one do not"
         )
-    given = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    arrays = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if labels is not None:
-        rows, device = len(next(iter(given.values()))), next(iter(given.values())).device
+        rows, device = len(next(iter(arrays.values()))), next(iter(arrays.values())).device
         if isinstance(labels, (list, tuple)) and labels and np.ndim(labels[0]) > 0:  # of each batch
             labels = np.concatenate([np.asarray(part) for part in labels])
-        given["labels"] = integer_labels(labels, rows, device, optional=False)
-    made = Outputs(**cast("dict[str, Any]", given), threshold=threshold)
+        arrays["labels"] = integer_labels(labels, rows, device, optional=False)
+    made = Outputs(**cast("dict[str, Any]", arrays), threshold=threshold)
     return made.to_numpy() if on_host else made
 
 
@@ -121,23 +121,23 @@ def _parts(batch: Any) -> Sequence[Any]:
 def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Any]:
     """Arrays by the names of `Outputs` in the prediction of one batch."""
     batch = _as_tensors(batch)
-    given: dict[str, Any] = {}
+    others: dict[str, Any] = {}
     if isinstance(batch, Mapping):
         names = ("features", "peer_logits", "batch_logits", "rotation_logits", "ids")
-        given = {name: batch[name] for name in names if isinstance(batch.get(name), Tensor)}
+        others = {name: batch[name] for name in names if isinstance(batch.get(name), Tensor)}
         if where is None and "probabilities" in batch and "logits" not in batch:
-            return {"probabilities": batch["probabilities"]} | given | _labels_in(batch, len(batch["probabilities"]))
+            return {"probabilities": batch["probabilities"]} | others | _labels_in(batch, len(batch["probabilities"]))
     returned = logits_of(batch, where)
     kind.check(returned)
     first = kind.arrays(returned)
-    return first | given | _labels_in(batch, len(next(iter(first.values()))))
+    return first | others | _labels_in(batch, len(next(iter(first.values()))))
 
 
 def _labels_in(batch: Any, rows: int) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
         return {}
-    found = next((batch[name] for name in _LABELS if name in batch), None)
-    return {} if found is None else {"labels": integer_labels(found, rows, "cpu", optional=False)}
+    labels = next((batch[name] for name in _LABELS if name in batch), None)
+    return {} if labels is None else {"labels": integer_labels(labels, rows, "cpu", optional=False)}
 
 
 def _as_tensors(part: Any) -> Any:
@@ -166,26 +166,26 @@ def logits_of(output: Any, where: Where = None, rows: int | None = None) -> Tens
     >>> logits_of(torch.tensor([0.5, -1.0])).tolist()
     [[0.5], [-1.0]]
     """
-    found = _picked(output, where)
-    if not isinstance(found, Tensor):
-        raise GdscoreError(f"Expected the logits to be a tensor, but `logits={where!r}` picks {describe(found)}")
-    logits = _flattened(found)
+    picked = _picked(output, where)
+    if not isinstance(picked, Tensor):
+        raise GdscoreError(f"Expected the logits to be a tensor, but `logits={where!r}` picks {describe(picked)}")
+    logits = _flattened(picked)
     if logits.ndim < 2 and (logits.ndim == 1 or rows == 1):
         logits = logits.reshape(1, -1) if rows == 1 else logits[:, None]
     if logits.ndim != 2 or not logits.is_floating_point():
         hint = ""
-        if found.ndim == 1 and not found.is_floating_point():
+        if picked.ndim == 1 and not picked.is_floating_point():
             hint = ": these look like predicted classes, so return the logits"
-        if found.ndim == 3:
+        if picked.ndim == 3:
             hint = ": of logits for every token pick those of each row, such as by logits=lambda output: output[:, 0]"
         raise GdscoreError(
             "Expected the model to return floating-point logits of shape (rows, classes), or (rows,) of a binary "
-            f"model, but got {describe(found)}{hint}"
+            f"model, but got {describe(picked)}{hint}"
         )
     if rows is not None and logits.shape[0] != rows:
         raise GdscoreError(
-            f"Expected logits of {rows} rows, as many as the batch has, but the model returned {describe(found)}: pass "
-            "logits= with the position, the name or a function that picks them"
+            f"Expected logits of {rows} rows, as many as the batch has, but the model returned {describe(picked)}: "
+            "pass logits= with the position, the name or a function that picks them"
         )
     return logits
 
@@ -257,8 +257,8 @@ class LogitsOrProbabilities:
     def logits(self, returned: Tensor) -> Tensor:
         """Logits with a column for each class; logarithms of probabilities."""
         named = self.arrays(returned)
-        found: Tensor = Outputs(**named).logits if self.probabilities else named["logits"]
-        return found
+        logits: Tensor = Outputs(**named).logits if self.probabilities else named["logits"]
+        return logits
 
     def check(self, returned: Tensor) -> None:
         """Refuse what looks like probabilities, by the first rows that come."""
@@ -418,7 +418,7 @@ def integer_labels(
 ) -> Tensor:
     """Labels on the device as int64, in memory of their own; they may come as floats, bools and in a single column.
 
-    ``optional`` where the caller can leave labels out by ``labels=False``, which errors then name.
+    ``optional`` where the caller can leave labels out by ``with_labels=False``, which errors then name.
 
     Examples
     --------
@@ -430,7 +430,7 @@ def integer_labels(
     except (TypeError, ValueError, RuntimeError):
         raise GdscoreError(
             f"Expected labels to be integers, but got {describe(labels)}: number the classes from 0"
-            + (", or pass labels=False to leave them out" if optional else "")
+            + (", or pass with_labels=False to leave them out" if optional else "")
         ) from None
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -438,7 +438,9 @@ def integer_labels(
         y = y[None]
     if tuple(y.shape) != (rows,):
         cures = ["one-hot or soft labels become classes by labels.argmax(1)"] if y.ndim == 2 else []
-        cures += ["a second input is yielded as ((x1, x2), y)", "labels=False leaves labels out"] if optional else []
+        cures += (
+            ["a second input is yielded as ((x1, x2), y)", "with_labels=False leaves labels out"] if optional else []
+        )
         raise GdscoreError(
             f"Expected a label for each of {rows} rows, but got labels of shape {tuple(y.shape)}"
             + (f": {'; '.join(cures)}" if cures else "")
@@ -451,7 +453,7 @@ def integer_labels(
             row = int((~whole).int().argmax())
             raise GdscoreError(
                 f"Expected labels to be classes 0, 1, …, but row {row} of a batch has {float(y[row])!r}: give classes"
-                + (", or pass labels=False to leave labels out" if optional else "")
+                + (", or pass with_labels=False to leave labels out" if optional else "")
             )
         # On an accelerator the label that is no class is found later, with all others that are out of range.
         y = torch.where(whole, y, torch.full_like(y, -1))

@@ -14,34 +14,26 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from gdscore._checks import choice, integer, number
+from gdscore._softmax import binary_logits
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.models._training import (
-    Rows,
-    Trainer,
-    checked,
-    collected,
-    device_of,
-    in_full_precision,
-    predicted,
-    seeded,
-    shuffled,
-    working_copy,
-)
-from gdscore.models.predictions import Where
+from gdscore.models._inputs import LoadedRows, checked, collected
+from gdscore.models._network import Network, device_of, floating_dtype, in_full_precision, working_copy
+from gdscore.models._state import RandomStream, cuda_of
+from gdscore.models.predictions import Where, call, logits_of, to_device
 
 
 def projnorm(
     model: nn.Module,
-    loader: Iterable[Any],
-    reference_loader: Iterable[Any] | None = None,
+    target_loader: Iterable[Any],
+    val_loader: Iterable[Any] | None = None,
     *,
     init: Callable[[], nn.Module] | None = None,
     start: str = "fresh",
@@ -67,9 +59,9 @@ def projnorm(
     ----------
     model : nn.Module
         Gives the pseudo-labels; is not changed.
-    loader : iterable
+    target_loader : iterable
         Target data, labels or none.
-    reference_loader : iterable, optional
+    val_loader : iterable, optional
         Labelled data of the training distribution; needed by ``start="fresh"`` only.
     init : callable, optional
         Function without arguments that makes the network both trainings start from, such as a pretrained one. By
@@ -85,7 +77,7 @@ def projnorm(
     logits : int, str or callable, optional
         Where the model's output holds the logits, as in `extract`.
     device : torch.device or str, optional
-        Where to train; by default where the model is.
+        Where the model is; its parameters' device by default. The training runs there, and the model is not moved.
     progress : bool, optional
         Whether to show a progress bar (rows trained on); by default where a terminal is attached.
 
@@ -118,59 +110,106 @@ def projnorm(
     batch_size = integer("batch_size", batch_size, least=1)
     seed = integer("seed", seed, least=0)
     lr, momentum = number("lr", lr, above=0), number("momentum", momentum, least=0, most=1)
-    if start == "model" and (init is not None or reference_loader is not None):
+    if start == "model" and (init is not None or val_loader is not None):
         raise GdscoreError(
             "`start='model'` starts from the model itself and reads no reference: leave out `init` and "
-            "`reference_loader`, or use start='fresh'"
+            "`val_loader`, or use start='fresh'"
         )
-    if start == "fresh" and reference_loader is None:
-        raise GdscoreError(
-            "`start='fresh'` needs `reference_loader` with labels; where there is none use start='model'"
-        )
+    if start == "fresh" and val_loader is None:
+        raise GdscoreError("`start='fresh'` needs `val_loader` with labels; where there is none use start='model'")
     where = device_of(model, device)
 
     # Parameters made in inference mode cannot be trained, wherever the caller is.
     with torch.inference_mode(False):
-        given, unlabelled = working_copy(model, where), collected(loader, seed, where)
+        teacher = working_copy(model, where)
+        unlabelled = collected(target_loader, seed, where, name="target_loader")
 
         def one_row(network: nn.Module) -> object:
-            return predicted(network, unlabelled[:1], 1, logits)
+            return _predicted(network, unlabelled[:1], 1, logits, "target_loader")
 
-        given = in_full_precision(given, one_row)
-        target, n_classes = predicted(given, unlabelled, batch_size, logits)
+        teacher = in_full_precision(teacher, one_row)
+        target, n_classes = _predicted(teacher, unlabelled, batch_size, logits, "target_loader")
         runs = [target]
-        if reference_loader is not None:
-            reference = collected(reference_loader, seed, where, labelled=True, name="reference_loader")
+        if val_loader is not None:
+            reference = collected(val_loader, seed, where, labelled=True, name="val_loader")
             runs.append(checked(reference, n_classes))
-        initial = given if init is None else in_full_precision(_initialised(init, seed, where), one_row)
-        for rows, name in zip(runs, ("loader", "reference_loader"), strict=False):
-            _, classes = predicted(initial, rows[:1], 1, logits, name)
+        initial = teacher if init is None else in_full_precision(_initialised(init, seed, where), one_row)
+        for rows, name in zip(runs, ("target_loader", "val_loader"), strict=False):
+            _, classes = _predicted(initial, rows[:1], 1, logits, name)
             if classes != n_classes:
                 raise GdscoreError(f"Expected `init` to make a network of {n_classes} classes, but it has {classes}")
         ends = []
         with progress_bar(steps * sum(min(batch_size, len(rows)) for rows in runs), progress) as advance:
             for rows in runs:
-                trainer = Trainer(copy.deepcopy(initial).train(), lr, momentum, logits)
-                with seeded(seed, where):
+                trainer = _Trainer(copy.deepcopy(initial).train(), lr, momentum, logits)
+                with RandomStream(cuda_of(where), seed=seed):
                     _train(trainer, rows, steps, batch_size, seed, advance)
                 ends.append(trainer.model)
         return _distance(initial if len(ends) == 1 else ends[1], ends[0])
 
 
 def _initialised(init: Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:
-    with seeded(seed, device):
+    with RandomStream(cuda_of(device), seed=seed):
         initial = init() if callable(init) and not isinstance(init, nn.Module) else None
     if not isinstance(initial, nn.Module):
         raise GdscoreError("Expected `init` to be a function without arguments that returns an nn.Module")
     return working_copy(initial, device)
 
 
+class _Trainer:
+    """SGD on all parameters of a copy, frozen ones too, one mini-batch at a time."""
+
+    def __init__(self, model: nn.Module, lr: float, momentum: float, logits: Where) -> None:
+        trainable = [p.requires_grad_(True) for p in model.parameters() if p.is_floating_point()]
+        self.model = model
+        self.optimiser = torch.optim.SGD(trainable, lr=lr, momentum=momentum)
+        self._logits, self._device, self._dtype = logits, device_of(model), floating_dtype(model)
+
+    def step(self, batch: LoadedRows) -> None:
+        """Take one step down the cross-entropy; waits for nothing on the device."""
+        self.optimiser.zero_grad()
+        with torch.enable_grad():
+            inputs = to_device(batch.inputs, self._device, dtype=self._dtype)
+            z = binary_logits(logits_of(call(self.model, inputs, 0), self._logits, len(batch)))
+            loss = nn.functional.cross_entropy(z.float(), to_device(batch.labels, z.device))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+
+
+def _shuffled(rows: LoadedRows, batch_size: int, generator: torch.Generator) -> Iterator[LoadedRows]:
+    """One epoch: full mini-batches of a random permutation, or one of all rows where they are fewer."""
+    size = min(batch_size, len(rows))
+    order = torch.randperm(len(rows), generator=generator)
+    for start in range(0, len(rows) - size + 1, size):
+        yield rows[order[start : start + size]]
+
+
+def _predicted(model: nn.Module, rows: LoadedRows, batch_size: int, logits: Where, name: str) -> tuple[LoadedRows, int]:
+    """LoadedRows with the classes a model predicts in evaluation mode as labels, and the number of classes."""
+    network = Network(model, head=False, logits=logits)
+    labels, n_classes = [], 0
+    for index, start in enumerate(range(0, len(rows), batch_size)):
+        # Copied by index: a model that works in place must not change the rows kept.
+        piece = rows[torch.arange(start, min(start + batch_size, len(rows)))]
+        z = network.logits(to_device(piece.inputs, network.device, dtype=network.dtype), index)
+        finite = z.isfinite().all(1)
+        if not bool(finite.all()):
+            row = start + int((~finite).int().argmax())
+            raise GdscoreError(
+                f"Expected finite logits, but the model gives NaN or Inf in row {row} of `{name}`: leave out or repair "
+                "such rows"
+            )
+        labels.append(z.argmax(1))
+        n_classes = z.shape[1]
+    return LoadedRows(rows.inputs, torch.cat(labels).cpu()), n_classes
+
+
 def _train(
-    trainer: Trainer, rows: Rows, steps: int, batch_size: int, seed: int, advance: Callable[[int], None]
+    trainer: _Trainer, rows: LoadedRows, steps: int, batch_size: int, seed: int, advance: Callable[[int], None]
 ) -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(trainer.optimiser, T_max=steps)
     generator = torch.Generator().manual_seed(seed)
-    epochs = itertools.chain.from_iterable(shuffled(rows, batch_size, generator) for _ in itertools.count())
+    epochs = itertools.chain.from_iterable(_shuffled(rows, batch_size, generator) for _ in itertools.count())
     for batch in itertools.islice(epochs, steps):
         trainer.step(batch)
         schedule.step()

@@ -13,7 +13,7 @@ from gdscore.scores.base import Score, fit_together, option_names, read_options
 
 _REGISTRY: dict[str, type[Score]] = {}
 _ARRAYS = ("logits", "features", "labels", "peer_logits", "batch_logits", "rotation_logits")
-_NEEDS = (*_ARRAYS, "reference", "reference_labels", "network")
+_AVAILABLE = (*_ARRAYS, "reference", "reference_labels", "network")
 
 S = TypeVar("S", bound=type[Score])
 
@@ -48,30 +48,30 @@ def register_score(name: str) -> Callable[[S], S]:
     return decorate
 
 
-def list_scores(needs: str | Collection[str] | None = None) -> list[str]:
+def list_scores(available: str | Collection[str] | None = None) -> list[str]:
     """Names of all scores, or of those that can be computed from what the caller has, in alphabetical order.
 
     Parameters
     ----------
-    needs : str or collection of str, optional
+    available : str or collection of str, optional
         What the caller has: ``logits``, ``features``, ``labels``, ``peer_logits``, ``batch_logits``,
         ``rotation_logits``, ``reference`` (outputs), ``reference_labels`` (with labels), ``network``.
 
     Examples
     --------
     >>> import gdscore
-    >>> gdscore.list_scores(needs=["features", "reference"])
+    >>> gdscore.list_scores(available=["features", "reference"])
     ['frechet']
     """
-    if needs is None:
+    if available is None:
         return sorted(_REGISTRY)
-    if not isinstance(needs, Collection):
-        raise GdscoreError(f"Expected `needs` to be a name or names, but got {needs!r}")
-    wanted = [needs] if isinstance(needs, str) else list(needs)
-    for need in wanted:
-        if not isinstance(need, str) or need not in _NEEDS:
-            raise GdscoreError(f"Unknown need {shown(need)}: {nearest(shown(need), _NEEDS)}")
-    has = set(wanted)
+    if not isinstance(available, Collection):
+        raise GdscoreError(f"Expected `available` to be a name or names, but got {available!r}")
+    names = [available] if isinstance(available, str) else list(available)
+    for name in names:
+        if not isinstance(name, str) or name not in _AVAILABLE:
+            raise GdscoreError(f"Unknown name {shown(name)} in `available`: {nearest(shown(name), _AVAILABLE)}")
+    has = set(names)
     if "reference_labels" in has:
         has.add("reference")
     return sorted(name for name, cls in _REGISTRY.items() if cls().needs <= has)
@@ -263,11 +263,11 @@ def run_together(scores: list[Score], target: Iterable[Outputs]) -> None:
             s.take_rest(cutter.rest())
 
 
-def refuse_one_iterator(target: Any, reference: Any) -> None:
+def refuse_one_iterator(target: Any, reference: Any, name: str = "reference") -> None:
     """Refuse an iterator that is target and reference: each would get a part of its rows."""
     if reference is target and isinstance(target, Iterator):
         raise GdscoreError(
-            f"Expected other data as `reference`, but got the {type(target).__name__} that is the target too, whose "
+            f"Expected other data as `{name}`, but got the {type(target).__name__} that is the target too, whose "
             "rows are read only once: make a second one"
         )
 
@@ -297,15 +297,15 @@ def peek(data: Outputs | Iterable[Outputs], what: str) -> tuple[Iterable[Outputs
 
 
 def missing_inputs(score: Score, has: frozenset[str], reference_has: frozenset[str] | None) -> str:
-    """Word what a score needs beyond the arrays of target and reference; empty where it has all."""
+    """Name what a score needs beyond the arrays of target and reference; empty where it has all."""
     absent = sorted(score.inputs - has)
     if "network" in absent:
         return f"needs the network: gdscore.models.{score.name}"
-    words = [", ".join(absent)] if absent else []
+    needs = [", ".join(absent)] if absent else []
     if score.argmax_only and "predictions" in has:
-        words.append("rows decided by the largest probability, without predictions or threshold")
+        needs.append("rows decided by the largest probability, without predictions or threshold")
     if score.reference_inputs and reference_has is None:
-        words.append("labelled reference data" if "labels" in score.reference_inputs else "reference data")
+        needs.append("labelled reference data" if "labels" in score.reference_inputs else "reference data")
     elif reference_has is not None and score.reference_inputs - reference_has:
-        words.append(f"{', '.join(sorted(score.reference_inputs - reference_has))} of the reference")
-    return f"needs {' and '.join(words)}" if words else ""
+        needs.append(f"{', '.join(sorted(score.reference_inputs - reference_has))} of the reference")
+    return f"needs {' and '.join(needs)}" if needs else ""

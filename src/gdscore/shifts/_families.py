@@ -1,7 +1,7 @@
 """What a shift is written with: families by name with their parameters at each severity, and random numbers of rows.
 
 A random number belongs to a row (an image, a row of a table, a text) and is the same for every batch size and, bit for
-bit, in every array library. It is a hash of the seed, a name (the shift family), a layer (which of the family's random
+bit, with NumPy and PyTorch. It is a hash of the seed, a name (the shift family), a layer (which of the family's random
 fields), the position of the row in its set and a position within the row (a pixel, a column, a word)::
 
     key  = fmix32(row_low ^ fmix32(row_high ^ crc32(name / layer / seed)))

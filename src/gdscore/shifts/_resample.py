@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._arrays import Array, device, is_numpy, library, like, namespace
+from gdscore._arrays import Array, is_numpy, like, namespace
 
 Border: TypeAlias = Callable[[NDArray[Any], int], NDArray[Any]]
 
@@ -27,20 +27,19 @@ _CONSTANTS: dict[tuple[Any, ...], Array] = {}
 
 
 def constant(values: NDArray[Any], x: Array, *name: Any) -> Array:
-    """Host array in the library and on the device of ``x``, kept there: a copy to an accelerator waits for it.
+    """Host array as ``x`` is: on the host, or a tensor kept on its device, as a copy to an accelerator waits for it.
 
     It is known again by its ``name``, or by its content.
     """
     if is_numpy(x):
         return values
-    place = (*(name or (values.tobytes(), values.dtype.str, values.shape)), library(x), str(device(x)))
-    found = _CONSTANTS.get(place)
-    if found is None:
+    place = (*(name or (values.tobytes(), values.dtype.str, values.shape)), str(x.device))
+    if place not in _CONSTANTS:
         if len(_CONSTANTS) >= 4096:
             _CONSTANTS.clear()
         # Not by `like`, which does not wait: another stream may be the next to ask.
-        _CONSTANTS[place] = found = namespace(x).asarray(values, device=device(x))
-    return found
+        _CONSTANTS[place] = namespace(x).asarray(values, device=x.device)
+    return _CONSTANTS[place]
 
 
 def edge(position: NDArray[Any], size: int) -> NDArray[Any]:
@@ -61,16 +60,16 @@ def _cut(x: Array, begin: int, length: int, axis: int) -> Array:
 
 def _along(x: Array, index: NDArray[Any], weight: NDArray[Any], axis: int) -> Array:
     """Σ_t weight[:, t] · x[index[:, t]] along the rows (−2) or columns (−1)."""
-    xp = namespace(x)
-    column = (-1,) if axis == -1 else (-1, 1)
-    total = None
-    for t in range(index.shape[1]):
-        taken = xp.take(x, constant(np.ascontiguousarray(index[:, t]), x), axis=axis)
-        taken *= xp.reshape(constant(weight[:, t].astype(np.float32), x), column)
-        if total is None:
-            total = taken
-        else:
-            total += taken
+    shape = (-1,) if axis == -1 else (-1, 1)
+
+    def term(t: int) -> Array:
+        taken = namespace(x).take(x, constant(np.ascontiguousarray(index[:, t]), x), axis=axis)
+        taken *= constant(weight[:, t].astype(np.float32), x).reshape(shape)
+        return taken
+
+    total = term(0)
+    for t in range(1, index.shape[1]):
+        total += term(t)
     return total
 
 
@@ -190,18 +189,14 @@ def mean(x: Array) -> Array:
 
 def pick(x: Array, index: Array) -> Array:
     """Pixel number ``index[n]`` (row · width + column, N×H×W) of each channel of image n."""
-    xp = namespace(x)
-    n, channels, height, width = x.shape
-    if is_numpy(x):
-        # One index for all channels: NumPy's look-up costs less than the arithmetic for an index of each channel.
-        planes, wanted = x.reshape(n, channels, -1), index.astype(np.intp, copy=False).reshape(n, -1)
-        taken = np.empty(planes.shape, x.dtype)
-        for plane, rows, result in zip(planes, wanted, taken, strict=True):
-            np.take(plane, rows, axis=1, mode="clip", out=result)
-        return taken.reshape(x.shape)
-    plane = xp.reshape(xp.arange(n * channels, dtype=xp.int32, device=device(x)), (n, channels, 1, 1))
-    flat = xp.astype(index, xp.int32, copy=False)[:, None, :, :] + plane * (height * width)
-    return xp.reshape(xp.take(xp.reshape(x, (-1,)), xp.reshape(flat, (-1,)), axis=0), x.shape)
+    planes = x.reshape(*x.shape[:2], -1)
+    if not is_numpy(x):
+        return planes.gather(2, index.reshape(len(x), 1, -1).long().expand(planes.shape)).reshape(x.shape)
+    taken = np.empty(planes.shape, x.dtype)
+    pixels_of_images = index.astype(np.intp, copy=False).reshape(len(x), -1)
+    for plane, pixels, result in zip(planes, pixels_of_images, taken, strict=True):
+        np.take(plane, pixels, axis=1, mode="clip", out=result)
+    return taken.reshape(x.shape)
 
 
 def bilinear(x: Array, rows: Array, columns: Array) -> Array:
@@ -327,19 +322,17 @@ def _quantised(x: Array, table: NDArray[np.float32]) -> Array:
 
 def _transformed(x: Array, matrix: NDArray[np.float64], axis: int) -> Array:
     """Matrix times every eight values along rows (−2) or columns (−1)."""
-    xp = namespace(x)
-    size, column = x.shape[-1], (8,) if axis == -1 else (8, 1)
-    eights = xp.reshape(x, (-1, 8) if axis == -1 else (-1, 8, size))
+    shape = (8,) if axis == -1 else (8, 1)
+    eights = x.reshape((-1, 8) if axis == -1 else (-1, 8, x.shape[-1]))
+
+    def term(k: int) -> Array:
+        return eights[:, k : k + 1] * constant(matrix[:, k].astype(np.float32).reshape(shape), x)
+
     # Not a matrix product: its sums are added in an order that can depend on the number of images.
-    total = None
-    for k in range(8):
-        weights = constant(matrix[:, k].astype(np.float32).reshape(column), x)
-        part = (eights[:, k : k + 1] if axis == -1 else eights[:, k : k + 1, :]) * weights
-        if total is None:
-            total = part
-        else:
-            total += part
-    return xp.reshape(total, x.shape)
+    total = term(0)
+    for k in range(1, 8):
+        total += term(k)
+    return total.reshape(x.shape)
 
 
 def _extended(x: Array, by: int, axis: int) -> Array:

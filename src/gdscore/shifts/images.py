@@ -52,7 +52,7 @@ def corruption_names() -> list[str]:
 class Corruption:
     """One corruption at one severity, as a callable ``images → images``.
 
-    Images are N×C×H×W arrays of NumPy, PyTorch, JAX or CuPy with 1 or 3 channels, at least 8×8 pixels, and floats in
+    Images are N×C×H×W arrays of NumPy or PyTorch with 1 or 3 channels, at least 8×8 pixels, and floats in
     [0, 1] or uint8. The result has the same library, device and dtype. It is computed there in float32.
 
     Parameters
@@ -211,15 +211,14 @@ def corrupt(shift: Corruption | Composition, images: Array, start: int) -> Array
     """
     parts = shift.parts if isinstance(shift, Composition) else (shift,)
     start = integer("start", start, least=0)
-    if is_torch(images) and on_host(images):
-        # NumPy shares the memory, and threads that each take images of their own are faster than torch's.
-        given = images.detach()
-        changed = _on_host(to_numpy(given), parts, start)
-        return namespace(images).astype(like(changed, given), images.dtype, copy=False)
     if is_numpy(images):
         return _on_host(images, parts, start)
+    if on_host(images):
+        # NumPy shares the memory, and threads that each take images of their own are faster than torch's.
+        tensor = images.detach()
+        return like(_on_host(to_numpy(tensor), parts, start), tensor).to(tensor.dtype)
     with full_precision(images):
-        step = _images_per_chunk(images, _CHUNK_ON_HOST if on_host(images) else _CHUNK_ELSEWHERE)
+        step = _images_per_chunk(images, _CHUNK_ELSEWHERE)
         firsts = range(0, images.shape[0], step)
         return concatenate([_corrupted(images[first : first + step], parts, start + first) for first in firsts])
 
@@ -266,10 +265,9 @@ def _corrupted(images: Array, parts: Sequence[Corruption], start: int) -> Array:
 
 def check_images(images: Array) -> None:
     """Refuse what is not a batch of images N×C×H×W in [0, 1] or uint8."""
-    if not is_array(images):
-        raise GdscoreError(
-            f"Expected images as an array of NumPy, PyTorch, JAX or CuPy, but got {type(images).__name__}"
-        )
+    if not (is_numpy(images) or is_torch(images)):
+        cure = ": give numpy.asarray(images)" if is_array(images) else ""
+        raise GdscoreError(f"Expected images as an array of NumPy or PyTorch, but got {type(images).__name__}{cure}")
     shape = tuple(images.shape)
     check_image_shape(shape)
     if not shape[0]:
@@ -279,7 +277,7 @@ def check_images(images: Array) -> None:
         if not xp.isdtype(images.dtype, "real floating"):
             raise GdscoreError(f"Expected images of floats in [0, 1] or of uint8, but got {images.dtype}")
         # Threads of torch that wait for each other cost more than they save here.
-        host = to_numpy(images) if is_torch(images) and on_host(images) else images
+        host = to_numpy(images) if on_host(images) else images
         with full_precision(host):
             _check_range(host)
 

@@ -1,7 +1,7 @@
 """Shifts of tables, to calibrate a classifier of tables on: changed cells, other mixes of subpopulations, periods.
 
-The families of NumPy arrays and data frames are in `gdscore.shifts._dense`. Those of SciPy sparse matrices are here, at
-the end: they change stored values only, so that the result stays sparse.
+The families of NumPy arrays and data frames are in `gdscore.shifts._dense`, those of SciPy sparse matrices in
+`gdscore.shifts._sparse`.
 """
 
 from __future__ import annotations
@@ -12,33 +12,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from gdscore._arrays import to_numpy
 from gdscore._checks import integer
 from gdscore._windows import as_times
 from gdscore.errors import GdscoreError
-from gdscore.shifts._dense import (
-    DENSE,
-    DenseReference,
-    as_dtype,
-    chosen,
-    families_of,
-    pairs_to_swap,
-    sampled_rows,
-    shift_dense,
-    signs,
-)
-from gdscore.shifts._families import Context, Draws, Families, Numbers, RowShift, set_draws
-
-SPARSE = Families(severities=4)
+from gdscore.shifts._dense import DENSE, DenseReference, families_of, sampled_rows, shift_dense
+from gdscore.shifts._families import Draws, Numbers, RowShift, set_draws
+from gdscore.shifts._sparse import SPARSE, SparseReference, shift_sparse
 
 _MOST_CLUSTERS = 8
 _ROWS_PER_CLUSTER = 25
 _SKEW = (0.5, 1.5, 4.0, 10.0)
 """By severity: from the first cluster to the last, in random order, the share of rows kept falls to exp(−skew)."""
-_DIMENSIONS = 16
-"""Of the points that rows of a sparse matrix become."""
 
 
 class TableShift(RowShift):
@@ -200,107 +186,3 @@ class Period:
                 f"Expected the {len(self.order)} rows of the reference, whose time is known, but got {count} rows"
             )
         return np.sort(np.array_split(self.order, self.severity + 1)[self.index])
-
-
-class SparseReference:
-    """Statistics of the columns of a SciPy sparse matrix.
-
-    ``sample`` has at most 5,000 rows, evenly spaced. ``typical`` and ``size`` are the root mean square of the stored
-    values of each column, and of all its values.
-    """
-
-    def __init__(self, inputs: Any) -> None:
-        if 0 in inputs.shape or len(inputs.shape) != 2:
-            raise GdscoreError(f"Expected `inputs` to have rows and columns, but got shape {tuple(inputs.shape)}")
-        if inputs.dtype.kind not in "fiub":
-            raise GdscoreError(f"Expected a sparse matrix of real numbers, but got {inputs.dtype}")
-        csr = inputs.tocsr()
-        self.columns = csr.shape[1]
-        self.sample = csr[sampled_rows(csr.shape[0])]
-        count = np.bincount(csr.indices, minlength=self.columns)
-        squares = np.bincount(csr.indices, weights=csr.data.astype(np.float64) ** 2, minlength=self.columns)
-        self.typical: Numbers = np.sqrt(squares / np.maximum(count, 1))
-        self.size: Numbers = np.sqrt(squares / csr.shape[0])
-
-    def embed(self, inputs: Any) -> Numbers:
-        """Rows as points of 16 dimensions, by a random projection."""
-        directions = Draws("projection", 0, rows=self.columns).normal(0, _DIMENSIONS)
-        return np.asarray(_checked_sparse(inputs, self) @ directions)
-
-
-def _checked_sparse(batch: Any, reference: SparseReference) -> Any:
-    if not hasattr(batch, "tocsr") or len(batch.shape) != 2 or batch.shape[1] != reference.columns:
-        got = f"{type(batch).__name__} of shape {tuple(getattr(batch, 'shape', ()))}"
-        raise GdscoreError(f"Expected a sparse matrix of {reference.columns} columns, as the reference, but got {got}")
-    return batch.tocsr(copy=True)
-
-
-def shift_sparse(family: str, batch: Any, reference: SparseReference, context: Context) -> Any:
-    """Batch of the same sparse format and dtype after the shift."""
-    csr = _checked_sparse(batch, reference)
-    csr.sum_duplicates()
-    shifted = SPARSE[family].function(csr, reference, context)
-    if shifted.dtype != batch.dtype:
-        shifted.data = as_dtype(shifted.data, batch.dtype)
-    return shifted.asformat(batch.format)
-
-
-def _stored_rows(csr: Any) -> NDArray[np.int64]:
-    return np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
-
-
-def _with_values(csr: Any, values: Numbers) -> Any:
-    whole = csr.dtype.kind in "iub"
-    # In float64, as SciPy has no sparse matrices of the half precision that 8-bit integers are rounded in.
-    rounded = np.rint(values, dtype=np.float64) if whole else values
-    return type(csr)((rounded, csr.indices, csr.indptr), shape=csr.shape)
-
-
-@SPARSE.family((0.2, 0.6, 1.5, 4.0))
-def noise(csr: Any, reference: SparseReference, context: Context) -> Any:
-    """Normal noise on the stored values, in units of the root mean square of the column's stored values."""
-    normal = ndtri(context.rows.uniform_at(0, _stored_rows(csr), csr.indices))
-    return _with_values(csr, csr.data + context.level * reference.typical[csr.indices] * normal)
-
-
-@SPARSE.family((0.3, 0.8, 1.6, 3.0))
-def scaling(csr: Any, reference: SparseReference, context: Context) -> Any:
-    """Multiply each column by exp(± level)."""
-    factor = np.exp(context.level * signs(context, csr.shape[1]))
-    return _with_values(csr, csr.data * factor[csr.indices])
-
-
-@SPARSE.family((0.1, 0.4, 0.7, 0.92))
-def missing(csr: Any, reference: SparseReference, context: Context) -> Any:
-    """Lose a share of the stored values: they become 0."""
-    lost = context.rows.uniform_at(0, _stored_rows(csr), csr.indices) < context.level
-    result = _with_values(csr, np.where(lost, 0, csr.data))
-    result.eliminate_zeros()
-    return result
-
-
-@SPARSE.family((0.1, 0.3, 0.6, 0.9))
-def permuted(csr: Any, reference: SparseReference, context: Context) -> Any:
-    """Take a share of the columns of each row from another row, a random one of the reference."""
-    which = chosen(context, csr.shape[1])
-    row = context.rows.integers(0, 1, reference.sample.shape[0])[:, 0]
-    other = type(csr)(reference.sample[row])
-    mixed = _with_values(csr, np.where(which[csr.indices], 0, csr.data)) + _with_values(
-        other, np.where(which[other.indices], other.data, 0)
-    )
-    mixed.eliminate_zeros()
-    return mixed
-
-
-@SPARSE.family((0.1, 0.3, 0.6, 1.0))
-def swapped(csr: Any, reference: SparseReference, context: Context) -> Any:
-    """Exchange a share of the columns with their neighbour in size."""
-    return csr[:, pairs_to_swap(reference.size, context)]
-
-
-@SPARSE.family((0.1, 0.4, 0.7, 0.92))
-def constant(csr: Any, reference: SparseReference, context: Context) -> Any:
-    """Set a share of the columns to 0."""
-    result = _with_values(csr, np.where(chosen(context, csr.shape[1])[csr.indices], 0, csr.data))
-    result.eliminate_zeros()
-    return result

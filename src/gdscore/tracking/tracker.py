@@ -24,6 +24,7 @@ from gdscore._stream import batches, in_order
 from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
+from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import Estimates
 from gdscore.frames import frame_of
 from gdscore.labeling.choice import FingerprintSum
@@ -118,12 +119,10 @@ class AccuracyTracker:
         self._zoned: bool | None = None
 
     def _checked(self, est: Any) -> AccuracyEstimator:
-        if not isinstance(est, AccuracyEstimator):
-            raise GdscoreError(f"Expected a fitted `AccuracyEstimator`, but got {type(est).__name__}")
-        est._fitted()
-        own = copy(est)
-        own.level = self._level
-        return own
+        fitted_of(est)
+        checked: AccuracyEstimator = copy(est)
+        checked.level = self._level
+        return checked
 
     # -- what it holds ------------------------------------------------------------------------------------------
 
