@@ -292,10 +292,10 @@ def prepare_windows(
             if window.error is not None and window.factor is not None:
                 kept = {"raked": window.raked, "error": window.error, "factor": window.factor}
         # Labels tell how accurate the model is, not on which classes: of those the estimate without them tells.
-        rest = {"per_class": by_class.per_class, "f1": by_class.f1, "assumptions": free.assumptions}
-        facts = replace(estimate, **rest).to_dict()
+        whole = replace(estimate, per_class=by_class.per_class, f1=by_class.f1, assumptions=free.assumptions)
         label_free = estimate.accuracy if estimate.label_free is None else estimate.label_free.value
-        made.append(Made(key, estimate, facts, rules.measures_of(by_class), label_free, last_known, kept, digest))
+        measures = rules.measures_of(by_class)
+        made.append(Made(key, estimate, whole.to_dict(), measures, label_free, last_known, kept, digest))
     return made
 
 

@@ -1,0 +1,1 @@
+"""Public data read once, packed and loaded: images, tables, texts and streams."""
