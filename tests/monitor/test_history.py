@@ -5,9 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pandas as pd
 import pytest
 from sqlalchemy import event, select, update
 
+import gdscore
 from gdscore import Estimate, GdscoreError
 from gdscore.monitor import Monitor, Rules, schema
 from gdscore.monitor.queries import list_windows, overview, past_errors, series_points
@@ -514,3 +516,31 @@ def test_labels_of_rows_that_a_window_no_longer_has_are_gone(local):
     local.add_labels("m", day(0), correct=rows - 1, rows=rows)
     local.add_estimate("m", dataclasses.replace(estimate(), n_rows=rows // 2), day(0), replace=True)
     assert local.windows("m").labelled.isna().all()
+
+
+def test_an_alarm_names_the_columns_that_moved(monitor):
+    from sklearn.linear_model import LogisticRegression
+
+    from gdscore.monitor.queries import explain_alarm
+
+    def frame(rows, seed, moved=0.0):
+        x = np.random.default_rng(seed).normal(size=(rows, 3))
+        y = (x[:, 0] + x[:, 1] > 0).astype(int)
+        return pd.DataFrame(np.add(x, [0, moved, 0]), columns=["age", "income", "height"]), y
+
+    x, y = frame(800, 0)
+    model = LogisticRegression().fit(x, y)
+    held, truth = frame(800, 1)
+    est = gdscore.AccuracyEstimator().fit_predictor(model, held, truth, progress=False)
+    monitor.register("m", est, rules={"min_accuracy": 0.99, "min_rows": 1, "max_width": 1.0})
+    far, _ = frame(400, 2, moved=3.0)
+    outputs = gdscore.from_sklearn(model, far)
+    monitor.add("m", outputs, day(0), {"of": np.arange(400) % 2}, inputs=far)
+    number = int(monitor.alarms("m").id.iloc[0])
+    with monitor.reading() as session:
+        assert explain_alarm(session, number)["columns"][0]["name"] == "income"
+    with pytest.raises(GdscoreError, match="same 400 rows"):
+        monitor.add("m", outputs, day(1), inputs=far[:10])
+    with pytest.raises(GdscoreError, match="got a stream"):
+        monitor.add("m", iter([outputs]), day(1), inputs=far)
+    assert len(monitor.windows("m")) == 3

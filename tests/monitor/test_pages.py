@@ -60,6 +60,9 @@ def addresses(tmp_path_factory, fitted):
     monitor.add("months", Outputs(logits=made.logits, features=made.features, ids=ids), "2026-03-01")
     sure = np.argsort(-made.probabilities.max(axis=1))[:100]
     monitor.add_row_labels("months", ids[sure], made.labels[sure].tolist())
+    monitor.register("classes", fitted, rules={"min_recall": {"0": 0.7, "3": 0.6}, "min_f1": {"1": 0.99}})
+    for n in range(12):
+        monitor.add("classes", make_outputs(300, 1 + 0.02 * n, n, labels=False), START + timedelta(days=n))
     monitor.register("many", every="1h", rules={"false_alarms_per_year": None})
     fill_many(monitor)
     monitor.register("<b>plants<b>", rules=Rules())
@@ -133,7 +136,7 @@ def days(trace):
 
 def test_overview(page):
     page.goto("/")
-    assert page.locator("tbody tr").count() == 6
+    assert page.locator("tbody tr").count() == 7
     assert page.get_by_text("<b>plants<b>", exact=True).count() == 1
     assert fits(page)
     keep(page, "overview")
@@ -144,7 +147,7 @@ def test_small_charts_have_one_scale_and_their_floor(page):
     page.goto("/")
     assert page.get_by_text("(70% – 100%)").count() == 1
     small = page.locator("svg.spark")
-    assert small.count() == 2
+    assert small.count() == 3
     heights = small.locator(".floor").evaluate_all("all => all.map((line) => Number(line.getAttribute('y1')))")
     floors = page.locator("svg.spark").evaluate_all(
         "all => all.map((s) => Number(/floor ([0-9.]+)%/.exec(s.getAttribute('aria-label'))[1]))"
@@ -301,6 +304,21 @@ def test_the_description_of_the_api_is_shown(page):
     page.locator("#operations-default-add_windows .opblock-summary-control").click()
     page.get_by_text("by_column").or_(page.get_by_text("probabilities")).first.wait_for()
     keep(page, "docs")
+
+
+def test_classes_that_rules_name_have_charts(page):
+    page.goto("/models/classes")
+    page.locator("#chart[data-state=drawn]").wait_for()
+    charts = page.get_by_role("region", name="Classes that rules name").get_by_role("img")
+    assert charts.count() == 3
+    assert charts.nth(0).get_attribute("aria-label").startswith("Recall of 0: ")
+    assert charts.nth(2).get_attribute("aria-label").endswith("least 99.0%")
+    assert page.locator("#measures .u-over").count() == 3
+    assert fits(page)
+    keep(page, "classes")
+    page.goto("/models/animals")
+    page.locator("#chart[data-state=drawn]").wait_for()
+    assert page.locator("#measures").is_hidden()
 
 
 def test_page_and_report_of_a_window(page):

@@ -270,6 +270,7 @@ class Monitor:
         time: Any = None,
         by: Any = None,
         *,
+        inputs: Any = None,
         version: str | None = None,
         replace: bool = False,
     ) -> list[dict[str, Any]]:
@@ -289,6 +290,9 @@ class Monitor:
             Start of the window, its start and end, or the time of each row, which are then split into windows.
         by : sequence, or dict of str to sequence, optional
             Segment of each row: one more window for each segment. A dict names several divisions into segments.
+        inputs : data frame or matrix, optional
+            Inputs of the same rows, where the estimator was fitted on a table by `fit_predictor`: pages of alarms then
+            name the columns that moved most.
         version : str, optional
             Version of the model, the newest by default.
         replace : bool
@@ -299,7 +303,7 @@ class Monitor:
         list of dict
             The windows; ``new`` tells whether a window was added.
         """
-        added = self.add_quietly(model, outputs, time, by, version=version, replace=replace)
+        added = self.add_quietly(model, outputs, time, by, inputs=inputs, version=version, replace=replace)
         for window in added:
             if "note" in window:
                 warnings.warn(window["note"], GdscoreWarning, stacklevel=2)
@@ -312,6 +316,7 @@ class Monitor:
         time: Any = None,
         by: Any = None,
         *,
+        inputs: Any = None,
         version: str | None = None,
         replace: bool = False,
     ) -> list[dict[str, Any]]:
@@ -325,9 +330,13 @@ class Monitor:
             )
         if by is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
+        if inputs is not None and not isinstance(outputs, Outputs):
+            raise GdscoreError("Expected `inputs` with `Outputs` of the same rows, but got a stream")
         estimator = self._estimator(known.estimator_hash)
         kept = row_labels.Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
-        return self._store(known, _estimate_windows(estimator, outputs, time, by, known.every, kept), replace, kept)
+        return self._store(
+            known, _estimate_windows(estimator, outputs, time, by, inputs, known.every, kept), replace, kept
+        )
 
     def add_estimate(
         self,
@@ -579,6 +588,7 @@ def _estimate_windows(
     outputs: Outputs | Iterable[Any],
     time: Any,
     by: Any,
+    inputs: Any,
     every: Every,
     kept: row_labels.Collector | None,
 ) -> dict[Key, Fresh]:
@@ -594,7 +604,7 @@ def _estimate_windows(
             columns: dict[str, Any] = {"": starts}
             if column is not None:
                 columns["segment"] = segments[column]
-            state = states.setdefault(column, est.state()).update(batch.outputs, columns)
+            state = states.setdefault(column, est.state()).update(batch.outputs, columns, inputs)
             if len(state.segments or ()) > MOST_WINDOWS:
                 raise GdscoreError(
                     f"Expected at most {MOST_WINDOWS:,} windows and segments at once, but there are more: are the "

@@ -225,14 +225,15 @@ def series_points(
     dict
         ``points``: mean, lowest and highest estimate, widest interval, rows, number of windows, newest window; ``gap``
         where windows are missing before it. Where two versions have a window of the same start, the newer one counts.
-        ``labels``: accuracy by labels, of every version. ``versions``: the first window of each. ``lines``: the
+        ``labels``: accuracy by labels, of every version. ``measures``: recall, precision and F1 that rules name, of the
+        newest windows. ``versions``: the first window of each. ``lines``: the
         accuracies that the rules of the newest version compare with. ``alarms``: the newest. Times are in the zone of
         the windows.
     """
     where = _chosen(session, model, segment, since, until, one_version=True)
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
-    found: dict[str, Any] = {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
+    found: dict[str, Any] = {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
     models = versions_of(session, model)
     if not models:
         return found
@@ -295,7 +296,25 @@ def series_points(
     found["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
     reference = found["points"][-1]["reference_accuracy"]
-    found["lines"] = Rules.from_dict(newest.rules).lines(reference, newest.reference_rows, state)
+    rules = Rules.from_dict(newest.rules)
+    found["lines"] = rules.lines(reference, newest.reference_rows, state)
+    if rules_of_classes := rules.of_segment(segment).measured():
+        newest_first = select(Window.start, Window.measures).where(*where).order_by(Window.start.desc()).limit(points)
+        windows = [(local(start), of or {}) for start, of in session.execute(newest_first)][::-1]
+        found["measures"] = [
+            {
+                "measure": measure,
+                "class": name,
+                "least": least,
+                "points": [
+                    dict(zip(("start", "low", "value", "high"), (start, *of[rule]), strict=True))
+                    for start, of in windows
+                    if rule in of
+                ],
+            }
+            for measure, name, least in rules_of_classes
+            if (rule := f"{measure}:{name}")
+        ]
     return found
 
 

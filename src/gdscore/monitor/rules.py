@@ -224,15 +224,13 @@ class Rules:
         return AlarmRule(self.min_accuracy, self.max_drop, AlarmOn(self.alarm_on), self.min_rows, self.max_width)
 
     def measured(self) -> list[tuple[str, str, float]]:
-        """Measure, class and least value of each rule of a class."""
-        least: list[tuple[str, str, float]] = []
-        for rules in (self, *(self.of_segment(segment) for segment in self.segments)):
-            least += [(m, name, value) for m in MEASURES for name, value in getattr(rules, f"min_{m}").items()]
-        return least
+        """Measure, class and least value of each rule of a class; those of segments are `of_segment`'s."""
+        return [(m, name, least) for m in MEASURES for name, least in getattr(self, f"min_{m}").items()]
 
     def measures_of(self, estimate: Estimate) -> dict[str, list[float]] | None:
         """Low, value and high of what rules of classes look at, by rule; None where there are no such rules."""
-        wanted = {(measure, name) for measure, name, _ in self.measured()}
+        every = (self, *(self.of_segment(segment) for segment in self.segments))
+        wanted = {(measure, name) for rules in every for measure, name, _ in rules.measured()}
         if not wanted:
             return None
         measures: dict[str, list[float]] = {}

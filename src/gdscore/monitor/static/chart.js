@@ -179,15 +179,49 @@
     place.dataset.state = "drawn";
   }
 
+  // Recall, precision and F1 that rules name: a chart of each, beneath the one of the accuracy.
+  const beneath = [];
+  function drawMeasures() {
+    const zone = place.dataset.zone, section = document.getElementById("measures");
+    beneath.splice(0).forEach((one) => one.destroy());
+    section.replaceChildren();
+    section.hidden = !series.measures.some((m) => m.points.length);
+    for (const one of series.measures.filter((m) => m.points.length)) {
+      const name = { recall: "Recall", precision: "Precision", f1: "F1" }[one.measure] + " of " + one.class;
+      const figure = document.createElement("figure"), caption = document.createElement("figcaption"), box = document.createElement("div");
+      const newest = one.points.at(-1);
+      caption.textContent = name + ": " + percent(newest.value) + " (" + percent(newest.low) + " to " + percent(newest.high) + ") in the newest window, least " + percent(one.least);
+      box.className = "chart small";
+      box.setAttribute("role", "img");
+      box.setAttribute("aria-label", caption.textContent);
+      figure.append(caption, box);
+      section.append(figure);
+      const axis = { stroke: css("--ink"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
+      const values = (key) => one.points.map((p) => 100 * p[key]);
+      beneath.push(new uPlot({
+        width: box.clientWidth, height: box.clientHeight, legend: { show: false },
+        tzDate: (time) => uPlot.tzDate(new Date(1000 * time), zone),
+        scales: { x: { time: true }, y: { range: [0, 101] } },
+        axes: [{ ...axis, values: DATES }, { ...axis, size: 52, values: (u, ticks) => ticks.map((v) => v + "%") }],
+        series: [{}, { label: "high" }, { label: "low" }, { label: name, stroke: css("--accent"), width: 2 }, { label: "least", stroke: css("--alarm"), width: 1.2, points: { show: false } }],
+        bands: [{ series: [1, 2], fill: css("--band") }],
+      }, [one.points.map((p) => seconds(p.start)), values("high"), values("low"), values("value"), one.points.map(() => 100 * one.least)], box));
+    }
+  }
+
   fetch(place.dataset.series, { credentials: "same-origin" })
     .then((answer) => (answer.ok ? answer.json() : Promise.reject(new Error(answer.status))))
     .then((found) => {
       series = found;
       performance.mark("chart");
       draw();
+      drawMeasures();
       performance.measure("chart", "chart");
-      new ResizeObserver(() => chart.setSize({ width: place.clientWidth, height: place.clientHeight })).observe(place);
+      new ResizeObserver(() => {
+        chart.setSize({ width: place.clientWidth, height: place.clientHeight });
+        beneath.forEach((one) => one.setSize({ width: one.root.parentElement.clientWidth, height: one.root.parentElement.clientHeight }));
+      }).observe(place);
     })
     .catch(() => { place.textContent = "The series could not be loaded."; });
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw(); if (series) drawMeasures(); });
 })();
