@@ -30,6 +30,7 @@ TESTED_IN = {
     "monitor/alarms.py": "monitor/test_rules.py",
     "monitor/migrations/env.py": "monitor/test_database.py",
     "monitor/migrations/versions/0001_first.py": "monitor/test_database.py",
+    "monitor/migrations/versions/0002_labels_of_earlier_windows.py": "monitor/test_database.py",
     "monitor/settings.py": "monitor/test_api.py",
     "monitor/store.py": "monitor/test_history.py",
     "scores/agreescore.py": "scores/test_means.py",

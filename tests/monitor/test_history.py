@@ -194,7 +194,7 @@ def test_a_series_has_its_gaps_its_lines_and_the_labels_of_every_version(monitor
     assert [(v["version"], v["start"][8:10]) for v in late["versions"]] == [("b", "08"), ("1", "10")]
     assert found["lines"] == pytest.approx({"min_accuracy": 0.7, "max_drop": 0.8, "sequential": 0.89 - 0.02 * 2**0.5})
     assert [p["gap"] for p in few["points"]] == [False, True, False]
-    assert none == nothing == {"points": [], "labels": [], "versions": [], "lines": {}, "alarms": []}
+    assert none == nothing == {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
 
 
 def test_a_series_without_windows_has_its_alarms(local):
