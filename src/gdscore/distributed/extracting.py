@@ -284,7 +284,9 @@ def _unfinished(folder: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             made = made.rename(made.with_name(f"{made.name}-ended"))
-        shutil.rmtree(made, ignore_errors=True)
+        for _ in range(10):  # a file whose folder was looked up before the renaming may still appear in it
+            if made.exists():
+                shutil.rmtree(made, ignore_errors=True)
 
 
 def _refuse(wrong: dict[str, str], on_error: str) -> None:
