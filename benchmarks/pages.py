@@ -49,7 +49,7 @@ def results_blocks():
 
 
 def complete_blocks():
-    """Tables that are too long for the documentation, in benchmarks/results/tables.md."""
+    """Tables that are too long for the documentation, in research/tables.md."""
     return results_blocks() | labeling_blocks() | monitor_blocks()
 
 
@@ -137,7 +137,7 @@ def settings_table():
 
 
 def notebook_blocks():
-    """The constants, and error, coverage and width on development data, in docs/lab-notebook.md."""
+    """The constants, and error, coverage and width on development data, in research/lab-notebook.md."""
     cases = {
         "images": ("images", "shifted"),
         "images, other mixes": ("images", "shifted, other class mixes"),
@@ -244,7 +244,7 @@ def distributed_blocks():
 
 
 PAGES = {
-    "docs/lab-notebook.md": notebook_blocks,
+    "research/lab-notebook.md": notebook_blocks,
     "README.md": readme_blocks,
     "docs/check.md": lambda: {"check": check_blocks()["check"]},
     "docs/comparison.md": comparison_blocks,
@@ -255,7 +255,7 @@ PAGES = {
     "docs/methods.md": methods_blocks,
     "docs/monitor.md": monitor_blocks,
     "docs/results.md": results_blocks,
-    "benchmarks/results/tables.md": complete_blocks,
+    "research/tables.md": complete_blocks,
     "docs/shifts.md": shifts_blocks,
     "docs/tracking.md": late_labels.blocks,
 }

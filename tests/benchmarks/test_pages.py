@@ -23,7 +23,7 @@ def copy(tmp_path):
 @pytest.mark.parametrize(
     ("page", "old", "new", "found"),
     [
-        ("docs/lab-notebook.md", "<!-- settings:begin -->", "<!-- settings:begin -->1", "settings"),
+        ("research/lab-notebook.md", "<!-- settings:begin -->", "<!-- settings:begin -->1", "settings"),
         ("docs/methods.md", "`[0.0, 0.0]` | 0", "`[0.0, 0.0]` | 1", "vectors"),
         ("README.md", "bigfile:begin -->", "bigfile:begin -->1", "bigfile"),
     ],
