@@ -211,12 +211,12 @@ def _tables(images: Images, batch_size: int) -> Iterator[Any]:
     rows = batch_size * ceil(max(1, min(_BLOCK_IMAGES, count / _BLOCKS)) / batch_size)
     for start in range(0, count, rows):
         paths = [path.resolve() for path in images.paths[start : start + rows]]
-        found = [path.stat() for path in paths]
+        stats = [path.stat() for path in paths]
         columns: dict[str, Any] = {
             "path": [os.fspath(path) for path in paths],
             "id": images.ids[start : start + rows],
-            "size": [stat.st_size for stat in found],
-            "changed": [stat.st_mtime_ns for stat in found],
+            "size": [stat.st_size for stat in stats],
+            "changed": [stat.st_mtime_ns for stat in stats],
         }
         if images.labels is not None:
             columns["label"] = images.labels[start : start + rows]
