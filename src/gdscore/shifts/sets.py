@@ -319,11 +319,11 @@ def as_predictor(
 ) -> tuple[Callable[[Any], Outputs], NDArray[Any]]:
     """A function from inputs to `Outputs`, and the labels as numbers of classes, or names where these are given."""
     class_names = listed_names(class_names)
-    label_array = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
-    if label_array.ndim != 1 or len(label_array) != _length(inputs) or not len(label_array):
-        cure = ": give np.ravel(labels)" if label_array.shape == (_length(inputs), 1) else ""
+    y = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
+    if y.ndim != 1 or len(y) != _length(inputs) or not len(y):
+        cure = ": give np.ravel(labels)" if y.shape == (_length(inputs), 1) else ""
         raise GdscoreError(
-            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {label_array.shape}{cure}"
+            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {y.shape}{cure}"
         )
     if hasattr(predict, "predict_proba") or (hasattr(predict, "predict") and not callable(predict)):
         from gdscore.sklearn import Predictor
@@ -334,7 +334,7 @@ def as_predictor(
                 "(classes_): leave it out"
             )
         function = Predictor(predict)
-        return function, function.positions(label_array)
+        return function, function.positions(y)
     if not callable(predict):
         raise GdscoreError(
             "Expected `predict` to be a function from inputs to outputs or a fitted scikit-learn classifier, but got "
@@ -358,15 +358,15 @@ def as_predictor(
             result = result.with_class_names(class_names)
         return result  # type: ignore[no-any-return]
 
-    if label_array.dtype.kind in "OSUT":
+    if y.dtype.kind in "OSUT":
         if class_names is None:
             raise GdscoreError(
-                f"Expected `labels` to be classes 0 … K−1, but got {shown(str(label_array[0]))}: pass class_names= in the "
+                f"Expected `labels` to be classes 0 … K−1, but got {shown(str(y[0]))}: pass class_names= in the "
                 "order of the model's outputs"
             )
         names = check_class_names(class_names, len(class_names))
-        label_array = class_positions(label_array.astype(str), names, len(names))
-    return outputs, label_array
+        y = class_positions(y.astype(str), names, len(names))
+    return outputs, y
 
 
 def parts_of(family: str) -> frozenset[str]:
