@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._checks import choice, integer
-from gdscore._paths import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore.io.arrow import RecordBatchReader, decoding, guarded, joined_blocks, pyarrow, write_parquet
 from gdscore.io.write import storable
 from gdscore.outputs import Outputs
