@@ -1,4 +1,4 @@
-"""Parts of the site that Markdown does not have: formulas as MathML, pages of notebooks and of long tables.
+"""Parts of the site that Markdown does not have: formulas as MathML, and pages of notebooks.
 
 Formulas are converted when the site is built, so that pages need no script and no network. MathML is laid out well only
 with a font made for it, which not every system has: the site brings STIX Two Math, which the package ziamath contains.
@@ -22,7 +22,6 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TABLES = "../benchmarks/results/tables.md"
 # Signs that the pages write as themselves; converted as letters they would get no space around them.
 SIGNS = {
     "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∈": r"\in ", "×": r"\times ", "·": r"\cdot ", "…": r"\dots ",
@@ -74,14 +73,12 @@ def on_page_content(text: str, **_: Any) -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Point links to the long tables at their page of the site."""
-    return markdown.replace(f"({TABLES})", "(tables.md)")
+    """Name files of the repository where a link leads out of the site."""
+    return re.sub(r"\[([^\]]+)\]\((?:\.\./)+([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", markdown)
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add a page for each notebook, and one of the long tables of the benchmarks."""
-    tables = (Path(__file__).parent / TABLES).read_text(encoding="utf-8")
-    files.append(File.generated(config, "tables.md", content=tables))
+    """Add a page for each notebook."""
     for path in sorted(EXAMPLES.glob("*.ipynb")):
         files.append(File.generated(config, f"examples/{path.stem}.md", content=page_of(path)))
     return files

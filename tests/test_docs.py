@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESEARCH = sorted((ROOT / "research").glob("*.md"))
 
 
 def examples(page: Path) -> list[str]:
@@ -51,7 +52,7 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
         exec(compile(example, page.name, "exec"), vars(module))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES + RESEARCH, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         place = page.parent / target
