@@ -57,7 +57,6 @@ ALTERNATIVES = {
     "outputs_only": (1.0, 2.0),
     "moved": (0.25, 1.0, 1e9),
     "noise": (1.0, 5.0),
-    "small_way": (0.001, 0.03),
     "strictness": (4.0, 64.0),
     "stable_slack": (1.0, 10.0, 30.0),
     "smoothing": (0.02, 0.5, 1.0),

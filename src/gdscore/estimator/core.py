@@ -28,7 +28,7 @@ from gdscore.estimator.checks import (
     weak_evidence,
 )
 from gdscore.estimator.class_mix import KnownMix, known_mix
-from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
+from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable, explained_share
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import (
     ConfidenceHistogram,
@@ -350,7 +350,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         mix = None if known is None else known.nearest(shown.joint().mix, usual)
         assumed = correction.assumptions(evidence, mix)
         cells, best = assumed[class_mix]
-        explained = float(best.share(SETTINGS.strictness))
+        explained = float(explained_share(best, SETTINGS.strictness))
         warnings = [
             *reference_warnings(fitted),
             *target_warnings(fitted, state, moved, explained, class_mix, mix),
