@@ -55,7 +55,7 @@ ALTERNATIVES = {
     "growth": (0.8, 1.6),
     "class_width": (1.0, 1.5, 3.0),
     "outputs_only": (1.0, 2.0),
-    "moved": (0.25, 1.0, 1e9),
+    "looks_shifted_from": (0.25, 1.0, 1e9),
     "noise": (1.0, 5.0),
     "strictness": (4.0, 64.0),
     "stable_slack": (1.0, 10.0, 30.0),

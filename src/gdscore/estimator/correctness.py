@@ -48,6 +48,7 @@ MOST_OTHERS = 16
 """Other classes of which a shifted set keeps the probability; the rest counts as the reference's mix."""
 MIXES = ("unknown", "known", "only_mix")
 MIXTURE_STEPS = 300
+LEAST_SCALE = 1e-3  # what varies by less is taken for rounding
 MOST_BLOCKS = 16
 MOST_NUMBERS, MOST_PRODUCTS, MOST_RAKED = 5_000_000, 300_000_000, 200_000
 """Limits on the work of a fit: numbers by bin of all sets in all class mixes, products of one step of their mixtures,
@@ -166,12 +167,13 @@ class _MixedSet:
     """A set in its own class mix, the first entry, and in others: R entries."""
 
     summary: SetSummary
+    share: Floats  # shape (R,): what each entry counts: half in the set's own class mix, half in all others
     mix: Floats  # shape (R, K): share of each class
     accuracy: Floats  # shape (R,): true accuracy
     mean: Floats  # shape (R, E): mean evidence
     # Shape (R, B): share of the rows in each bin of log-odds, share that is right, and mean log-odds
     weight: Floats
-    right: Floats
+    correct: Floats
     odds: Floats
     of_row: Floats  # shape (R, T): share of the rows of each count of the summary
     cells: NDArray[Any]  # shape (T,): cell of each count
@@ -185,24 +187,20 @@ class _MixedSet:
         groups, shape = groups_of(classes), (len(mix), len(CENTRES))
         at = np.arange(len(mix))[:, None] * len(CENTRES) + summary.bin
         weight = _summed(at, of_row, shape)
-        right = _summed(at, of_row * (summary.label == summary.predicted), shape)
+        correct = _summed(at, of_row * (summary.label == summary.predicted), shape)
         total = _summed(at, of_row * (summary.cell_odds / summary.cell_rows), shape)
         return cls(
             summary=summary,
+            share=np.append(0.5, np.full(len(factors), 0.5 / max(len(factors), 1))),
             mix=mix,
-            accuracy=right.sum(axis=1),
+            accuracy=correct.sum(axis=1),
             mean=mix @ summary.means,
             weight=weight,
-            right=right,
+            correct=correct,
             odds=np.where(weight > 0, total / np.maximum(weight, 1e-300), CENTRES),
             of_row=of_row,
             cells=summary.predicted * groups + group_of_bin(groups)[summary.bin],
         )
-
-    @property
-    def share(self) -> Floats:
-        """What each entry counts: half in the set's own class mix, half in all others."""
-        return np.array([0.5] + [0.5 / max(len(self.mix) - 1, 1)] * (len(self.mix) - 1))
 
     def cell_shares(self, size: int) -> Floats:
         """Share of the rows in each cell, of shape (R, C)."""
@@ -259,8 +257,8 @@ def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Float
     noise = noise + np.square(mix) / np.maximum(profile.counts, 1) @ (likely * (1 - likely)).T
     scale = (cells + expected + reference) / 3
     apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
-    moved = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
-    left = np.maximum(apart - chance, 0) + np.square(moved).sum(axis=-1)
+    shift = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
+    left = np.maximum(apart - chance, 0) + np.square(shift).sum(axis=-1)
     explained = (np.square(expected - reference) / scale).sum(axis=-1)
     return Explanation(np.asarray(mix), explained * profile.told, left)
 
@@ -332,7 +330,7 @@ class Correction:
             raked=self.raked(cells, s.mix, rows).accuracy,
             explained=best.explained,
             left=best.left,
-            looks=self._leaning(shares.reshape(*s.mix.shape, -1).sum(axis=2), s.mean, rows),
+            looks=self.looks_shifted(shares.reshape(*s.mix.shape, -1).sum(axis=2), s.mean, rows),
             share=s.share,
         )
 
@@ -361,9 +359,9 @@ class Correction:
         for group in sorted(set(groups), key=sorted):
             others = np.array([not group & other for other in groups])
             weighed = sets.only(others).weights(self) if others.any() else self
-            own = np.array([other == group for other in groups])
-            unknown[own] = sets.only(own).unknown(weighed.strictness, weighed.lean)
-            known[own] = sets.only(own).known(weighed.reserve)
+            in_group = np.array([other == group for other in groups])
+            unknown[in_group] = sets.only(in_group).unknown(weighed.strictness, weighed.lean)
+            known[in_group] = sets.only(in_group).known(weighed.reserve)
         table.predicted[numbers] = unknown[:, 0]
         families = sorted(frozenset[str]().union(*groups))
         members = np.array([[family in group for group in groups] for family in families], dtype=np.float64)
@@ -381,76 +379,62 @@ class Correction:
 
     def _with_slopes(self, sets: list[_MixedSet]) -> Correction:
         """γ and δ by penalised maximum likelihood on the sets, searched from these; a set counts 1 in all mixes."""
-        mean, odds, weight, right, share = (
-            np.concatenate(parts)
-            for parts in zip(*((s.mean, s.odds, s.weight, s.right, s.share) for s in sets), strict=True)
-        )
-        moved = self.moved(mean)[:, None, :]
-        x = np.concatenate(np.broadcast_arrays(moved, (odds - self.centre)[:, :, None] * moved), axis=2)
-        filled = weight > 0
+        share, odds = np.concatenate([s.share for s in sets]), np.concatenate([s.odds for s in sets])
+        weight = np.concatenate([s.share[:, None] * s.weight for s in sets])
+        correct = np.concatenate([s.share[:, None] * s.correct for s in sets])
+        delta = self.shift_in_sd(np.concatenate([s.mean for s in sets]))[:, None, :]
+        x = np.concatenate(np.broadcast_arrays(delta, (odds - self.centre)[:, :, None] * delta), axis=2)
         # δ multiplies log-odds, whose spread is about 1; where that of a − ā is less, it is penalised as if it were.
-        spread = np.sqrt(np.average(np.square(moved[:, 0]), axis=0, weights=share))
+        spread = np.sqrt(np.average(np.square(delta[:, 0]), axis=0, weights=share))
+        least, start = np.append(np.zeros_like(spread), spread), np.append(self.shift, self.slope)
+        filled = weight > 0
         coefficients = fit_logistic(
-            x[filled],
-            (share[:, None] * weight)[filled],
-            (share[:, None] * right)[filled],
-            odds[filled],
-            penalty=SETTINGS.penalty,
-            least=np.concatenate([np.zeros_like(spread), spread]),
-            start=np.concatenate([self.shift, self.slope]),
+            x[filled], weight[filled], correct[filled], odds[filled], penalty=SETTINGS.penalty, least=least, start=start
         )
         shift, slope = np.split(coefficients, 2)
         return replace(self, shift=shift, slope=slope)
 
-    def moved(self, mean: Floats) -> Floats:
+    def shift_in_sd(self, mean: Floats) -> Floats:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
         return self.profile.standardised(mean - self.profile.mean)
 
     def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
-        """How far rows are from the reference's rows of the same predicted classes, where 1 is far enough to tell.
+        """From 0 to 1: how far rows are from the reference's rows of the same predicted classes.
 
-        That is the constant ``moved``, or the noise where that is more. Another class mix alone is no shift.
+        It is above 0 beyond the constant ``looks_shifted_from``, or the noise where that is more, and 1 at twice as
+        far. Another class mix alone is no shift.
         """
         profile = self.profile
-        moved = np.abs(profile.standardised(mean - predicted @ profile.class_means)).max(axis=-1)
-        seen = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
-        noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / seen))
-        return moved / np.maximum(SETTINGS.moved, SETTINGS.noise * noise)
-
-    def _leaning(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
-        """From 0, where rows do not look shifted, to 1 at twice as far."""
-        return np.clip(self.looks_shifted(predicted, mean, rows) - 1, 0, 1)
+        shift = np.abs(profile.standardised(mean - predicted @ profile.class_means)).max(axis=-1)
+        reference_rows = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
+        noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / reference_rows))
+        return np.clip(shift / np.maximum(SETTINGS.looks_shifted_from, SETTINGS.noise * noise) - 1, 0, 1)
 
     def cells(self, evidence: Evidence) -> Cells:
         """Rows of a target by cell, before anything is assumed of its class mix."""
         p = self.probability(evidence.bins(), evidence.mean())
-        rows, right = evidence.by_cell(evidence.histogram), evidence.by_cell(evidence.histogram * p)
+        rows, correct = evidence.by_cell(evidence.histogram), evidence.by_cell(evidence.histogram * p)
         filled = np.flatnonzero(rows)
-        predicted, share = filled * len(self.profile.mix) // len(rows), right[filled] / rows[filled]
-        others = evidence.others[filled]
-        others[np.arange(len(filled)), predicted] = 0.0
-        total = others.sum(axis=1, keepdims=True)
+        predicted, share = filled * len(self.profile.mix) // len(rows), correct[filled] / rows[filled]
         # Probabilities so small that nothing of them is left on the grid.
-        others = np.where(total > 0, others, 1.0 / (len(self.profile.mix) - 1)) / np.where(total > 0, total, 1.0)
-        table = others * (1 - share)[:, None]
+        others = np.where(evidence.others[filled].any(axis=1, keepdims=True), evidence.others[filled], 1.0)
+        others[np.arange(len(filled)), predicted] = 0.0
+        table = others * ((1 - share) / others.sum(axis=1))[:, None]
         table[np.arange(len(filled)), predicted] = share
         return Cells(predicted, rows[filled] / evidence.rows, table)
 
     def farthest(self, shown: Cells, known: KnownMix, mix: Floats, rows: int) -> list[float]:
         """Lowest and highest accuracies within the ranges of shares that are known; none where these are exact.
 
-        From the mix of the estimate on, shares go to the classes of lowest (highest) recall, until nothing changes.
+        From the mix of the estimate on, shares go to the classes of lowest (highest) recall, a few times over.
         """
         ends: list[float] = []
         for sign in (-1.0, 1.0) if not known.exact else ():
-            at = mix
+            shares = mix
             for _ in range(5):
-                cells = self.raked(shown, at, rows).towards(shown, self.reserve)
+                cells = self.raked(shown, shares, rows).towards(shown, self.reserve)
                 ends.append(float(cells.accuracy))
-                recall = cells.joint().measures()[0]
-                before, at = at, known.farthest(sign * recall, self.profile.usual_mix)
-                if np.abs(at - before).max() < 1e-9:
-                    break
+                shares = known.farthest(sign * cells.joint().measures()[0], self.profile.usual_mix)
         return [min(ends), max(ends)] if ends else []
 
     def assumptions(self, evidence: Evidence, given: Floats | None = None) -> dict[str, tuple[Cells, Explanation]]:
@@ -461,24 +445,22 @@ class Correction:
         best = explain(profile, shares, mean, rows)
         only_mix = replace(shown, classes=profile.posterior(best.mix)[shares > 0])
         stable = self.raked(shown, profile.usual_mix, rows, stable=True)
-        looks = self._leaning(evidence.histogram.sum(axis=1) / rows, mean, rows)
-        found = {
-            "unknown": (
-                shown.towards(only_mix, explained_share(best, self.strictness)).towards(stable, self.lean * looks),
-                best,
-            ),
+        looks = self.looks_shifted(evidence.histogram.sum(axis=1) / rows, mean, rows)
+        unknown = shown.towards(only_mix, explained_share(best, self.strictness)).towards(stable, self.lean * looks)
+        assumed = {
+            "unknown": (unknown, best),
             "estimated": (only_mix, best),
             "stable": (stable.towards(shown, self.reserve), explain(profile, shares, mean, rows, profile.mix)),
         }
         if given is not None:
             raked = self.raked(shown, given, rows).towards(shown, self.reserve)
-            found["given"] = (raked, explain(profile, shares, mean, rows, given))
-        return found
+            assumed["given"] = (raked, explain(profile, shares, mean, rows, given))
+        return assumed
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
-        moved = self.moved(mean)
-        shift, slope = (np.asarray(moved @ c)[..., None] for c in (self.shift, self.slope))
+        delta = self.shift_in_sd(mean)
+        shift, slope = np.asarray(delta @ self.shift)[..., None], np.asarray(delta @ self.slope)[..., None]
         return np.asarray(expit(calibrated + shift + (calibrated - self.centre) * slope))
 
     def chance(self, rows: int) -> float:
@@ -496,12 +478,12 @@ class Correction:
         expected, left_out = float(_expected(accuracy, self.base)), self.left_out[mix]
         if mix == "only_mix":
             expected += abs(accuracy - unknown)
-        moved = np.maximum(np.abs(self.moved(mean)) - self.chance(rows), 0)
+        beyond_chance = np.maximum(np.abs(self.shift_in_sd(mean)) - self.chance(rows), 0)
         if left_out is None:
             # Confidence that has moved is in the estimate; what distances mean for it is not known.
-            further = SETTINGS.untaught * min(float(moved[1:].max(initial=0.0)), 4.0)
+            further = SETTINGS.untaught * min(float(beyond_chance[1:].max(initial=0.0)), 4.0)
         else:
-            further = quantile_of(0.9) * left_out * min(float(moved.max()) / SETTINGS.moved_fully, 1.0)
+            further = quantile_of(0.9) * left_out * min(float(beyond_chance.max()) / SETTINGS.moved_fully, 1.0)
         half = math.hypot(self.errors[mix] * expected, further)
         return half * quantile_of(level) / quantile_of(0.9)
 
@@ -573,49 +555,42 @@ def _expected(accuracy: Any, base: float) -> Any:
     return SETTINGS.floor + SETTINGS.growth * m * (1 - m) ** 2
 
 
-LEAST_SCALE = 1e-3
-"""Spread of a column below which it is taken for rounding."""
-
-
 def fit_logistic(
     x: Floats,
     weight: Floats,
-    right: Floats,
+    correct: Floats,
     offset: Floats,
     *,
     penalty: float,
     least: Any = 0.0,
-    start: Floats | None = None,
+    start: Any = 0.0,
 ) -> Floats:
-    """Coefficients β of P = σ(offset + x β), by Newton's method in a trust region, from ``start`` or 0.
+    """Coefficients β of P = σ(offset + x β), by Newton's method in a trust region, from ``start``.
 
-    They maximise Σ right ln P + (weight − right) ln(1 − P) less ½ ``penalty`` times the sum of squares of β, each
-    multiplied by the standard deviation of its column, or by ``least`` where that is more; ``weight`` and ``right`` may
-    be fractions of rows.
+    They maximise Σ correct ln P + (weight − correct) ln(1 − P) less ½ ``penalty`` times the sum of squares of β, each
+    multiplied by the standard deviation of its column, or by ``least`` where that is more.
 
     Examples
     --------
-    >>> x, weight, right = np.array([[-1.0], [1.0]]), np.array([4.0, 4.0]), np.array([1.0, 3.0])
-    >>> fit_logistic(x, weight, right, np.zeros(2), penalty=0.0).round(6).tolist()  # ln 3
+    >>> x, weight, correct = np.array([[-1.0], [1.0]]), np.array([4.0, 4.0]), np.array([1.0, 3.0])
+    >>> fit_logistic(x, weight, correct, np.zeros(2), penalty=0.0).round(6).tolist()  # ln 3
     [1.098612]
     """
     share = weight / weight.sum()
     mean_square = share @ np.square(x)
-    # Where a column hardly varies it is as good as constant, and its own size is its scale; what varies by less than
-    # LEAST_SCALE in all is taken for rounding, from which nothing is learned.
+    # Where a column hardly varies it is as good as constant, and its own size is its scale.
     scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square))
     scale = np.maximum(scale, np.maximum(least, LEAST_SCALE))
-    x = x / scale
-    beta = np.zeros(x.shape[1]) if start is None else start * scale
+    x, begin = x / scale, np.zeros(x.shape[1]) + start * scale
 
     def loss(b: Floats) -> tuple[float, Floats]:
         odds = offset + x @ b
-        value = weight @ np.logaddexp(0, odds) - right @ odds + 0.5 * penalty * b @ b
-        return float(value), x.T @ (weight * expit(odds) - right) + penalty * b
+        value = weight @ np.logaddexp(0, odds) - correct @ odds + 0.5 * penalty * b @ b
+        return float(value), x.T @ (weight * expit(odds) - correct) + penalty * b
 
     def curvature(b: Floats) -> Floats:
         p = expit(offset + x @ b)
         return np.asarray((x * (weight * p * (1 - p))[:, None]).T @ x + penalty * np.eye(len(b)))
 
-    best = minimize(loss, beta, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-9})
+    best = minimize(loss, begin, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-9})
     return np.asarray(best.x / scale)

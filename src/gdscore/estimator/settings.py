@@ -27,7 +27,7 @@ class Settings:
     stable_slack : float
         The mix of a target that is called stable may differ from the reference's by so many times the variance of
         samples of these sizes.
-    moved : float
+    looks_shifted_from : float
         How far the target's mean evidence must be from that of the reference's rows of the same predicted classes, in
         standard deviations of rows, before its rows look shifted; from twice as far on they do in full.
     noise : float
@@ -56,7 +56,7 @@ class Settings:
     smoothing: float = 0.25
     prior_rows: float = 5.0
     stable_slack: float = 100.0
-    moved: float = 0.5
+    looks_shifted_from: float = 0.5
     noise: float = 3.0
     floor: float = 0.03
     growth: float = 1.2
