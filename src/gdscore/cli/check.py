@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdscore._paths import atomic, check_different, check_readable, check_writable
 from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
 from gdscore.cli.files import load_estimator, write_json
 from gdscore.cli.images import Batches, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError
+from gdscore.files import atomic, check_different, check_readable, check_writable
 
 if TYPE_CHECKING:
     from gdscore.models import Agreement

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
-from gdscore._paths import check_different, check_writable
 from gdscore._windows import Every, parse_every
 from gdscore.cli.console import (
     Address,
@@ -58,6 +57,7 @@ from gdscore.cli.results import (
     write_html,
 )
 from gdscore.errors import GdscoreError
+from gdscore.files import check_different, check_writable
 from gdscore.io import SUFFIXES, Columns
 
 if TYPE_CHECKING:

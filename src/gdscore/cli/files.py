@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
-from gdscore._paths import check_path, check_readable
 from gdscore._windows import time_text
 from gdscore.cli.console import describe_error, group_messages, shared_options, show_traceback
 from gdscore.errors import GdscoreError
+from gdscore.files import check_path, check_readable
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
 

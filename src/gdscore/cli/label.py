@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_different, check_writable
 from gdscore.cli.console import Debug, HtmlPath, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
     TargetFiles,
@@ -24,6 +23,7 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
+from gdscore.files import check_different, check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:

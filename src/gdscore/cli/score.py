@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdscore._paths import check_writable
 from gdscore.cli.console import (
     Debug,
     ExitCode,
@@ -32,6 +31,7 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
+from gdscore.files import check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:

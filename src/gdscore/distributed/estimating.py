@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, Self
 
 from gdscore import files
 from gdscore._checks import choice
-from gdscore._paths import DEFAULT_LIMITS
 from gdscore._stream import Batch
 from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import DEFAULT_LIMITS
 from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, layout, threshold_in
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
 from gdscore.io.read import known_rows, read_batches, require_same

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._checks import choice, integer
-from gdscore._paths import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore.io.arrow import RecordBatchReader, decoding, guarded, joined_blocks, pyarrow, write_parquet
 from gdscore.io.write import storable
 from gdscore.outputs import Outputs
@@ -284,7 +284,9 @@ def _unfinished(folder: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             made = made.rename(made.with_name(f"{made.name}-ended"))
-        shutil.rmtree(made, ignore_errors=True)
+        for _ in range(10):  # a file whose folder was looked up before the renaming may still appear in it
+            if made.exists():
+                shutil.rmtree(made, ignore_errors=True)
 
 
 def _refuse(wrong: dict[str, str], on_error: str) -> None:

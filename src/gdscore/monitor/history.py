@@ -19,11 +19,11 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
-from gdscore._paths import PathLike
 from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import PathLike
 from gdscore.monitor import alarms, queries, row_labels, store
 from gdscore.monitor.database import (
     AdvisedError,

@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
 from gdscore._checks import integer, number
-from gdscore._paths import check_readable
 from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
     KEYS_AT_ONCE,
