@@ -321,11 +321,10 @@ GRID = {
     "forgetting": (0.6, 0.7, 0.9, 0.95),
     "scale": (0.03, 0.045, 0.08, 0.12),
     "largest": (1.0, 1.5, 3.0, 100.0),
-    "fast": (0.2, 0.5, 0.6),
-    "slow": (0.7, 0.9, 0.95),
+    "memory": (0.35, 0.5, 0.6, 0.8, 0.9),
     "spread_memory": (0.7, 0.8, 0.95),
     "prior_windows": (0.5, 2.0, 3.0),
-    "rate": (0.03, 0.05, 0.2, 0.4),
+    "rate": (0.05, 0.1, 0.2, 0.3),
     "most_windows": (16, 32, 128),
 }
 
@@ -342,7 +341,7 @@ def replayed(windows, delay, settings):
         if past:
             ages = np.array([number - place[id(w)] for w in past], dtype=np.float64)
             known = known_of(past, ages, 0, settings=settings)
-            answered = answer(known, 0.0, window.raked, window.prior_error, settings)
+            answered = answer(known, 0.0, window.label_free, window.raked, window.prior_error, settings)
             factor = tally.factor(0.9, settings)
             noise = own_variance(answered.accuracy, window.n_rows)
             half = half_width(factor, answered.error, noise, settings)
@@ -414,8 +413,8 @@ def simulated_run(kind, delay, windows, rng):
         if t >= 2 * delay:
             low, high = ends[t - delay]
             tally = Tally(tally.tested + 1, tally.missed + (not low <= truth[t - delay] <= high))
-        known = Known(place[past], truth[past], noise[past], noise[past], raked[past])
-        answered = answer(known, t, raked[t], 0.08)
+        known = Known(place[past], truth[past], noise[past], noise[past], raked[past], raked[past])
+        answered = answer(known, t, raked[t], raked[t], 0.08)
         half = half_width(tally.factor(0.9), answered.error, own_variance(answered.accuracy, 300))
         ends[t] = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
     low, high = ends[delay:].T

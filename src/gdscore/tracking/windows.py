@@ -287,8 +287,8 @@ def known_of(
         if accuracy is not None:
             doubt = 0.0 if window.version == version else settings.new_model**2
             place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
-            kept.append((*place, variance + doubt, excess - doubt, window.raked))
-    columns = np.array(kept, dtype=np.float64).reshape(-1, 5).T
+            kept.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked))
+    columns = np.array(kept, dtype=np.float64).reshape(-1, 6).T
     return Known(*columns)
 
 
@@ -341,7 +341,7 @@ def tracked(
     )
     if not len(known.position):
         return free, window
-    answered = answer(known, 0.0, raked.accuracy, window.prior_error, settings)
+    answered = answer(known, 0.0, free.accuracy, raked.accuracy, window.prior_error, settings)
     window.factor, window.error = tally.factor(free.level, settings), answered.error
     half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
     window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()
