@@ -14,8 +14,9 @@ the worst stretch of 20 windows are those of the windows after the first delay +
 
 ``label-free`` is the estimator; ``unchanged`` the accuracy on the reference; ``last known`` that of the latest window with
 labels; ``exponential mean`` keeps 0.7 of each weight a window later; ``adwin`` is the mean of the adaptive window of
-river's ADWIN over all labelled rows, where river is installed; ``cbpe`` the mean confidence after isotonic calibration,
-as NannyML estimates windows without labels.
+river's ADWIN over all labelled rows, where river is installed; ``cbpe`` what NannyML shows of a window: realised
+performance once its labels are in and, until then, CBPE, the mean probability of the predicted class after calibration
+(https://nannyml.readthedocs.io/en/stable/how_it_works/performance_estimation.html).
 """
 
 import argparse
@@ -108,10 +109,21 @@ def naive_answers(run, labels, delay):
 
 
 def cbpe(run):
+    """Mean probability of the predicted class, after isotonic calibration of each class against the rest."""
     from sklearn.isotonic import IsotonicRegression
 
-    curve = IsotonicRegression(out_of_bounds="clip").fit(run.reference.confidence, run.reference.correct)
-    return np.array([curve.predict(window.confidence).mean() for window in run.windows])
+    classes, labels = range(run.reference.n_classes), np.asarray(run.reference.labels)
+    curves = [
+        IsotonicRegression(out_of_bounds="clip").fit(run.reference.probabilities[:, k], labels == k) for k in classes
+    ]
+
+    def estimate(outputs):
+        calibrated = np.stack([curves[k].predict(outputs.probabilities[:, k]) for k in classes], axis=1)
+        total = calibrated.sum(axis=1, keepdims=True)
+        shares = np.divide(calibrated, total, out=np.full_like(calibrated, 1 / len(classes)), where=total > 0)
+        return shares[np.arange(len(outputs)), np.asarray(outputs.predictions)].mean()
+
+    return np.array([estimate(window) for window in run.windows])
 
 
 def scored(truth, value, low=None, high=None, first=0):

@@ -147,7 +147,7 @@ class TrackedWindow:
         >>> TrackedWindow.from_dict(window.to_dict()) == window
         True
         """
-        check_json(dict(facts), _FACTS, "a tracked window")
+        check_json(dict(facts), FACTS, "a tracked window")
         try:
             return cls(**{**facts, "time": datetime.fromisoformat(facts["time"])})
         except ValueError:
@@ -155,7 +155,7 @@ class TrackedWindow:
 
 
 _SHARE, _COUNT = Number(least=0, most=1), Number(least=0, most=2**53, integer=True)
-_FACTS: dict[str, Any] = {
+FACTS: dict[str, Any] = {
     "time": str,
     "n_rows": Number(least=1, most=2**53, integer=True),
     **dict.fromkeys(("label_free", "raked", "prior_error"), _SHARE),
@@ -228,7 +228,7 @@ class CommonError(NamedTuple):
 
 
 def class_mix(
-    past: Sequence[TrackedWindow], ages: Floats, reference_mix: Floats, settings: Settings = SETTINGS
+    past: Sequence[TrackedWindow], ages: Floats, reference_mix: Sequence[float] | Floats, settings: Settings = SETTINGS
 ) -> Floats | None:
     """Shares of the classes by the labels of past windows, recent ones first; None where no window has labels.
 
@@ -241,7 +241,7 @@ def class_mix(
     latest = min(age for _, age in usable)
     counts = sum(
         (settings.mix_memory ** (age - latest) * np.asarray(classes, dtype=np.float64) for classes, age in usable),
-        start=settings.mix_rows * reference_mix,
+        start=settings.mix_rows * np.asarray(reference_mix, dtype=np.float64),
     )
     return np.asarray(counts / counts.sum())
 
