@@ -20,6 +20,7 @@ TESTED_IN = {
     "estimator/estimate.py": "estimator/test_core.py",
     "estimator/evidence.py": "estimator/test_invariants.py",
     "estimator/settings.py": "benchmarks/estimates/test_constants.py",
+    "io/blocks.py": "io/test_read.py",
     "io/columns.py": "cli/test_columns.py",
     "monitor/auth.py": "monitor/test_api.py",
     "monitor/app.py": "monitor/test_api.py",
@@ -43,9 +44,8 @@ TESTED_IN = {
     "scores/rotation.py": "scores/test_means.py",
     "scores/selfscore.py": "scores/test_means.py",
     "shifts/sets.py": "estimator/test_predictor.py",
-    "tracking/groups.py": "tracking/test_hostile.py",
+    "tracking/rows.py": "tracking/test_hostile.py",
     "tracking/picture.py": "tracking/test_tracker.py",
-    "tracking/saving.py": "tracking/test_hostile.py",
     "tracking/windows.py": "tracking/test_tracker.py",
 }
 MODULES = sorted(
