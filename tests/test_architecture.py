@@ -20,6 +20,7 @@ TESTED_IN = {
     "estimator/estimate.py": "estimator/test_core.py",
     "estimator/evidence.py": "estimator/test_invariants.py",
     "estimator/settings.py": "benchmarks/estimates/test_constants.py",
+    "io/blocks.py": "io/test_read.py",
     "io/columns.py": "cli/test_columns.py",
     "monitor/auth.py": "monitor/test_api.py",
     "monitor/app.py": "monitor/test_api.py",

@@ -79,11 +79,11 @@ def test_metadata(wheel):
     metadata = message_from_string(archive.read(name).decode())
     assert metadata["Version"] == gdscore.__version__
     assert metadata["Description-Content-Type"] == "text/markdown"
-    extras = {"torch", "parquet", "ray", "monitor", "mlflow", "docs", "dev"}
+    extras = {"torch", "ray", "monitor", "mlflow", "docs", "dev"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     core = {re.match(r"[\w-]+", line)[0] for line in metadata.get_all("Requires-Dist") if "extra ==" not in line}
     core_packages = {"numpy", "scipy", "scikit-learn", "array-api-compat", "narwhals", "typer", "rich", "matplotlib"}
-    assert core == core_packages | {"jinja2", "pillow"}
+    assert core == core_packages | {"jinja2", "pillow", "pyarrow"}
 
 
 def test_description_has_no_link_that_an_index_cannot_follow(wheel):
