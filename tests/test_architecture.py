@@ -44,9 +44,8 @@ TESTED_IN = {
     "scores/rotation.py": "scores/test_means.py",
     "scores/selfscore.py": "scores/test_means.py",
     "shifts/sets.py": "estimator/test_predictor.py",
-    "tracking/groups.py": "tracking/test_hostile.py",
+    "tracking/rows.py": "tracking/test_hostile.py",
     "tracking/picture.py": "tracking/test_tracker.py",
-    "tracking/saving.py": "tracking/test_hostile.py",
     "tracking/windows.py": "tracking/test_tracker.py",
 }
 MODULES = sorted(
