@@ -214,7 +214,7 @@ def labels_by_row(
         )
         raise GdscoreError(f"Expected a label for {what}, None where there is none yet, but got {came}")
     rule = ClassLabels(version.class_names, version.classes)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.names_are_positions:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.integers_are_positions:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:
             raise GdscoreError(
                 f"Expected labels to be classes from 0 to {version.classes - 1}, but they range from {values.min()} to "
