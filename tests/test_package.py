@@ -91,7 +91,7 @@ def test_description_has_no_link_that_an_index_cannot_follow(wheel):
     (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
     text = message_from_string(archive.read(name).decode()).get_payload()
     links = re.findall(r"\]\(([^)]*)\)", text)
-    assert links
+    assert text.startswith("# gdscore")
     assert all(link.startswith("https://") for link in links)
     assert text.count("```") % 2 == 0
     assert "<!--" not in text
@@ -109,6 +109,19 @@ def test_estimate_of_the_installed_package(installed):
         "r = gdscore.Outputs(logits=z, labels=z.argmax(1)); print(gdscore.AccuracyEstimator().fit(r).estimate(r).accuracy)"
     )
     assert 0.9 < float(installed("python", "-c", code)) <= 1
+
+
+def test_examples_of_the_readme_run_with_the_wheel(installed):
+    pytest.importorskip("torch")
+    pytest.importorskip("pandas")
+    code = (
+        f"import sys; sys.path.append({str(ROOT)!r}); import warnings; warnings.simplefilter('ignore');"
+        "from tests.test_docs import ROOT, examples, readers_model; import gdscore; names = readers_model();"
+        "[exec(example, names) for example in examples(ROOT / 'README.md')]; print(gdscore.__file__)"
+    )
+    *printed, where = installed("python", "-c", code).splitlines()
+    assert Path(where).is_relative_to(installed.folder)
+    assert sum(" accurate, between " in line for line in printed) == 3
 
 
 def test_report_finds_its_templates(installed):
