@@ -53,6 +53,10 @@ def data_sets(of="main"):
     return list(dict.fromkeys(key[1] for key in _numbers() if key[0] == of))
 
 
+def data_tables():
+    return {key[0] for key in _numbers()}
+
+
 def methods(of="main"):
     return list(dict.fromkeys(key[3] for key in _numbers() if key[0] == of))
 
@@ -77,6 +81,30 @@ def ranked_text(metric):
     ahead = best_by(metric)
     others = "; ".join(f"{dataset}: {', '.join(found)}" for dataset, found in ahead.items() if found)
     return f"{METRICS[metric]}: {sum(not found for found in ahead.values())} of {len(ahead)} ({others})"
+
+
+def rival_text(method):
+    """On how many cells, and on how many means over networks, GdScore has the higher R²."""
+    of = method if method in data_tables() else "main"
+    cells, means = [], []
+    for dataset in data_sets(of):
+        pairs = [[number(dataset, network, name, of=of) for name in ("gdscore", method)] for network in NETWORKS]
+        cells += [ours > theirs for ours, theirs in pairs if None not in (ours, theirs)]
+        pair = [mean(dataset, name, of=of) for name in ("gdscore", method)]
+        means += [pair[0] > pair[1]] if None not in pair else []
+    averaged = f", {sum(means)} of {len(means)} data sets" if means else ""
+    return f"{sum(cells)} of {len(cells)} cells{averaged}"
+
+
+def choice_text(of, default):
+    """R² of the paper's choice and of its best other one, on each data set and network of a small table."""
+    texts = []
+    for dataset, network in dict.fromkeys((key[1], key[2]) for key in _numbers() if key[0] == of):
+        values = table(of, dataset, network)
+        best = max((name for name in values if name != default), key=values.get)
+        named = f"{dataset}{'' if network == NETWORKS[0] else f', {network}'}"
+        texts.append(f"{named} {values[default]:.3f} against {values[best]:.3f} ({best.rpartition('=')[2]})")
+    return "; ".join(texts)
 
 
 def wrong_averages():
