@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 
 .PHONY: help demo test browser lint fuzz audit lock
 .PHONY: bench bench-small bench-csv bench-transport bench-fit bench-ray
-.PHONY: coverage test-slow monitor postgres prometheus pages examples docs dist clean
+.PHONY: coverage test-slow monitor postgres prometheus pages docs dist clean
 
 help:
 	@echo "make demo            accuracy on real digits under shifts without labels, beside the truth"
@@ -24,11 +24,10 @@ help:
 	@echo "make test-slow       tests of faults in a Ray cluster (minutes)"
 	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (7 minutes, 1.1 GB of disk; ROWS=2000000 for less)"
 	@echo "make pages           measured numbers of README and docs anew, from benchmarks/results"
-	@echo "make examples        the notebooks run again and stored with their outputs"
 	@echo "make monitor         the monitor on sixty days of digits, at http://127.0.0.1:8600"
 	@echo "make postgres        tests of the monitor on PostgreSQL too: installs it if need be, starts it in a temporary folder"
 	@echo "make prometheus      tests of the monitor with a real Prometheus: installs it if need be (Debian package)"
-	@echo "make docs            HTML documentation in site/"
+	@echo "make docs            HTML documentation in site/; runs the tutorials (1 minute)"
 	@echo "make dist            source archive and wheel in dist/, the wheel tried in a fresh environment"
 
 $(VENV)/.user: pyproject.toml constraints.txt
@@ -109,9 +108,6 @@ bench-ray: $(VENV)/.dev
 
 pages: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.pages
-
-examples: $(VENV)/.dev
-	PYTHONWARNINGS=ignore $(BIN)/jupyter execute --inplace examples/*.ipynb
 
 $(VENV)/.monitor: $(VENV)/.user
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[monitor]"

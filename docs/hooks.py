@@ -1,4 +1,4 @@
-"""Parts of the site that Markdown does not have: formulas as MathML, pages of notebooks and of long tables.
+"""Parts of the site that Markdown does not have: formulas as MathML, and tutorials with their output.
 
 Formulas are converted when the site is built, so that pages need no script and no network. MathML is laid out well only
 with a font made for it, which not every system has: the site brings STIX Two Math, which the package ziamath contains.
@@ -8,21 +8,27 @@ docstrings.
 
 from __future__ import annotations
 
+import ast
+import base64
+import contextlib
 import html
-import json
+import importlib
+import io
 import re
 import shutil
+import tempfile
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import griffe
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-TABLES = "../benchmarks/results/tables.md"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 # Signs that the pages write as themselves; converted as letters they would get no space around them.
 SIGNS = {
     "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∈": r"\in ", "×": r"\times ", "·": r"\cdot ", "…": r"\dots ",
@@ -73,39 +79,58 @@ def on_page_content(text: str, **_: Any) -> str:
     )
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Point links to the long tables at their page of the site."""
-    return markdown.replace(f"({TABLES})", "(tables.md)")
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Run tutorials, and name files of the repository where a link leads out of the site."""
+    if page.file.src_uri.startswith("tutorials/"):
+        markdown = executed(markdown)
+    depth = page.file.src_uri.count("/") + 1
+    return re.sub(rf"\[([^\]]+)\]\((?:\.\./){{{depth}}}([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", markdown)
 
 
-def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add a page for each notebook, and one of the long tables of the benchmarks."""
-    tables = (Path(__file__).parent / TABLES).read_text(encoding="utf-8")
-    files.append(File.generated(config, "tables.md", content=tables))
-    for path in sorted(EXAMPLES.glob("*.ipynb")):
-        files.append(File.generated(config, f"examples/{path.stem}.md", content=page_of(path)))
-    return files
+def executed(markdown: str) -> str:
+    """A page with what each of its Python blocks prints, returns and draws; they run in a temporary folder."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.sub(
+            r"^```python\n(.*?)^```$",
+            lambda block: f"{block[0]}\n\n{run_python(block[1], names)}",
+            markdown,
+            flags=re.MULTILINE | re.DOTALL,
+        )
 
 
-def page_of(path: Path) -> str:
-    """A notebook as Markdown: text, code, and outputs as text or pictures."""
-    parts = []
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-        parts += [shown for output in cell.get("outputs", []) if (shown := output_of(output))]
-    parts.append(f"*Made of the notebook `examples/{path.name}`.*")
-    return "\n\n".join(parts) + "\n"
+def run_python(code: str, names: dict[str, Any]) -> str:
+    """What a block prints, the value of its last line as a notebook shows it, and its figures."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.use("agg")
+    plt = importlib.import_module("matplotlib.pyplot")
+    body = ast.parse(code).body
+    shows = isinstance(body[-1], ast.Expr) and not code.rstrip().endswith(";")
+    last = ast.Expression(body.pop().value) if shows else None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(ast.Module(body, []), "tutorial", "exec"), names)
+        value = eval(compile(last, "tutorial", "eval"), names) if last else None
+    figures = [plt.figure(number) for number in plt.get_fignums()]
+    plt.close("all")
+    if isinstance(value, Figure):
+        figures, value = [*figures, value], None
+    text = printed.getvalue() + ("" if value is None else repr(value))
+    return "\n\n".join([text_block(text), *map(picture, figures)])
 
 
-def output_of(output: dict[str, Any]) -> str:
-    """One output of a cell; pictures are inside the page."""
-    if output["output_type"] == "stream":
-        return f"```text\n{''.join(output['text']).rstrip()}\n```"
-    data = output.get("data", {})
-    if "image/png" in data:
-        return f'<img alt="Figure" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'.replace("\n", "")
-    return f"```text\n{''.join(data['text/plain'])}\n```" if "text/plain" in data else ""
+def text_block(text: str) -> str:
+    """Text as it is printed."""
+    return f"```text\n{text.rstrip()}\n```" if text.strip() else ""
+
+
+def picture(figure: Figure) -> str:
+    """A figure inside the page."""
+    data = io.BytesIO()
+    figure.savefig(data, dpi=100, bbox_inches="tight")
+    return f'<img alt="Figure" src="data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}">'
 
 
 def on_post_build(config: Any, **_: Any) -> None:

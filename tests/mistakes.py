@@ -2,7 +2,7 @@
 
 Each is one line of Python or one command, run as it stands among the names and files of `scene`. It must end in a
 `GdscoreError`, an exit code and one line, or a warning, that contains the cure. `python -m tests.mistakes --write
-docs/mistakes.md` writes the table.
+research/mistakes.md` writes the table.
 """
 
 from __future__ import annotations
@@ -463,7 +463,7 @@ SECTIONS = {
 
 HEADER = """# Mistakes and what you are told
 
-<!-- Written by `python -m tests.mistakes --write docs/mistakes.md`, which runs each line and keeps what it is told. -->
+<!-- Written by `python -m tests.mistakes --write research/mistakes.md`, which runs each line and keeps what it is told. -->
 
 {count} plausible mistakes, each run by a test. None of them ends in an exception of Python's own or passes silently with a wrong number: each is
 refused with a `gdscore.GdscoreError`, or on the command line with one line and an exit code (2 where the command cannot be used

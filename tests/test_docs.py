@@ -1,4 +1,7 @@
-"""Every Python example of README and docs runs in the order printed; links and named tests are there."""
+"""Every Python example of README and docs runs in the order printed; links and named tests are there.
+
+Tutorials run in test_site.py, as the site runs them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESEARCH = sorted((ROOT / "research").glob("*.md"))
 
 
 def examples(page: Path) -> list[str]:
@@ -40,7 +44,9 @@ def readers_model() -> dict[str, object]:
 
 
 @pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if examples(p) and p.parent.name != "tutorials"], ids=lambda p: p.name
+)
 def test_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     module = ModuleType("example")
@@ -51,12 +57,10 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
         exec(compile(example, page.name, "exec"), vars(module))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES + RESEARCH, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         place = page.parent / target
-        if place.parent == ROOT / "docs" / "examples":  # made of the notebooks when the site is built
-            place = ROOT / "examples" / f"{place.stem}.ipynb"
         assert target.startswith("http") or place.exists(), target
 
 

@@ -37,9 +37,9 @@ def test_the_page_is_what_is_told_now(names, messages):
     for mistake in ALL:
         if mistake not in messages:  # this test alone was chosen
             messages[mistake] = mistakes.told(mistake, names)
-    path = Path(__file__).parents[1] / "docs" / "mistakes.md"
+    path = Path(__file__).parents[1] / "research" / "mistakes.md"
     assert path.read_text(encoding="utf-8") == mistakes.page(messages), (
-        "python -m tests.mistakes --write docs/mistakes.md"
+        "python -m tests.mistakes --write research/mistakes.md"
     )
 
 

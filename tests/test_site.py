@@ -1,4 +1,4 @@
-"""Formulas and notebooks as the site shows them."""
+"""Formulas, tutorials and links as the site shows them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,24 @@ def test_formulas_of_docstrings(hooks):
     assert obj.docstring.value.split() == ["Summary.", "$$a_b", "+", "c$$", "More", "text.", "$$d$$"]
 
 
-def test_notebook_becomes_a_page(hooks):
-    page = hooks.page_of(ROOT / "examples" / "pytorch_images.ipynb")
-    assert page.startswith("# ")
-    assert page.count("```") % 2 == 0
-    assert "data:image/png;base64," in page
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "tutorials").glob("*.md")), ids=lambda path: path.stem)
+def test_tutorial_runs_and_draws(hooks, path):
+    for package in ("torch", "pandas", "sqlalchemy"):
+        pytest.importorskip(package)
+    shown = hooks.executed(path.read_text(encoding="utf-8"))
+    assert "```text\n" in shown
+    assert "data:image/png;base64," in shown
+    assert "Traceback" not in shown
+
+
+def test_output_of_a_block(hooks):
+    names = {}
+    assert hooks.run_python("a = 1\nprint(a)", names) == "```text\n1\n```"
+    assert hooks.run_python("a + 1", names) == "```text\n2\n```"
+    assert hooks.run_python("a + 1;", names) == ""
+
+
+def test_a_link_out_of_the_site_names_the_file(hooks):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="howto/x.md"))
+    shown = hooks.on_page_markdown("[a](../b.md) and [c](../../research/d.md#e)", page)
+    assert shown == "[a](../b.md) and c (`research/d.md`)"

@@ -1,4 +1,4 @@
-"""Long tables, for benchmarks/results/tables.md, as Markdown."""
+"""Long tables, for research/tables.md, as Markdown."""
 
 import numpy as np
 

@@ -113,7 +113,7 @@ def main(given=None):
     parser.add_argument("--cells", type=Path, default=RESULTS / "cells")
     parser.add_argument("--ablations", type=Path, default=RESULTS / "ablations")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    pages = [str(ROOT / "docs" / "results.md"), str(RESULTS / "tables.md")]
+    pages = [str(ROOT / "docs" / "results.md"), str(ROOT / "research" / "tables.md")]
     parser.add_argument("--pages", nargs="*", default=pages, help="pages to fill")
     options = parser.parse_args(given)
     rows, chosen, tables = all_tables(options.cells, options.ablations, RESULTS if options.pages else None)

@@ -1,257 +1,256 @@
-"""Files without pickle: arrays of an ``.npz``, JSON, and records (a JSON header and named arrays).
+"""Files that are complete or absent, and without pickle: arrays of an ``.npz``, and JSON.
 
 Requirements met here:
 
-- nothing read is ever executed: headers are matched, not evaluated, and objects are refused;
+- a name that is empty or that the system cannot hold is an error like any other mistake, and a pipe, a socket or a
+  device is never opened for reading, as reading could wait for ever or never end;
+- a file is written under a temporary name beside its place, then renamed: no reader ever sees half of it, and one that
+  is replaced keeps its permissions;
+- nothing read is ever executed, and arrays of objects are refused;
 - what a header or the archive's directory claims is compared with what the file holds, and with a limit, before memory
   is taken; only the compressions that NumPy writes are unpacked, as the others cannot be unpacked in pieces;
-- every number of a record is checked against its schema;
-- a file is written completely or not at all.
+- the checksum of each array in an ``.npz`` is compared when it is read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import errno
+import hashlib
 import io
 import json
 import math
 import os
-import re
+import secrets
+import stat
+import tempfile
+import time
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple, TypeAlias, cast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, atomic, check_path, check_readable, path_errors
-from gdscore._schema import ArraySpec, check_arrays, check_json
-from gdscore.errors import GdscoreError
+from gdscore._checks import integer
+from gdscore.errors import GdscoreError, shown
 
 __all__ = ["Limits", "atomic", "read_arrays", "read_json", "write_arrays", "write_json"]
 
+PathLike: TypeAlias = str | os.PathLike[str]
+Value: TypeAlias = NDArray[Any] | int | float | str | bool
+
+_NAMES_COMPARED = 1000
+"""Names of a folder that are compared with one that is not there."""
+_ABANDONED_SECONDS = 86_400
+"""After so long without a change, a temporary file is what a killed writer left."""
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PIECE = 1 << 22
-_HEADER_BYTES = 10_000
 _DEFLATE_RATIO = 1032
 """Bytes that one byte of deflate can stand for at most."""
-
-_FIELD = re.compile(r"'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([\dL,\s]*\))")
-_TYPE = re.compile(r"[<>|=]?(b1|\?|[iufc]\d{1,2}|[USV]\d{1,9}|O8?|[mM]8(\[\w{1,12}\])?)")
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def is_plain(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is booleans, integers, strings or floating-point numbers of at most 64 bits."""
-    return dtype.kind in "biuU" or (dtype.kind == "f" and dtype.itemsize <= 8)
+@dataclass(frozen=True)
+class Limits:
+    """Limits on what a file may hold, checked before its values are read.
+
+    The defaults are far above what outputs of classifiers need. Raise one where your files are larger:
+    ``read_outputs(path, limits=Limits(text=10_000))``.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes of arrays that are read as a whole: all arrays of `read_arrays` and `read_record` together, arrays of an
+        ``.npz`` in Fortran order, or a record batch of an Arrow file. 1 GiB by default.
+    row : int
+        Bytes of one row of outputs. 16 MiB by default, which is 4 million float32 features.
+    text : int
+        Characters of one id, label or segment name. 1,024 by default.
+    json : int
+        Bytes of a JSON file or header. 64 MiB by default.
+    columns : int
+        Columns of a table. 100,000 by default.
+    """
+
+    memory: int = 1 << 30
+    row: int = 16 << 20
+    text: int = 1024
+    json: int = 64 << 20
+    columns: int = 100_000
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            integer(limit.name, getattr(self, limit.name), least=1)
 
 
-class Archive:
-    """An open ``.npz`` whose directory is consistent with the size of the file."""
-
-    def __init__(self, file: IO[bytes], path: PathLike, limits: Limits) -> None:
-        self.path, self.limits = path, limits
-        with unpacking(path):
-            size = file.seek(0, io.SEEK_END)
-            self.zip = zipfile.ZipFile(file)
-            entries = self.zip.infolist()
-        self.names = [entry.filename.removesuffix(".npy") for entry in entries]
-        if len(set(self.names)) < len(entries):
-            raise damaged(path, "it has two entries of one name")
-        if sum(entry.compress_size for entry in entries) > size:
-            raise damaged(path, "its directory claims more bytes than the file has")
-        for entry in entries:
-            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise GdscoreError(
-                    f"Expected `{entry.filename}` in {os.fspath(path)!r} to be stored or deflated as NumPy does, but "
-                    "it is compressed in another way: write it with numpy.savez or numpy.savez_compressed"
-                )
-            if entry.file_size > entry.compress_size * _DEFLATE_RATIO:
-                raise damaged(path, f"`{entry.filename}` claims more bytes than it can hold")
-
-    def member(self, name: str) -> ArrayMember:
-        """Open the array of a name."""
-        return ArrayMember(self, name)
-
-    def check_memory(self, members: list[ArrayMember]) -> None:
-        """Refuse arrays that together would take more than the limit."""
-        total = sum(member.nbytes for member in members)
-        if total > self.limits.memory:
-            raise GdscoreError(
-                f"Expected arrays of at most {self.limits.memory:,} bytes in {os.fspath(self.path)!r}, but they take "
-                f"{total:,}: raise the limit with limits=Limits(memory=...) if you trust the file"
-            )
+DEFAULT_LIMITS = Limits()
 
 
-class ArrayMember:
-    """One array of an archive: its header is read at once, its values when asked for."""
+# -- paths ----------------------------------------------------------------------------------------------------
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran_order: bool
 
-    def __init__(self, archive: Archive, name: str) -> None:
-        self.name, self._path = name, archive.path
-        entry = f"{name}.npy"
-        if entry not in archive.zip.NameToInfo:
-            raise damaged(archive.path, f"the entry {name!r} in it is no array")
-        with unpacking(archive.path):
-            self._stream = cast(zipfile.ZipExtFile, archive.zip.open(entry))
-            self._read_header()
-            held = archive.zip.getinfo(entry).file_size - self._stream.tell()
-        # Strings of no characters take no bytes in a file and four each in memory.
-        if held != self.nbytes or (self.dtype.itemsize == 0 and math.prod(self.shape) > 1):
-            raise damaged(
-                archive.path, f"`{name}` of shape {self.shape} and {self.dtype} takes other than {held} bytes"
-            )
-        self._left = held
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all values take."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that one entry of the first axis takes."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    def read(self, rows: int | None = None) -> NDArray[Any]:
-        """Read the whole array, or the next ``rows`` of it where it is in C order, in the machine's byte order."""
-        shape = self.shape if rows is None else (rows, *self.shape[1:])
-        with unpacking(self._path):
-            array = np.empty(shape, self.dtype, order="F" if self.fortran_order else "C")
-            if self.nbytes:
-                raw = array.reshape(-1, order="A").view(np.uint8).data
-                for start in range(0, raw.nbytes, _PIECE):
-                    piece = raw[start : start + _PIECE]
-                    if self._stream.readinto(piece) != piece.nbytes:
-                        raise EOFError
-                self._left -= array.nbytes
-            # The checksum of a member is compared when its end is reached.
-            if self._left == 0 and self._stream.read(1):
-                raise EOFError
-        array = array.astype(self.dtype.newbyteorder("="), copy=False)
-        if self.nbytes and self.dtype.kind in "Ub":
-            points = array.reshape(-1, order="A").view(np.uint32 if self.dtype.kind == "U" else np.uint8)
-            if points.max(initial=0) > (0x10FFFF if self.dtype.kind == "U" else 1):
-                raise damaged(self._path, f"`{self.name}` has values that {self.dtype} does not have")
-        return array
-
-    def _read_header(self) -> None:
-        magic = self._stream.read(8)
-        if magic[:6] != b"\x93NUMPY" or magic[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
-            raise damaged(self._path, f"`{self.name}` in it is no array of NumPy")
-        length = int.from_bytes(self._stream.read(2 if magic[6] == 1 else 4), "little")
-        if length > _HEADER_BYTES:
-            raise damaged(self._path, f"the header of `{self.name}` is too long")
-        text = self._stream.read(length).decode("latin1")
-        found = dict(_FIELD.findall(text))
-        described = found.get("descr", "''").strip("'")
-        kind = _TYPE.fullmatch(described)
-        if (
-            len(found) != 3
-            or _FIELD.sub("", text).strip(" ,{}\n\t")
-            or kind is None
-            or found["fortran_order"] not in ("True", "False")
-        ):
-            raise GdscoreError(
-                f"Expected `{self.name}` in {os.fspath(self._path)!r} to be numbers or strings, but its header is "
-                f"{text.strip()[:80]!r}: write it again as an array of numbers or strings"
-            )
-        self.dtype = np.dtype(described)
-        self.fortran_order = found["fortran_order"] == "True"
-        self.shape = tuple(int(part.strip("L ")) for part in found["shape"][1:-1].split(",") if part.strip())
-        if self.dtype.hasobject:
-            raise GdscoreError(
-                f"Expected `{self.name}` in {os.fspath(self._path)!r} to be numbers or strings, but it holds pickled "
-                "Python objects, which are never loaded: save it with numpy.asarray(x, dtype=float), int or str"
-            )
-        if not is_plain(self.dtype):
-            raise GdscoreError(
-                f"Expected `{self.name}` in {os.fspath(self._path)!r} to be numbers or strings, but got {self.dtype}"
-            )
+def check_path(path: Any) -> Path:
+    """Path of a non-empty name without NUL characters."""
+    name = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str):
+        raise GdscoreError(f"Expected a path, but got {type(path).__name__}: give a string or a pathlib.Path")
+    if not name or "\0" in name:
+        raise GdscoreError(f"Expected the path of a file, but got {name!r}: name a file")
+    return Path(path)
 
 
 @contextlib.contextmanager
-def open_archive(source: PathLike | bytes, limits: Limits) -> Iterator[Archive]:
-    """Open an ``.npz`` from a path or from its bytes."""
-    with contextlib.ExitStack() as stack:
-        if isinstance(source, bytes | bytearray | memoryview):
-            path: PathLike = "bytes"
-            file: IO[bytes] = io.BytesIO(source)
-        else:
-            path = source
-            checked = check_readable(source)
-            with path_errors(source):
-                # A ZipFile that opens the file itself keeps it open for as long as any member is.
-                file = stack.enter_context(checked.open("rb"))
-        archive = Archive(file, path, limits)
-        stack.callback(archive.zip.close)
-        yield archive
-
-
-@contextlib.contextmanager
-def unpacking(path: PathLike) -> Iterator[None]:
-    """Give whatever reading a damaged or foreign ``.npz`` raises as one error."""
+def path_errors(path: PathLike) -> Iterator[None]:
+    """Raise what the system or `pathlib` raises about a path as `GdscoreError`."""
     try:
         yield
     except GdscoreError:
         raise
-    except zipfile.BadZipFile as error:
-        raise damaged(path, "it is truncated, damaged or no .npz at all") from error
-    except EOFError as error:
-        raise damaged(path, "an array in it ends too early") from error
-    # What `zipfile` raises for damaged bytes is not documented, and differs between versions.
-    except Exception as error:
-        raise damaged(path, f"it cannot be unpacked ({error or type(error).__name__})") from error
+    except FileNotFoundError as error:
+        raise GdscoreError(f"Expected a file {os.fspath(path)!r}, but there is none: {_other_names(path)}") from error
+    except OSError as error:
+        raise GdscoreError(
+            f"Expected to use {os.fspath(path)!r}, but the system refused: {error.strerror or error}"
+        ) from error
+    # Before Python 3.13 pathlib raises RuntimeError for a loop of links; names may have no encoding.
+    except (RuntimeError, ValueError) as error:
+        raise GdscoreError(f"Expected to use {os.fspath(path)!r}, but it cannot be a file ({error})") from error
 
 
-def damaged(path: PathLike, what: str) -> GdscoreError:
-    """Error about an ``.npz`` that is not what it should be."""
-    return GdscoreError(f"Expected {os.fspath(path)!r} to be an .npz of arrays, but {what}: write the file again")
+def _other_names(path: PathLike) -> str:
+    """Suggest files of the same folder that have nearly the same name."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        if Path(path).is_symlink():
+            return f"it is a link to {os.fspath(Path(path).readlink())!r}, which is not there"
+        names = [entry.name for entry in islice(os.scandir(Path(path).parent), _NAMES_COMPARED)]
+        if close := difflib.get_close_matches(Path(path).name, sorted(names), n=2):
+            return f"did you mean {' or '.join(repr(os.fspath(Path(path).with_name(name))) for name in close)}?"
+    return "check the name and the folder"
 
 
-class Record(NamedTuple):
-    """Contents of a record that fits its schema."""
+def check_readable(path: PathLike) -> Path:
+    """Path of a regular file that exists; everything else is refused."""
+    checked = check_path(path)
+    with path_errors(path):
+        mode = checked.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise GdscoreError(f"Expected {os.fspath(path)!r} to be a file, but it is a folder: name a file in it")
+    if not stat.S_ISREG(mode):
+        raise GdscoreError(
+            f"Expected {os.fspath(path)!r} to be a file, but it is a pipe, a socket or a device: "
+            "copy its contents into a file first"
+        )
+    return checked
 
-    header: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
-    sizes: dict[str, int]
+
+def check_writable(
+    path: str | Path | None, *, inputs: Iterable[str | Path] = (), suffixes: tuple[str, ...] = ()
+) -> None:
+    """Refuse a path that cannot be written, is one of the input files or has another suffix; None and - are fine."""
+    if path is None or os.fspath(path) == "-":
+        return
+    name, target = os.fspath(path), Path(path)
+    if not name or name == ".":
+        raise GdscoreError("Expected the name of a file to write, but it is empty: name one")
+    if suffixes and target.suffix.lower() not in suffixes:
+        cure = f"name it {os.fspath(target.with_suffix(suffixes[0]))!r}"
+        raise GdscoreError(f"Expected an output that ends in {' or '.join(suffixes)}, but got {name!r}: {cure}")
+    place, permissions = _replaceable(path)
+    for source in inputs if permissions is not None else ():
+        if Path(source).exists() and place.samefile(source):
+            raise GdscoreError(f"Expected an output beside the inputs, but {name!r} is one of them: name another file")
+    try:
+        # Tried and not asked: permissions, quotas and read-only disks differ too much.
+        with tempfile.TemporaryFile(dir=place.parent):
+            pass
+    except OSError as error:
+        raise GdscoreError(
+            f"Expected to write {name!r}, but the system refused: {error.strerror}: name a folder that is yours"
+        ) from error
 
 
-@dataclass(frozen=True)
-class RecordSchema:
-    """What a record must hold, and nothing else."""
+def check_different(first: str | Path | None, second: str | Path | None, names: str) -> None:
+    """Refuse one file for two outputs."""
+    if first is not None and second is not None and Path(first).resolve() == Path(second).resolve():
+        raise GdscoreError(f"Expected different files for {names}, but both are {os.fspath(first)!r}: name another")
 
-    format: str  # name of the kind of file, such as ``"gdscore estimator"``
-    version: int  # of the layout; files of another version are refused
-    header: Mapping[str, Any] = field(default_factory=dict)  # specification of the header, see `check_json`
-    arrays: Mapping[str, ArraySpec] = field(default_factory=dict)  # by name
-    # Smallest values of the sizes that shapes name; 1 where nothing is given
-    least_sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def check_format(self, header: Any, where: str) -> None:
-        """Refuse another kind of file or another version."""
-        if not isinstance(header, dict) or header.get("format") != self.format:
-            raise GdscoreError(f"Expected {where!r} to be a {self.format}, but it is something else")
-        version = header.get("version")
-        if isinstance(version, bool) or version != self.version:
+@contextlib.contextmanager
+def atomic(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file to write that appears at ``path`` only when the block ends without an exception.
+
+    Parameters
+    ----------
+    path : path
+        Where the file ends up, exactly as given; a link is followed, and only a regular file is replaced, whose
+        permissions are kept.
+    mode : {"wb", "w"}
+        Bytes, or text in UTF-8.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> with atomic(folder / "note.txt", "w") as file:
+    ...     _ = file.write("complete or absent")
+    >>> (folder / "note.txt").read_text()
+    'complete or absent'
+    """
+    if mode not in ("wb", "w"):
+        raise GdscoreError(f"Expected `mode` to be 'wb' or 'w', but got {mode!r}")
+    target, permissions = _replaceable(path)
+    # A hash instead of the name: the name may already be as long as the system allows.
+    prefix = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+    temporary = target.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
+    with path_errors(path):
+        # Nobody may read contents that are replaced under tighter permissions, not even while they are written.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(temporary, flags, 0o666 if permissions is None else 0o600)
+    for other in target.parent.glob(f"{prefix}*.tmp"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > _ABANDONED_SECONDS:
+                other.unlink()
+    try:
+        with os.fdopen(descriptor, mode, encoding=None if mode == "wb" else "utf-8") as file:
+            if permissions is not None:
+                with contextlib.suppress(OSError):
+                    temporary.chmod(permissions)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        # Other errors of the block are its own and pass as they are.
+        if isinstance(error, OSError) and (error.errno in _DISK_FULL or error.filename == str(temporary)):
+            cure = ": free some space, or write to another disk" if error.errno in _DISK_FULL else ""
             raise GdscoreError(
-                f"Expected version {self.version} of a {self.format}, but {where!r} has version {version!r}: "
-                "make it again, or use the gdscore that wrote it"
-            )
-
-    def check(self, header: Any, arrays: Mapping[str, NDArray[Any]], where: str) -> Record:
-        """Give the record, or say what does not fit."""
-        self.check_format(header, where)
-        contents = {key: value for key, value in header.items() if key not in ("format", "version")}
-        check_json(contents, dict(self.header), f"the header of {where!r}")
-        sizes = check_arrays(arrays, self.arrays, repr(where), self.least_sizes)
-        return Record(contents, dict(arrays), sizes)
+                f"Expected to write {os.fspath(path)!r}, but the system refused: {error.strerror}{cure}"
+            ) from error
+        raise
 
 
-Value: TypeAlias = NDArray[Any] | int | float | str | bool
+def _replaceable(path: PathLike) -> tuple[Path, int | None]:
+    """Where a file to write ends up, and the permissions of the file that is there already."""
+    checked = check_path(path)
+    with path_errors(path):
+        target = checked.resolve()
+        folder = target.parent.is_dir()
+        before = target.stat().st_mode if target.exists() else None
+    if before is not None and not stat.S_ISREG(before):
+        raise GdscoreError(f"Expected {os.fspath(path)!r} to be a file, but it is a folder or a device: name a file")
+    if not folder:
+        raise GdscoreError(f"Expected a folder to write {os.fspath(path)!r} into, but there is none: create it first")
+    return target, None if before is None else stat.S_IMODE(before)
+
+
+# -- arrays ---------------------------------------------------------------------------------------------------
 
 
 def write_arrays(path: PathLike, values: Mapping[str, Value]) -> None:
@@ -305,6 +304,178 @@ def read_arrays(
     return {name: array if array.ndim else array.item() for name, array in arrays.items()}
 
 
+def _pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, array, allow_pickle=False)
+
+
+def _storable(values: Mapping[str, Value]) -> dict[str, NDArray[Any]]:
+    """Values as arrays that need no pickle, or an error that names the one that does."""
+    if not isinstance(values, Mapping):
+        raise GdscoreError(f"Expected a dict of arrays to write, but got {type(values).__name__}")
+    arrays = {}
+    for name, value in values.items():
+        if not isinstance(name, str) or not name or "\0" in name or "\\" in name:
+            raise GdscoreError(f"Expected names of arrays to be strings without backslashes, but got {name!r}")
+        if not isinstance(value, np.ndarray | np.generic | bool | int | float | str):
+            raise GdscoreError(
+                f"Expected `{name}` to be a NumPy array, a number, a string or a boolean, but got "
+                f"{type(value).__name__}: make an array of it with numpy.asarray"
+            )
+        arrays[name] = np.asarray(value, order="C")
+        if not _is_plain(arrays[name].dtype):
+            raise GdscoreError(
+                f"Expected `{name}` to be numbers of at most 64 bits or strings, but got {arrays[name].dtype}, "
+                "which only pickle could store"
+            )
+        if isinstance(value, str) and value.endswith("\0"):
+            raise GdscoreError(f"Expected `{name}` not to end in a NUL character, which NumPy would drop")
+    return arrays
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is booleans, integers, strings or floating-point numbers of at most 64 bits."""
+    return dtype.kind in "biuU" or (dtype.kind == "f" and dtype.itemsize <= 8)
+
+
+class Archive:
+    """An open ``.npz`` whose directory is consistent with the size of the file."""
+
+    def __init__(self, file: IO[bytes], path: PathLike, limits: Limits) -> None:
+        self.path, self.limits = path, limits
+        with unpacking(path):
+            size = file.seek(0, io.SEEK_END)
+            self.zip = zipfile.ZipFile(file)
+            entries = self.zip.infolist()
+        self.names = [entry.filename.removesuffix(".npy") for entry in entries]
+        if len(set(self.names)) < len(entries):
+            raise _damaged(path, "it has two entries of one name")
+        if sum(entry.compress_size for entry in entries) > size:
+            raise _damaged(path, "its directory claims more bytes than the file has")
+        for entry in entries:
+            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise GdscoreError(
+                    f"Expected `{entry.filename}` in {os.fspath(path)!r} to be stored or deflated as NumPy does, but "
+                    "it is compressed in another way: write it with numpy.savez or numpy.savez_compressed"
+                )
+            if entry.file_size > entry.compress_size * _DEFLATE_RATIO:
+                raise _damaged(path, f"`{entry.filename}` claims more bytes than it can hold")
+
+    def member(self, name: str) -> ArrayMember:
+        """Open the array of a name."""
+        return ArrayMember(self, name)
+
+    def check_memory(self, members: list[ArrayMember]) -> None:
+        """Refuse arrays that together would take more than the limit."""
+        total = sum(member.nbytes for member in members)
+        if total > self.limits.memory:
+            raise GdscoreError(
+                f"Expected arrays of at most {self.limits.memory:,} bytes in {os.fspath(self.path)!r}, but they take "
+                f"{total:,}: raise the limit with limits=Limits(memory=...) if you trust the file"
+            )
+
+
+class ArrayMember:
+    """One array of an archive: its header is read at once, its values when asked for."""
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self.name, self._path = name, archive.path
+        entry = f"{name}.npy"
+        if entry not in archive.zip.NameToInfo:
+            raise _damaged(archive.path, f"the entry {name!r} in it is no array")
+        with unpacking(archive.path, f"`{name}` in it is no array of NumPy"):
+            self._stream = cast(zipfile.ZipExtFile, archive.zip.open(entry))
+            read_header = _HEADERS[npy.read_magic(self._stream)]
+            self.shape, self.fortran_order, self.dtype = read_header(self._stream)
+            if not _is_plain(self.dtype):
+                what = "pickled Python objects, which are never loaded" if self.dtype.hasobject else str(self.dtype)
+                raise GdscoreError(
+                    f"Expected `{name}` in {os.fspath(self._path)!r} to be numbers or strings, but it holds {what}: "
+                    "save it with numpy.asarray(x, dtype=float), int or str"
+                )
+            self._left = archive.zip.getinfo(entry).file_size - self._stream.tell()
+        # Strings of no characters take no bytes in a file and four each in memory.
+        if self._left != self.nbytes or (self.dtype.itemsize == 0 and math.prod(self.shape) > 1):
+            raise _damaged(
+                archive.path, f"`{name}` of shape {self.shape} and {self.dtype} takes other than {self._left} bytes"
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all values take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that one entry of the first axis takes."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def read(self, rows: int | None = None) -> NDArray[Any]:
+        """Read the whole array, or the next ``rows`` of it where it is in C order, in the machine's byte order."""
+        shape = self.shape if rows is None else (rows, *self.shape[1:])
+        with unpacking(self._path):
+            array: NDArray[Any] = np.empty(shape, self.dtype, order="F" if self.fortran_order else "C")
+            if self.nbytes:
+                raw = array.reshape(-1, order="A").view(np.uint8).data
+                for start in range(0, raw.nbytes, _PIECE):
+                    piece = raw[start : start + _PIECE]
+                    if self._stream.readinto(piece) != piece.nbytes:
+                        raise EOFError
+                self._left -= array.nbytes
+            # The checksum of a member is compared when its end is reached.
+            if self._left == 0 and self._stream.read(1):
+                raise EOFError
+        array = array.astype(self.dtype.newbyteorder("="), copy=False)
+        if self.nbytes and self.dtype.kind in "Ub":
+            points = array.reshape(-1, order="A").view(np.uint32 if self.dtype.kind == "U" else np.uint8)
+            if points.max(initial=0) > (0x10FFFF if self.dtype.kind == "U" else 1):
+                raise _damaged(self._path, f"`{self.name}` has values that {self.dtype} does not have")
+        return array
+
+
+@contextlib.contextmanager
+def open_archive(source: PathLike | bytes, limits: Limits) -> Iterator[Archive]:
+    """Open an ``.npz`` from a path or from its bytes."""
+    with contextlib.ExitStack() as stack:
+        if isinstance(source, bytes | bytearray | memoryview):
+            path: PathLike = "bytes"
+            file: IO[bytes] = io.BytesIO(source)
+        else:
+            path = source
+            checked = check_readable(source)
+            with path_errors(source):
+                # A ZipFile that opens the file itself keeps it open for as long as any member is.
+                file = stack.enter_context(checked.open("rb"))
+        archive = Archive(file, path, limits)
+        stack.callback(archive.zip.close)
+        yield archive
+
+
+@contextlib.contextmanager
+def unpacking(path: PathLike, what: str = "it cannot be unpacked") -> Iterator[None]:
+    """Give whatever reading a damaged or foreign ``.npz`` raises as one error."""
+    try:
+        yield
+    except GdscoreError:
+        raise
+    except zipfile.BadZipFile as error:
+        raise _damaged(path, "it is truncated, damaged or no .npz at all") from error
+    except EOFError as error:
+        raise _damaged(path, "an array in it ends too early") from error
+    # What `zipfile` and NumPy raise for damaged bytes is not documented, and differs between versions.
+    except Exception as error:
+        raise _damaged(path, f"{what} ({shown(error)})") from error
+
+
+def _damaged(path: PathLike, what: str) -> GdscoreError:
+    return GdscoreError(f"Expected {os.fspath(path)!r} to be an .npz of arrays, but {what}: write the file again")
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------
+
+
 def write_json(path: PathLike, value: Any) -> None:
     """Write dicts with names as keys, lists, strings, numbers, booleans and None; NumPy's own are converted.
 
@@ -316,7 +487,7 @@ def write_json(path: PathLike, value: Any) -> None:
     >>> read_json(path)
     {'gdscore': 0.5, 'rows': [1, 2]}
     """
-    text = _to_json(value, indent=2)
+    text = json_text(value, indent=2)
     with atomic(path, "w") as file:
         file.write(text + "\n")
 
@@ -331,77 +502,11 @@ def read_json(path: PathLike, *, limits: Limits = DEFAULT_LIMITS) -> Any:
                 f"{checked.stat().st_size:,}: raise the limit with limits=Limits(json=...) if you trust the file"
             )
         raw = checked.read_bytes()
-    return _from_json(raw, os.fspath(path))
+    return json_from_bytes(raw, os.fspath(path))
 
 
-def record_to_bytes(schema: RecordSchema, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
-    """Bytes of a record that `read_record` accepts with the same schema; one that it would refuse is refused here."""
-    text = _to_json({"format": schema.format, "version": schema.version, **header})
-    checked = {name: np.asarray(array) for name, array in arrays.items()}
-    schema.check(_from_json(text.encode(), "the header"), checked, "the record to write")
-    return arrays_to_bytes({"header": text, **checked})
-
-
-def read_record(source: PathLike | bytes, schema: RecordSchema) -> Record:
-    """Read a record, a file or the bytes of `record_to_bytes`, whose header and arrays are all as the schema says.
-
-    The header comes without format and version; `DEFAULT_LIMITS` bounds it and all arrays together.
-
-    Examples
-    --------
-    >>> schema = RecordSchema("example", 1, {"level": float}, {"mix": ArraySpec("f", ("classes",), least=0)})
-    >>> read_record(record_to_bytes(schema, {"level": 0.9}, {"mix": [0.25, 0.75]}), schema)
-    Record(header={'level': 0.9}, arrays={'mix': array([0.25, 0.75])}, sizes={'classes': 2})
-    """
-    where = "bytes" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(check_path(source))
-    with open_archive(source, DEFAULT_LIMITS) as archive:
-        members = {name: archive.member(name) for name in archive.names}
-        archive.check_memory(list(members.values()))
-        header = members.pop("header", None)
-        if header is None or header.shape or header.dtype.kind != "U" or header.nbytes > 4 * DEFAULT_LIMITS.json:
-            raise GdscoreError(f"Expected {where!r} to be a {schema.format}, but it is something else")
-        contents = _from_json(str(header.read()).encode(errors="replace"), where)
-        schema.check_format(contents, where)
-        arrays = {name: member.read() for name, member in members.items()}
-    return schema.check(contents, arrays, where)
-
-
-# -- what may be written --------------------------------------------------------------------------------------
-
-
-def _pack(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                npy.write_array(member, array, allow_pickle=False)
-
-
-def _storable(values: Mapping[str, Value]) -> dict[str, NDArray[Any]]:
-    if not isinstance(values, Mapping):
-        raise GdscoreError(f"Expected a dict of arrays to write, but got {type(values).__name__}")
-    return {name: _storable_value(name, value) for name, value in values.items()}
-
-
-def _storable_value(name: str, value: Any) -> NDArray[Any]:
-    if not isinstance(name, str) or not name or "\0" in name or "\\" in name:
-        raise GdscoreError(f"Expected names of arrays to be strings without backslashes, but got {name!r}")
-    if not isinstance(value, np.ndarray | np.generic | bool | int | float | str):
-        raise GdscoreError(
-            f"Expected `{name}` to be a NumPy array, a number, a string or a boolean, but got "
-            f"{type(value).__name__}: make an array of it with numpy.asarray"
-        )
-    array = np.asarray(value, order="C")
-    if not is_plain(array.dtype):
-        raise GdscoreError(
-            f"Expected `{name}` to be numbers of at most 64 bits or strings, but got {array.dtype}, "
-            "which only pickle could store"
-        )
-    if isinstance(value, str) and value.endswith("\0"):
-        raise GdscoreError(f"Expected `{name}` not to end in a NUL character, which NumPy would drop")
-    return array
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Text of a value that JSON has."""
     try:
         return json.dumps(_plain(value, "the value"), indent=indent, allow_nan=False)
     except RecursionError:
@@ -410,7 +515,9 @@ def _to_json(value: Any, indent: int | None = None) -> str:
         ) from None
 
 
-def _from_json(raw: bytes, where: str) -> Any:
+def json_from_bytes(raw: bytes, where: str) -> Any:
+    """Value of a JSON text in UTF-8."""
+
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON")
 

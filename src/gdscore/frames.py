@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._checks import MATRICES, OUTPUT_ARRAYS
-from gdscore._paths import DEFAULT_LIMITS
 from gdscore.errors import GdscoreError, nearest
+from gdscore.files import DEFAULT_LIMITS
 from gdscore.io.columns import (
     Columns,
     ColumnType,

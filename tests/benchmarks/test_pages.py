@@ -23,9 +23,9 @@ def copy(tmp_path):
 @pytest.mark.parametrize(
     ("page", "old", "new", "found"),
     [
-        ("docs/lab-notebook.md", "<!-- settings:begin -->", "<!-- settings:begin -->1", "settings"),
+        ("research/lab-notebook.md", "<!-- settings:begin -->", "<!-- settings:begin -->1", "settings"),
         ("docs/methods.md", "`[0.0, 0.0]` | 0", "`[0.0, 0.0]` | 1", "vectors"),
-        ("README.md", "bigfile:begin -->", "bigfile:begin -->1", "bigfile"),
+        ("README.md", "claims:begin -->", "claims:begin -->1", "claims"),
     ],
 )
 def test_a_changed_page_is_found(copy, page, old, new, found):

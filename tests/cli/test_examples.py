@@ -22,7 +22,7 @@ from gdscore.cli import app
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OPERATORS = {"|", "||", "&&", ">", "<"}
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import gdscore
+from gdscore._records import read_record
 from gdscore.estimator import fitted as storage
-from gdscore.files import read_record, write_arrays
+from gdscore.files import write_arrays
 from tests.data import made
 
 from .data import CLASSES, fitted, numbers, outputs, shifted

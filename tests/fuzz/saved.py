@@ -3,7 +3,7 @@
 import numpy as np
 
 import gdscore
-from gdscore.files import read_arrays, write_arrays
+from gdscore.files import arrays_to_bytes, read_arrays, write_arrays
 
 from .harness import attack
 from .values import damaged, odd, pick, tampered
@@ -54,7 +54,7 @@ def estimator_files(folder):
 
 @attack
 def score_states(folder):
-    """States of scores, changed and loaded again."""
+    """Files of states of scores, with flipped bits and cuts, and what is no state at all."""
     reference, target = made(120, 0), made(150, 1, 0.5)
     states = {}
     for name in gdscore.list_scores():
@@ -62,21 +62,16 @@ def score_states(folder):
             score = gdscore.create_score(name)
             if "reference" in score.needs:
                 score.fit(reference)
-            states[name] = score.update(target).state_dict()
+            states[name] = arrays_to_bytes(score.update(target).state_dict())
 
     def case(rng):
         name = pick(rng, sorted(states))
-        state = tampered(states[name], rng)
-        if not rng.integers(10):
-            state = odd(rng)
-        elif not rng.integers(4):
-            write_arrays(folder / "state", state)
-            state = read_arrays(folder / "state")
+        state = odd(rng) if not rng.integers(10) else read_arrays(damaged(states[name], rng))
         score = gdscore.restore_score(state)
         if rng.integers(2):
             score.update(target)
         if rng.integers(2):
-            score.merge(gdscore.restore_score(states[name]))
+            score.merge(gdscore.restore_score(read_arrays(states[name])))
         return [score.compute()]
 
     return case

@@ -25,7 +25,7 @@ from sqlalchemy import select
 
 from gdscore import AccuracyEstimator, Estimate, Outputs
 from gdscore.monitor import Monitor
-from gdscore.monitor.schema import Alarm, KeptRow, Model, Series, Window
+from gdscore.monitor.schema import Alarm, KeptRow, Model, RulesChange, Series, Window
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS, ROWS, RECOVERY = 40, 12, 2
@@ -258,15 +258,16 @@ def next_step(rng, plain, look):
 
 
 def contents(monitor):
-    """Windows, rows, alarms and current versions of a history."""
+    """Windows, rows, alarms, numbers of windows, summaries, current versions and rules of a history."""
     windows, kept, alarms, numbers, summaries = {}, {}, [], {}, {}
     with monitor.reading() as session:
         models = {m.id: m for m in session.scalars(select(Model))}
+        floors = {c.id: c.rules["min_accuracy"] for c in session.scalars(select(RulesChange))}
         for w in session.scalars(select(Window)):
             key = models[w.model_id].name, models[w.model_id].version, w.segment
             n = (w.start - START).days
             labels = None if w.labelled is None else (w.labelled, w.correct)
-            windows[key, n] = (round(w.accuracy, 9), w.rows, labels)
+            windows[key, n] = (round(w.accuracy, 9), w.rows, labels, floors[w.rules_change])
             numbers[key, n] = w.id
         by_number = {number: place for place, number in numbers.items()}
         for row in session.scalars(select(KeptRow)):
@@ -278,15 +279,16 @@ def contents(monitor):
             key = models[s.model_id].name, models[s.model_id].version, s.segment
             summaries[key] = (s.windows, by_number[s.last_window][1])
         current = [(m.name, m.version) for m in models.values() if m.superseded_at is None]
-    return windows, kept, alarms, numbers, summaries, sorted(current)
+        rules = {(m.name, m.version): m.rules["min_accuracy"] for m in models.values()}
+    return windows, kept, alarms, numbers, summaries, sorted(current), rules
 
 
 def differences(plain, monitor):
     """What a history has other than the plain model."""
-    windows, kept, alarms, _, summaries, current = contents(monitor)
-    wrong = []
+    windows, kept, alarms, _, summaries, current, rules = contents(monitor)
+    wrong = [] if rules == plain.floors else [("rules", rules, plain.floors)]
     expected = {
-        (key, n): (round(w["accuracy"], 9), w["rows"], w.get("labels"))
+        (key, n): (round(w["accuracy"], 9), w["rows"], w.get("labels"), w["floor"])
         for key, series in plain.windows.items()
         for n, w in series.items()
     }
@@ -337,7 +339,7 @@ class Numbers:
         self.seen = {}
 
     def check(self, monitor):
-        _, _, alarms, numbers, _, _ = contents(monitor)
+        _, _, alarms, numbers, *_ = contents(monitor)
         for place, number in numbers.items():
             assert self.seen.setdefault(("window", number), place) == place, (number, place)
         for number, key, rule, *_ in alarms:

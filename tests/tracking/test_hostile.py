@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdscore
-from gdscore import _paths
+from gdscore import files
 from gdscore.tracking import TrackedWindow
 from tests.tracking.conftest import day, outputs, unlabelled
 
@@ -216,7 +216,7 @@ def test_an_interrupted_save_leaves_the_file_that_was_there(labelled, tmp_path, 
     def fails(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(_paths.os, "replace", fails)
+    monkeypatch.setattr(files.os, "replace", fails)
     monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises((OSError, gdscore.GdscoreError)):
         labelled.save(file)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdscore._paths import atomic, check_different, check_readable, check_writable
 from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
 from gdscore.cli.files import load_estimator, write_json
 from gdscore.cli.images import Batches, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError
+from gdscore.files import atomic, check_different, check_readable, check_writable
 
 if TYPE_CHECKING:
     from gdscore.models import Agreement
@@ -87,7 +87,7 @@ def check(
     for first, second in combinations(written, 2):
         check_different(written[first], written[second], f"{first} and {second}")
     mix = read_class_mix(class_mix)
-    known = _read_calibration(calibration) if calibration is not None and calibration.exists() else None
+    agreements = _read_calibration(calibration) if calibration is not None and calibration.exists() else None
     est = None if estimator is None else load_estimator(estimator)
     made, preprocess = load_model(model, device)
     start = None if network is None else load_model(network, device)[0]
@@ -97,12 +97,12 @@ def check(
     def loader(path: Path, with_labels: bool = True) -> Batches | _Arrays:
         if path.suffix.lower() == ".npz":
             return _Arrays(path, preprocess, batch_size)
-        found = find_images(path, named if with_labels else None)
+        folder_images = find_images(path, named if with_labels else None)
         if with_labels:
-            first = Batches(replace(found, paths=found.paths[:1], labels=None), preprocess, 1, 1)
+            first = Batches(replace(folder_images, paths=folder_images.paths[:1], labels=None), preprocess, 1, 1)
             (tried,) = models.extract(made, first, progress=False)
-            found.check_classes(int(tried.n_classes or 0))
-        return Batches(found, preprocess, batch_size, workers)
+            folder_images.check_classes(int(tried.n_classes or 0))
+        return Batches(folder_images, preprocess, batch_size, workers)
 
     images, known_rows = loader(target, with_labels=False), loader(labelled)
     c = models.check(
@@ -112,7 +112,7 @@ def check(
         est=est,
         network=start,
         val_loader=None if validation is None else loader(validation),
-        calibration=known,
+        calibration=agreements,
         normalize=None if normalize is None else (_numbers(normalize[0]), _numbers(normalize[1])),
         class_mix=mix,
         steps=steps,
@@ -121,7 +121,7 @@ def check(
         class_names=known_rows.classes,
         progress=False if quiet else None,
     )
-    if calibration is not None and known is None:
+    if calibration is not None and agreements is None:
         write_json(os.fspath(calibration), [asdict(a) for a in c.calibration])
     if rows is not None:
         _write_rows(rows, images.ids, c.right.tolist())
@@ -145,12 +145,12 @@ class _Arrays:
         check_readable(path)
         try:
             with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-                found = {name: file[name] for name in ("images", "labels") if name in file.files}
+                arrays = {name: file[name] for name in ("images", "labels") if name in file.files}
         except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             raise GdscoreError(
                 f"Expected an npz file in {os.fspath(path)!r}, but reading it failed: {error}"
             ) from error
-        images = found.get("images")
+        images = arrays.get("images")
         if images is not None and images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3):
             images = images.transpose(0, 2, 3, 1)
         if images is None or images.dtype != np.uint8 or images.ndim not in (3, 4) or not len(images):
@@ -158,7 +158,7 @@ class _Arrays:
                 f"Expected `images` of 8 bits, shape (N, H, W), (N, H, W, C) or (N, C, H, W), in {os.fspath(path)!r}, "
                 f"but it has {'none' if images is None else f'{images.dtype} of shape {images.shape}'}"
             )
-        labels = found.get("labels")
+        labels = arrays.get("labels")
         if labels is not None and labels.shape != (len(images),):
             raise GdscoreError(
                 f"Expected a label for each of the {len(images)} images in {os.fspath(path)!r}, but `labels` have the "
@@ -190,15 +190,15 @@ def _read_calibration(path: Path) -> list[Agreement]:
     from gdscore.models import Agreement
 
     try:
-        found = [Agreement(**entry) for entry in json.loads(check_readable(path).read_text(encoding="utf-8"))]
-        for value in (v for a in found for k, v in asdict(a).items() if k != "family"):
+        agreements = [Agreement(**entry) for entry in json.loads(check_readable(path).read_text(encoding="utf-8"))]
+        for value in (v for a in agreements for k, v in asdict(a).items() if k != "family"):
             float(value)
     except (OSError, TypeError, ValueError) as error:
         raise GdscoreError(
             f"Expected what --calibration wrote in {os.fspath(path)!r}, but it is something else ({error}): name "
             "another file"
         ) from error
-    return found
+    return agreements
 
 
 def _write_rows(path: Path, names: list[str], right: list[float]) -> None:

@@ -7,10 +7,9 @@ Requirements met here:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -30,22 +29,8 @@ from gdscore.cli.score import methods, score
 from gdscore.cli.track import track
 
 
-class _Interrupted(Exception):  # noqa: N818  (no error: somebody pressed Ctrl-C)
-    """Ctrl-C, under a name that typer leaves alone."""
-
-
 class Commands(TyperGroup):
     """Group of commands that ends every exception in one line; a traceback is shown with ``--debug`` only."""
-
-    def make_context(self, *args: Any, **extra: Any) -> Any:
-        """Read the command line; help is shown here."""
-        with _own_interrupts():
-            return super().make_context(*args, **extra)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the chosen command."""
-        with _own_interrupts():
-            return super().invoke(ctx)
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
         """Run the command line and leave the process with its exit code."""
@@ -63,14 +48,12 @@ class Commands(TyperGroup):
     def _code(self, args: list[str], *more: Any, **extra: Any) -> int:
         try:
             # Typer returns the code of `typer.Exit` where it does not end the process itself.
-            code = super().main(args, *more, **extra) or 0
+            code = int(super().main(args, *more, **extra) or 0)
             sys.stdout.flush()  # a full disk is an error of this command, not of the interpreter's end
-            return int(code)
         except BrokenPipeError:
             raise
-        except _Interrupted:
-            complain(INTERRUPTED)
-            return ExitCode.INTERRUPTED
+        except typer.Abort:  # Ctrl-C in older versions of typer, which newer ones answer with a code
+            code = ExitCode.INTERRUPTED
         except Exception as error:
             if "--debug" in args:
                 show_traceback()
@@ -78,15 +61,9 @@ class Commands(TyperGroup):
             complain(line)
             if isinstance(error, OSError):
                 _drop_output()
-            return code
-
-
-@contextlib.contextmanager
-def _own_interrupts() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise _Interrupted from error
+        if code == ExitCode.INTERRUPTED:
+            complain(INTERRUPTED)
+        return code
 
 
 def _drop_output() -> None:

@@ -259,12 +259,12 @@ def shared_options(
 
         @functools.wraps(command)
         def with_options(**arguments: Any) -> None:
-            given = {name: arguments.pop(name) for name in options}
-            command(**arguments, **{into: make(given)})
+            shared = {name: arguments.pop(name) for name in options}
+            command(**arguments, **{into: make(shared)})
 
         parameters = [
             *(p.replace(kind=kind) for name, p in signature.parameters.items() if name != into),
-            *(inspect.Parameter(name, kind, default=None, annotation=found) for name, found in options.items()),
+            *(inspect.Parameter(name, kind, default=None, annotation=option) for name, option in options.items()),
         ]
         with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         with_options.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}

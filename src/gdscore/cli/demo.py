@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_writable
 from gdscore.cli.console import Cell, Debug, Quiet, group_messages, show, show_table, working
 from gdscore.errors import GdscoreError
+from gdscore.files import check_writable
 
 if TYPE_CHECKING:
     from gdscore.demo import Digits, Trial

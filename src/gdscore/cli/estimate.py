@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
-from gdscore._paths import check_different, check_writable
 from gdscore._windows import Every, parse_every
 from gdscore.cli.console import (
     Address,
@@ -58,6 +57,7 @@ from gdscore.cli.results import (
     write_html,
 )
 from gdscore.errors import GdscoreError
+from gdscore.files import check_different, check_writable
 from gdscore.io import SUFFIXES, Columns
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ def estimate(
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
     columns = replace(columns, time=time, by=by or None)
     length = _window_length(time, every, by, method)
-    found = find_targets(names, columns)
+    target_files = find_targets(names, columns)
     reference_set = None if reference is None else one_set(reference, columns)
-    inputs = [path for item in (*found, reference_set) if item is not None for path in item.paths]
+    inputs = [path for item in (*target_files, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
     check_writable(json, inputs=inputs)
     check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
@@ -197,10 +197,10 @@ def estimate(
     with collect_warnings() as warnings:
         if fitted is not None and (engine is Engine.RAY or time or by):
             groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
-            outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), found, debug)
+            outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), target_files, debug)
         else:
             estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
-            outcomes = try_each(found, lambda target: estimate_target(estimate_of, target, quiet), debug)
+            outcomes = try_each(target_files, lambda target: estimate_target(estimate_of, target, quiet), debug)
     times = [outcome.target.when for outcome in outcomes]
     checked = checked_targets(times, last=last, since=date_of(since)) if rule else [True] * len(outcomes)
     by_target = [

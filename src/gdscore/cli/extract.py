@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_writable
 from gdscore.cli.console import Address, Debug, Engine, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
 from gdscore.cli.images import Batches, Images, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError, GdscoreWarning
+from gdscore.files import check_writable
 from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:
@@ -211,12 +211,12 @@ def _tables(images: Images, batch_size: int) -> Iterator[Any]:
     rows = batch_size * ceil(max(1, min(_BLOCK_IMAGES, count / _BLOCKS)) / batch_size)
     for start in range(0, count, rows):
         paths = [path.resolve() for path in images.paths[start : start + rows]]
-        found = [path.stat() for path in paths]
+        stats = [path.stat() for path in paths]
         columns: dict[str, Any] = {
             "path": [os.fspath(path) for path in paths],
             "id": images.ids[start : start + rows],
-            "size": [stat.st_size for stat in found],
-            "changed": [stat.st_mtime_ns for stat in found],
+            "size": [stat.st_size for stat in stats],
+            "changed": [stat.st_mtime_ns for stat in stats],
         }
         if images.labels is not None:
             columns["label"] = images.labels[start : start + rows]

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
-from gdscore._paths import check_path, check_readable
 from gdscore._windows import time_text
 from gdscore.cli.console import describe_error, group_messages, shared_options, show_traceback
 from gdscore.errors import GdscoreError
+from gdscore.files import check_path, check_readable
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
 
@@ -69,8 +69,8 @@ def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
     """
     options = {name: _COLUMN_OPTIONS[name] for name in names or _COLUMN_OPTIONS}
 
-    def named(given: dict[str, Any]) -> Columns:
-        chosen: dict[str, Any] = {n: v if n == "threshold" else _names(n, v) for n, v in given.items()}
+    def named(options: dict[str, Any]) -> Columns:
+        chosen: dict[str, Any] = {n: v if n == "threshold" else _names(n, v) for n, v in options.items()}
         return Columns(**chosen)
 
     return shared_options("columns", options, named)
@@ -78,18 +78,18 @@ def column_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
 
 def column_arguments(columns: Columns) -> list[str]:
     """Options of a command line that name the same columns, for a command that a person runs next."""
-    found = []
+    arguments = []
     for name in ("probabilities", "logits", "features", "prediction", "threshold", "class_names", "id"):
-        given = getattr(columns, name)
-        if given is not None:
-            text = ",".join(given) if isinstance(given, tuple) else str(given)
-            found += [f"--{name.replace('_', '-')}", text]
-    return found
+        column = getattr(columns, name)
+        if column is not None:
+            text = ",".join(column) if isinstance(column, tuple) else str(column)
+            arguments += [f"--{name.replace('_', '-')}", text]
+    return arguments
 
 
-def _names(option: str, given: str | None) -> str | list[str] | None:
-    listed = given is not None and option not in ("label", "prediction") and ("," in given or option == "class_names")
-    return given.split(",") if given is not None and listed else given
+def _names(option: str, text: str | None) -> str | list[str] | None:
+    listed = text is not None and option not in ("label", "prediction") and ("," in text or option == "class_names")
+    return text.split(",") if text is not None and listed else text
 
 
 _DATE = re.compile(
@@ -169,21 +169,21 @@ def failures(outcomes: Sequence[Outcome[T]]) -> list[str]:
     return group_messages([(o.name, [o.error] if o.value is None else []) for o in outcomes])
 
 
-def find_targets(given: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> list[TargetFiles]:
+def find_targets(items: Sequence[str], columns: Columns = _DEFAULT_COLUMNS) -> list[TargetFiles]:
     """Targets of the names on the command line, under their shortest names that differ."""
-    found = [target for item in given for target in _targets_of(item, columns)]
-    short = [Path(target.name).name or target.name for target in found]
+    all_targets = [target for item in items for target in _targets_of(item, columns)]
+    short = [Path(target.name).name or target.name for target in all_targets]
     short = [Path(name).stem if name.lower().endswith(SUFFIXES) else name for name in short]
     # A pattern such as *.csv has no shorter name that tells anything.
-    short = [name if name.strip("*") else target.name for name, target in zip(short, found, strict=True)]
-    if len(set(short)) == len(found):
-        return [replace(target, name=name) for target, name in zip(found, short, strict=True)]
-    return found
+    short = [name if name.strip("*") else target.name for name, target in zip(short, all_targets, strict=True)]
+    if len(set(short)) == len(all_targets):
+        return [replace(target, name=name) for target, name in zip(all_targets, short, strict=True)]
+    return all_targets
 
 
-def one_set(given: str | Path, columns: Columns = _DEFAULT_COLUMNS) -> TargetFiles:
+def one_set(item: str | Path, columns: Columns = _DEFAULT_COLUMNS) -> TargetFiles:
     """All that a path, folder or pattern holds, as one set of rows."""
-    return TargetFiles(os.fspath(given), tuple(find_files(given)), None, columns)
+    return TargetFiles(os.fspath(item), tuple(find_files(item)), None, columns)
 
 
 def load_estimator(name: str) -> AccuracyEstimator:

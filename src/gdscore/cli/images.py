@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gdscore._paths import check_readable
 from gdscore.errors import GdscoreError, nearest
+from gdscore.files import check_readable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +48,7 @@ def _find_callable(name: str) -> Callable[[], Any]:
     if current not in sys.path:
         sys.path.insert(0, current)
     try:
-        found: Any = importlib.import_module(module_name)
+        attribute: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
             raise GdscoreError(
@@ -59,13 +59,13 @@ def _find_callable(name: str) -> Callable[[], Any]:
     except Exception as error:
         raise GdscoreError(f"Importing {module_name!r} failed with {type(error).__name__}: {error}") from error
     for part in path.split("."):
-        if not hasattr(found, part):
-            offered = [n for n, v in vars(found).items() if callable(v) and not n.startswith("_")]
+        if not hasattr(attribute, part):
+            offered = [n for n, v in vars(attribute).items() if callable(v) and not n.startswith("_")]
             raise GdscoreError(f"Expected {part!r} in {module_name}, but there is none: {nearest(part, offered)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise GdscoreError(f"Expected {name} to be callable, but it is {type(found).__name__}: name a function")
-    return found  # type: ignore[no-any-return]
+        attribute = getattr(attribute, part)
+    if not callable(attribute):
+        raise GdscoreError(f"Expected {name} to be callable, but it is {type(attribute).__name__}: name a function")
+    return attribute  # type: ignore[no-any-return]
 
 
 def _call(function: Callable[[], Any], name: str) -> Any:

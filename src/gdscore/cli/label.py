@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore._paths import check_different, check_writable
 from gdscore.cli.console import Debug, HtmlPath, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
     TargetFiles,
@@ -24,6 +23,7 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
+from gdscore.files import check_different, check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -150,30 +150,30 @@ def estimate(
     check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
     check_writable(html, inputs=[*rows_of.paths, Path(estimator), table], suffixes=(".html", ".htm"))
     check_different(json, html, "--html and --json")
-    drawn, given = labeling.read_csv(table)
+    drawn, labels = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
-    found = labeling.estimate(fitted, opener, drawn, given)
-    by_segment = {} if drawn.segments is None else labeling.estimate_segments(fitted, opener, drawn, given)
-    sequence = labeling.sequence(fitted, opener, drawn, given) if drawn.design == "random" else None
+    labelled = labeling.estimate(fitted, opener, drawn, labels)
+    by_segment = {} if drawn.segments is None else labeling.estimate_segments(fitted, opener, drawn, labels)
+    sequence = labeling.sequence(fitted, opener, drawn, labels) if drawn.design == "random" else None
     if json is not None:
-        facts = found.to_dict() | {"segments": {name: e.to_dict() for name, e in by_segment.items()}}
+        facts = labelled.to_dict() | {"segments": {name: e.to_dict() for name, e in by_segment.items()}}
         if sequence is not None:
             facts |= {"sequence": {"low": sequence.low.tolist(), "high": sequence.high.tolist()}}
         write_json(json, facts)
     if html is not None:
         from gdscore.report import Target, write_report
 
-        shown = [Target("all rows", found), *(Target(str(name), e) for name, e in by_segment.items())]
-        write_report(html, None, shown if by_segment else Target(rows_of.name, found))
+        shown = [Target("all rows", labelled), *(Target(str(name), e) for name, e in by_segment.items())]
+        write_report(html, None, shown if by_segment else Target(rows_of.name, labelled))
     if json == "-" or quiet:
         return
-    lines = [("all rows", found), *by_segment.items()]
-    interval = f"{percent(found.level, short=True)} interval"
+    lines = [("all rows", labelled), *by_segment.items()]
+    interval = f"{percent(labelled.level, short=True)} interval"
     show_table(["target", "rows", "labels", "accuracy", interval, "without labels"], [_cells(*line) for line in lines])
-    show(f"accuracy on the reference: {percent(found.reference_accuracy)}")
+    show(f"accuracy on the reference: {percent(labelled.reference_accuracy)}")
     if sequence is not None:
         show(f"valid at all times: {percent(sequence.low[-1])} to {percent(sequence.high[-1])}")
-    for warning in found.warnings:
+    for warning in labelled.warnings:
         noted = warning.severity == "info"
         show(f"{'note' if noted else 'warning'}: {warning.message}", style="dim" if noted else "yellow")
     if html is not None:
@@ -198,28 +198,29 @@ def status(
     from gdscore import labeling
 
     rows_of = _target(target, columns, id_column, None)
-    drawn, given = labeling.read_csv(table)
+    drawn, labels = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
-    if not any(text.strip() not in ("", "?") for text in given):
-        unknown = sum(text.strip() == "?" for text in given)
+    if not any(text.strip() not in ("", "?") for text in labels):
+        unknown = sum(text.strip() == "?" for text in labels)
         show(f"0 of {len(drawn)} rows labelled, {unknown} left out, {len(drawn) - unknown} to go.")
         return
-    found = labeling.estimate(fitted, opener, drawn, given)
-    more = found.more_labels_for(half_width)
+    labelled = labeling.estimate(fitted, opener, drawn, labels)
+    more = labelled.more_labels_for(half_width)
     show(
-        f"{found.labels} of {len(drawn)} rows labelled, {found.could_not_tell} left out, {found.to_label} to go.\n"
-        f"Accuracy {percent(found.accuracy)}, {percent(found.low)} to {percent(found.high)}: "
-        f"± {50 * (found.high - found.low):.1f} points."
+        f"{labelled.labels} of {len(drawn)} rows labelled, {labelled.could_not_tell} left out, "
+        f"{labelled.to_label} to go.\n"
+        f"Accuracy {percent(labelled.accuracy)}, {percent(labelled.low)} to {percent(labelled.high)}: "
+        f"± {50 * (labelled.high - labelled.low):.1f} points."
     )
     wanted = f"± {100 * half_width:g} points"
     if not more:
         show(f"The interval is {wanted} wide or narrower: enough.")
         return
     show(f"Label about {_rounded(more)} more for {wanted}.")
-    if more > found.to_label:
-        budget = math.ceil((len(drawn) + more - found.to_label) / 10) * 10
+    if more > labelled.to_label:
+        budget = math.ceil((len(drawn) + more - labelled.to_label) / 10) * 10
         show(
-            f"The table has {found.to_label} rows left: gdscore label choose {shlex.join([estimator, target])} "
+            f"The table has {labelled.to_label} rows left: gdscore label choose {shlex.join([estimator, target])} "
             f"--budget {min(budget, drawn.n_rows)} --seed {drawn.seed} --design {drawn.design} "
             + shlex.join(["--labels", str(table), "-o", "MORE.csv", *column_arguments(rows_of.columns)])
             + (f" {drawn.options}" if drawn.options else "")
@@ -238,8 +239,8 @@ for _command, _examples in _COMMANDS.items():
     label.command(help=one_line_paragraphs(_command.__doc__ or ""), epilog=examples(*_examples))(_command)
 
 
-def _target(given: str, columns: Any, id_column: str | None, by: str | None) -> TargetFiles:
-    return one_set(given, replace(columns, id=id_column, by=by))
+def _target(item: str, columns: Any, id_column: str | None, by: str | None) -> TargetFiles:
+    return one_set(item, replace(columns, id=id_column, by=by))
 
 
 def _opener(target: TargetFiles, quiet: bool) -> Callable[[], Iterator[Outputs]]:
@@ -255,14 +256,14 @@ def _shown(target: TargetFiles, names: list[str], drawn: LabelRows) -> dict[str,
     """Values of further columns of the drawn rows, in the order of these."""
     from gdscore.io import read_batches
 
-    found: dict[str, dict[int, Any]] = {name: {} for name in names}
+    values_of: dict[str, dict[int, Any]] = {name: {} for name in names}
     start, wanted = 0, set(drawn.rows.tolist())
     for batch in read_batches(target.paths, columns=replace(target.columns, by=names), progress=False):
         inside = [row for row in range(start, start + len(batch.outputs)) if row in wanted]
         for name in names:
-            found[name] |= {row: batch.by[name][row - start] for row in inside}
+            values_of[name] |= {row: batch.by[name][row - start] for row in inside}
         start += len(batch.outputs)
-    return {name: [values[row] for row in drawn.rows.tolist()] for name, values in found.items()}
+    return {name: [values[row] for row in drawn.rows.tolist()] for name, values in values_of.items()}
 
 
 def _check_unlabelled(output: Path, kept: Path | None) -> None:
@@ -272,10 +273,10 @@ def _check_unlabelled(output: Path, kept: Path | None) -> None:
     if not output.exists() or (kept is not None and output.samefile(kept)):
         return
     try:
-        _, given = read_csv(output)
+        _, labels = read_csv(output)
     except GdscoreError:  # a file of another kind
         return
-    filled = sum(bool(text.strip()) for text in given)
+    filled = sum(bool(text.strip()) for text in labels)
     if filled:
         raise GdscoreError(
             f"Expected to write a new table, but {str(output)!r} has {filled} labels: keep them with "
@@ -287,14 +288,14 @@ def _kept(drawn: LabelRows, earlier: LabelRows, labels: list[str]) -> list[str]:
     """Labels of an earlier table for the rows that are drawn again."""
     if earlier.fingerprint != drawn.fingerprint:
         raise GdscoreError("Expected an earlier table of the same target, but it is of another one")
-    known = dict(zip(earlier.rows.tolist(), labels, strict=True))
-    lost = [row for row, text in known.items() if text and row not in set(drawn.rows.tolist())]
+    label_of_row = dict(zip(earlier.rows.tolist(), labels, strict=True))
+    lost = [row for row, text in label_of_row.items() if text and row not in set(drawn.rows.tolist())]
     if lost:
         raise GdscoreError(
             f"Expected the earlier table's rows to be drawn again, but {len(lost)} labelled ones are not: use its "
             f"--seed {earlier.seed}, --design {earlier.design}, its segments, and at least its --budget {len(earlier)}"
         )
-    return [known.get(row, "") for row in drawn.rows.tolist()]
+    return [label_of_row.get(row, "") for row in drawn.rows.tolist()]
 
 
 def _cells(name: str, e: LabelledEstimate) -> list[str]:

@@ -62,8 +62,8 @@ def estimate_target(
                 correct += int(batch.correct.sum())
             yield batch.only(batch.has - {"labels"})
 
-    found = estimate_of(unlabelled(target.stream(quiet)))
-    return Estimated(found, correct / rows if rows else None)
+    estimated = estimate_of(unlabelled(target.stream(quiet)))
+    return Estimated(estimated, correct / rows if rows else None)
 
 
 def estimate_groups(
@@ -148,14 +148,14 @@ def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> No
     """Print the columns of `Estimates.to_frame` behind the name of the target; targets that failed have no line."""
     from gdscore.estimator.estimate import columns_of_rows
 
-    known = [(o.target, o.value) for o in outcomes if o.value is not None]
+    estimated = [(o.target, o.value) for o in outcomes if o.value is not None]
     rows = [
         (t.when, None if t.when is None or every is None else end_of(t.when, every), t.segment, v.estimate, v.truth)
-        for t, v in known
+        for t, v in estimated
     ]
     lines = csv.writer(sys.stdout, lineterminator="\n")
     # One by one, as the columns of several are in order of time.
-    for number, ((target, _), row) in enumerate(zip(known, rows, strict=True)):
+    for number, ((target, _), row) in enumerate(zip(estimated, rows, strict=True)):
         columns = columns_of_rows([row])
         if not number:
             lines.writerow(["target", *columns])

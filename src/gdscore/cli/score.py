@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdscore._paths import check_writable
 from gdscore.cli.console import (
     Debug,
     ExitCode,
@@ -32,6 +31,7 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
+from gdscore.files import check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def score(
     reference_set = None if reference is None else one_set(reference, columns)
     inputs = [path for item in (*targets, reference_set) if item is not None for path in item.paths]
     check_writable(json, inputs=inputs)
-    known = None if reference_set is None else reference_set.read()
+    reference_rows = None if reference_set is None else reference_set.read()
 
     def compute(target: TargetFiles) -> tuple[ScoreTable, list[str]]:
         with collect_warnings() as warnings:
-            table = score_all(target.stream(quiet), reference=known, scores=names)
+            table = score_all(target.stream(quiet), reference=reference_rows, scores=names)
         return table, warnings
 
     outcomes = try_each(targets, compute, debug)
@@ -83,10 +83,10 @@ def score(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _score_names(given: str) -> list[str]:
+def _score_names(text: str) -> list[str]:
     from gdscore.scores import create_score
 
-    names = [name.strip() for name in given.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise GdscoreError("Expected names of scores separated by commas, but there is none: see `gdscore methods`")
     for name in names:
@@ -106,18 +106,18 @@ def _as_dict(outcome: Outcome[tuple[ScoreTable, list[str]]]) -> dict[str, Any]:
 def _show(outcomes: Sequence[Outcome[tuple[ScoreTable, list[str]]]]) -> None:
     from gdscore.scores import create_score
 
-    found = [(outcome.name, *outcome.value) for outcome in outcomes if outcome.value is not None]
-    names = list(dict.fromkeys(name for _, table, _ in found for name in sorted(table)))
+    computed = [(outcome.name, *outcome.value) for outcome in outcomes if outcome.value is not None]
+    names = list(dict.fromkeys(name for _, table, _ in computed for name in sorted(table)))
     if names:
         direction = {name: "rises" if create_score(name).higher_is_better else "falls" for name in names}
         rows = [
-            [name, direction[name], *(f"{table[name]:.6g}" if name in table else "-" for _, table, _ in found)]
+            [name, direction[name], *(f"{table[name]:.6g}" if name in table else "-" for _, table, _ in computed)]
             for name in names
         ]
-        show_table(["score", "with accuracy", *(target for target, _, _ in found)], rows, left=(0, 1))
-    for line in group_messages([(target, _skipped(table)) for target, table, _ in found]):
+        show_table(["score", "with accuracy", *(target for target, _, _ in computed)], rows, left=(0, 1))
+    for line in group_messages([(target, _skipped(table)) for target, table, _ in computed]):
         show(f"skipped: {line}", style="dim")
-    for line in group_messages([(target, warnings) for target, _, warnings in found]):
+    for line in group_messages([(target, warnings) for target, _, warnings in computed]):
         show(f"warning: {line}", style="yellow")
 
 

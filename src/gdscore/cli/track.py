@@ -14,7 +14,6 @@ import typer
 
 from gdscore._alarms import AlarmOn, Status, check_address, checked_targets, post_json, summarize
 from gdscore._format import points
-from gdscore._paths import check_different, check_readable, check_writable, path_errors
 from gdscore._windows import Every, as_time, parse_every, time_text, window_end, window_starts
 from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, show
 from gdscore.cli.files import (
@@ -36,6 +35,7 @@ from gdscore.cli.results import (
     show_estimates,
 )
 from gdscore.errors import GdscoreError, shown
+from gdscore.files import check_different, check_readable, check_writable, path_errors
 from gdscore.io import Columns
 
 if TYPE_CHECKING:

@@ -148,15 +148,15 @@ def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show
         ended = threading.Event()
 
         def count() -> None:
-            known = 0
+            total = 0
             for path in source:
                 # What is wrong with a file is for the worker that reads it to tell.
                 with contextlib.suppress(GdscoreError, OSError):
                     rows = None if ended.is_set() else rows_of(path)
                     if rows is None:
                         return
-                    known += rows
-            bar.set_total(known)
+                    total += rows
+            bar.set_total(total)
 
         counting = threading.Thread(target=count, daemon=True)
         counting.start()
@@ -310,10 +310,10 @@ class Actors:
 
     def _ready(self) -> list[_Actor]:
         refs = [actor.ready for actor in self._actors]
-        found, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        if not found:
-            found, _ = self._ray.wait(refs, num_returns=1)
-        return [actor for actor in self._actors if actor.ready in found]
+        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not ready:
+            ready, _ = self._ray.wait(refs, num_returns=1)
+        return [actor for actor in self._actors if actor.ready in ready]
 
     def start(self, method: str, *args: Any) -> tuple[Any, Any]:
         """Call a method of the actor that has least to do; gives references to its result and its report."""

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple, Self
 
 from gdscore import files
 from gdscore._checks import choice
-from gdscore._paths import DEFAULT_LIMITS
 from gdscore._stream import Batch
 from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import DEFAULT_LIMITS
 from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, layout, threshold_in
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
 from gdscore.io.read import known_rows, read_batches, require_same
@@ -90,8 +90,8 @@ def estimate(
         raise GdscoreError(f"Expected an AccuracyEstimator, but got {type(est).__name__}")
     chosen, length = check_columns(columns, by, time, every)
     state = _state(Part(est, chosen, length), dataset, on_error, address, progress)
-    found: Estimate | dict[Any, Estimate] = est.estimate(TargetState.from_bytes(state), class_mix=class_mix)
-    return found
+    estimated: Estimate | dict[Any, Estimate] = est.estimate(TargetState.from_bytes(state), class_mix=class_mix)
+    return estimated
 
 
 def score_all(
@@ -118,11 +118,11 @@ def score_all(
     """
     chosen, _ = check_columns(columns, None, None, None)
     made = {name: create_score(name, **options) for name, options in chosen_scores(scores).items()}
-    known: frozenset[str] | None = None
+    arrays: frozenset[str] | None = None
     if reference is not None:
-        reference, known = peek(reference, "reference")
+        reference, arrays = peek(reference, "reference")
     # Which arrays the target has is found out part by part.
-    skipped = {n: why for n, s in made.items() if (why := missing_inputs(s, s.inputs - {"network"}, known))}
+    skipped = {n: why for n, s in made.items() if (why := missing_inputs(s, s.inputs - {"network"}, arrays))}
     fitting = {name: s for name, s in made.items() if name not in skipped}
     skipped |= fit_together(fitting.values(), reference)
     fitted = ScoreStates({name: s for name, s in fitting.items() if name not in skipped}, skipped)
@@ -144,8 +144,8 @@ def state_of_files(
 
     Parameters are those of `estimate`; ``columns`` names the columns of times and segments.
     """
-    ray, found = _cluster.connect(None), [path.resolve() for path in paths]
-    state, failed = _over_files(ray, Part(est, columns, every), found, on_error, progress)
+    ray, resolved = _cluster.connect(None), [path.resolve() for path in paths]
+    state, failed = _over_files(ray, Part(est, columns, every), resolved, on_error, progress)
     return TargetState.from_bytes(state), failed
 
 
@@ -205,11 +205,11 @@ def _over_files(
     return _cluster.merge_refs(ray, partial(merged, _kind(part)), [states[number] for number in sorted(states)]), failed
 
 
-def _require_same_classes(first: str, expected: tuple[str, ...], name: str, found: tuple[str, ...]) -> None:
-    if found != expected:
+def _require_same_classes(first: str, expected: tuple[str, ...], name: str, classes: tuple[str, ...]) -> None:
+    if classes != expected:
         raise GdscoreError(
             f"Expected all files to have the same classes in the same order, but {first} has {', '.join(expected)} and "
-            f"{name} has {', '.join(found)}: write their columns in one order"
+            f"{name} has {', '.join(classes)}: write their columns in one order"
         )
 
 

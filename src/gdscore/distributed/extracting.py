@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._checks import choice, integer
-from gdscore._paths import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore.io.arrow import RecordBatchReader, decoding, guarded, joined_blocks, pyarrow, write_parquet
 from gdscore.io.write import storable
 from gdscore.outputs import Outputs
@@ -134,13 +134,13 @@ def extract(
             for n, (where, s) in enumerate(sources)
         )
         running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _cluster.rows_bar(sources.found, _rows_of, progress) as advance:
-            for number, _, _, (found, there, wrong) in running:
+        with contextlib.closing(running), _cluster.rows_bar(sources.dataset, _rows_of, progress) as advance:
+            for number, _, _, (n_rows, there, wrong) in running:
                 _refuse(wrong, on_error)
                 skipped |= wrong
-                rows, parts, reused = rows + found, parts + bool(found), reused + there
+                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + there
                 count = max(count, number + 1)
-                advance(found)
+                advance(n_rows)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
         if number >= count:
@@ -193,7 +193,7 @@ def extract_estimate(
         sources = _Sources(ray, dataset)
         calls = ((where, partial(pool.start, "state", shared, s, where, time, names, length)) for where, s in sources)
         running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _cluster.rows_bar(sources.found, _rows_of, progress) as advance:
+        with contextlib.closing(running), _cluster.rows_bar(sources.dataset, _rows_of, progress) as advance:
             for number, _, state, (rows, _, wrong) in running:
                 _refuse(wrong, on_error)
                 skipped |= wrong
@@ -205,8 +205,8 @@ def extract_estimate(
         merge = partial(merged, TargetState)
         state = _cluster.merge_refs(ray, merge, [states[number] for number in sorted(states)])
     _warn(skipped)
-    found: Estimate | dict[Any, Estimate] = est.estimate(TargetState.from_bytes(state), class_mix=class_mix)
-    return found
+    estimated: Estimate | dict[Any, Estimate] = est.estimate(TargetState.from_bytes(state), class_mix=class_mix)
+    return estimated
 
 
 class _Sources:
@@ -216,19 +216,19 @@ class _Sources:
         import pyarrow as pa
 
         tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
-        self.found = dataset if tables else _cluster.files_or_dataset(ray, dataset)
+        self.dataset = dataset if tables else _cluster.files_or_dataset(ray, dataset)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        if isinstance(self.found, list):
-            for number, item in enumerate(self.found):
+        if isinstance(self.dataset, list):
+            for number, item in enumerate(self.dataset):
                 is_file = isinstance(item, Path)
                 yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
             return
         # Without the order kept, a part would not be the same block in the next run.
-        options = self.found.context.execution_options
+        options = self.dataset.context.execution_options
         before, options.preserve_order = options.preserve_order, True
         try:
-            blocks = (ref for bundle in self.found.iter_internal_ref_bundles() for ref in bundle.block_refs)
+            blocks = (ref for bundle in self.dataset.iter_internal_ref_bundles() for ref in bundle.block_refs)
             for number, ref in enumerate(blocks):
                 yield f"block {number} of the dataset", ref
         finally:
@@ -284,7 +284,9 @@ def _unfinished(folder: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             made = made.rename(made.with_name(f"{made.name}-ended"))
-        shutil.rmtree(made, ignore_errors=True)
+        for _ in range(10):  # a file whose folder was looked up before the renaming may still appear in it
+            if made.exists():
+                shutil.rmtree(made, ignore_errors=True)
 
 
 def _refuse(wrong: dict[str, str], on_error: str) -> None:
@@ -315,8 +317,8 @@ class InputColumns:
     @property
     def arrays(self) -> list[str]:
         """Columns that are read as arrays; ``preprocess`` reads the others itself."""
-        own = [] if self.preprocess is not None else [self.inputs]
-        return list(dict.fromkeys([*own, *([self.label] if self.label else []), *self.keep]))
+        read_here = [] if self.preprocess is not None else [self.inputs]
+        return list(dict.fromkeys([*read_here, *([self.label] if self.label else []), *self.keep]))
 
 
 @dataclass(frozen=True)
@@ -405,11 +407,11 @@ class Extracting:
         state = est.state()
         left_out: dict[str, str] = {}
         try:
-            for found, kept in self._outputs(source, where, left_out):
+            for outputs, kept in self._outputs(source, where, left_out):
                 times = None if time is None else kept[time]
                 if times is not None and times.dtype.kind != "M":
                     raise GdscoreError(f"Expected times in column {time!r}, but its values are of type {times.dtype}")
-                state.update(found, window_columns(times, {name: kept[name] for name in by}, every) or None)
+                state.update(outputs, window_columns(times, {name: kept[name] for name in by}, every) or None)
         except GdscoreError as error:
             return b"", (0, False, {where: _named(error, where)})
         return state.to_bytes(), (state.n_rows, False, left_out)

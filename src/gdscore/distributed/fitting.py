@@ -84,8 +84,8 @@ def estimator(
         early: dict[int, Any] = {}
         following = 0
         with closing(running), progress_bar(count, progress, "sets") as advance:
-            for number, _, found, _ in running:
-                early[number] = ray.get(found)  # at once, as its node may go
+            for number, _, shifted_set, _ in running:
+                early[number] = ray.get(shifted_set)  # at once, as its node may go
                 # Sets are given to the fit in the order of the shifts, whichever ends first.
                 while following in early:
                     family, rows, arrays = early.pop(following)
@@ -95,8 +95,8 @@ def estimator(
 
     try:
         calls = [("the reference", partial(actors.start, "reference"))]
-        ((_, _, found, count),) = _cluster.run_all(ray, calls, actors=actors)
-        reference = Outputs(**ray.get(found), threshold=threshold).with_class_names(class_names)
+        ((_, _, reference_arrays, count),) = _cluster.run_all(ray, calls, actors=actors)
+        reference = Outputs(**ray.get(reference_arrays), threshold=threshold).with_class_names(class_names)
         return made.fit(reference, shifted_sets=sets(count), progress=False)
     finally:
         actors.end()
@@ -118,8 +118,8 @@ class _Shifting:
 
     def shifted(self, number: int) -> tuple[Any, None]:
         """Family, rows and outputs of a shifted set."""
-        (found,) = self.passes.shifted_sets(lambda rows: None, slice(number, number + 1))
-        return (found.family, found.rows, _on_host(found.outputs)), None
+        (shifted_set,) = self.passes.shifted_sets(lambda rows: None, slice(number, number + 1))
+        return (shifted_set.family, shifted_set.rows, _on_host(shifted_set.outputs)), None
 
 
 def _on_host(outputs: Outputs) -> dict[str, Any]:

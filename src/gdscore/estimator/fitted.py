@@ -21,15 +21,14 @@ from sklearn import exceptions
 
 from gdscore import _arrays as arrays
 from gdscore import files
-from gdscore._paths import PathLike, check_path
-from gdscore._schema import ArraySpec, Number, OneOf
+from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, read_record, record_to_bytes
 from gdscore.errors import GdscoreError
 from gdscore.estimator.class_mix import ASSUMPTIONS, known_mix
 from gdscore.estimator.correctness import Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, LIMIT, Profile, groups_of
-from gdscore.files import RecordSchema
+from gdscore.files import PathLike, check_path
 from gdscore.frames import BINS, TableProfile
 from gdscore.outputs import Outputs, is_decision
 from gdscore.scores.base import Score
@@ -281,7 +280,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
         arrays |= {"column_edges": seen.edges, "column_counts": seen.counts}
     if fitted.score is not None:
         arrays["score"] = np.frombuffer(files.arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
-    return files.record_to_bytes(SCHEMA, header, arrays)
+    return record_to_bytes(SCHEMA, header, arrays)
 
 
 def _table_profile(columns: list[dict[str, Any]], arrays: dict[str, Any]) -> TableProfile | None:
@@ -295,7 +294,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     """Parameters and what was learned, or an error where the file or its bytes do not hold them."""
     where = "the bytes" if isinstance(source, bytes | bytearray | memoryview) else repr(os.fspath(check_path(source)))
     try:
-        header, arrays, sizes = files.read_record(source, SCHEMA)
+        header, arrays, sizes = read_record(source, SCHEMA)
     except GdscoreError as error:
         raise GdscoreError(
             f"{error} (an estimator is a file that `AccuracyEstimator.save` or `gdscore fit` wrote)"

@@ -25,8 +25,7 @@ from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore import files
-from gdscore._paths import DEFAULT_LIMITS
-from gdscore._schema import Number, OneOf, check_json
+from gdscore._records import Number, OneOf, check_json
 from gdscore._stream import (
     Batch,
     columns_of,
@@ -40,6 +39,7 @@ from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
 from gdscore.estimator.fitted import Fitted
+from gdscore.files import DEFAULT_LIMITS
 from gdscore.frames import BINS
 from gdscore.outputs import Outputs, same_class_names, same_decision
 from gdscore.scores.base import Score

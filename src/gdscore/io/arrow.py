@@ -21,8 +21,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._paths import Limits, PathLike, atomic
 from gdscore.errors import GdscoreError
+from gdscore.files import Limits, PathLike, atomic
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
 from gdscore.outputs import checked_threshold
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._paths import Limits, path_errors
 from gdscore.errors import GdscoreError
+from gdscore.files import Limits, path_errors
 from gdscore.io.arrow import Block, RecordBatchReader, decoding, guarded, open_file, rebatched
 from gdscore.io.columns import Chosen, ColumnType, Place, missing, to_text
 

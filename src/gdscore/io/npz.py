@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gdscore._paths import Limits, PathLike
 from gdscore.errors import GdscoreError
-from gdscore.files import Archive, ArrayMember, open_archive, write_arrays
+from gdscore.files import Archive, ArrayMember, Limits, PathLike, open_archive, write_arrays
 from gdscore.io.arrow import Block, default_rows
 from gdscore.io.columns import Chosen, ColumnType, too_long
 from gdscore.outputs import checked_threshold

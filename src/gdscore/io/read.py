@@ -23,9 +23,9 @@ from typing import Any
 
 from gdscore._checks import integer
 from gdscore._classes import list_of
-from gdscore._paths import DEFAULT_LIMITS, Limits, PathLike, check_path, check_readable, path_errors
 from gdscore._stream import Batch, progress_bar
 from gdscore.errors import GdscoreError, NoRowsError
+from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, check_path, check_readable, path_errors
 from gdscore.io.arrow import Table, layout, open_arrow, open_parquet
 from gdscore.io.columns import Chosen, Columns, TimeZone, check_types, choose_columns, make_batch
 from gdscore.io.csv import open_csv

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import time as time_module
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +23,11 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
-from gdscore._paths import PathLike
 from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.files import PathLike
 from gdscore.monitor import alarms, queries, row_labels, store
 from gdscore.monitor.database import (
     AdvisedError,
@@ -58,6 +62,42 @@ AT_ONCE = 500
 """Windows that are stored in one transaction; between two of them others have their turn."""
 PAUSE_S = 0.05
 TURN_S = 30.0
+
+
+@dataclass(eq=False)
+class _Post:
+    """Windows that a thread wants to be stored, and what became of them."""
+
+    model: int
+    made: Sequence[store.Made]
+    replace: bool
+    kept: row_labels.Collector | None
+    added: list[dict[str, Any]] | None = None
+    error: BaseException | None = None
+
+
+class _Queue:
+    """Posts that wait for their turn to write."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.waiting: deque[_Post] = deque()
+
+    def take(self) -> list[_Post]:
+        """The first posts that can be stored together, by model: at most `AT_ONCE` windows, none of them twice."""
+        posts: list[_Post] = []
+        windows: set[tuple[int, Key]] = set()
+        while self.waiting:
+            post = self.waiting[0]
+            keys = {(post.model, one.key) for one in post.made}
+            full = len(windows) + len(keys) > AT_ONCE or post.replace != posts[0].replace if posts else False
+            if full or windows & keys:
+                break
+            self.waiting.popleft()
+            if post.error is None:  # it has not given up
+                posts.append(post)
+                windows |= keys
+        return sorted(posts, key=attrgetter("model"))
 
 
 class Monitor:
@@ -99,6 +139,7 @@ class Monitor:
         self._estimators: dict[str, AccuracyEstimator] = {}
         # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
         self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
+        self._queues: dict[int, _Queue] = {}
         self.delivery = Delivery(self, tuple(notify))
 
     def close(self) -> None:
@@ -367,13 +408,49 @@ class Monitor:
         for first in range(0, len(made), AT_ONCE):
             if first:
                 time_module.sleep(PAUSE_S)
-            with self.writing() as session:
-                locked = store.lock_model(session, model.id)
-                stored = store.store_windows(session, locked, made[first : first + AT_ONCE], replace)
-                if kept is not None:
-                    row_labels.store_rows(session, locked, stored, kept)
-                added += stored
+            added += self._write(_Post(model.id, made[first : first + AT_ONCE], replace, kept))
         return added
+
+    def _write(self, post: _Post) -> list[dict[str, Any]]:
+        """Store the windows of a post, together with those of all other threads that wait."""
+        # PostgreSQL lets writers of different models write at once.
+        queue = self._queues.setdefault(post.model if self._turn is None else 0, _Queue())
+        queue.waiting.append(post)
+        if not queue.turn.acquire(timeout=TURN_S):
+            post.error = StorageError("Expected a turn to write to the database, but others write for too long")
+            raise post.error
+        try:
+            while post.added is None and post.error is None:
+                self._write_together(queue.take())
+        finally:
+            queue.turn.release()
+        if post.error is not None:
+            raise post.error
+        return post.added or []
+
+    def _write_together(self, posts: Sequence[_Post]) -> None:
+        """Store the windows of posts in one transaction; where one of them is refused, each in its own."""
+        stored: list[list[dict[str, Any]]] = []
+        try:
+            with self.writing() as session:
+                for number, together in itertools.groupby(posts, key=attrgetter("model")):
+                    of_model, model = list(together), store.lock_model(session, number)
+                    made = [one for post in of_model for one in post.made]
+                    facts = iter(store.store_windows(session, model, made, of_model[0].replace))
+                    for post in of_model:
+                        stored.append(list(itertools.islice(facts, len(post.made))))
+                        if post.kept is not None:
+                            row_labels.store_rows(session, model, stored[-1], post.kept)
+        except BaseException as error:
+            if len(posts) > 1 and isinstance(error, Exception) and not isinstance(error, StorageError):
+                for post in posts:
+                    self._write_together([post])
+            else:
+                for post in posts:
+                    post.error = error
+            return
+        for post, windows in zip(posts, stored, strict=True):
+            post.added = windows
 
     def add_labels(
         self,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gdscore._alarms import MAX_WIDTH, MIN_ROWS, ROUNDING, AlarmOn, AlarmRule, Check, Status, not_enough_data
@@ -189,9 +191,9 @@ class Rules:
         object.__setattr__(self, "segments", segments)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Rules:
+    def from_dict(cls, plain: Mapping[str, Any]) -> Rules:
         """Rules from plain data; unknown names are refused."""
-        return cls().changed(found)
+        return _parse_rules(json.dumps(plain))
 
     def changed(self, changes: Mapping[str, Any]) -> Rules:
         """Rules with some of them changed, by name; the others stay, also those of other classes and segments."""
@@ -385,6 +387,12 @@ class Rules:
             usual += ", as windows have come so far"
         reason = f"{name}: no window for {late:.1f} lengths of a window, {usual}"
         return Check(name, Status.ALARM, reason, "missing", newest_end)
+
+
+@lru_cache(maxsize=1000)
+def _parse_rules(text: str) -> Rules:
+    """Rules of a model, which are checked once and not again for every window."""
+    return Rules().changed(json.loads(text))
 
 
 def contradicts(labelled: LabelledEstimate) -> bool:

@@ -54,7 +54,7 @@ FIRST = 7
 UNKNOWN_SPREAD = 0.02
 """Standard deviation between windows beyond that of drawing rows while it is not known, in shares."""
 REFERENCE_ERROR = 0.01
-"""How far estimates of unshifted data are from the accuracy on the reference, as docs/lab-notebook.md measures it."""
+"""How far estimates of unshifted data are from the accuracy on the reference, measured in research/lab-notebook.md."""
 LABEL_SPREAD, LABEL_RHO = 0.05, 0.5
 """The same of accuracies by labels, and their autocorrelation; as much is known of them as of FIRST windows."""
 MARGIN = 1.2

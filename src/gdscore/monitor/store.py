@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
 from gdscore._checks import integer, number
-from gdscore._paths import check_readable
 from gdscore._windows import Every
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
     KEYS_AT_ONCE,
@@ -284,7 +284,8 @@ def prepare_windows(
     rules, made = Rules.from_dict(model.rules), []
     history = _EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
     for key, (free, with_class_mix) in sorted(fresh.items(), key=lambda item: item[0]):
-        digest = hashlib.sha256(json.dumps(free.to_dict(), sort_keys=True).encode()).hexdigest()
+        facts = free.to_dict()
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         estimate, by_class, last_known, kept = free, free, None, None
         if history is not None and free.method != TRACKED and not isinstance(free, LabelledEstimate):
             estimate, window, by_class = history.estimate(key, free, with_class_mix)
@@ -292,10 +293,12 @@ def prepare_windows(
             if window.error is not None and window.factor is not None:
                 kept = {"raked": window.raked, "error": window.error, "factor": window.factor}
         # Labels tell how accurate the model is, not on which classes: of those the estimate without them tells.
-        whole = replace(estimate, per_class=by_class.per_class, f1=by_class.f1, assumptions=free.assumptions)
+        if estimate is not free:
+            whole = replace(estimate, per_class=by_class.per_class, f1=by_class.f1, assumptions=free.assumptions)
+            facts = whole.to_dict()
         label_free = estimate.accuracy if estimate.label_free is None else estimate.label_free.value
         measures = rules.measures_of(by_class)
-        made.append(Made(key, estimate, whole.to_dict(), measures, label_free, last_known, kept, digest))
+        made.append(Made(key, estimate, facts, measures, label_free, last_known, kept, digest))
     return made
 
 

@@ -115,9 +115,9 @@ def shift_groups(families: list[str]) -> list[str]:
     >>> shift_groups(["typos", "short"])
     ['typos', 'short']
     """
-    known = {name: group for group, names in _CORRUPTIONS.items() for name in names}
-    if any(family in known for family in families):
-        return [known.get(family, _OTHER) for family in families]
+    group_of = {name: group for group, names in _CORRUPTIONS.items() for name in names}
+    if any(family in group_of for family in families):
+        return [group_of.get(family, _OTHER) for family in families]
     if len(set(families)) <= len(_MARKERS):
         return list(families)
     prefixes = [_OTHER if "+" in family else re.split(r"[-_: ]", family)[0] or family for family in families]
@@ -196,11 +196,11 @@ def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, 
         axes.axvspan(e.low, e.high, color=LIGHT["accent"], alpha=0.1, linewidth=0)
     for target in marked:
         axes.axvline(target.estimate.accuracy, color=LIGHT["accent"], linewidth=1.5 if len(marked) == 1 else 0.6)
-    known = np.isfinite(predicted)
-    shown = np.concatenate([predicted[known], accuracy, [e.accuracy for e in (t.estimate for t in marked)]])
+    estimable = np.isfinite(predicted)
+    shown = np.concatenate([predicted[estimable], accuracy, [e.accuracy for e in (t.estimate for t in marked)]])
     _square(axes, max(float(shown.min()) - 0.03, 0.0), min(float(shown.max()) + 0.03, 1.0))
     for group, (colour, marker, _) in styles.items():
-        of = (np.asarray(groups) == group) & known
+        of = (np.asarray(groups) == group) & estimable
         axes.plot(
             predicted[of], accuracy[of], marker, color=LIGHT[colour], markersize=4.5, markeredgewidth=0, alpha=0.75,
             zorder=3,
@@ -363,8 +363,8 @@ def _draw_series(axes: Axes, shown: list[Target], min_accuracy: float | None, ti
     axes.plot(times[~critical], middle[~critical], "o", color=accent, markersize=5, markeredgecolor=paper)
     axes.plot(times[critical], middle[critical], "o", color=paper, markersize=6, markeredgecolor=accent)
     truth = np.array([np.nan if t.truth is None else t.truth for t in shown])
-    known = np.isfinite(truth)
-    axes.plot(times[known], truth[known], "^", color=LIGHT["ink"], markersize=7, markeredgecolor=paper, zorder=4)
+    labelled = np.isfinite(truth)
+    axes.plot(times[labelled], truth[labelled], "^", color=LIGHT["ink"], markersize=7, markeredgecolor=paper, zorder=4)
     axes.axhline(shown[0].estimate.reference_accuracy, color=LIGHT["quiet"], linewidth=1.2, dashes=(4, 3), zorder=1)
     if min_accuracy is not None:
         axes.axhline(min_accuracy, color=LIGHT["ink"], linewidth=1.2, zorder=1)

@@ -26,8 +26,8 @@ from markupsafe import Markup
 import gdscore
 from gdscore._checks import number
 from gdscore._format import percent, template_environment
-from gdscore._paths import PathLike, atomic
 from gdscore.errors import GdscoreError
+from gdscore.files import PathLike, atomic
 from gdscore.report.figures import (
     DARK,
     LIGHT,

@@ -90,14 +90,14 @@ class Target:
 Targets: TypeAlias = Estimate | Target | Sequence[Target] | Mapping[Any, Estimate]
 
 
-def as_targets(given: Targets) -> list[Target]:
+def as_targets(items: Targets) -> list[Target]:
     """List of targets, whichever way they were given."""
-    if isinstance(given, Estimate):
-        return [Target("target", given)]
-    if isinstance(given, Mapping):
-        truth = getattr(given, "truth", {})
-        return [replace(_named(key, estimate), truth=truth.get(key)) for key, estimate in given.items()]
-    listed = list(given) if isinstance(given, Iterable) else [given]
+    if isinstance(items, Estimate):
+        return [Target("target", items)]
+    if isinstance(items, Mapping):
+        truth = getattr(items, "truth", {})
+        return [replace(_named(key, estimate), truth=truth.get(key)) for key, estimate in items.items()]
+    listed = list(items) if isinstance(items, Iterable) else [items]
     for target in listed:
         if not isinstance(target, Target):
             raise GdscoreError(
@@ -172,7 +172,7 @@ def standing(estimate: Estimate, min_accuracy: float) -> str:
 
 def critical_words(estimate: Estimate) -> str:
     """Why an estimate may be meaningless, in a few words; empty where no warning is critical."""
-    known = {
+    words = {
         "collapse": "predictions have collapsed to few classes",
         "other_model": "the outputs are of another model",
         "one_class": "the reference has one class only",
@@ -180,7 +180,7 @@ def critical_words(estimate: Estimate) -> str:
         "constant_confidence": "the model gives no probabilities",
     }
     codes = [w.code for w in estimate.warnings if w.severity == "critical"]
-    return " and ".join(known.get(code, code.replace("_", " ")) for code in codes)
+    return " and ".join(words.get(code, code.replace("_", " ")) for code in codes)
 
 
 def sentence(text: str) -> str:
@@ -224,8 +224,8 @@ def entries_of(targets: Sequence[Target], by_time: bool) -> list[Entry]:
 def scale_of(targets: Sequence[Target], min_accuracy: float | None) -> tuple[float, float]:
     """Ends of the scale that bars are drawn on, in whole tenths: all that is drawn fits, and differences show."""
     drawn = [x for t in targets for x in (t.estimate.low, t.estimate.high, t.estimate.reference_accuracy, t.truth)]
-    known = [x for x in (*drawn, min_accuracy) if x is not None]
-    low, high = math.floor(10 * min(known)) / 10, math.ceil(10 * max(known)) / 10
+    numbers = [x for x in (*drawn, min_accuracy) if x is not None]
+    low, high = math.floor(10 * min(numbers)) / 10, math.ceil(10 * max(numbers)) / 10
     return (low, high) if high > low else (low - 0.1, high) if low else (0.0, 0.1)
 
 

@@ -8,7 +8,6 @@ distinct outputs (a tree, say) is represented exactly however many rows there ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ import numpy as np
 from gdscore import _arrays as arrays
 from gdscore._arrays import namespace
 from gdscore._hashing import key_as_uint64, row_key, value_words
-from gdscore._schema import ArraySpec
 from gdscore.outputs import ARGMAX, Outputs
-from gdscore.scores.base import Score, Stats, floats
+from gdscore.scores.base import Score, Stats
 
 
 def sample_of(chunk: Outputs) -> Stats:
@@ -87,20 +85,6 @@ class SampleScore(Score):
     def measure(self, chunk: Outputs) -> Stats:
         """All rows of the chunk."""
         return sample_of(chunk)
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Hashes, counts and probabilities of the rows kept, and their decided classes where these were given."""
-        names = ("high", "low", "content_high", "content_low", "counts")
-        plain = {**dict.fromkeys(names, ArraySpec("i", ("rows",))), "rows": floats("rows", "classes")}
-        return [plain, {**plain, "decided": ArraySpec("i", ("rows",), least=0)}]
-
-    def _check_restored(self, counted: int, layout: Any, shape: Mapping[str, int], *parts: Any) -> None:
-        super()._check_restored(counted, layout, shape, *parts)
-        _, _, stats, _ = parts
-        if stats and ("decided" in stats) != ("predictions" in layout.arrays):
-            raise ValueError("decided classes of other rows")
-        if "decided" in stats and stats["decided"].max(initial=0) >= shape["n_classes"]:
-            raise ValueError("decided classes that there are not")
 
     def _add(self, more: Stats) -> None:
         # Sorting waits until there is as much to sort as the sample holds: its cost per row is then constant.

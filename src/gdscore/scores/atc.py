@@ -13,7 +13,7 @@ from gdscore._arrays import Array, namespace
 from gdscore._checks import choice
 from gdscore._softmax import ROUNDING
 from gdscore.outputs import ARGMAX, Outputs
-from gdscore.scores.base import HostStats, MeanScore, Stats, floats
+from gdscore.scores.base import HostStats, MeanScore, Stats
 from gdscore.scores.registry import register_score
 
 
@@ -83,7 +83,7 @@ class ATC(MeanScore):
     remark = "threshold learned on the labelled reference"
     optional_inputs = frozenset({"predictions"})
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar = {"threshold_": floats()}
+    learned: ClassVar = ("threshold_",)
 
     def __init__(self, *, score: str = "entropy", variant: str = "default") -> None:
         self.score = choice("score", score, ("entropy", "confidence"))

@@ -10,7 +10,7 @@ Requirements met here:
 - states merge, and are refused where options, fits or arrays differ;
 - a saved state is one flat dict of NumPy arrays, numbers and strings. What a score is and how far it has come has plain
   names, everything else the name of its part and a dot: ``learned.threshold_``, ``stats.total``, ``pending.logits``.
-  What does not fit together is refused when it is read;
+  The state of another score or of other options is refused; that nothing was changed is for the checksum of its file;
 - invalid values found on an accelerator are remembered there and reported by `statistics`;
 - a number that is not finite never leaves a score: `finish` refuses it, and `compute` goes through `finish`.
 """
@@ -22,7 +22,7 @@ import inspect
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,26 +30,15 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
-from gdscore._classes import check_class_names
-from gdscore._schema import ArraySpec, check_arrays
 from gdscore._stream import CHUNK_ROWS, Rechunker, kind_of, stream
 from gdscore.errors import GdscoreError, GdscoreWarning, shown
-from gdscore.outputs import ARGMAX, Outputs, how_to_get, is_decision, same_class_names, same_decision
+from gdscore.outputs import ARGMAX, Outputs, how_to_get, same_class_names, same_decision
 
 Stats: TypeAlias = dict[str, Array]
 HostStats: TypeAlias = dict[str, NDArray[Any]]
 
 _FORMAT = "gdscore score state, version 1"
 _COUNTED_IN = {"n_classes": "logits", "n_features": "features"}
-
-
-def floats(*shape: str) -> ArraySpec:
-    """Specify floating-point numbers, which may be infinite, by the names of their axes.
-
-    ``classes`` and ``features`` are those of the rows, ``classes + 1`` has one entry more; any other name stands for
-    one length, which may be 0 for ``rows``.
-    """
-    return ArraySpec("f", shape, finite=False)
 
 
 class Score:
@@ -70,8 +59,8 @@ class Score:
         the decided classes.
     reference_inputs : frozenset of str
         Arrays that the reference given to `fit` must hold; empty where no reference is needed.
-    learned : dict of str to ArraySpec
-        Attributes that `fit` sets, whose names end in ``_``, with their type and shape; see `floats`.
+    learned : tuple of str
+        Attributes that `fit` sets; their names end in ``_``.
     higher_is_better : bool
         Whether the number rises with accuracy. May depend on the options of the instance.
     argmax_only : bool
@@ -97,7 +86,7 @@ class Score:
     inputs: frozenset[str] = frozenset({"logits"})
     optional_inputs: frozenset[str] = frozenset()
     reference_inputs: frozenset[str] = frozenset()
-    learned: ClassVar[Mapping[str, ArraySpec]] = {}
+    learned: ClassVar[tuple[str, ...]] = ()
     higher_is_better: bool = True
     argmax_only: bool = False
     chunk_rows: int = CHUNK_ROWS
@@ -131,10 +120,6 @@ class Score:
     def learn(self, stats: HostStats) -> None:
         """Set the attributes named in ``learned`` from the statistics of the reference."""
         raise NotImplementedError
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Specify the statistics that `measure` can return; a restored state must fit one of them, if there are any."""
-        return ()
 
     def warning(self) -> str | None:
         """What the reader should know about the number at this size of data, if anything."""
@@ -400,35 +385,39 @@ class Score:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Score:
         """Go on from a saved state of the same name and options; nothing changes when it is another."""
-        found = str(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
-        if found != _FORMAT:
-            raise GdscoreError(f"Expected a {_FORMAT}, but got {shown(found)}")
+        written = str(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
+        if written != _FORMAT:
+            raise GdscoreError(f"Expected a {_FORMAT}, but got {shown(written)}")
         parts: dict[str, dict[str, Any]] = {part: {} for part in ("shape", "reference_shape", "learned", "stats")}
         for key, value in state.items():
             if "." in str(key):
                 part, entry = str(key).split(".", 1)
                 parts.setdefault(part, {})[entry] = value
-        self._check_own(*read_options(state), parts["learned"])
+        self._check_same_score(*read_options(state), parts["learned"])
         with _refuse_damaged():
-            rows, chunks, invalid = (int(state[key]) for key in ("rows", "chunks", "invalid"))
-            if rows < 0 or chunks < 0:
-                raise ValueError(f"{rows} rows in {chunks} chunks")
-            names = frozenset(str(state["arrays"]).split())
-            shape, reference_shape = ({k: int(v) for k, v in parts[p].items()} for p in ("shape", "reference_shape"))
-            decision, reference_decision = str(state["decision"]), str(state["reference_decision"])
-            kept = {k: Outputs(**v, check_logits=False) for k, v in parts.items() if k in ("pending", "pool")}
-            kept = {k: v.with_decision(decision) if "logits" in v.has else v for k, v in kept.items()}
-            class_names = _restored_class_names(state["class_names"], shape)
-            reference_class_names = _restored_class_names(state["reference_class_names"], reference_shape)
-            layout = _RowLayout(names, shape, decision, class_names) if names else None
-            learned, stats = _numbers(parts["learned"]), _numbers(parts["stats"])
-            self._check_restored(rows, layout, shape, reference_shape, learned, stats, kept)
+            rows, chunks, invalid = int(state["rows"]), int(state["chunks"]), int(state["invalid"])
+            layout = _RowLayout(
+                frozenset(str(state["arrays"]).split()),
+                {what: int(count) for what, count in parts["shape"].items()},
+                str(state["decision"]),
+                _names(state["class_names"]),
+            )
+            reference_shape = {what: int(count) for what, count in parts["reference_shape"].items()}
+            reference_decision = str(state["reference_decision"])
+            reference_names = _names(state["reference_class_names"])
+            kept: dict[str, Outputs] = {}
+            for part in parts.keys() & {"pending", "pool"}:
+                rows_kept = Outputs(**parts[part], check_logits=False)
+                kept[part] = rows_kept.with_decision(layout.decision) if "logits" in rows_kept.has else rows_kept
+            learned = {entry: arrays.native(np.asarray(value)) for entry, value in parts["learned"].items()}
+            stats = {entry: arrays.native(np.asarray(value)) for entry, value in parts["stats"].items()}
         self.reset()
         for entry, value in learned.items():
             setattr(self, entry, value if value.ndim else float(value))
         self._stats = stats or None
-        self._layout, self.reference_shape, self.reference_decision = layout, {**reference_shape}, reference_decision
-        self.reference_class_names = reference_class_names
+        self._layout = layout if layout.arrays else None
+        self.reference_shape, self.reference_decision = dict(reference_shape), reference_decision
+        self.reference_class_names = reference_names
         self._counted, self._chunks = rows, chunks
         self._invalid = np.asarray(invalid) if invalid >= 0 else None
         self._restore_rows(kept)
@@ -441,7 +430,7 @@ class Score:
         if "pending" in kept:
             self._pending.adopt(kept["pending"])
 
-    def _check_own(self, name: str, options: Mapping[str, Any], learned: Collection[str]) -> None:
+    def _check_same_score(self, name: str, options: Mapping[str, Any], learned: Collection[str]) -> None:
         """Refuse the state of a score of another name, of other options or one that learns something else."""
         if name != self.name:
             raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{name}`")
@@ -451,40 +440,6 @@ class Score:
             )
         if learned and set(learned) != set(self.learned):
             raise GdscoreError(f"Expected a state of `{name}` with {sorted(self.learned)}, but got {sorted(learned)}")
-
-    def _check_restored(
-        self,
-        counted: int,
-        layout: _RowLayout | None,
-        shape: Mapping[str, int],
-        reference_shape: Mapping[str, int],
-        learned: HostStats,
-        stats: HostStats,
-        kept: Mapping[str, Outputs],
-    ) -> None:
-        """Refuse parts of a state that do not fit together."""
-        rows = counted or bool(kept)
-        if learned or (rows and self.learned):
-            _check_specs(learned, self.learned, reference_shape)
-        if layout is not None and not (
-            is_decision(layout.decision, shape.get("n_classes", 0))
-            and (layout.decision != ARGMAX) == ("predictions" in layout.arrays)
-        ):
-            raise ValueError(f"rows decided by {layout.decision}")
-        if not set(reference_shape) <= set(_counts_of(self.inputs)):
-            raise ValueError(f"a reference with {sorted(reference_shape)}")
-        if rows and (layout is None or set(layout.counts) != set(_counts_of(self.inputs))):
-            raise ValueError(f"rows of {sorted(layout.arrays if layout else ())} with {sorted(shape)}")
-        for part in kept.values():
-            if _RowLayout.of(part, self.inputs)[:3] != (layout and layout[:3]):
-                raise ValueError(f"rows of {sorted(part.arrays)}")
-        if "pending" in kept and len(kept["pending"]) >= self.chunk_rows:
-            raise ValueError(f"{len(kept['pending'])} rows that fill a chunk")
-        if counted and not stats and "pool" not in kept:
-            raise ValueError(f"{counted} rows without statistics")
-        allowed = [specs for specs in self.stat_specs() if set(specs) == set(stats)] or self.stat_specs()
-        if stats and allowed:
-            _check_specs(stats, allowed[0], shape)
 
 
 class MeanScore(Score):
@@ -497,10 +452,6 @@ class MeanScore(Score):
     def measure(self, chunk: Outputs) -> Stats:
         """Sum of the row values and number of rows."""
         return mean_stats(self.row_values(chunk))
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Two numbers."""
-        return [{"total": floats(), "rows": floats()}]
 
     def result(self, stats: HostStats) -> float:
         """Mean row value."""
@@ -639,24 +590,7 @@ def _refuse_damaged() -> Iterator[None]:
         raise GdscoreError(f"Expected the complete state of a score, but it is damaged: {shown(error)}") from None
 
 
-def _restored_class_names(text: Any, counts: Mapping[str, int]) -> tuple[str, ...] | None:
-    """Class names of a state, as many as it counts classes."""
+def _names(text: Any) -> tuple[str, ...] | None:
+    """Class names of a state, if it has any."""
     names = json.loads(str(text))
-    return None if names is None else check_class_names(names, counts.get("n_classes"))
-
-
-def _numbers(entries: Mapping[str, Any]) -> HostStats:
-    """Entries of a part of a state as arrays of numbers; anything else is an error."""
-    found = {key: np.asarray(value) for key, value in entries.items()}
-    for key, array in found.items():
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"{key} is {shown(entries[key])}")
-    return {key: arrays.native(array) for key, array in found.items()}
-
-
-def _check_specs(found: HostStats, specs: Mapping[str, ArraySpec], counts: Mapping[str, int]) -> None:
-    """Refuse arrays that do not fit their specifications, or rows of these numbers of classes and features."""
-    sizes = {what.removeprefix("n_"): count for what, count in counts.items()}
-    if "classes" in sizes:
-        sizes["classes + 1"] = sizes["classes"] + 1
-    check_arrays(found, specs, "the state", least_sizes={"rows": 0}, sizes=sizes)
+    return None if names is None else tuple(names)

@@ -13,7 +13,7 @@ from gdscore._checks import choice, integer
 from gdscore.outputs import Outputs
 from gdscore.scores._sample import SampleScore
 from gdscore.scores._transport import Transport, solved
-from gdscore.scores.base import HostStats, Stats, floats
+from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
@@ -94,7 +94,7 @@ class COT(SampleScore):
     remark = "the class mix of the labelled reference"
     optional_inputs = frozenset({"predictions", "ids"})
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar = {"class_weights_": floats("classes")}
+    learned: ClassVar[tuple[str, ...]] = ("class_weights_",)
     higher_is_better = False
 
     def __init__(self, *, k: int = 10_000, seed: int = 0, variant: str = "default") -> None:

@@ -13,7 +13,7 @@ from gdscore.outputs import Outputs
 from gdscore.scores._sample import bottom_k, sample_of
 from gdscore.scores._transport import solved
 from gdscore.scores.atc import error_threshold
-from gdscore.scores.base import HostStats, Stats, floats
+from gdscore.scores.base import HostStats, Stats
 from gdscore.scores.cot import COT, Solved, class_counts
 from gdscore.scores.registry import register_score
 
@@ -63,7 +63,7 @@ class COTT(COT):
     good_for = "as `cot`, less sensitive to how large single costs are"
     fails_when = "as `cot`"
     remark = "the class mix and a threshold"
-    learned: ClassVar = {"class_weights_": floats("classes"), "threshold_": floats()}
+    learned: ClassVar = ("class_weights_", "threshold_")
     higher_is_better = True
 
     def measure_reference(self, chunk: Outputs) -> Stats:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from gdscore import _arrays as arrays
 from gdscore._checks import choice
-from gdscore._schema import ArraySpec
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import sums_by_class
-from gdscore.scores.base import HostStats, Score, Stats, floats
+from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.nuclear import few_rows_for_classes
 from gdscore.scores.registry import register_score
 
@@ -55,10 +52,6 @@ class Dispersion(Score):
         sums = sums_by_class(chunk.features, predicted, classes)
         ones = arrays.namespace(chunk.features).ones_like(chunk.features[:, :1])
         return {"sums": sums, "counts": sums_by_class(ones, predicted, classes)[:, 0]}
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Sums and rows of the classes."""
-        return [{"sums": floats("classes", "features"), "counts": floats("classes")}]
 
     def result(self, stats: HostStats) -> float:
         """Log of the mean squared distance of class means from the overall mean."""

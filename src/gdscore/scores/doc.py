@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from gdscore._arrays import Array
 from gdscore.outputs import Outputs
-from gdscore.scores.base import HostStats, MeanScore, Stats, floats, mean_stats
+from gdscore.scores.base import HostStats, MeanScore, Stats, mean_stats
 from gdscore.scores.registry import register_score
 
 
@@ -32,7 +32,7 @@ class DoC(MeanScore):
     remark = "accuracy and mean confidence on the labelled reference"
     optional_inputs = frozenset({"predictions"})
     reference_inputs = frozenset({"logits", "labels"})
-    learned: ClassVar = {"reference_accuracy_": floats(), "reference_confidence_": floats()}
+    learned: ClassVar = ("reference_accuracy_", "reference_confidence_")
 
     def measure_reference(self, chunk: Outputs) -> Stats:
         """Sums of confidence and of correctness."""

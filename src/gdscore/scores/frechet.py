@@ -10,7 +10,6 @@ Requirements met here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,12 +18,11 @@ from numpy.typing import NDArray
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import boolean
-from gdscore._schema import ArraySpec
 from gdscore._stream import CHUNK_ROWS
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram, mirrored
-from gdscore.scores.base import HostStats, Score, Stats, floats
+from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
 
@@ -99,7 +97,7 @@ class Frechet(Score):
     inputs = frozenset({"features"})
     reference_inputs = frozenset({"features"})
     higher_is_better = False
-    learned: ClassVar = {"reference_mean_": floats("features"), "reference_root_": floats("features", "rank")}
+    learned: ClassVar = ("reference_mean_", "reference_root_")
     # Adding up D×D matrices costs a third of making one of 1024 rows; larger chunks do it more rarely.
     chunk_rows = 4 * CHUNK_ROWS
 
@@ -157,13 +155,6 @@ class Frechet(Score):
             "trace": trace / (rows - 1),
             "cross": xp.zeros_like(trace) + cross / np.sqrt(rows - 1),
         }
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """The centred rows, or their moment."""
-        return [
-            {"rows": floats(), "mean": floats("features"), "factor": floats("rows", "features")},
-            {"rows": floats(), "mean": floats("features"), "moment": floats("features", "features")},
-        ]
 
     def result(self, stats: HostStats) -> float:
         """Distance of the two Gaussians."""

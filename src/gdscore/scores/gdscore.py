@@ -13,7 +13,7 @@ Requirements met here:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,12 +23,11 @@ from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import boolean, choice, integer, number
 from gdscore._hashing import key_as_uint64, row_key, value_words
-from gdscore._schema import ArraySpec
 from gdscore._softmax import ROUNDING
 from gdscore._stream import CHUNK_ROWS, joined
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
-from gdscore.scores.base import HostStats, Score, Stats, floats
+from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
 LABEL_RULES = ("mixed", "pseudo", "random", "uniform", "true", "expected")
@@ -321,14 +320,6 @@ class GdScore(Score):
             stats[f"gradient_{name}"], stats[f"scale_{name}"] = parts[0] + parts[1], scale
             stats[f"rows_{name}"] = first[f"rows_{name}"] + second[f"rows_{name}"]
         return stats
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Logarithms of the norms of the columns and of all, or the gradient of each group of rows with its scale."""
-        if self.batch_size is not None:
-            return [{"log_norms": floats("classes + 1"), "weight": floats()}]
-        groups = ("sure", "unsure") if self.loss == "entropy" else ("all",)
-        specs = {"gradient": floats("features", "classes"), "scale": floats(), "rows": floats()}
-        return [{f"{what}_{group}": spec for group in groups for what, spec in specs.items()}]
 
     def result(self, stats: HostStats) -> float:
         """Mean norm, or its logarithm."""

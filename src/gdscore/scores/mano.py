@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
 from gdscore._checks import choice
-from gdscore._schema import ArraySpec
 from gdscore.outputs import Outputs
-from gdscore.scores.base import HostStats, Score, Stats, floats
+from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
 _CRITERION = 5.0
@@ -94,10 +92,6 @@ class MaNo(Score):
         """Sums; the published Φ is that of the first chunk."""
         stats = super().combine(first, second)
         return {**stats, "phi": first["phi"]} if self.variant == "published" else stats
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """Four numbers."""
-        return [dict.fromkeys(("softmax", "taylor", "phi", "weight"), floats())]
 
     def result(self, stats: HostStats) -> float:
         """Root of the mean of Q⁴, with the kind of Q chosen by Φ."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from gdscore import _arrays as arrays
-from gdscore._schema import ArraySpec
 from gdscore.outputs import Outputs
 from gdscore.scores._moments import lower_gram
-from gdscore.scores.base import HostStats, Score, Stats, floats
+from gdscore.scores.base import HostStats, Score, Stats
 from gdscore.scores.registry import register_score
 
 
@@ -37,10 +34,6 @@ class Nuclear(Score):
     def measure(self, chunk: Outputs) -> Stats:
         """SᵀS in float64: it squares the condition number."""
         return {"gram": lower_gram(arrays.wide(chunk.probabilities))}
-
-    def stat_specs(self) -> Sequence[Mapping[str, ArraySpec]]:
-        """A K×K matrix."""
-        return [{"gram": floats("classes", "classes")}]
 
     def result(self, stats: HostStats) -> float:
         """Sum of singular values over its largest possible value."""

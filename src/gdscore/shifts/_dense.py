@@ -73,8 +73,10 @@ def _opened(table: Any) -> Any:
             f"{type(table).__name__}: {'call .collect() first' if lazy else 'convert it with np.asarray first'}"
         ) from None
     except Exception as error:
-        found = " ".join(str(error).split())
-        raise GdscoreError(f"Expected `inputs` to have columns of different names, but got a table ({found})") from None
+        reason = " ".join(str(error).split())
+        raise GdscoreError(
+            f"Expected `inputs` to have columns of different names, but got a table ({reason})"
+        ) from None
     return frame
 
 
@@ -157,8 +159,8 @@ class TableLayout:
             numbers[:, k] = _numbers(table, j)
         codes = np.empty((rows, len(self.categorical)), dtype=np.int64)
         for k, j in enumerate(self.categorical):
-            known = {value: code for code, value in enumerate(self.vocabularies[k])}
-            codes[:, k] = [_MISSING if _is_missing(v) else known.get(v, _UNSEEN) for v in _values(table, j)]
+            code_of = {value: code for code, value in enumerate(self.vocabularies[k])}
+            codes[:, k] = [_MISSING if _is_missing(v) else code_of.get(v, _UNSEEN) for v in _values(table, j)]
         return Cells(numbers, codes)
 
     def join(self, batch: Any, before: Cells, after: Cells) -> Any:

@@ -233,7 +233,10 @@ class Families:
         """
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            tables = [tuple(p if isinstance(p, tuple) else (p,) for p in given) for given in (levels, px224 or levels)]
+            tables = [
+                tuple(p if isinstance(p, tuple) else (p,) for p in levels_by_severity)
+                for levels_by_severity in (levels, px224 or levels)
+            ]
             self._families[function.__name__] = Family(function.__name__, function, *tables)
             return function
 

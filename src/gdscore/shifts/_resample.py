@@ -296,8 +296,8 @@ def _quantisation_tables(quality: int) -> tuple[NDArray[np.float32], NDArray[np.
 
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "JPEG", quality=quality)
-    found = Image.open(file).quantization  # type: ignore[attr-defined]
-    luminance, chrominance = (np.array(found[i], dtype=np.float32).reshape(8, 8) for i in (0, 1))
+    tables = Image.open(file).quantization  # type: ignore[attr-defined]
+    luminance, chrominance = (np.array(tables[i], dtype=np.float32).reshape(8, 8) for i in (0, 1))
     return luminance, chrominance
 
 

@@ -192,17 +192,17 @@ class ShiftPasses:
         for start, x in self.inputs.batches(self._size):
             # A copy, as a predictor may scale its inputs in place, and they are shifted after this.
             self.predictor.run(_copied(x), rows[start : start + self._size], None)
-        found: Outputs = self.predictor.outputs()
-        return found
+        outputs: Outputs = self.predictor.outputs()
+        return outputs
 
     def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
         """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
         families = iter(named_families(self.shifts)[only])
         for shift, rows, start, x in self._shifted_batches(self.shifts[only]):
-            own = rows[start : start + self._size]
-            self.predictor.run(x, own, None if getattr(shift, "selects_rows", False) else shift)
-            advance(len(own))
-            if start + len(own) == len(rows):
+            batch_rows = rows[start : start + self._size]
+            self.predictor.run(x, batch_rows, None if getattr(shift, "selects_rows", False) else shift)
+            advance(len(batch_rows))
+            if start + len(batch_rows) == len(rows):
                 yield ShiftedSet(self.predictor.outputs(), next(families), rows)
 
     def _shifted_batches(self, shifts: Sequence[Any]) -> Iterator[tuple[Any, NDArray[Any], int, Any]]:
@@ -243,19 +243,19 @@ class ShiftPasses:
 
 
 def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Outputs:
-    found = predict(batch)
-    if not isinstance(found, Outputs):
+    outputs = predict(batch)
+    if not isinstance(outputs, Outputs):
         raise GdscoreError(
             "Expected `predict` to return `gdscore.Outputs`, an array of probabilities of shape (m, K) or an output "
-            f"with `logits`, but got {type(found).__name__}"
+            f"with `logits`, but got {type(outputs).__name__}"
         )
-    if len(found) != len(labels):
+    if len(outputs) != len(labels):
         one_column = hasattr(batch, "columns") and len(batch.columns) == 1
         column = ": for a model of texts give the column, not the data frame" if one_column else ""
         raise GdscoreError(
-            f"Expected `predict` to return a row for each of {len(labels)} inputs, but got {len(found)}{column}"
+            f"Expected `predict` to return a row for each of {len(labels)} inputs, but got {len(outputs)}{column}"
         )
-    return found.with_arrays(labels=labels)
+    return outputs.with_arrays(labels=labels)
 
 
 def _refused(shift: Any, error: Exception) -> GdscoreError:
@@ -319,11 +319,11 @@ def as_predictor(
 ) -> tuple[Callable[[Any], Outputs], NDArray[Any]]:
     """A function from inputs to `Outputs`, and the labels as numbers of classes, or names where these are given."""
     class_names = listed_names(class_names)
-    found = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
-    if found.ndim != 1 or len(found) != _length(inputs) or not len(found):
-        cure = ": give np.ravel(labels)" if found.shape == (_length(inputs), 1) else ""
+    y = arrays.to_numpy(labels) if arrays.is_array(labels) else np.asarray(labels)
+    if y.ndim != 1 or len(y) != _length(inputs) or not len(y):
+        cure = ": give np.ravel(labels)" if y.shape == (_length(inputs), 1) else ""
         raise GdscoreError(
-            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {found.shape}{cure}"
+            f"Expected one label for each of {_length(inputs)} inputs, but got an array of shape {y.shape}{cure}"
         )
     if hasattr(predict, "predict_proba") or (hasattr(predict, "predict") and not callable(predict)):
         from gdscore.sklearn import Predictor
@@ -334,7 +334,7 @@ def as_predictor(
                 "(classes_): leave it out"
             )
         function = Predictor(predict)
-        return function, function.positions(found)
+        return function, function.positions(y)
     if not callable(predict):
         raise GdscoreError(
             "Expected `predict` to be a function from inputs to outputs or a fitted scikit-learn classifier, but got "
@@ -358,15 +358,15 @@ def as_predictor(
             result = result.with_class_names(class_names)
         return result  # type: ignore[no-any-return]
 
-    if found.dtype.kind in "OSUT":
+    if y.dtype.kind in "OSUT":
         if class_names is None:
             raise GdscoreError(
-                f"Expected `labels` to be classes 0 … K−1, but got {shown(str(found[0]))}: pass class_names= in the "
+                f"Expected `labels` to be classes 0 … K−1, but got {shown(str(y[0]))}: pass class_names= in the "
                 "order of the model's outputs"
             )
         names = check_class_names(class_names, len(class_names))
-        found = class_positions(found.astype(str), names, len(names))
-    return outputs, found
+        y = class_positions(y.astype(str), names, len(names))
+    return outputs, y
 
 
 def parts_of(family: str) -> frozenset[str]:

@@ -34,9 +34,9 @@ class TextShift(RowShift):
 
     def __call__(self, texts: Any, *, start: int = 0) -> Any:
         """Shifted texts, in a collection of the same type; ``start`` is the position of the first one in its set."""
-        given = _checked(texts)
-        context = TEXT.context(self.family, self.severity, self.seed, start, len(given))
-        changed = [shift_text(self.family, text, row, self.reference, context) for row, text in enumerate(given)]
+        listed = _checked(texts)
+        context = TEXT.context(self.family, self.severity, self.seed, start, len(listed))
+        changed = [shift_text(self.family, text, row, self.reference, context) for row, text in enumerate(listed)]
         return _like(changed, texts)
 
 
@@ -73,37 +73,37 @@ def text_shifts(texts: Any, *, severities: Iterable[int] = (1, 2, 3, 4), seed: i
     True
     """
     levels, seed = TEXT.check_severities(severities), integer("seed", seed, least=0)
-    given = _checked(texts)
-    if not given:
+    listed = _checked(texts)
+    if not listed:
         raise GdscoreError("Expected `texts` to hold at least one text of the reference, but it is empty")
-    reference = TextReference(given)
+    reference = TextReference(listed)
     return [TextShift(name, severity, seed, reference) for name in TEXT for severity in levels]
 
 
 def _checked(texts: Any) -> list[str]:
     """Texts as a list of str."""
     if isinstance(texts, (list, tuple)):
-        given = list(texts)
+        listed = list(texts)
     elif isinstance(texts, np.ndarray) and texts.ndim == 1 and texts.dtype.kind in "OUT":
-        given = texts.tolist()
+        listed = texts.tolist()
     elif isinstance(texts, (str, bytes, np.ndarray)):
         got = f"{texts.dtype} of shape {texts.shape}" if isinstance(texts, np.ndarray) else type(texts).__name__
         raise GdscoreError(f"Expected `texts` to be a list, 1-D array or Series of str, but got {got}: give [text, …]")
     else:
         try:
-            given = nw.from_native(texts, series_only=True).to_list()
+            listed = nw.from_native(texts, series_only=True).to_list()
         except TypeError:
             raise GdscoreError(
                 f"Expected `texts` to be a list, array or Series of str, but got {type(texts).__name__}: "
                 "give one column, or list(texts)"
             ) from None
-    for row, text in enumerate(given):
+    for row, text in enumerate(listed):
         if not isinstance(text, str):
             raise GdscoreError(
                 f"Expected every text to be a str, but row {row} is {type(text).__name__} ({text!r}): "
                 "replace missing texts by an empty one"
             )
-    return given
+    return listed
 
 
 def _like(changed: list[str], texts: Any) -> Any:

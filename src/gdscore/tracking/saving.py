@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore._paths import PathLike
-from gdscore._schema import ArraySpec, Number, OneOf
+from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, read_record, record_to_bytes
 from gdscore._stream import segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError
-from gdscore.files import RecordSchema, read_record, record_to_bytes
+from gdscore.files import PathLike
 from gdscore.tracking.groups import Group, Version
 from gdscore.tracking.method import ANSWERS
 from gdscore.tracking.windows import TrackedWindow

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._checks import boolean, integer, number, share
-from gdscore._paths import PathLike, atomic
 from gdscore._stream import batches, in_order
 from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
 from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import Estimates
+from gdscore.files import PathLike, atomic
 from gdscore.frames import frame_of
 from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.labelled import variance_ratio

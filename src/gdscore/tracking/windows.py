@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gdscore._schema import Number, OneOf, check_json
+from gdscore._records import Number, OneOf, check_json
 from gdscore._windows import as_utc, time_text
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning, Quantity

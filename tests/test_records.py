@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdscore import files
-from gdscore._schema import ArraySpec, Number, OneOf, check_json
+from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, check_json, read_record, record_to_bytes
 from gdscore.errors import GdscoreError
-from gdscore.files import RecordSchema, arrays_to_bytes, read_arrays, read_record, record_to_bytes
+from gdscore.files import arrays_to_bytes, read_arrays
 
 
 def write_record(path, schema, header, arrays):
