@@ -21,6 +21,7 @@ NEAR = 0.02
 # What the paper chose, by the ablation that looks at it.
 DEFAULTS = {"norms": "p=0.3", "thresholds": "tau=0.5", "batches": "batch=128", "labels": "mixed"}
 DEFAULTS |= {"losses": "cross_entropy", "layers": "last"}
+BELOW_ONE = ("p=0.1", "p=0.3", "p=0.5", "p=0.8")
 CHOSEN_ON, VIT = "cifar10-resnet18", "cifar10-vit"
 JUDGED_ON = ("cifar100-resnet18", "pacs128-lite0")
 ORACLE = "true"
@@ -167,10 +168,10 @@ def choice_lines(chosen, chosen_published):
             for source in (CHOSEN_ON, VIT, *JUDGED_ON):
                 choices = by_choice(rows, ablation, source)
                 default = "epochs=0" if ablation == "epochs" else DEFAULTS[ablation]
-                if ablation == "norms" and choices:
-                    default = picked({name: row for name, row in choices.items() if float(plain(name)) < 1}) or default
-                    below = {name for name in choices if float(plain(name)) < 1} - {default}
-                    choices = {name: row for name, row in choices.items() if name not in below}
+                if ablation == "norms":
+                    below = {name: row for name, row in choices.items() if name in BELOW_ONE}
+                    default = picked(below) or default
+                    choices = {name: row for name, row in choices.items() if name == default or name not in below}
                 if default in choices:
                     text, holds = choice_text(choices, default)
                     found[f"{titled(source, network=source == VIT)} {text}"] = holds
