@@ -16,13 +16,14 @@ from gdscore.errors import GdscoreError, RowError
         (("1", "2", "3"), [1, 2, 3], [0, 1, 2]),
         (("1.0", "2.0", "3.0"), [1, "1", 1.0, "1.0", 3], [0, 0, 0, 0, 2]),
         (("-1", "1"), [-1, 1.0], [0, 1]),
-        (("0.5", "1.5"), [0.5, "1.50"], [0, 1]),
+        (("0.5", "1.5"), ["0.5", 1], [0, 1]),
         (("cat", "dog", "eel"), [0, 2.0, "1", "eel"], [0, 2, 1, 2]),
         (None, [0, 2.0, "1", "1.0"], [0, 2, 1, 1]),
         (("0", "1", "A", "B"), [0, 3, "A", "1"], [0, 3, 2, 1]),  # numbers that are positions both ways
         (("true", "false"), [True, False, "True"], [0, 1, 0]),
         (("no", "yes"), [True, "false"], [1, 0]),
         (("0", "1"), [True, False], [1, 0]),
+        (("1", "0"), [True, False], [0, 1]),
     ],
 )
 def test_labels_are_found(names, labels, expected):
@@ -50,12 +51,14 @@ def test_other_values_are_no_class(names, label):
     assert ClassLabels(names, len(names)).find(label) is None
 
 
-@pytest.mark.parametrize("names", [("1", "2", "other"), ("1", "1.0"), ("other", "0")])
-def test_numbers_that_can_be_read_both_ways_are_refused(names):
+@pytest.mark.parametrize(
+    ("names", "label"), [(("1", "2", "other"), 1), (("1", "2", "other"), 2.0), (("other", "0"), 0)]
+)
+def test_integers_that_can_be_read_both_ways_are_refused(names, label):
     rule = ClassLabels(names, len(names))
     assert [rule.find(name) for name in names] == list(range(len(names)))
     with pytest.raises(GdscoreError, match="can be a name or a position"):
-        rule.find(1)
+        rule.find(label)
 
 
 def test_the_order_of_classes_does_not_matter():

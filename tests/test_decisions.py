@@ -243,19 +243,6 @@ def test_states_keep_the_decision(name):
             gdscore.restore_score(score.update(new).state_dict() | {"decision": decision}).update(new)
 
 
-def test_a_damaged_sample_of_decided_rows_is_refused():
-    val = decided(0.1)
-    state = gdscore.create_score("cot").fit(val).update(val).state_dict()
-    for name, value in (("stats.decided", state["stats.decided"] + 1), ("stats.decided", -state["stats.decided"])):
-        with pytest.raises(GdscoreError, match="damaged"):
-            gdscore.restore_score(state | {name: value})
-    with pytest.raises(GdscoreError, match="damaged"):
-        gdscore.restore_score({name: value for name, value in state.items() if name != "stats.decided"})
-
-
-# -- files and frames ----------------------------------------------------------------------------------------------
-
-
 def given_predictions() -> Outputs:
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 40)

@@ -9,7 +9,6 @@ import pytest
 from tests import mistakes
 
 pytest.importorskip("torch")
-pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.xdist_group("mistakes")
 
 ALL = [mistake for section in mistakes.SECTIONS.values() for mistake in section]

@@ -11,6 +11,7 @@ The raw folder holds files of public repositories under their own names:
 - ``hour.csv`` (rented bicycles in Washington by hour): cse412-21sp/bike-sharing, ``data/``
 - ``Metro_Interstate_Traffic_Volume.csv``: CodyTheCoderPrice/Finding-Heavy-Traffic-Indicators-on-I94
 - ``hotel_bookings.csv.zip``: ChakrabortyJoy/Exploratory-Data-Analysis-on-Hotel-Booking
+- ``bank-additional.zip`` (calls of a bank, May 2008 to November 2010): dsrscientist/Dataset2
 
 A packed stream is ``features`` float64 N×D and ``labels`` int64 N in the order of time. The first rows of a stream, in
 random order, are the training rows and the reference; windows follow, all of one size. Outputs of a classifier are kept
@@ -62,7 +63,8 @@ def table(file):
 def lines_of(file, delimiter=","):
     if file.suffix == ".zip":
         with zipfile.ZipFile(file) as archive:
-            text = archive.read(archive.namelist()[0]).decode("utf-8-sig")
+            largest = max(archive.infolist(), key=lambda member: member.file_size)
+            text = archive.read(largest).decode("utf-8-sig")
     else:
         text = file.read_text(encoding="utf-8-sig")
     return list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
@@ -130,11 +132,22 @@ def hotel(file):
     return np.hstack([numbers(lines, *names), *encoded]), numbers(lines, "is_canceled")[:, 0].astype(np.int64)
 
 
+def bank(file):
+    """Calls of a bank in order of time: does the client subscribe? The length of a call is not known before it."""
+    lines = lines_of(file, ";")
+    names = ("age", "campaign", "pdays", "previous", "emp.var.rate", "cons.price.idx", "cons.conf.idx", "euribor3m")
+    kinds = ("job", "marital", "education", "default", "housing", "loan", "contact", "month", "day_of_week", "poutcome")
+    encoded = [one_hot([line[kind] for line in lines]) for kind in kinds]
+    subscribes = np.array([line["y"] == "yes" for line in lines], dtype=np.int64)
+    return np.hstack([numbers(lines, *names, "nr.employed"), *encoded]), subscribes
+
+
 STREAMS = {
     "weather": Stream("weather.csv", "development", 3000, 1200, 365, table),
     "rialto": Stream("Rialto.zip", "development", 4000, 1500, 500, table),
     "bike": Stream("hour.csv", "development", 2500, 1000, 168, bike),
     "hotel": Stream("hotel_bookings.csv.zip", "development", 6000, 2000, 1000, hotel),
+    "bank": Stream("bank-additional.zip", "development", 6000, 2000, 500, bank),
     "electricity": Stream("elec.csv", "report", 4000, 1500, 500, table),
     "insects": Stream("gradual_balanced_24150.zip", "report", 3000, 1500, 500, table),
     "air": Stream("PRSA_data_2010.1.1-2014.12.31.csv", "report", 4000, 1500, 336, air),

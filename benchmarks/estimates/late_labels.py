@@ -14,8 +14,9 @@ the worst stretch of 20 windows are those of the windows after the first delay +
 
 ``label-free`` is the estimator; ``unchanged`` the accuracy on the reference; ``last known`` that of the latest window with
 labels; ``exponential mean`` keeps 0.7 of each weight a window later; ``adwin`` is the mean of the adaptive window of
-river's ADWIN over all labelled rows, where river is installed; ``cbpe`` the mean confidence after isotonic calibration,
-as NannyML estimates windows without labels.
+river's ADWIN over all labelled rows, where river is installed; ``cbpe`` what NannyML shows of a window: realised
+performance once its labels are in and, until then, CBPE, the mean probability of the predicted class after calibration
+(https://nannyml.readthedocs.io/en/stable/how_it_works/performance_estimation.html).
 """
 
 import argparse
@@ -108,10 +109,21 @@ def naive_answers(run, labels, delay):
 
 
 def cbpe(run):
+    """Mean probability of the predicted class, after isotonic calibration of each class against the rest."""
     from sklearn.isotonic import IsotonicRegression
 
-    curve = IsotonicRegression(out_of_bounds="clip").fit(run.reference.confidence, run.reference.correct)
-    return np.array([curve.predict(window.confidence).mean() for window in run.windows])
+    classes, labels = range(run.reference.n_classes), np.asarray(run.reference.labels)
+    curves = [
+        IsotonicRegression(out_of_bounds="clip").fit(run.reference.probabilities[:, k], labels == k) for k in classes
+    ]
+
+    def estimate(outputs):
+        calibrated = np.stack([curves[k].predict(outputs.probabilities[:, k]) for k in classes], axis=1)
+        total = calibrated.sum(axis=1, keepdims=True)
+        shares = np.divide(calibrated, total, out=np.full_like(calibrated, 1 / len(classes)), where=total > 0)
+        return shares[np.arange(len(outputs)), np.asarray(outputs.predictions)].mean()
+
+    return np.array([estimate(window) for window in run.windows])
 
 
 def scored(truth, value, low=None, high=None, first=0):
@@ -321,11 +333,10 @@ GRID = {
     "forgetting": (0.6, 0.7, 0.9, 0.95),
     "scale": (0.03, 0.045, 0.08, 0.12),
     "largest": (1.0, 1.5, 3.0, 100.0),
-    "fast": (0.2, 0.5, 0.6),
-    "slow": (0.7, 0.9, 0.95),
+    "memory": (0.35, 0.5, 0.6, 0.8, 0.9),
     "spread_memory": (0.7, 0.8, 0.95),
     "prior_windows": (0.5, 2.0, 3.0),
-    "rate": (0.03, 0.05, 0.2, 0.4),
+    "rate": (0.05, 0.1, 0.2, 0.3),
     "most_windows": (16, 32, 128),
 }
 
@@ -342,7 +353,7 @@ def replayed(windows, delay, settings):
         if past:
             ages = np.array([number - place[id(w)] for w in past], dtype=np.float64)
             known = known_of(past, ages, 0, settings=settings)
-            answered = answer(known, 0.0, window.raked, window.prior_error, settings)
+            answered = answer(known, 0.0, window.label_free, window.raked, window.prior_error, settings)
             factor = tally.factor(0.9, settings)
             noise = own_variance(answered.accuracy, window.n_rows)
             half = half_width(factor, answered.error, noise, settings)
@@ -414,8 +425,8 @@ def simulated_run(kind, delay, windows, rng):
         if t >= 2 * delay:
             low, high = ends[t - delay]
             tally = Tally(tally.tested + 1, tally.missed + (not low <= truth[t - delay] <= high))
-        known = Known(place[past], truth[past], noise[past], noise[past], raked[past])
-        answered = answer(known, t, raked[t], 0.08)
+        known = Known(place[past], truth[past], noise[past], noise[past], raked[past], raked[past])
+        answered = answer(known, t, raked[t], raked[t], 0.08)
         half = half_width(tally.factor(0.9), answered.error, own_variance(answered.accuracy, 300))
         ends[t] = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
     low, high = ends[delay:].T

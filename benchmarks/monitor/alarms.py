@@ -5,7 +5,7 @@ pattern, and a reference of so many rows. False alarms are counted over a warm-u
 drops of the estimate begin 32 days after the warm-up, and are found or not within 120 days. "3 sigma" is an alarm where
 a window is three standard deviations of the first 28 windows below their mean.
 
-Labelled rows: the same with labels of 400 rows a window, whose accuracy is binomial around the true one. The estimates
+Labelled rows: the same with labels of 400 rows a window unless the row says how many, whose accuracy is binomial around the true one. The estimates
 hold the truth in 90 % of their intervals; in drops only the truth falls, and the estimates stay.
 
 Digits: a classifier is trained on scikit-learn's digits, estimators are fitted on several draws of the reference, and
@@ -14,12 +14,13 @@ the mean confidence, calibrated by isotonic regression on the reference, with an
 deviations of reference chunks below their mean, as in NannyML.
 
 Constants of the test were chosen on the simulated rows with seed 0; the stored results are of seed 100.
-Usage: python -m benchmarks.monitor.alarms [--years 1000] [--references 10] [--seed 100] [--output CSV]
+Usage: python -m benchmarks.monitor.alarms [--years 1000] [--references 10] [--seed 100] [--only ROWS] [--output CSV]
 """
 
 import argparse
 import csv
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +63,14 @@ SIMULATED = {
     "beyond the promise: heavy tails (t, 3 degrees)": {"tails": 3},
     "beyond the promise: AR(1) 0.9 of 0.8 below noise of 0.8": {"rho": 0.9, "white": 0.8},
 }
+DIGITS = "digits, noise costs so much of the truth"
 LABELLED = {
     "labels, independent": {},
     "labels, AR(1) 0.9, spread 1": {"rho": 0.9, "spread": 1},
     "labels, weekend 5 points lower": {"weekend": 5},
     "labels, reference of 100 rows": {"reference_rows": 100},
+    "labels, AR(1) 0.7, spread 6, 100 labels a window": {"rho": 0.7, "spread": 6, "labels": 100},
+    "labels, independent, drop on day 10": {"begin": 10},
 }
 TIMES = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(WARM_UP + YEAR)]
 
@@ -81,14 +85,14 @@ def simulate(rng, count, days, spread=0.8, rho=0.0, weekend=0.0, tails=None, whi
     return LEVEL + (spread * noise - weekend * lower + white * rng.normal(size=noise.shape)) / 100
 
 
-def follow(accuracy, reference, reference_rows, correct=None, width=0.03):
+def follow(accuracy, reference, reference_rows, correct=None, labels=ROWS, width=0.03):
     """Days on which each series raises an alarm, by rule, through the code of the monitor."""
     found = {}
     for number, series in enumerate(np.clip(accuracy, 0, 1).tolist()):
         follower = Follower(Judgement(Rules(), 1, int(reference_rows)), {}, "m", every=DAILY)
         for day, value in enumerate(series):
             numbers = value, max(value - width, 0.0), min(value + width, 1.0), 0.9, ROWS, float(reference[number])
-            labelled = None if correct is None else labelled_estimate(*numbers, ROWS, int(correct[number, day]))
+            labelled = None if correct is None else labelled_estimate(*numbers, labels, int(correct[number, day]))
             follower.take(Estimate(*numbers), TIMES[day], labelled)
         for problem in follower.raised:
             raised = found.setdefault(problem.rule, np.zeros(accuracy.shape, dtype=bool))
@@ -117,7 +121,7 @@ def summarize(row, rule, drop, raised, fine):
         rate = counts.mean() / (raised.shape[1] / 365.25)
         return [row, rule, 0, years, round(float(rate), 3), round(float((counts > 0).mean()), 3), "", ""]
     # An alarm that was open before is none of this drop.
-    clean = raised[~raised[:, fine - 20 : fine].any(1), fine:]
+    clean = raised[~raised[:, max(fine - 20, 0) : fine].any(1), fine:]
     delay = np.where(clean.any(1), clean.argmax(1) + 1, np.inf)
     return [row, rule, drop, years, "", "", float(np.median(delay)), round(float(np.mean(delay <= 30)), 3)]
 
@@ -141,19 +145,20 @@ def simulated(name, options, years, seed):
 def labelled(name, options, years, seed):
     """Lines of a row with labels: estimates around the truth, which alone falls in drops."""
     options = dict(options)
-    reference_rows = options.pop("reference_rows", 1000)
-    for drop in (0, 5, 10):
+    reference_rows, labels = options.pop("reference_rows", 1000), options.pop("labels", ROWS)
+    begin, width = options.pop("begin", WARM_UP + FINE), 0.03
+    for drop in (0, *DROPS[1:]):
         rng = np.random.default_rng([seed, drop, 1])
-        count, days = (years, WARM_UP + YEAR) if drop == 0 else (max(years // 4, 1), WARM_UP + FINE + SEARCHED)
+        count, days = (years, WARM_UP + YEAR) if drop == 0 else (max(years // 4, 1), begin + SEARCHED)
         truth = simulate(rng, count, days, **options)
-        width = 0.03
         accuracy = truth + width / 1.645 * rng.normal(size=truth.shape)
-        truth[:, WARM_UP + FINE :] -= drop / 100 if drop else 0
+        truth[:, begin:] -= drop / 100 if drop else 0
         reference = rng.binomial(reference_rows, LEVEL, count) / reference_rows
-        raised = follow(accuracy, reference, reference_rows, rng.binomial(ROWS, np.clip(truth, 0, 1)), width)
+        correct = rng.binomial(labels, np.clip(truth, 0, 1))
+        raised = follow(accuracy, reference, reference_rows, correct, labels, width)
         nothing = np.zeros(accuracy.shape, dtype=bool)
         for rule in ("labels:sequential", "labels:coverage"):
-            yield summarize(name, rule, drop, raised.get(rule, nothing), WARM_UP + FINE)
+            yield summarize(name, rule, drop, raised.get(rule, nothing), begin)
 
 
 class World:
@@ -214,7 +219,7 @@ class World:
 
 def digits(references, years, seed):
     """Lines of the row of real outputs."""
-    name, kept = "digits, noise costs so much of the truth", {}
+    kept = {}
     for number in range(references):
         world = World(seed + number)
         reference = np.full(max(years // references, 1), world.estimator.reference_accuracy_)
@@ -234,7 +239,7 @@ def digits(references, years, seed):
             for rule, days_raised in found.items():
                 kept.setdefault((rule, drop), []).append(days_raised)
     for (rule, drop), parts in kept.items():
-        yield summarize(name, rule, drop, np.concatenate(parts), WARM_UP + FINE)
+        yield summarize(DIGITS, rule, drop, np.concatenate(parts), WARM_UP + FINE)
 
 
 def main():
@@ -242,17 +247,22 @@ def main():
     parser.add_argument("--years", type=int, default=1000)
     parser.add_argument("--references", type=int, default=10)
     parser.add_argument("--seed", type=int, default=100)
+    parser.add_argument("--only", default="", help="Rows whose name has this in it; others stay as they are stored.")
     parser.add_argument("--output", type=Path, default=FILE)
     args = parser.parse_args()
+    rows = {
+        **{name: partial(simulated, name, options, args.years, args.seed) for name, options in SIMULATED.items()},
+        **{name: partial(labelled, name, options, args.years, args.seed) for name, options in LABELLED.items()},
+        DIGITS: partial(digits, args.references, args.years, args.seed),
+    }
     lines = []
-    for name, options in SIMULATED.items():
-        lines += simulated(name, options, args.years, args.seed)
-        print(*lines[-10:], sep="\n", flush=True)
-    for name, options in LABELLED.items():
-        lines += labelled(name, options, args.years, args.seed)
-        print(*lines[-6:], sep="\n", flush=True)
-    lines += digits(args.references, args.years, args.seed)
-    print(*lines[-15:], sep="\n", flush=True)
+    for name, row in rows.items():
+        if args.only in name:
+            lines += (made := list(row()))
+            print(*made, sep="\n", flush=True)
+        else:
+            with args.output.open(newline="") as file:
+                lines += [line for line in list(csv.reader(file))[1:] if line[0] == name]
     with args.output.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADS)

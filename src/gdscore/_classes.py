@@ -1,12 +1,8 @@
 """Names of classes, and labels that stand for them: one rule for data frames, files, `Outputs` and people's labels.
 
-A label is a class by its name or by its position in the order of the columns, 0 … K−1:
-
-- text that is the name of a class is that class;
-- a number is the name of a class where the names of all classes are numbers. 1, 1.0, "1" and "1.0" are one number;
-- a number is a position where no class is named by a number, or where those that are have their positions as names;
-- where only some classes are named by numbers and a number can be read both ways, it is refused;
-- True and False are classes of these names, otherwise the second and the first of two classes.
+Text that is the name of a class is that class. An integer (1, 1.0, "1" and "1.0" are one) is a name where all classes
+are named by integers, and elsewhere a position in the order of the columns, 0 … K−1. True and False are classes of
+these names, or else 1 and 0 of two classes.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import numbers
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -24,7 +19,7 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError, RowError, shown
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{0,400})?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}(\.0*)?")
 _MOST_CLASSES = 2**31
 _TRUTHS = {"false": False, "true": True}
 
@@ -73,43 +68,37 @@ class ClassLabels:
     def __init__(self, names: tuple[str, ...] | None, classes: int | None) -> None:
         self.names, self.classes = names or (), classes
         self._by_name = {name: position for position, name in enumerate(self.names)}
-        known = [(as_number(name), position) for position, name in enumerate(self.names)]
-        self._by_number = {number: position for number, position in known if number is not None}
-        self.named_by_numbers = 0 < len(self._by_number) == len(self.names)
-        """Whether numbers are names of classes."""
-        self.names_are_positions = all(number in (None, position) for number, position in known)
-        """Whether numbers mean the same as names and as positions, or can only be positions."""
+        spelled = [(as_integer(name), position) for position, name in enumerate(self.names)]
+        self._by_number = {number: position for number, position in spelled if number is not None}
+        self.named_by_integers = 0 < len(self._by_number) == len(self.names)
+        """Whether integers are names of classes."""
+        self.integers_are_positions = all(number == position for number, position in self._by_number.items())
+        """Whether no integer is the name of a class at another position."""
 
     def find(self, label: Any) -> int | None:
         """Position of the class that a label stands for; None where it stands for none.
 
-        A number may be a position beyond the last class where the number of classes is not known.
+        An integer may be a position beyond the last class where the number of classes is not known.
         """
         if isinstance(label, str) and label in self._by_name:
             return self._by_name[label]
         truth = _TRUTHS.get(label.lower()) if isinstance(label, str) else label
         if isinstance(truth, bool | np.bool_):
-            return self._truth(bool(truth))
-        number = as_number(label)
-        if number is None:
-            return None
-        if self.named_by_numbers:
-            return self._by_number.get(number)
-        if not self.names_are_positions:
+            named = {name.lower(): position for name, position in self._by_name.items()}
+            if named.keys() == _TRUTHS.keys():
+                return named[str(truth).lower()]
+            if self.classes not in (None, 2) or self._by_number.keys() not in (set(), {0, 1}):
+                return None
+            label = int(truth)
+        number = as_integer(label)
+        if number is None or self.named_by_integers:
+            return None if number is None else self._by_number.get(number)
+        if self._by_number.get(number, number) != number:
             raise GdscoreError(
                 f"Expected names of classes as labels, but got {shown(label)}, which can be a name or a position, as "
-                f"only some of the classes {_listed(self.names)} are named by numbers: write all labels as names"
+                f"only some of the classes {_listed(self.names)} are named by integers: write all labels as names"
             )
-        whole = 0 <= number < (_MOST_CLASSES if self.classes is None else self.classes)
-        return int(number) if whole and number == number.to_integral_value() else None
-
-    def _truth(self, truth: bool) -> int | None:
-        named = {name.lower(): position for name, position in self._by_name.items()}
-        if named.keys() == _TRUTHS.keys():
-            return named[str(truth).lower()]
-        if self._by_number and self._by_number.keys() != {0, 1}:
-            return None
-        return int(truth) if self.classes in (None, 2) else None
+        return number if 0 <= number < (self.classes or _MOST_CLASSES) else None
 
 
 def class_positions(
@@ -129,7 +118,7 @@ def class_positions(
     gdscore.errors.RowError: Expected labels to be classes, but got 0.5 in row 0: the classes are 'cat', 'dog'
     """
     rule = ClassLabels(names, classes)
-    if labels.dtype.kind in "iu" and rule.names_are_positions and not rule.named_by_numbers:
+    if labels.dtype.kind in "iu" and rule.integers_are_positions and not rule.named_by_integers:
         return labels  # `Outputs` checks their range
     different, rows = np.unique(labels, return_inverse=True)
     found = [rule.find(label) for label in different.tolist()]
@@ -143,15 +132,13 @@ def class_positions(
     return positions[rows.reshape(-1)]
 
 
-def as_number(value: Any) -> Decimal | None:
-    """Number that a label or the name of a class is or spells, exactly; None for other values."""
+def as_integer(value: Any) -> int | None:
+    """Integer that a label or the name of a class is or spells; None for other values."""
     if isinstance(value, str):
-        return Decimal(value) if _NUMBER.fullmatch(value) else None
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        return None
+        return int(value.partition(".")[0]) if _INTEGER.fullmatch(value) else None
     if isinstance(value, numbers.Integral):
-        return Decimal(int(value))
-    return Decimal(str(value)) if math.isfinite(value) else None
+        return None if isinstance(value, bool) else int(value)
+    return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else None
 
 
 def _cure(label: Any, names: tuple[str, ...] | None, classes: int | None, what: str) -> str:
@@ -159,7 +146,7 @@ def _cure(label: Any, names: tuple[str, ...] | None, classes: int | None, what: 
         return f": leave out the rows without a {what.removesuffix('s')}"
     if names is not None:
         return f": the classes are {_listed(names)}"
-    if as_number(label) is None:
+    if as_integer(label) is None:
         return ": pass class_names= in the order of the columns (--class-names)"
     return ": count classes from 0, in the order of the columns" + ("" if classes is None else f", to {classes - 1}")
 

@@ -146,7 +146,7 @@ class Outputs:
         )
         self._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
         for name, x in classes.items():
-            if x is not None and name not in text and not ClassLabels(named, None).names_are_positions:
+            if x is not None and name not in text and not ClassLabels(named, None).integers_are_positions:
                 raise GdscoreError(
                     f"Expected {name} that can be read in one way, but got numbers for classes that are named by "
                     f"numbers, {shown(named)}: give names as strings, {name}.astype(str), or positions with "

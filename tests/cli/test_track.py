@@ -104,10 +104,10 @@ def test_dated_files_and_an_alarm(folder, gd):
                 gdscore.Outputs(logits=part.logits, features=part.features, ids=np.arange(ids, ids + 230)),
             )
             for i in range(230):
-                wrong = (int(part.predictions[i]) + 1) % part.n_classes
-                file.write(f"{ids + i},{wrong},{name[:10]}T23:00\n")
+                label = (int(part.predictions[i]) + (i % 5 == 0)) % part.n_classes
+                file.write(f"{ids + i},{label},{name[:10]}T23:00\n")
             ids += 230
-    result = gd("track", "m.gdscore", "logs", "labels.csv", "--min-accuracy", "0.95")
+    result = gd("track", "m.gdscore", "logs", "labels.csv", "--min-accuracy", "0.95", "--alarm-on", "estimate")
     assert result.exit_code == 3, result.output
     assert "2026-01-31T05:00" in result.stderr
     assert gd("track", "m.gdscore", "logs", "labels.csv", "--json", "-").exit_code in (0, 3)

@@ -32,7 +32,6 @@ def test_only_our_errors_come_out(tmp_path, name):
 
 @pytest.mark.parametrize("name", ENDS_THE_PROCESS)
 def test_only_our_errors_come_out_of_a_process(name):
-    pytest.importorskip("pyarrow")
     command = [sys.executable, "-m", "tests.fuzz", "--only", name, "--seed", "7", "--cases", "150"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout

@@ -1,14 +1,13 @@
 """Feather and Arrow files, as pandas, polars and Arrow write them."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import feather
 
 from gdscore.errors import GdscoreError
 from gdscore.files import Limits
 from gdscore.io import Columns, read_batches, read_outputs
-
-pa = pytest.importorskip("pyarrow")
-feather = pytest.importorskip("pyarrow.feather")
 
 LOGITS = np.random.default_rng(0).normal(size=(20, 3))
 TABLE = pa.table(

@@ -1,14 +1,13 @@
-"""CSV as spreadsheets and data frames write it, by both readers."""
+"""CSV as spreadsheets and data frames write it."""
 
 import csv
 import io
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gdscore.errors import GdscoreError
@@ -17,15 +16,6 @@ from gdscore.io import Columns, read_batches, read_outputs
 from tests.data import growth
 
 PROBABILITIES = Columns(probabilities="p_*")
-
-
-@pytest.fixture(params=["arrow", "plain"], autouse=True)
-def reader(request, monkeypatch):
-    if request.param == "plain":
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-    else:
-        pytest.importorskip("pyarrow")
-    return request.param
 
 
 def save(path, text, encoding="utf-8"):
@@ -68,7 +58,7 @@ def test_quotation_marks_that_are_never_closed_lose_no_rows(tmp_path, end, last)
     for first, second in [(0, 1), (0, 11), (3, 4), (10, 11), (2, 9)]:
         stray = list(plain)
         stray[first] = stray[second] = '0.25,0.75,"n'
-        with pytest.raises(GdscoreError, match="CSV file in UTF-8, but it is damaged"):
+        with pytest.raises(GdscoreError, match="CSV file in UTF-8, but it is truncated, damaged"):
             rows(text(stray))
         inches = list(plain)
         inches[first] = inches[second] = '0.25,0.75,5" pipe'
@@ -137,9 +127,9 @@ def test_times_with_and_without_a_zone_are_refused(tmp_path):
         ("p_0,p_1\n0.5,1e999\n", "Inf in column 'p_1' in row 0"),
         ("p_0,p_1\n50,50\n", "percentages"),
         ('p_0,p_1\n0.5,"0.5\n' + "0.5,0.5\n" * 10, "damaged|longer|cells|a number"),
-        ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"half\n' + "0.5,0.5,ok\n" * 10, "damaged .unexpected end of data"),
-        ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"trunc', "damaged .unexpected end of data"),
-        ("note,p_0,p_1\n" + ('"r,0.5,0.5\n' + "ok,0.5,0.5\n" * 3) * 2, "damaged .',' expected after"),
+        ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"half\n' + "0.5,0.5,ok\n" * 10, "damaged.*unexpected end of data"),
+        ('p_0,p_1,note\n0.5,0.5,ok\n0.5,0.5,"trunc', "damaged.*unexpected end of data"),
+        ("note,p_0,p_1\n" + ('"r,0.5,0.5\n' + "ok,0.5,0.5\n" * 3) * 2, "damaged.*',' expected after"),
         ("p_0,p_1\n0.5,0.5\n" * 2, "'p_0' in row 1"),
     ],
 )
@@ -230,13 +220,13 @@ def test_other_encodings(tmp_path, encoding):
 CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(CELLS, st.floats(0, 1)), min_size=1, max_size=8),
     delimiter=st.sampled_from([",", ";", "\t"]),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
-def test_what_the_standard_library_writes_is_read(tmp_path_factory, reader, rows, delimiter, quoting):
+def test_what_the_standard_library_writes_is_read(tmp_path_factory, rows, delimiter, quoting):
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, quoting=quoting)
     writer.writerow(["name", "p"])

@@ -6,14 +6,13 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gdscore.errors import GdscoreError
 from gdscore.files import Limits
 from gdscore.io import Columns, read_outputs
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 READ = """
 import resource, sys

@@ -1,17 +1,13 @@
 """Parquet columns as other tools write them."""
 
-import sys
-
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from gdscore import Outputs
 from gdscore.errors import GdscoreError
-from gdscore.io import Columns, read_batches, read_outputs, write_outputs
+from gdscore.io import Columns, read_batches, read_outputs
 from tests.data import growth
-
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.standard_normal((10, 3))
@@ -191,18 +187,6 @@ def test_damage_within_a_page_is_worded(tmp_path):
     with pytest.raises(GdscoreError, match=r"x\.parquet.*damaged") as raised:
         list(read_outputs(path))
     assert "\n" not in str(raised.value)
-
-
-def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
-    path = save(tmp_path / "x.parquet", {"logits": fixed(LOGITS)})
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(GdscoreError, match="pip install pyarrow"):
-        read_outputs(path)
-    with pytest.raises(GdscoreError, match="pip install pyarrow"):
-        write_outputs(tmp_path / "y.parquet", Outputs(logits=LOGITS))
-    write_outputs(tmp_path / "y.npz", Outputs(logits=LOGITS))
-    np.testing.assert_array_equal(read(tmp_path / "y.npz")["logits"], LOGITS)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["x.parquet", "y.npz"]
 
 
 def test_many_columns(tmp_path):

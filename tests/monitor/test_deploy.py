@@ -195,7 +195,7 @@ def test_a_password_of_any_characters_comes_from_a_file(tmp_path, monkeypatch):
         with_password(make_url("postgresql://gdscore@database/gdscore"))
 
 
-DEVELOPMENT = ("pandas", "pyarrow", "torch", "ray", "mlflow", "httpx", "polars", "pytest", "hypothesis", "yaml")
+DEVELOPMENT = ("pandas", "torch", "ray", "mlflow", "httpx", "polars", "pytest", "hypothesis", "yaml")
 LIGHT = f"""
 import sys
 class Absent:

@@ -8,63 +8,61 @@ from hypothesis import strategies as st
 from gdscore.tracking.method import ANSWERS, SETTINGS, Known, answer, positions
 
 
-def by_hand(known, position, raked, settings=SETTINGS):
+def by_hand(known, position, label_free, raked, settings=SETTINGS):
     """The same one window and one answer at a time."""
     delay = max(round(position - known.position[-1]), 1)
 
-    def answers(place, estimate):
+    def answers(place, label_free, raked):
         usable = [i for i, p in enumerate(known.position) if round(place - p) >= delay]
         if not usable:
-            return [estimate] * 6
+            return [raked, raked, label_free, raked, raked]
 
-        def mean(values, memory):
+        def mean(values):
             latest = known.position[usable[-1]]
-            weights = [memory ** (latest - known.position[i]) / (settings.scale**2 + known.variance[i]) for i in usable]
+            ages = [latest - known.position[i] for i in usable]
+            weights = [
+                settings.memory**age / (settings.scale**2 + known.variance[i])
+                for age, i in zip(ages, usable, strict=True)
+            ]
             return sum(w * values[i] for w, i in zip(weights, usable, strict=True)) / sum(weights)
 
-        errors = known.accuracy - known.raked
-        found = [
-            estimate,
-            estimate + mean(errors, settings.slow),
-            estimate + mean(errors, settings.fast),
-            known.accuracy[usable[-1]],
-            mean(known.accuracy, settings.fast),
-            mean(known.accuracy, settings.slow),
-        ]
-        return [min(max(value, 0), 1) for value in found]
+        error = mean(known.accuracy - known.raked)
+        made = [raked, raked + error, label_free, known.accuracy[usable[-1]], mean(known.accuracy)]
+        return [min(max(value, 0), 1) for value in made]
 
     def weights(place):
         usable = [i for i, p in enumerate(known.position) if round(place - p) >= delay]
-        lost = np.zeros(6)
+        lost = np.zeros(5)
         for i in usable:
-            given_then = np.array(answers(known.position[i], known.raked[i]))
+            given_then = np.array(answers(known.position[i], known.label_free[i], known.raked[i]))
             loss = np.minimum((given_then - known.accuracy[i]) ** 2, (settings.largest * settings.scale) ** 2)
             age = known.position[usable[-1]] - known.position[i]
             lost += settings.forgetting**age * loss / 2 / (settings.scale**2 + known.variance[i])
-        w = np.exp(-lost)
+        w = np.exp(-lost) * [delay, 1, 1, 1, 1]
         return w / w.sum()
 
-    values, w = np.array(answers(position, raked)), weights(position)
+    values, w = np.array(answers(position, label_free, raked)), weights(position)
     return values, w, float(w @ values)
 
 
 def known_of(place, accuracy, variance, raked):
-    return Known(place, accuracy, variance, variance, raked)
+    return Known(place, accuracy, variance, variance, raked, raked)
 
 
 def history(rng, n, step=1.0):
     accuracy = np.clip(0.7 + np.cumsum(rng.normal(scale=0.05, size=n)), 0, 1)
     place = np.cumsum(rng.uniform(0.9, 1.1, n) * step)
-    raked = np.clip(accuracy + rng.normal(scale=0.1, size=n), 0, 1)
-    return known_of(place, accuracy, rng.uniform(1e-4, 5e-3, n), raked)
+    label_free, raked = (np.clip(accuracy + rng.normal(scale=0.1, size=n), 0, 1) for _ in range(2))
+    variance = rng.uniform(1e-4, 5e-3, n)
+    return Known(place, accuracy, variance, variance, label_free, raked)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 40])
 @pytest.mark.parametrize("delay", [1, 4, 10])
 def test_the_mean_is_that_of_a_plain_loop(n, delay):
     known = history(np.random.default_rng(n), n)
-    found = answer(known, known.position[-1] + delay, 0.6, 0.05)
-    values, weights, accuracy = by_hand(known, known.position[-1] + delay, 0.6)
+    found = answer(known, known.position[-1] + delay, 0.5, 0.6, 0.05)
+    values, weights, accuracy = by_hand(known, known.position[-1] + delay, 0.5, 0.6)
     np.testing.assert_allclose(found.values, values, atol=1e-12)
     np.testing.assert_allclose(found.weights, weights, atol=1e-12)
     assert found.accuracy == pytest.approx(accuracy)
@@ -73,15 +71,20 @@ def test_the_mean_is_that_of_a_plain_loop(n, delay):
 
 def test_one_known_window_of_a_day_ago_counts_as_is():
     known = known_of(np.array([0.0]), np.array([0.5]), np.array([0.0004]), np.array([0.8]))
-    found = answer(known, 1.0, 0.8, 0.1)
-    assert found.values.tolist() == pytest.approx([0.8, 0.5, 0.5, 0.5, 0.5, 0.5])
-    assert found.weights.tolist() == pytest.approx([1 / 6] * 6)
+    found = answer(known, 1.0, 0.9, 0.8, 0.1)
+    assert found.values.tolist() == pytest.approx([0.8, 0.5, 0.9, 0.5, 0.5])
+    assert found.weights.tolist() == pytest.approx([1 / 5] * 5)
+
+
+def test_late_labels_count_for_less_than_the_estimate_at_their_class_mix():
+    known = known_of(np.array([0.0]), np.array([0.5]), np.array([0.0004]), np.array([0.8]))
+    assert answer(known, 6.0, 0.9, 0.8, 0.1).weights.tolist() == pytest.approx([0.6, 0.1, 0.1, 0.1, 0.1])
 
 
 def test_an_answer_that_is_always_right_gets_the_weight():
     truth = 0.7 + 0.2 * np.sin(np.arange(60))
     known = known_of(np.arange(60.0), truth, np.full(60, 1e-4), truth)
-    found = answer(known, 60.0, 0.9, 0.05)
+    found = answer(known, 60.0, 0.9, 0.9, 0.05)
     assert found.weights[:3].sum() > 0.99
     assert found.accuracy == pytest.approx(0.9, abs=1e-3)
     assert found.error < 0.02
@@ -91,7 +94,7 @@ def test_after_a_sudden_drop_the_last_known_accuracy_leads_within_three_windows(
     """The label-free estimate does not see the drop."""
     accuracy = np.r_[np.full(30, 0.85), np.full(3, 0.3)]
     known = known_of(np.arange(33.0), accuracy, np.full(33, 2e-4), np.full(33, 0.86))
-    assert answer(known, 33.0, 0.86, 0.05).accuracy < 0.4
+    assert answer(known, 33.0, 0.86, 0.86, 0.05).accuracy < 0.4
 
 
 def test_no_window_decides_alone():
@@ -99,7 +102,7 @@ def test_no_window_decides_alone():
     rng = np.random.default_rng(3)
     calm = history(rng, 30)
     wild = calm._replace(accuracy=np.r_[calm.accuracy[:-1], 0.0])
-    before, after = (answer(k, k.position[-1] + 1, 0.7, 0.05).weights for k in (calm, wild))
+    before, after = (answer(k, k.position[-1] + 1, 0.7, 0.7, 0.05).weights for k in (calm, wild))
     assert (after > before * np.exp(-(SETTINGS.largest**2))).all()
 
 
@@ -107,7 +110,7 @@ def test_few_labels_count_for_less():
     place, accuracy, raked = np.arange(20.0), np.full(20, 0.8), np.full(20, 0.8)
     accuracy[-1] = 0.2
     sure, unsure = (np.r_[np.full(19, 2e-4), last] for last in (2e-4, 0.08))
-    moved = [0.8 - answer(known_of(place, accuracy, v, raked), 20.0, 0.8, 0.05).values[4] for v in (sure, unsure)]
+    moved = [0.8 - answer(known_of(place, accuracy, v, raked), 20.0, 0.8, 0.8, 0.05).values[4] for v in (sure, unsure)]
     assert moved[1] < moved[0] / 5
 
 
@@ -116,7 +119,7 @@ def test_a_window_is_tried_out_with_labels_as_late_as_now():
     place = np.arange(60.0)
     truth = 0.7 + 0.2 * np.sin(place * np.pi / 10)  # half a period in ten windows: the last known is always opposite
     known = known_of(place, truth, np.full(60, 1e-4), np.full(60, 0.7))
-    soon, late = answer(known, 60.0, 0.7, 0.05), answer(known, 69.0, 0.7, 0.05)
+    soon, late = answer(known, 60.0, 0.7, 0.7, 0.05), answer(known, 69.0, 0.7, 0.7, 0.05)
     assert soon.weights[3] > 0.15
     assert late.weights[3] < soon.weights[3] / 2
     assert late.weights[0] > soon.weights[0]
@@ -127,10 +130,11 @@ def test_a_window_is_tried_out_with_labels_as_late_as_now():
 def test_answers_stay_between_0_and_1_and_weights_sum_to_1(data):
     n = data.draw(st.integers(1, 30))
     share = st.floats(0, 1)
-    columns = [np.array(data.draw(st.lists(share, min_size=n, max_size=n))) for _ in range(3)]
+    accuracy, variance, free, raked = (np.array(data.draw(st.lists(share, min_size=n, max_size=n))) for _ in range(4))
     steps = np.array(data.draw(st.lists(st.floats(1, 1000), min_size=n + 1, max_size=n + 1)))
     place = np.cumsum(steps)
-    found = answer(known_of(place[:-1], *columns), place[-1], data.draw(share), data.draw(share))
+    known = Known(place[:-1], accuracy, variance, variance, free, raked)
+    found = answer(known, place[-1], data.draw(share), data.draw(share), data.draw(share))
     assert found.weights.sum() == pytest.approx(1)
     assert ((found.values >= 0) & (found.values <= 1)).all()
     assert found.values.min() - 1e-9 <= found.accuracy <= found.values.max() + 1e-9

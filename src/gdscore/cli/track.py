@@ -41,7 +41,7 @@ from gdscore.io import Columns
 if TYPE_CHECKING:
     from gdscore.estimator import Estimate
     from gdscore.tracking import AccuracyTracker
-    from gdscore.tracking.groups import WindowRows
+    from gdscore.tracking.rows import WindowRows
 
 PICTURES = (".svg", ".png", ".pdf")
 

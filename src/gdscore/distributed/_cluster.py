@@ -46,7 +46,7 @@ def connect(address: str | None) -> Any:
             import ray.data
         except ImportError as error:
             raise GdscoreError(
-                "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]' pyarrow"
+                "Expected Ray to be installed for gdscore.distributed, but it is not: pip install 'ray[data]'"
             ) from error
         if not ray.is_initialized():
             _start(ray, address)

@@ -32,7 +32,8 @@ from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import DEFAULT_LIMITS, PathLike, check_path, path_errors
-from gdscore.io.arrow import RecordBatchReader, decoding, guarded, joined_blocks, pyarrow, write_parquet
+from gdscore.io.arrow import RecordBatchReader, decoding, write_parquet
+from gdscore.io.blocks import guarded, joined_blocks
 from gdscore.io.write import storable
 from gdscore.outputs import Outputs
 
@@ -441,8 +442,8 @@ class Extracting:
     ) -> Iterator[tuple[Any, Any, dict[str, NDArray[Any]]]]:
         import torch
 
-        pa, spec = pyarrow("Parquet"), self.columns
-        reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS, pa)
+        spec = self.columns
+        reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS)
         first = 0
         for piece in _pieces(source, self.options.batch_size):
             for name in spec.arrays:
@@ -496,7 +497,8 @@ class Extracting:
                 while piece := file.read(1 << 20):
                     digest.update(piece)
         else:
-            pa = pyarrow("Arrow")
+            import pyarrow as pa
+
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, source.schema) as writer:
                 writer.write_table(source.combine_chunks())

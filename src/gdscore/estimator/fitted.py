@@ -21,6 +21,7 @@ from sklearn import exceptions
 
 from gdscore import _arrays as arrays
 from gdscore import files
+from gdscore._drift import BINS, TableProfile
 from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, read_record, record_to_bytes
 from gdscore.errors import GdscoreError
 from gdscore.estimator.class_mix import ASSUMPTIONS, known_mix
@@ -29,7 +30,6 @@ from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, LIMIT, Profile, groups_of
 from gdscore.files import PathLike, check_path
-from gdscore.frames import BINS, TableProfile
 from gdscore.outputs import Outputs, is_decision
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score

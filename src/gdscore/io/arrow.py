@@ -1,4 +1,4 @@
-"""Blocks of rows, which all kinds of files are read in, and those of Parquet, Feather and Arrow files.
+"""Blocks of rows of Parquet, Feather and Arrow files.
 
 Record batches of Arrow become NumPy arrays without a loop over rows, and back.
 
@@ -13,139 +13,25 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.files import Limits, PathLike, atomic
+from gdscore.io.blocks import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
 from gdscore.outputs import checked_threshold
-
-# -- blocks of rows, which all kinds of files are read in ----------------------------------------------------
-
-Block: TypeAlias = dict[str, NDArray[Any]]
-"""Some rows: arrays by the names of the columns."""
-
-BLOCK_BYTES = 12 << 20
-T = TypeVar("T")
-
-
-class Table(Protocol):
-    """An open file of rows; they are read once, while it is open."""
-
-    path: Path
-    names: list[str]
-    """Names of all columns, in order; a name may be there twice."""
-    class_names: tuple[str, ...] | None
-    """Names of the classes, where the file has them beside its rows."""
-    threshold: float | None
-    """Threshold that the rows were decided by, where the file has it."""
-
-    def describe(self, name: str) -> ColumnType:
-        """Type of a column."""
-
-    def count_rows(self, chosen: Chosen) -> int | None:
-        """Rows, or None where only reading them all would tell."""
-
-    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
-        """Chosen columns, in blocks of at most so many rows, or of about `BLOCK_BYTES`."""
-
-
-def default_rows(row_bytes: int) -> int:
-    """Rows that make a block of about `BLOCK_BYTES`."""
-    return max(1, BLOCK_BYTES // max(row_bytes, 1))
-
-
-def rebatched(pieces: Iterable[Block], batch_rows: int | None) -> Iterator[Block]:
-    """Join and cut pieces to blocks of ``batch_rows`` rows, or to the default of the first piece.
-
-    A block is cut earlier where its text would take more than a few blocks' memory: NumPy gives every string of an
-    array the space of the longest.
-    """
-    held: list[Block] = []
-    for piece in pieces:
-        rows = _count(piece)
-        if not rows:
-            continue
-        batch_rows = batch_rows or default_rows(sum(array.nbytes for array in piece.values()) // rows)
-        start = 0
-        while start < rows:
-            waiting = sum(map(_count, held))
-            stop = min(rows, start + batch_rows - waiting)
-            part = {name: array[start:stop] for name, array in piece.items()}
-            if held and _text_bytes([*held, part]) > 4 * BLOCK_BYTES:
-                yield joined_blocks(held)
-                held = []
-                continue
-            held.append(part)
-            start = stop
-            if waiting + _count(part) == batch_rows:
-                yield joined_blocks(held)
-                held = []
-    if held:
-        yield joined_blocks(held)
-
-
-def guarded(blocks: Iterator[T], context: Callable[[], AbstractContextManager[None]]) -> Iterator[T]:
-    """Make each block within a context of its own, which does not see what the caller does with the block."""
-    while True:
-        with context():
-            block = next(blocks, None)
-        if block is None:
-            return
-        yield block
-
-
-def joined_blocks(held: list[Block]) -> Block:
-    """Rows of all blocks, one after the other."""
-    if len(held) == 1:
-        return held[0]
-    return {name: np.concatenate([block[name] for block in held]) for name in held[0]}
-
-
-def layout(arrays: Mapping[str, NDArray[Any]], *, exact: bool) -> dict[str, str]:
-    """What every batch of a stream must have in common, by array, ``exact`` with its types of numbers."""
-    words = {}
-    for name, array in arrays.items():
-        numbers = str(array.dtype) if exact else "numbers"
-        columns = " × ".join(map(str, array.shape[1:])) or "1"
-        words[name] = f"{columns} {'text' if array.dtype.kind == 'U' else numbers}"
-    return words
-
-
-def _count(block: Block) -> int:
-    return len(next(iter(block.values())))
-
-
-def _text_bytes(held: list[Block]) -> int:
-    rows = sum(map(_count, held))
-    return rows * sum(
-        max(block[name].dtype.itemsize for block in held) for name, array in held[0].items() if array.dtype.kind == "U"
-    )
-
-
-# -- Arrow -----------------------------------------------------------------------------------------------------
 
 _READ_AHEAD = 1 << 20
 
 
-def pyarrow(kind: str) -> Any:
-    """Import Arrow, or say what to install."""
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise GdscoreError(
-            f"Expected pyarrow to be installed for {kind} files, but it is not: pip install pyarrow"
-        ) from error
-    return pa
-
-
-def open_file(path: Path, pa: Any) -> Any:
+def open_file(path: Path) -> Any:
     """Open a file by its name as the system has it, which need not be UTF-8."""
     return pa.OSFile(os.fsencode(path), "rb")
 
@@ -168,16 +54,16 @@ def decoding(path: Path, kind: str) -> Iterator[None]:
         ) from error
 
 
-def column_type(kind: Any, pa: Any) -> ColumnType:
+def column_type(kind: Any) -> ColumnType:
     """Type of a column of Arrow."""
-    leaf, depth = _unwrapped(kind, pa), 0
-    while _is_list(leaf, pa):
-        leaf, depth = _unwrapped(leaf.value_type, pa), depth + 1
+    leaf, depth = _unwrapped(kind), 0
+    while _is_list(leaf):
+        leaf, depth = _unwrapped(leaf.value_type), depth + 1
     kinds = {
         "f": pa.types.is_floating(leaf) or pa.types.is_decimal(leaf),
         "i": pa.types.is_integer(leaf),
         "b": pa.types.is_boolean(leaf),
-        "U": _is_text(leaf, pa),
+        "U": _is_text(leaf),
         "t": pa.types.is_timestamp(leaf) or pa.types.is_date(leaf),
     }
     zoned = leaf.tz is not None if pa.types.is_timestamp(leaf) else None
@@ -210,15 +96,15 @@ def threshold_in(metadata: Any, path: Path) -> float | None:
 class RecordBatchReader:
     """Turns the record batches of one file, in order, into blocks."""
 
-    def __init__(self, path: Path, names: Sequence[str], limits: Limits, pa: Any, start: int = 0) -> None:
+    def __init__(self, path: Path, names: Sequence[str], limits: Limits, start: int = 0) -> None:
         self.rows = start
-        self._names, self._limits, self._pa = names, limits, pa
+        self._names, self._limits = names, limits
         self._where = repr(os.fspath(path))
         self._widths: dict[str, list[int]] = {name: [] for name in names}
 
     def blocks(self, batch: Any) -> Iterator[Block]:
         """Columns of a batch; several blocks where text would take much more memory than in Arrow."""
-        columns = {name: _without_views(batch.column(name), self._pa) for name in self._names}
+        columns = {name: _without_views(batch.column(name)) for name in self._names}
         longest = sum(self._longest(name, column) for name, column in columns.items())
         step = max(1, BLOCK_BYTES // (4 * longest)) if longest else batch.num_rows
         for start in range(0, batch.num_rows, step):
@@ -231,11 +117,10 @@ class RecordBatchReader:
 
     def _longest(self, name: str, array: Any) -> int:
         """Characters of the longest text in a column, 0 for a column of something else."""
-        pa = self._pa
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         text = array.dictionary if isinstance(array, pa.DictionaryArray) else array
-        if not _is_text(text.type, pa) or not len(text):
+        if not _is_text(text.type) or not len(text):
             return 0
         import pyarrow.compute as pc
 
@@ -246,7 +131,7 @@ class RecordBatchReader:
 
     def _array(self, name: str, array: Any) -> NDArray[Any]:
         """Turn a column into an array with an axis for each level of lists, all as long as in the first row."""
-        pa, widths = self._pa, self._widths[name]
+        widths = self._widths[name]
         rows, each, level = len(array), 1, 0
         while True:
             if isinstance(array, pa.ExtensionArray):
@@ -255,7 +140,7 @@ class RecordBatchReader:
                 array = array.dictionary_decode()
             if array.null_count:
                 raise missing(name, self.row(array.is_null().to_numpy(zero_copy_only=False).argmax() // each))
-            if not _is_list(array.type, pa):
+            if not _is_list(array.type):
                 break
             fixed = isinstance(array, pa.FixedSizeListArray)
             lengths = np.array([array.type.list_size]) if fixed else np.diff(array.offsets.to_numpy())
@@ -272,7 +157,7 @@ class RecordBatchReader:
             each, level = each * widths[level], level + 1
         if pa.types.is_decimal(array.type):
             array = array.cast(pa.float64())
-        if _is_text(array.type, pa):
+        if _is_text(array.type):
             return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.str_)
         values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return values.reshape(rows, *widths)
@@ -281,15 +166,15 @@ class RecordBatchReader:
 class ArrowTable:
     """Record batches of a Feather or Arrow file, each held while its rows are read."""
 
-    def __init__(self, path: Path, reader: Any, limits: Limits, pa: Any) -> None:
-        self.path, self._reader, self._limits, self._pa = path, reader, limits, pa
+    def __init__(self, path: Path, reader: Any, limits: Limits) -> None:
+        self.path, self._reader, self._limits = path, reader, limits
         self.names = list(reader.schema.names)
         self.class_names = class_names_of(reader.schema.metadata, path)
         self.threshold = threshold_in(reader.schema.metadata, path)
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
-        return column_type(self._reader.schema.field(name).type, self._pa)
+        return column_type(self._reader.schema.field(name).type)
 
     def count_rows(self, chosen: Chosen) -> None:
         """Not known before the batches are read."""
@@ -299,7 +184,7 @@ class ArrowTable:
         return rebatched(guarded(self._pieces(chosen), lambda: decoding(self.path, "an Arrow file")), batch_rows)
 
     def _pieces(self, chosen: Chosen) -> Iterator[Block]:
-        reader = RecordBatchReader(self.path, chosen.names, self._limits, self._pa)
+        reader = RecordBatchReader(self.path, chosen.names, self._limits)
         for batch in self._batches():
             # Offsets of a damaged file may point outside of it, where reading ends the process.
             batch.validate(full=True)
@@ -321,14 +206,13 @@ class ArrowTable:
 @contextlib.contextmanager
 def open_arrow(path: Path, limits: Limits) -> Iterator[ArrowTable]:
     """Open a Feather file or an Arrow file or stream."""
-    pa = pyarrow("Feather and Arrow")
     with contextlib.ExitStack() as stack:
         with decoding(path, "an Arrow file"):
-            handle = stack.enter_context(open_file(path, pa))
+            handle = stack.enter_context(open_file(path))
             stream = handle.read(6) != b"ARROW1"
             handle.seek(0)
             reader = (pa.ipc.open_stream if stream else pa.ipc.open_file)(handle)
-            table = ArrowTable(path, reader, limits, pa)
+            table = ArrowTable(path, reader, limits)
         yield table
 
 
@@ -337,7 +221,6 @@ class ParquetTable:
 
     def __init__(self, path: Path, handle: Any, limits: Limits) -> None:
         self.path, self._handle, self._limits = path, handle, limits
-        self._pa = pyarrow("Parquet")
         self._file = self._opened([])
         self._schema = self._file.schema_arrow
         self._types: dict[str, ColumnType] = {}
@@ -348,7 +231,7 @@ class ParquetTable:
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
         if name not in self._types:
-            self._types[name] = column_type(self._schema.field(name).type, self._pa)
+            self._types[name] = column_type(self._schema.field(name).type)
         return self._types[name]
 
     def count_rows(self, chosen: Chosen) -> int:
@@ -361,8 +244,6 @@ class ParquetTable:
         return rebatched(guarded(pieces, lambda: decoding(self.path, "a Parquet file")), batch_rows)
 
     def _opened(self, text: list[str]) -> Any:
-        import pyarrow.parquet as pq
-
         # Text is kept as a dictionary until its length is checked: a long string may stand in every row.
         return pq.ParquetFile(
             self._handle,
@@ -374,7 +255,7 @@ class ParquetTable:
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
-        reader = RecordBatchReader(self.path, chosen.names, self._limits, self._pa)
+        reader = RecordBatchReader(self.path, chosen.names, self._limits)
         for group in range(file.metadata.num_row_groups):
             rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
             for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
@@ -386,7 +267,7 @@ class ParquetTable:
         first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
         if first is None or not first.num_rows:
             return 1
-        block = next(RecordBatchReader(self.path, chosen.names, self._limits, self._pa, start).blocks(first))
+        block = next(RecordBatchReader(self.path, chosen.names, self._limits, start).blocks(first))
         row_bytes = sum(array.nbytes for array in block.values())
         if row_bytes > self._limits.row:
             raise GdscoreError(
@@ -416,10 +297,9 @@ class ParquetTable:
 @contextlib.contextmanager
 def open_parquet(path: Path, limits: Limits) -> Iterator[ParquetTable]:
     """Open a Parquet file."""
-    pa = pyarrow("Parquet")
     with contextlib.ExitStack() as stack:
         with decoding(path, "a Parquet file"):
-            handle = stack.enter_context(open_file(path, pa))
+            handle = stack.enter_context(open_file(path))
             table = ParquetTable(path, handle, limits)
         yield table
 
@@ -431,15 +311,12 @@ def write_parquet(
     threshold: float | None = None,
 ) -> None:
     """Write rows as they come: matrices as lists of fixed size, in row groups of some megabytes."""
-    pa = pyarrow("Parquet")
-    import pyarrow.parquet as pq
-
     metadata = {} if class_names is None else {"gdscore.class_names": json.dumps(class_names)}
     metadata |= {} if threshold is None else {"gdscore.threshold": repr(threshold)}
     with atomic(path) as file, contextlib.ExitStack() as stack:
         writer = None
         for block in _regrouped(parts):
-            batch = pa.record_batch({name: _to_arrow(array, pa) for name, array in block.items()})
+            batch = pa.record_batch({name: _to_arrow(array) for name, array in block.items()})
             if metadata:
                 batch = batch.replace_schema_metadata(metadata)
             if writer is None:
@@ -465,32 +342,29 @@ def _regrouped(parts: Iterable[Block]) -> Iterator[Block]:
         yield joined_blocks(held)
 
 
-def _to_arrow(array: NDArray[Any], pa: Any) -> Any:
+def _to_arrow(array: NDArray[Any]) -> Any:
     if array.ndim == 1:
         return pa.array(array)
     return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array[0].size)
 
 
-def _unwrapped(kind: Any, pa: Any) -> Any:
+def _unwrapped(kind: Any) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _is_list(kind: Any, pa: Any) -> bool:
+def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _is_text(kind: Any, pa: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(kind, pa))
+def _is_text(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _is_view(kind: Any, pa: Any) -> bool:
-    return bool(getattr(pa.types, "is_string_view", lambda kind: False)(kind))
-
-
-def _without_views(array: Any, pa: Any) -> Any:
+def _without_views(array: Any) -> Any:
     """Text as most functions of Arrow take it: polars writes views, of which they take none."""
-    if isinstance(array, pa.DictionaryArray) and _is_view(array.type.value_type, pa):
+    if isinstance(array, pa.DictionaryArray) and pa.types.is_string_view(array.type.value_type):
         return pa.DictionaryArray.from_arrays(array.indices, array.dictionary.cast(pa.large_string()))
-    return array.cast(pa.large_string()) if _is_view(array.type, pa) else array
+    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._checks import MATRICES, OUTPUT_ARRAYS
-from gdscore._classes import as_number, class_positions, list_of
+from gdscore._classes import as_integer, class_positions, list_of
 from gdscore._stream import Batch
 from gdscore.errors import GdscoreError, RowError, nearest, shown
 from gdscore.files import Limits
@@ -269,9 +269,9 @@ def _selected(name: str, selection: Selection, table: _Names) -> tuple[tuple[str
             f"{_listed(list(table.counts))}"
         )
     parts = {column: column[len(before) : len(column) - len(after)] for column in matches}
-    order = {column: as_number(part) for column, part in parts.items()}
+    order = {column: as_integer(part) for column, part in parts.items()}
     if None not in order.values():
-        # Compared as numbers, then as text: 1 and 01 are one number.
+        # Compared as integers, then as text: 1 and 01 are one integer.
         matches.sort(key=lambda column: (order[column], parts[column]))
     return tuple(matches), [parts[column] for column in matches]
 

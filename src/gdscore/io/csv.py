@@ -1,7 +1,6 @@
-"""Rows of a text file with separated columns (CSV), streamed in constant memory.
+"""Rows of a text file with separated columns (CSV), streamed in constant memory by Arrow's reader.
 
-Arrow's streaming reader is used where pyarrow is installed, Python's own, which is slower, elsewhere. Both read an
-empty cell as missing, columns of numbers as float64 and all others as text.
+An empty cell is missing, columns of numbers are float64 and all others text.
 """
 
 from __future__ import annotations
@@ -13,22 +12,21 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
 from gdscore.errors import GdscoreError
 from gdscore.files import Limits, path_errors
-from gdscore.io.arrow import Block, RecordBatchReader, decoding, guarded, open_file, rebatched
-from gdscore.io.columns import Chosen, ColumnType, Place, missing, to_text
+from gdscore.io.arrow import RecordBatchReader, decoding, open_file
+from gdscore.io.blocks import Block, guarded, rebatched
+from gdscore.io.columns import Chosen, ColumnType
 
 _PIECE = 1 << 20
 """Bytes of text that are read at a time, more where there are many columns; Arrow reads several pieces ahead."""
 _CELL = 64
 """Bytes of a cell for which a piece has room in all columns of a row."""
 _HEADER = 1 << 20
-_PLAIN_ROWS = 4096
 _DELIMITERS = ",;\t|"
 
 
@@ -54,19 +52,11 @@ class CsvTable:
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Rows in order."""
-        try:
-            import pyarrow as pa
-        except ImportError:
-            return rebatched(self._plain_pieces(chosen), batch_rows)
-        return rebatched(guarded(self._arrow_pieces(chosen, pa), self._wording), batch_rows)
+        return rebatched(guarded(self._pieces(chosen), self._wording), batch_rows)
 
-    # -- Arrow ------------------------------------------------------------------------------------------------
-
-    def _arrow_pieces(self, chosen: Chosen, pa: Any) -> Iterator[Block]:
-        from pyarrow import csv as arrow_csv
-
-        reader = RecordBatchReader(self.path, chosen.names, self._limits, pa)
-        with open_file(self.path, pa) as handle:
+    def _pieces(self, chosen: Chosen) -> Iterator[Block]:
+        reader = RecordBatchReader(self.path, chosen.names, self._limits)
+        with open_file(self.path) as handle:
             batches = arrow_csv.open_csv(
                 handle,
                 read_options=arrow_csv.ReadOptions(block_size=self._piece, use_threads=False),
@@ -90,8 +80,9 @@ class CsvTable:
         quotes, lines = self._quotes_and_lines()
         if quotes % 2 or (quotes and lines > rows + 1):
             # Of a quotation mark that is never closed Arrow makes one cell of the rows up to the next, and is silent.
-            for _ in self._plain_pieces(Chosen({}, None, None, None, (), None)):
-                pass
+            with self.path.open(encoding="utf-8-sig", newline="") as file:
+                for _ in csv.reader(file, delimiter=self._delimiter, strict=True):
+                    pass
 
     def _quotes_and_lines(self) -> tuple[int, int]:
         """Quotation marks, and lines that end in any of the three ways or with the file."""
@@ -120,65 +111,23 @@ class CsvTable:
             column = re.search(r"In CSV column #(\d+)", message)
             wrong = re.search(r"Expected (\d+) columns, got (\d+)", message)
             if value and column:
-                raise not_a_number(self.names[int(column[1])], value[1], place) from error
+                cure = (
+                    "write numbers with a decimal point" if re.fullmatch(r"-?\d*,\d+", value[1]) else "write a number"
+                )
+                name = self.names[int(column[1])]
+                raise GdscoreError(
+                    f"Expected a number in column {name!r}, but got {value[1][:60]!r} in {place}: {cure}"
+                ) from error
             if wrong:
-                raise ragged(int(wrong[1]), int(wrong[2]), place) from error
+                raise GdscoreError(
+                    f"Expected {wrong[1]} cells, one per column, but got {wrong[2]} in {place}: write the file again"
+                ) from error
             if "straddling" in message:
                 raise GdscoreError(
                     f"Expected rows of at most {self._piece:,} bytes in {where}, but one is longer: a quotation "
                     "mark may be missing"
                 ) from error
             raise
-
-    # -- Python -----------------------------------------------------------------------------------------------
-
-    def _plain_pieces(self, chosen: Chosen) -> Iterator[Block]:
-        where = repr(os.fspath(self.path))
-        wanted = set(chosen.names)
-        position = {name: at for at, name in enumerate(self.names) if name in wanted}
-        start = -1
-        with contextlib.ExitStack() as stack:
-            with path_errors(self.path):
-                file = stack.enter_context(self.path.open(encoding="utf-8-sig", newline=""))
-            rows = csv.reader(file, delimiter=self._delimiter, strict=True)
-            while True:
-                held: list[list[str]] = []
-                try:
-                    if start < 0:
-                        next(rows)
-                        start = 0
-                    while len(held) < _PLAIN_ROWS and (row := next(rows, None)) is not None:
-                        if row or len(self.names) == 1:
-                            held.append(row or [""])
-                # Undecodable bytes are a ValueError.
-                except (csv.Error, ValueError, OSError) as error:
-                    raise GdscoreError(
-                        f"Expected {where} to be a CSV file in UTF-8, but it is damaged ({error}): write the file again"
-                    ) from error
-                if not held:
-                    return
-                place = Place(where, start)
-                for number, row in enumerate(held):
-                    if len(row) != len(self.names):
-                        raise ragged(len(self.names), len(row), place.row(number))
-                yield {
-                    name: self._column(name, [row[at] for row in held], name in chosen.numeric, place)
-                    for name, at in position.items()
-                }
-                start += len(held)
-
-    def _column(self, name: str, cells: list[str], numeric: bool, place: Place) -> NDArray[Any]:
-        if "" in cells:
-            raise missing(name, place.row(cells.index("")))
-        if not numeric:
-            return to_text(cells, name, place, self._limits)
-        try:
-            if any("_" in cell for cell in cells):  # allowed in Python's numbers alone
-                raise ValueError
-            return np.array([float(cell) for cell in cells])
-        except ValueError:
-            at = next(number for number, cell in enumerate(cells) if not _is_number(cell))
-            raise not_a_number(name, cells[at], place.row(at)) from None
 
 
 @contextlib.contextmanager
@@ -204,22 +153,3 @@ def open_csv(path: Path, limits: Limits) -> Iterator[CsvTable]:
             f"Expected {where} to begin with the names of its columns in UTF-8, but its first line is empty or damaged"
         ) from None
     yield table
-
-
-def not_a_number(column: str, value: str, where: str) -> GdscoreError:
-    """Error about text where a number must be."""
-    cure = "write numbers with a decimal point" if re.fullmatch(r"-?\d*,\d+", value) else "write a number"
-    return GdscoreError(f"Expected a number in column {column!r}, but got {value[:60]!r} in {where}: {cure}")
-
-
-def ragged(expected: int, got: int, where: str) -> GdscoreError:
-    """Error about a row with too many or too few cells."""
-    return GdscoreError(f"Expected {expected} cells, one per column, but got {got} in {where}: write the file again")
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell

@@ -11,7 +11,7 @@ import numpy as np
 
 from gdscore.errors import GdscoreError
 from gdscore.files import Archive, ArrayMember, Limits, PathLike, open_archive, write_arrays
-from gdscore.io.arrow import Block, default_rows
+from gdscore.io.blocks import Block, default_rows
 from gdscore.io.columns import Chosen, ColumnType, too_long
 from gdscore.outputs import checked_threshold
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,19 +26,12 @@ from gdscore._classes import list_of
 from gdscore._stream import Batch, progress_bar
 from gdscore.errors import GdscoreError, NoRowsError
 from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, check_path, check_readable, path_errors
-from gdscore.io.arrow import Table, layout, open_arrow, open_parquet
+from gdscore.io.blocks import Table, layout
 from gdscore.io.columns import Chosen, Columns, TimeZone, check_types, choose_columns, make_batch
-from gdscore.io.csv import open_csv
 from gdscore.io.npz import open_npz
 from gdscore.outputs import Outputs
 
 _DEFAULT_COLUMNS = Columns()
-_OPENERS: dict[str, Callable[[Path, Limits], AbstractContextManager[Table]]] = {
-    "npz": open_npz,
-    "Parquet": open_parquet,
-    "Arrow": open_arrow,
-    "CSV": open_csv,
-}
 _KINDS = {
     "npz": (".npz",),
     "Parquet": (".parquet", ".pq"),
@@ -233,7 +226,15 @@ def _stream(
 
 
 def _open(path: Path, limits: Limits) -> AbstractContextManager[Table]:
-    return _OPENERS[_kind(path)](path, limits)
+    kind = _kind(path)
+    if kind == "npz":
+        return open_npz(path, limits)
+    # Arrow is imported where it is needed: it takes as long as all of gdscore.
+    from gdscore.io import arrow, csv
+
+    if kind == "CSV":
+        return csv.open_csv(path, limits)
+    return arrow.open_arrow(path, limits) if kind == "Arrow" else arrow.open_parquet(path, limits)
 
 
 def _chosen(table: Table, columns: Columns) -> Chosen:

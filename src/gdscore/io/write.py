@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.files import PathLike, check_path
-from gdscore.io.arrow import Block, layout, write_parquet
+from gdscore.io.blocks import Block, layout
 from gdscore.io.npz import write_npz
 from gdscore.outputs import Outputs, same_class_names, same_decision
 
@@ -47,9 +47,13 @@ def write_outputs(path: PathLike, outputs: Outputs | Iterable[Outputs]) -> None:
     first = next(stream, None)
     if first is None:
         raise GdscoreError("Expected at least one batch of `Outputs` to write, but the stream is empty")
-    write = write_npz if suffix == ".npz" else write_parquet
     beside = getattr(first, "class_names", None), getattr(first, "threshold", None)
-    write(path, _blocks(chain([first], stream)), *beside)
+    if suffix == ".npz":
+        write_npz(path, _blocks(chain([first], stream)), *beside)
+    else:
+        from gdscore.io.arrow import write_parquet
+
+        write_parquet(path, _blocks(chain([first], stream)), *beside)
 
 
 def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:

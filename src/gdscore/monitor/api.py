@@ -29,7 +29,7 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
 from gdscore.files import Limits
 from gdscore.io import Columns, read_batches
-from gdscore.io.arrow import decoding, pyarrow
+from gdscore.io.arrow import decoding
 from gdscore.monitor import queries
 from gdscore.monitor.auth import Visitor, require
 from gdscore.monitor.database import StorageError
@@ -590,7 +590,6 @@ def _check_footer(path: Path) -> None:
         return
     if length > LARGEST_FOOTER:
         raise GdscoreError(f"Expected a Parquet footer of at most {LARGEST_FOOTER:,} bytes, but it has {length:,}")
-    pyarrow("Parquet")
     with decoding(path, "a Parquet file"):
         import pyarrow.parquet as pq
 

@@ -61,6 +61,8 @@ MARGIN = 1.2
 """Times the learned spread, as 28 windows tell it to some 15 % only."""
 STRETCH, MOST_RHO = 1.5, 0.95
 """Times the learned autocorrelation, at most MOST_RHO: where it is taken for too small, evidence is counted twice."""
+LABEL_STRETCH = 1.0
+"""The same of accuracies by labels, which vary so much that a stretched one would hide drops of 20 points."""
 LEVEL_ERRORS = 3.0
 """Standard errors of the learned level that its floor is below it, where that is more than the tolerance."""
 LEAST_SPREAD = 0.25
@@ -137,8 +139,10 @@ class Quiet:
     weekdays: tuple[float, ...] = (0.0,) * 7
 
     @classmethod
-    def learn(cls, windows: Sequence[Seen]) -> Quiet:
+    def learn(cls, windows: Sequence[Seen], stretch: float = STRETCH) -> Quiet:
         """Learn from quiet windows in the order of time; single ones that are far off count little.
+
+        ``stretch`` is that of the learned autocorrelation.
 
         Examples
         --------
@@ -157,7 +161,7 @@ class Quiet:
         apart = apart - apart.mean()
         total = float(apart @ apart)
         rho = float(apart[1:] @ apart[:-1]) / total if total > 0 else 0.0
-        rho = min(max(STRETCH * (rho + (1 + 3 * rho) / count), 0.0), MOST_RHO)
+        rho = min(max(stretch * (rho + (1 + 3 * rho) / count), 0.0), MOST_RHO)
         left = apart[1:] - rho * apart[:-1]
         spread = MARGIN * math.sqrt(total / max(count - 1 - used, 1))
         # The next window of a weekday is as far off as windows are, and as its learned offset is.
@@ -274,7 +278,7 @@ class SequentialTest:
         if quiet is None and learn and not self.dropped[0]:
             self.seen = [*self.seen, window][-WARM_UP:]
             if len(self.seen) == WARM_UP:
-                learned = Quiet.learn(self.seen)
+                learned = Quiet.learn(self.seen, LABEL_STRETCH if by_labels else STRETCH)
                 # The mean of accuracies that vary with the weather is known to its own error only.
                 known_to = 2 * learned.error if by_labels else 0.0
                 if learned.level >= reference_floor(reference, reference_rows, tolerance) - known_to:
@@ -282,18 +286,17 @@ class SequentialTest:
         return problem, level
 
     def _so_far(self, rows_variance: float) -> tuple[float, float]:
-        """Spread and autocorrelation of the windows so far, with and without a problem."""
-        count = len(self.all_seen)
-        if count < FIRST:
+        """Spread and autocorrelation of the windows so far, with and without a problem.
+
+        The spread is that of steps from one window to the next: a drop is one step, which counts no more than others.
+        """
+        if len(self.all_seen) <= FIRST:
             return LABEL_SPREAD, LABEL_RHO
-        apart = _clipped(np.array(self.all_seen))
-        apart = apart - apart.mean()
-        total = float(apart @ apart)
-        spread = MARGIN**2 * max(total / (count - 1) - rows_variance, 0.0)
-        spread = math.sqrt((count * spread + FIRST * LABEL_SPREAD**2) / (count + FIRST))
-        rho = float(apart[1:] @ apart[:-1]) / total if total > 0 else 0.0
-        rho = (count * STRETCH * rho + FIRST * LABEL_RHO) / (count + FIRST)
-        return max(spread, UNKNOWN_SPREAD), min(max(rho, 0.0), MOST_RHO)
+        steps = np.abs(np.diff(self.all_seen))
+        steps = np.minimum(steps, CLIP * 1.4826 * np.median(steps))
+        spread = MARGIN**2 * max(float(steps @ steps) / len(steps) / (2 - 2 * LABEL_RHO) - rows_variance, 0.0)
+        spread = (len(steps) * spread + FIRST * LABEL_SPREAD**2) / (len(steps) + FIRST)
+        return max(math.sqrt(spread), UNKNOWN_SPREAD), LABEL_RHO
 
     def level_and_floor(
         self, reference: float, reference_rows: int, tolerance: float, weekday: int | None = None

@@ -37,8 +37,8 @@ from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, v
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
-from gdscore.tracking.groups import Version
 from gdscore.tracking.method import SETTINGS
+from gdscore.tracking.rows import Version
 from gdscore.tracking.windows import TRACKED, CommonError, Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
 
 __all__ = [

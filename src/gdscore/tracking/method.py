@@ -19,10 +19,9 @@ Floats = NDArray[np.float64]
 ANSWERS = (
     "label-free at the labels' class mix",
     "label-free plus its mean past error",
-    "label-free plus its latest errors",
+    "label-free",
     "last known accuracy",
-    "mean of the latest accuracies",
-    "mean of all known accuracies",
+    "mean of the known accuracies",
 )
 """Names of the answers, in the order of the weights."""
 
@@ -39,8 +38,8 @@ class Settings:
         Error that lowers an answer's weight by the factor e^½, in shares.
     largest : float
         Errors count as at most so many times the scale, so that no window decides alone.
-    fast, slow : float
-        Share of its weight that a window keeps one window later, in means of the latest windows, and in the others.
+    memory : float
+        Share of its weight that a window keeps one window later, in means of past errors and of accuracies.
     mix_memory, mix_rows : float
         Share of its weight that a window's labels keep one window later in the class mix, and rows of the reference
         that are added to them.
@@ -64,13 +63,12 @@ class Settings:
     forgetting: float = 0.8
     scale: float = 0.06
     largest: float = 2.0
-    fast: float = 0.35
-    slow: float = 0.8
+    memory: float = 0.7
     mix_memory: float = 0.85
     mix_rows: float = 25.0
     spread_memory: float = 0.9
     prior_windows: float = 1.0
-    rate: float = 0.1
+    rate: float = 0.15
     least_factor: float = 0.2
     most_factor: float = 10.0
     segment_spread: float = 0.05
@@ -88,14 +86,15 @@ class Known(NamedTuple):
     accuracy: Floats  # by the labels
     variance: Floats  # of that accuracy, as labels are a sample
     excess: Floats  # of squared differences from it: the same variance, less what it says nothing of
-    raked: Floats  # the label-free estimate as it was given, with the class mix of the labels known then
+    label_free: Floats  # the estimate without labels as it was given
+    raked: Floats  # the same with the class mix of the labels known then
 
 
 class Answered(NamedTuple):
     """What `answer` gives."""
 
-    values: Floats  # shape (6,): the answers
-    weights: Floats  # shape (6,): sum to 1
+    values: Floats  # shape (5,): the answers
+    weights: Floats  # shape (5,): sum to 1
     accuracy: float  # their weighted mean
     error: float  # expected error: standard deviation without the sampling of the window's own rows
 
@@ -114,17 +113,19 @@ def positions(times: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.maximum(steps / np.median(steps), 1.0))])
 
 
-def answer(known: Known, position: float, raked: float, prior_error: float, settings: Settings = SETTINGS) -> Answered:
-    """Answer for a window at ``position`` whose label-free estimate is ``raked``.
+def answer(
+    known: Known, position: float, label_free: float, raked: float, prior_error: float, settings: Settings = SETTINGS
+) -> Answered:
+    """Answer for a window at ``position`` from its estimate without labels, and that at the labels' class mix.
 
     ``prior_error`` is the error that the estimator expects of itself. There is at least one known window.
 
     Examples
     --------
-    >>> accuracy, noise, raked = np.array([0.80, 0.71, 0.70]), np.full(3, 0.0004), np.array([0.82, 0.80, 0.81])
-    >>> known = Known(np.arange(3.0), accuracy, noise, noise, raked)
-    >>> found = answer(known, 3.0, 0.80, 0.05)
-    >>> round(found.accuracy, 2), found.weights.round(2).tolist()
+    >>> accuracy, noise, estimate = np.array([0.80, 0.71, 0.70]), np.full(3, 0.0004), np.array([0.82, 0.80, 0.81])
+    >>> known = Known(np.arange(3.0), accuracy, noise, noise, estimate, estimate)
+    >>> answered = answer(known, 3.0, 0.80, 0.80, 0.05)
+    >>> round(answered.accuracy, 2), answered.weights.round(2).tolist()
     (0.72, [0.04, 0.2, 0.23, 0.2, 0.18, 0.15])
     """
     n, place = len(known.position), np.append(known.position, position)
@@ -139,20 +140,19 @@ def answer(known: Known, position: float, raked: float, prior_error: float, sett
         usable, age - age[np.arange(n + 1), latest][:, None], np.inf
     )  # windows before the latest usable one
     precision = 1 / (settings.scale**2 + known.variance)
+    recent = settings.memory**since * precision
 
-    def mean(of: Floats, memory: float, otherwise: Any) -> Floats:
-        weight = memory**since * precision
-        return np.where(has_past, (weight @ of) / np.where(has_past, weight.sum(axis=1), 1.0), otherwise)
+    def mean(values: Floats, otherwise: Any) -> Floats:
+        return np.where(has_past, (recent @ values) / np.where(has_past, recent.sum(axis=1), 1.0), otherwise)
 
-    estimates, errors = np.append(known.raked, raked), known.accuracy - known.raked
+    estimates = np.append(known.raked, raked)
     values = np.stack(
         [
             estimates,
-            estimates + mean(errors, settings.slow, 0.0),
-            estimates + mean(errors, settings.fast, 0.0),
+            estimates + mean(known.accuracy - known.raked, 0.0),
+            np.append(known.label_free, label_free),
             np.where(has_past, known.accuracy[latest], estimates),
-            mean(known.accuracy, settings.fast, estimates),
-            mean(known.accuracy, settings.slow, estimates),
+            mean(known.accuracy, estimates),
         ],
         axis=1,
     ).clip(0, 1)
@@ -160,14 +160,15 @@ def answer(known: Known, position: float, raked: float, prior_error: float, sett
     losses = np.minimum(squares, (settings.largest * settings.scale) ** 2) * precision[:, None] / 2
     lost = settings.forgetting**since @ losses
     weights = np.exp(lost.min(axis=1, keepdims=True) - lost)
+    # The later labels are, the less past errors tell, and the more counts the answer that needs them least.
+    weights[:, 0] *= delay
     weights /= weights.sum(axis=1, keepdims=True)
     means = (weights * values).sum(axis=1)
     counts = settings.spread_memory ** since[-1] * settings.scale**2 * precision
     prior = settings.prior_windows * (1 + delay) / 2
-    squares = np.square(known.accuracy - means[:-1]) - known.excess
+    excess = np.square(known.accuracy - means[:-1]) - known.excess
     total = float(counts.sum()) + prior
-    squared = max(float(counts @ squares) + prior * prior_error**2, 0.0) / total
+    squared = max(float(counts @ excess) + prior * prior_error**2, 0.0) / total
     # One standard error more, as few labels leave much noise in the squares.
     doubt = math.sqrt(2 * float(np.square(counts * known.variance).sum())) / total
-    error = math.sqrt(squared + doubt)
-    return Answered(values[-1], weights[-1], float(means[-1]), error)
+    return Answered(values[-1], weights[-1], float(means[-1]), math.sqrt(squared + doubt))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ESTIMATE, TRUTH, PLAIN = "#b23c17", "#1b1f24", "#646b75"
-WEIGHTS = ("#1f5a8c", "#5b93bf", "#a6c8e0", "#b23c17", "#e08a5f", "#f2c9a8")
+WEIGHTS = ("#1f5a8c", "#5b93bf", "#a6c8e0", "#b23c17", "#e8a27d")
 """Colours of the answers: blue rests on outputs, red on labels alone."""
 
 

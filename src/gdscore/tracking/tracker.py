@@ -31,17 +31,18 @@ from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows
 from gdscore.outputs import Outputs
-from gdscore.tracking import saving
-from gdscore.tracking.groups import (
+from gdscore.tracking.method import SETTINGS
+from gdscore.tracking.rows import (
     Group,
     Version,
     WindowRows,
     counts_by_segment,
     label_type,
     labels_by_row,
+    load,
     no_labels,
+    to_bytes,
 )
-from gdscore.tracking.method import SETTINGS
 from gdscore.tracking.windows import (
     TRACKED,
     CommonError,
@@ -614,7 +615,7 @@ class AccuracyTracker:
             "names": None if self._names is None else list(self._names),
         }
         groups = {when: self._groups[when] for when in self._times}
-        return saving.to_bytes(header, self._est.to_bytes(), self._versions, groups)
+        return to_bytes(header, self._est.to_bytes(), self._versions, groups)
 
     def save(self, path: PathLike) -> None:
         """Write the tracker and its estimator to one file: plain arrays, no pickle, all or nothing."""
@@ -625,7 +626,7 @@ class AccuracyTracker:
     @classmethod
     def load(cls, source: PathLike | bytes) -> Self:
         """Read a tracker from a file that `save` wrote, or from its bytes."""
-        header, estimator, versions, groups = saving.load(source)
+        header, estimator, versions, groups = load(source)
         keep = None if header["keep"] is None else timedelta(seconds=header["keep"])
         tracker = cls(AccuracyEstimator.load(estimator), header["level"], keep)
         if not versions or Version.of(tracker._est) != versions[-1]:
@@ -648,17 +649,7 @@ def _is_outputs(labels: Any) -> bool:
 
 
 def _never_answered(window: TrackedWindow) -> TrackedWindow:
-    return replace(
-        window,
-        accuracy=None,
-        low=None,
-        high=None,
-        error=None,
-        factor=None,
-        last_known=window.last_known,
-        labels_then=0,
-        weights=[],
-    )
+    return replace(window, accuracy=None, low=None, high=None, error=None, factor=None, labels_then=0, weights=[])
 
 
 def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:

@@ -147,7 +147,7 @@ class TrackedWindow:
         >>> TrackedWindow.from_dict(window.to_dict()) == window
         True
         """
-        check_json(dict(facts), _FACTS, "a tracked window")
+        check_json(dict(facts), FACTS, "a tracked window")
         try:
             return cls(**{**facts, "time": datetime.fromisoformat(facts["time"])})
         except ValueError:
@@ -155,7 +155,7 @@ class TrackedWindow:
 
 
 _SHARE, _COUNT = Number(least=0, most=1), Number(least=0, most=2**53, integer=True)
-_FACTS: dict[str, Any] = {
+FACTS: dict[str, Any] = {
     "time": str,
     "n_rows": Number(least=1, most=2**53, integer=True),
     **dict.fromkeys(("label_free", "raked", "prior_error"), _SHARE),
@@ -228,7 +228,7 @@ class CommonError(NamedTuple):
 
 
 def class_mix(
-    past: Sequence[TrackedWindow], ages: Floats, reference_mix: Floats, settings: Settings = SETTINGS
+    past: Sequence[TrackedWindow], ages: Floats, reference_mix: Sequence[float] | Floats, settings: Settings = SETTINGS
 ) -> Floats | None:
     """Shares of the classes by the labels of past windows, recent ones first; None where no window has labels.
 
@@ -241,7 +241,7 @@ def class_mix(
     latest = min(age for _, age in usable)
     counts = sum(
         (settings.mix_memory ** (age - latest) * np.asarray(classes, dtype=np.float64) for classes, age in usable),
-        start=settings.mix_rows * reference_mix,
+        start=settings.mix_rows * np.asarray(reference_mix, dtype=np.float64),
     )
     return np.asarray(counts / counts.sum())
 
@@ -287,8 +287,8 @@ def known_of(
         if accuracy is not None:
             doubt = 0.0 if window.version == version else settings.new_model**2
             place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
-            kept.append((*place, variance + doubt, excess - doubt, window.raked))
-    columns = np.array(kept, dtype=np.float64).reshape(-1, 5).T
+            kept.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked))
+    columns = np.array(kept, dtype=np.float64).reshape(-1, 6).T
     return Known(*columns)
 
 
@@ -341,7 +341,7 @@ def tracked(
     )
     if not len(known.position):
         return free, window
-    answered = answer(known, 0.0, raked.accuracy, window.prior_error, settings)
+    answered = answer(known, 0.0, free.accuracy, raked.accuracy, window.prior_error, settings)
     window.factor, window.error = tally.factor(free.level, settings), answered.error
     half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
     window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()

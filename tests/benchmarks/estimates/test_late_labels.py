@@ -65,8 +65,9 @@ def test_simulated_intervals_hold_as_often_as_promised(kind, delay):
     )
 
 
-def test_streams_are_named_once_and_split_in_halves():
-    splits = [stream.split for stream in STREAMS.values()]
-    assert splits.count("development") == splits.count("report") == len(splits) / 2
+def test_streams_are_for_development_or_for_the_report():
+    files = [stream.file for stream in STREAMS.values()]
+    assert len(files) == len(set(files))
+    assert {stream.split for stream in STREAMS.values()} == {"development", "report"}
     assert numbers([{"a": "1"}, {"a": "NA"}, {"a": ""}], "a").tolist() == [[1], [0], [0]]
     assert one_hot(["b", "a"]).tolist() == [[0, 1], [1, 0]]

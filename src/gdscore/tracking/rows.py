@@ -1,10 +1,12 @@
-"""The rows of a window and their labels: how labels come in, and what they show of each segment."""
+"""The rows of windows and their labels: how they come in, what labels show of each segment, and all of it as a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +14,15 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._classes import ClassLabels, list_of
-from gdscore._stream import Batch, columns_of, in_order, segment_codes
+from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, check_json, read_record, record_to_bytes
+from gdscore._stream import Batch, columns_of, in_order, segment_codes, segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
+from gdscore.files import PathLike
 from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
 from gdscore.outputs import Outputs
-from gdscore.tracking.method import Floats
-from gdscore.tracking.windows import CommonError, TrackedWindow, shown_time
+from gdscore.tracking.windows import FACTS, CommonError, TrackedWindow, shown_time
 
 if TYPE_CHECKING:
     from typing import Self
@@ -27,20 +30,14 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Version:
     """What a version of the model is like on its reference."""
 
     reference_accuracy: float
     class_names: tuple[str, ...] | None
-    mix: Floats  # shape (K,): shares of the classes
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and (self.reference_accuracy, self.class_names, self.mix.tolist()) == (
-            other.reference_accuracy,
-            other.class_names,
-            other.mix.tolist(),
-        )
+    mix: tuple[float, ...]
+    """Shares of the classes."""
 
     @property
     def classes(self) -> int:
@@ -50,7 +47,7 @@ class Version:
     @classmethod
     def of(cls, est: AccuracyEstimator) -> Version:
         """Of a fitted estimator."""
-        return cls(est.reference_accuracy_, est.class_names_, np.asarray(est.fitted_.correction.profile.mix))
+        return cls(est.reference_accuracy_, est.class_names_, tuple(est.fitted_.correction.profile.mix.tolist()))
 
 
 @dataclass
@@ -66,11 +63,6 @@ class Group:
     labels: NDArray[Any] | None = None
     codes: NDArray[Any] | None = None
     common: CommonError = field(default_factory=CommonError)
-
-    def with_common_error(self) -> Self:
-        """Work out what the errors of the segments have in common."""
-        self.common = CommonError.of(self.segments.values())
-        return self
 
     @property
     def n_rows(self) -> int:
@@ -222,7 +214,7 @@ def labels_by_row(
         )
         raise GdscoreError(f"Expected a label for {what}, None where there is none yet, but got {came}")
     rule = ClassLabels(version.class_names, version.classes)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.names_are_positions:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.integers_are_positions:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:
             raise GdscoreError(
                 f"Expected labels to be classes from 0 to {version.classes - 1}, but they range from {values.min()} to "
@@ -268,3 +260,105 @@ def counts_by_segment(
             {"n_labels": n_labels, "n_right": float(right), "unsure": unsure, "ratio": 1.0, "classes": by_class}
         )
     return found
+
+
+# -- as a file ------------------------------------------------------------------------------------------------
+
+_PARTS = ("predictions", "labels", "codes")
+_SCHEMA = RecordSchema(
+    format="gdscore tracker",
+    version=1,
+    header={
+        "level": Number(above=0, most=0.999),
+        "keep": OneOf(None, Number(above=0)),
+        "zoned": OneOf(None, True, False),
+        "names": OneOf(None, [str]),
+        "versions": [
+            {
+                "reference_accuracy": Number(least=0, most=1),
+                "class_names": OneOf(None, [str]),
+                "mix": [Number(least=0, most=1)],
+            }
+        ],
+    },
+    arrays={
+        "estimator": ArraySpec("i", ("bytes",), least=0, most=255),
+        "windows": ArraySpec("i", ("characters",), least=0, most=255),  # JSON
+        "lengths": ArraySpec("i", ("windows", len(_PARTS)), least=0),
+        "predictions": ArraySpec("i", ("predictions",), least=0),
+        "labels": ArraySpec("i", ("labels",)),
+        "codes": ArraySpec("i", ("codes",), least=0),
+    },
+    least_sizes=dict.fromkeys(("windows", *_PARTS), 0),
+)
+_GROUP = {"fingerprint": str, "version": Number(least=0, integer=True), "segments": {str: FACTS}}
+
+
+def to_bytes(
+    header: dict[str, Any], estimator: bytes, versions: Sequence[Version], groups: dict[datetime, Group]
+) -> bytes:
+    """Bytes of a tracker."""
+    windows = [
+        {
+            "fingerprint": group.fingerprint,
+            "version": group.version,
+            "segments": {segment_to_text(key): window.to_dict() for key, window in group.segments.items()},
+        }
+        for group in groups.values()
+    ]
+    parts = {name: [getattr(group, name) for group in groups.values()] for name in _PARTS}
+    lengths = [[0 if part is None else len(part) for part in parts[name]] for name in _PARTS]
+    empty = np.zeros(0, dtype=np.int64)
+    contents = {
+        "estimator": np.frombuffer(estimator, dtype=np.uint8),
+        "windows": np.frombuffer(json.dumps(windows, allow_nan=False).encode(), dtype=np.uint8),
+        "lengths": np.array(lengths, dtype=np.int64).T,
+        **{
+            name: np.concatenate([part for part in listed if part is not None] or [empty])
+            for name, listed in parts.items()
+        },
+    }
+    return record_to_bytes(_SCHEMA, {**header, "versions": [vars(version) for version in versions]}, contents)
+
+
+def load(source: PathLike | bytes) -> tuple[dict[str, Any], bytes, list[Version], dict[datetime, Group]]:
+    """What `to_bytes` was given, from a file or from its bytes; anything that does not fit together is refused."""
+    header, contents, _ = read_record(source, _SCHEMA)
+    versions = [
+        Version(facts["reference_accuracy"], facts["class_names"] and tuple(facts["class_names"]), tuple(facts["mix"]))
+        for facts in header["versions"]
+    ]
+    try:
+        windows = json.loads(contents["windows"].astype(np.uint8).tobytes())
+        check_json(windows, [_GROUP], "the windows of a tracker")
+        ends = np.cumsum(contents["lengths"], axis=0)
+        if len(ends) != len(windows) or (len(ends) and ends[-1].tolist() != [len(contents[name]) for name in _PARTS]):
+            raise ValueError("parts do not add up")
+        parts = [np.split(contents[name], ends[:-1, i]) for i, name in enumerate(_PARTS)]
+        groups = [_read_group(facts, versions, *rows) for facts, *rows in zip(windows, *parts, strict=bool(windows))]
+        times = [next(iter(group.segments.values())).time for group in groups]
+        if any(later <= earlier for earlier, later in pairwise(times)):
+            raise ValueError("windows are not in order of time")
+    except (ValueError, OverflowError, IndexError, TypeError, StopIteration) as error:
+        raise GdscoreError(
+            f"Expected windows and rows that fit together in a tracker, but they do not ({error}): the file is damaged"
+        ) from error
+    return header, contents["estimator"].astype(np.uint8).tobytes(), versions, dict(zip(times, groups, strict=True))
+
+
+def _read_group(facts: dict[str, Any], versions: list[Version], *rows: NDArray[Any]) -> Group:
+    segments = {segment_from_text(text): TrackedWindow.from_dict(one) for text, one in facts["segments"].items()}
+    parts = dict(zip(_PARTS, (part if len(part) else None for part in rows), strict=True))
+    group = Group(facts["fingerprint"], facts["version"], segments, **parts, common=CommonError.of(segments.values()))
+    classes = versions[group.version].classes
+    most = (classes, classes, len(segments))
+    if (
+        any(
+            part is not None and (len(part) != group.n_rows or part.max() >= m)
+            for part, m in zip(parts.values(), most, strict=True)
+        )
+        or any(window.classes and len(window.classes) != classes for window in segments.values())
+        or len({window.time for window in segments.values()}) > 1
+    ):
+        raise ValueError("a window contradicts itself")
+    return group
