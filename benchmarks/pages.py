@@ -241,7 +241,12 @@ def shifts_blocks():
 
 
 def methods_blocks():
-    """Two tables with a row for every score, and test vectors of the row hash, in docs/methods.md."""
+    """Two tables with a row for every score, in docs/methods.md."""
+    return named_rows("docs/methods.md", "scores", gdscore.list_scores()) | {"properties": properties_table()}
+
+
+def hash_blocks():
+    """Test vectors of the row hash, in research/scores.md."""
     vectors = [((0.0, 0.0), 0, 10), ((1.0, 2.0, 3.0), 0, 10), ((1.0, 2.0, 3.0), 1, 10)]
     vectors += [((-0.5, 0.25, 0.001, 7.0), 0, 1000), ((3.0, 2.0, 1.0), 0, 10)]
     lines = []
@@ -249,9 +254,7 @@ def methods_blocks():
         key = row_key(value_words(np.array([values], dtype=np.float32)))
         label = label_hash(key[0], seed, classes)[0]
         lines.append([f"`{list(values)}`", str(seed), str(classes), f"`0x{key_as_uint64(key)[0]:016x}`", str(label)])
-    rows = named_rows("docs/methods.md", "scores", gdscore.list_scores())
-    vectors_table = markdown(("logits", "seed", "K", "key", "label"), lines)
-    return rows | {"properties": properties_table(), "vectors": vectors_table}
+    return {"vectors": markdown(("logits", "seed", "K", "key", "label"), lines)}
 
 
 def distributed_blocks():
@@ -291,6 +294,7 @@ PAGES = {
     "docs/methods.md": methods_blocks,
     "docs/monitor.md": monitor_blocks,
     "docs/results.md": results_blocks,
+    "research/scores.md": hash_blocks,
     "research/tables.md": complete_blocks,
     "docs/shifts.md": shifts_blocks,
     "docs/tracking.md": late_labels.blocks,

@@ -64,8 +64,23 @@ def test_links_lead_somewhere(page):
         assert target.startswith("http") or place.exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES + RESEARCH, ids=lambda p: p.name)
 def test_named_tests_are_there(page):
     for file, name in re.findall(r"`tests/([\w/]+)\.py::([\w:]+)`", page.read_text(encoding="utf-8")):
         module = importlib.import_module(f"tests.{file.replace('/', '.')}")
         assert callable(attrgetter(name.replace("::", "."))(module)), name
+
+
+def test_every_warning_is_listed():
+    """A row of docs/messages.md for each code that an estimate may carry."""
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "gdscore").rglob("*.py")]
+    calls = re.findall(r"EstimateWarning\(\s*((?:[^\n]*?)\"[a-z_]+\"[^\n]*)", "\n".join(sources))
+    codes = {code for call in calls for code in re.findall(r'"([a-z_]+)"', call)} - {
+        "critical",
+        "warning",
+        "info",
+        "warnings",
+    }
+    table = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8").partition("## Errors")[0]
+    assert len(codes) > 15
+    assert codes <= set(re.findall(r"`([a-z_]+)`", table))

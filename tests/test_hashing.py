@@ -61,7 +61,7 @@ def test_equals_the_definition_in_every_library(z, seed, classes):
     ],
 )
 def test_keys_and_labels_never_change(values, seed, classes, key, label):
-    """Stored keys and every random label depend on them; docs/methods.md prints the same."""
+    """Stored keys and every random label depend on them; research/scores.md prints the same."""
     found = row_key(value_words(np.array([values], dtype=np.float32)))
     assert int(key_as_uint64(found)[0]) == key
     assert int(label_hash(found[0], seed, classes)[0]) == label

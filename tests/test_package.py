@@ -91,7 +91,7 @@ def test_description_has_no_link_that_an_index_cannot_follow(wheel):
     (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
     text = message_from_string(archive.read(name).decode()).get_payload()
     links = re.findall(r"\]\(([^)]*)\)", text)
-    assert links
+    assert text.startswith("# gdscore")
     assert all(link.startswith("https://") for link in links)
     assert text.count("```") % 2 == 0
     assert "<!--" not in text
@@ -109,6 +109,19 @@ def test_estimate_of_the_installed_package(installed):
         "r = gdscore.Outputs(logits=z, labels=z.argmax(1)); print(gdscore.AccuracyEstimator().fit(r).estimate(r).accuracy)"
     )
     assert 0.9 < float(installed("python", "-c", code)) <= 1
+
+
+def test_examples_of_the_readme_run_with_the_wheel(installed):
+    pytest.importorskip("torch")
+    pytest.importorskip("pandas")
+    code = (
+        f"import sys; sys.path.append({str(ROOT)!r}); import warnings; warnings.simplefilter('ignore');"
+        "from tests.test_docs import ROOT, examples, readers_model; import gdscore; names = readers_model();"
+        "[exec(example, names) for example in examples(ROOT / 'README.md')]; print(gdscore.__file__)"
+    )
+    *printed, where = installed("python", "-c", code).splitlines()
+    assert Path(where).is_relative_to(installed.folder)
+    assert sum(" accurate, between " in line for line in printed) == 3
 
 
 def test_report_finds_its_templates(installed):
@@ -138,3 +151,35 @@ def test_the_workflow_runs_make_test_on_every_supported_python():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     assert [hook["entry"].split()[0].rpartition("/")[2] for hook in hooks] == re.findall(r"\$\(BIN\)/([\w-]+)", lint)
+
+
+def workflow(name):
+    yaml = pytest.importorskip("yaml")
+    return yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"))["jobs"]
+
+
+def test_other_systems_and_lowest_versions_are_tested():
+    jobs = workflow("test.yml")
+    assert jobs["systems"]["strategy"]["matrix"]["system"] == ["macos-latest", "windows-latest"]
+    assert any("lowest-direct" in step.get("run", "") for step in jobs["lowest"]["steps"])
+    folders = [word for word in jobs["lowest"]["steps"][-1]["run"].split() if word.startswith("tests/")]
+    assert folders
+    assert all((ROOT / folder).is_dir() for folder in folders)
+
+
+def test_release_publishes_what_was_tested_without_a_token():
+    """Parsed only: the workflow has never run."""
+    jobs = workflow("release.yml")
+    assert any("make test dist" in step.get("run", "") for step in jobs["build"]["steps"])
+    assert jobs["publish"]["needs"] == "build"
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert "password" not in str(jobs)
+    assert any("mike deploy" in step.get("run", "") for step in jobs["documentation"]["steps"])
+
+
+def test_documents_of_a_release_are_there():
+    for name in ("SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "CITATION.cff", "docs/policy.md"):
+        assert (ROOT / name).stat().st_size > 500
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(changes.split()) <= 400
+    assert "### Added" in changes

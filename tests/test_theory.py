@@ -1,4 +1,4 @@
-"""The statements of docs/theory.md, each checked by number.
+"""The statements of research/theory.md, each checked by number.
 
 What holds is tried on drawn problems, with gradients from float64 autograd. What the paper states and does
 not hold is computed on a counter-example, both sides, and must be violated there.

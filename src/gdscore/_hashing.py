@@ -9,7 +9,7 @@ alike in NumPy, PyTorch, JAX and CuPy::
     label = ( fmix32(key₁ ^ fmix32(seed + 0x9e3779b9)) & 0x7fffffff ) mod K
 
 ``fmix32`` is the finaliser of MurmurHash3 (A. Appleby, public domain). A word 0 adds nothing to the sums, so
-strings of different padding keep their key. Test vectors stand in ``docs/methods.md``.
+strings of different padding keep their key. Test vectors stand in ``research/scores.md``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def copy(tmp_path):
     ("page", "old", "new", "found"),
     [
         ("research/lab-notebook.md", "<!-- settings:begin -->", "<!-- settings:begin -->1", "settings"),
-        ("docs/methods.md", "`[0.0, 0.0]` | 0", "`[0.0, 0.0]` | 1", "vectors"),
+        ("research/scores.md", "`[0.0, 0.0]` | 0", "`[0.0, 0.0]` | 1", "vectors"),
         ("README.md", "claims:begin -->", "claims:begin -->1", "claims"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from gdscore import functional
 from tests.roads import data
 
 NAMES = [name for name in gdscore.list_scores() if name != "projnorm"]
-DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def parts(out, size=130):
@@ -137,10 +135,8 @@ def estimate_roads(est, reference, target):
     yield "batches", ends(est.estimate(iter(parts(target))))
     yield "a segment", ends(est.estimate(target, by=["all"] * len(target))["all"])
     yield "merged bytes", shards()
-    yield (
-        "frame",
-        ends(est.estimate(gdscore.from_frame(gdscore.to_frame(target), logits="logit_*", features="feature_*"))),
-    )
+    framed = gdscore.from_frame(gdscore.to_frame(target), logits="logit_*", features="feature_*")
+    yield "frame", ends(est.estimate(framed))
     yield "torch", ends(est.estimate(gdscore.Outputs(**{n: torch.from_numpy(a) for n, a in target.arrays.items()})))
     yield "network", ends(est.estimate(network()))
     with files(reference, target, est) as folder:
@@ -150,11 +146,10 @@ def estimate_roads(est, reference, target):
             yield f"command line, {suffix}", windows(found)
         monitor = Monitor(f"sqlite:///{folder}/history.db")
         monitor.register("m", est, every="1d")
-        monitor.add("m", target, time=DAY)
+        monitor.add("m", target, time="2026-01-01")
         yield "monitor", windows(monitor.windows("m").iloc[0])
-        with TestClient(
-            create_app(monitor, Settings(auth=False)), client=("127.0.0.1", 50000), base_url="http://127.0.0.1"
-        ) as client:
+        app = create_app(monitor, Settings(auth=False))
+        with TestClient(app, client=("127.0.0.1", 50000), base_url="http://127.0.0.1") as client:
             answer = client.post(
                 "/api/v1/models/m/windows?time=2026-01-02",
                 content=(folder / "target.parquet").read_bytes(),

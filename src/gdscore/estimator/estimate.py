@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._drift import ColumnDrift
 from gdscore._format import percent, points
 from gdscore._windows import as_utc, end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
@@ -21,7 +22,7 @@ from gdscore.estimator.evidence import Evidence, Floats
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.table import Joint, scaled_to
 from gdscore.files import PathLike
-from gdscore.frames import ColumnDrift, frame_of
+from gdscore.frames import frame_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

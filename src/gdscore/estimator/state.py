@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore import files
+from gdscore._drift import BINS
 from gdscore._records import Number, OneOf, check_json
 from gdscore._stream import (
     Batch,
@@ -40,7 +41,6 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
 from gdscore.estimator.fitted import Fitted
 from gdscore.files import DEFAULT_LIMITS
-from gdscore.frames import BINS
 from gdscore.outputs import Outputs, same_class_names, same_decision
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score

@@ -45,9 +45,7 @@ __all__ = ["describe", "example_of", "fields_of", "router"]
 router = APIRouter(prefix="/api/v1")
 Reader = Annotated[Visitor, Depends(require("read"))]
 Writer = Annotated[Visitor, Depends(require("write"))]
-MOST_ITEMS = 1000
-MOST_COLUMNS = 10
-LARGEST_FOOTER = 4 << 20
+MOST_ITEMS, MOST_COLUMNS, LARGEST_FOOTER = 1000, 10, 4 << 20
 MOST_ROW_GROUPS, SMALLEST_GROUP = 2_000, 5
 """Of a Parquet file; bytes that a row group takes of the footer, at least."""
 _SUFFIXES = {

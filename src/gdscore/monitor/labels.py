@@ -37,7 +37,7 @@ from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Series, Window
 from gdscore.outputs import Outputs
 from gdscore.tracking.method import SETTINGS
 from gdscore.tracking.rows import Version
-from gdscore.tracking.windows import CommonError, Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
+from gdscore.tracking.windows import CommonError, History, Tally, Tracked, TrackedWindow, tracked
 
 __all__ = [
     "Collector",
@@ -423,6 +423,7 @@ class EarlierLabels:
         versions = versions_of(session, model.name) if self.segments else [model]
         self.versions = {one.id: place for place, one in enumerate(versions)}
         self.reference: Version | None = None
+        self.alike: set[int] = set()
         if self.segments and model.estimator_hash is not None:
             self.reference = Version.of(estimator_of(model.estimator_hash))
             self.alike = {
@@ -431,24 +432,19 @@ class EarlierLabels:
                 if one.estimator_hash and estimator_of(one.estimator_hash).class_names_ == self.reference.class_names
             }
 
-    def estimate(
-        self, key: Key, free: Estimate, with_class_mix: Callable[[Any], Estimate] | None
-    ) -> tuple[Estimate, TrackedWindow, Estimate]:
+    def estimate(self, key: Key, free: Estimate, with_class_mix: Callable[[Any], Estimate] | None) -> Tracked:
         """Estimate and window of a key, and the estimate without labels that knows the class mix of the labels."""
         start, _, segment = key
         past, starts = self._past(segment, start) if self.segments & {segment, ""} else ([], [])
-        ages = ages_of(past, np.array([time.timestamp() for time in starts]), start) if past else np.zeros(0)
-        raked, shares = free, None
-        if with_class_mix is not None and self.reference is not None:
-            alike = np.array([window.version in self.alike for window in past], dtype=bool)
-            usable = [window for window, same in zip(past, alike, strict=True) if same]
-            shares = class_mix(usable, ages[alike], self.reference.mix)
-        if shares is not None and with_class_mix is not None:
-            raked = with_class_mix(shares)
-        common = self._common(past) if segment and past else None
-        known = known_of(past, ages, self.model.id, common)
-        tally = self._tally(segment, start) if past else Tally()
-        return *tracked(free, raked, known, tally, start, past, self.model.id), raked
+        history = History(
+            past,
+            [time.timestamp() for time in starts],
+            self._tally(segment, start) if past else Tally(),
+            self.alike,
+            self.reference.mix if self.reference is not None and with_class_mix is not None else None,
+            self._common(past) if segment and past else None,
+        )
+        return tracked(free, with_class_mix or (lambda _: free), history, start, self.model.id)
 
     def _rows(self, *clauses: Any) -> list[Any]:
         """Windows of the newest version that has one of each start, in order of time."""
