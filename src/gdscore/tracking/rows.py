@@ -20,6 +20,7 @@ from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
 from gdscore.files import PathLike
 from gdscore.labeling.choice import FingerprintSum
+from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
 from gdscore.outputs import Outputs
 from gdscore.tracking.windows import FACTS, CommonError, TrackedWindow, shown_time
@@ -249,21 +250,31 @@ def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:
 
 
 def counts_by_segment(
-    predictions: NDArray[Any], labels: NDArray[Any], codes: NDArray[Any], segments: int, classes: int
+    predictions: NDArray[Any],
+    labels: NDArray[Any],
+    codes: NDArray[Any] | None,
+    segments: int,
+    classes: int,
+    design: LabelRows | None = None,
 ) -> list[dict[str, Any]]:
-    """What labels show of each segment, as fields of `TrackedWindow`."""
-    found = []
-    for number in range(segments):
-        own = codes == number if segments > 1 else slice(None)
-        y, predicted = labels[own], predictions[own]
-        labelled = y >= 0
-        n_labels, unsure = int(labelled.sum()), int((y == COULD_NOT_TELL).sum())
-        right = int((y[labelled] == predicted[labelled]).sum())
+    """What labels show of each segment, as fields of `TrackedWindow`; ``design`` where `choose` drew their rows."""
+    counts = []
+    for segment in range(segments):
+        rows = slice(None) if codes is None else codes == segment
+        y, predicted = labels[rows], predictions[rows]
+        labelled, unsure = y >= 0, int((y == COULD_NOT_TELL).sum())
+        n_labels, ratio = int(labelled.sum()), 1.0
+        if design is not None and design.design == "stratified":
+            drawn = design.rows[np.argsort(design.ranks)]
+            drawn = drawn[labels[drawn] != NOT_LABELLED]
+            drawn = drawn if codes is None else drawn[codes[drawn] == segment]
+            # With other rows or unknown ones the gain of the design is not known.
+            if n_labels == len(drawn) and not unsure:
+                ratio = float(variance_ratio(predictions[drawn] == labels[drawn]))
+        right = float((y[labelled] == predicted[labelled]).sum())
         by_class = np.bincount(y[labelled], minlength=classes).tolist() if n_labels else []
-        found.append(
-            {"n_labels": n_labels, "n_right": float(right), "unsure": unsure, "ratio": 1.0, "classes": by_class}
-        )
-    return found
+        counts.append({"n_labels": n_labels, "n_right": right, "unsure": unsure, "ratio": ratio, "classes": by_class})
+    return counts
 
 
 # -- as a file ------------------------------------------------------------------------------------------------
