@@ -192,32 +192,25 @@ def labels_by_row(
             )
         return rows.rows, as_classes(labels, rows, version.classes, version.class_names)
     if rows is None and isinstance(labels, Mapping):
-        place = _row_numbers(list(labels), n_rows, when)
-        listed: Any = list(labels.values())
-    else:
-        place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
-        listed = labels
-        if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
-            index = np.asarray(labels.index)
-            # A column that was sorted in another way tells by its index which row is which.
-            if index.dtype.kind in "iu" and np.array_equal(np.sort(index), place):
-                place = index.astype(np.int64)
-    if isinstance(listed, Mapping):
+        rows, labels = list(labels), list(labels.values())
+    place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
+    if isinstance(labels, Mapping):
         raise GdscoreError("Expected labels in the order of `rows`, but got a mapping: leave out `rows`")
-    values = arrays.to_numpy(listed) if arrays.is_array(listed) else listed
+    if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
+        index = np.asarray(labels.index)
+        # A column that was sorted in another way tells by its index which row is which.
+        if index.dtype.kind in "iu" and np.array_equal(np.sort(index), place):
+            place = index.astype(np.int64)
+    values = arrays.to_numpy(labels) if arrays.is_array(labels) else labels
     values = values.to_numpy() if hasattr(values, "to_numpy") else values
-    as_list = None if isinstance(values, np.ndarray) else list_of(values)
-    count = (
-        len(values) if isinstance(values, np.ndarray) and values.ndim == 1 else -1 if as_list is None else len(as_list)
-    )
-    if count != len(place):
-        came = shown(labels) if count < 0 else f"{count:,}"
-        what = (
-            f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
-            if rows is None
-            else f"{len(place):,} rows"
+    listed = values if isinstance(values, np.ndarray) and values.ndim == 1 else list_of(values)
+    if (isinstance(values, np.ndarray) and values.ndim != 1) or listed is None or len(listed) != len(place):
+        every = f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
+        came = shown(labels) if listed is None else f"{len(listed):,}"
+        raise GdscoreError(
+            f"Expected a label for {every if rows is None else f'{len(place):,} rows'}, None where there is none yet, "
+            f"but got {came}"
         )
-        raise GdscoreError(f"Expected a label for {what}, None where there is none yet, but got {came}")
     rule = ClassLabels(version.class_names, version.classes)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.integers_are_positions:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:

@@ -101,9 +101,6 @@ class AccuracyTracker:
         self._keep = keep
         self._est = self._checked(est)
         self._versions = [Version.of(self._est)]
-        self._start()
-
-    def _start(self) -> None:
         self._groups: dict[datetime, Group] = {}
         self._times: list[datetime] = []
         self._seconds = array("d")
@@ -314,7 +311,8 @@ class AccuracyTracker:
             Segment of each row of labelled outputs. Otherwise segments are known from `estimate`.
         """
         when = self._time(time)
-        if _is_outputs(labels):
+        listed = labels if isinstance(labels, list | tuple) else [labels]
+        if listed and all(isinstance(item, Outputs) for item in listed):
             if rows is not None:
                 raise GdscoreError("Expected labelled outputs without `rows`, as they are their own rows, but got both")
             self._add_outputs(when, labels, by)
@@ -465,8 +463,7 @@ class AccuracyTracker:
     def _time(self, value: Any) -> datetime:
         when = as_time(value)
         stated = time_of(value)
-        zoned = bool(stated is not None and stated.tzinfo is not None)
-        self._zoned = zoned or bool(self._zoned)
+        self._zoned = bool(self._zoned) or (stated is not None and stated.tzinfo is not None)
         return when
 
     # -- what is known ------------------------------------------------------------------------------------------
@@ -600,8 +597,3 @@ class AccuracyTracker:
             if group.is_complete and group.predictions is not None:
                 tracker._complete.append(when)
         return tracker
-
-
-def _is_outputs(labels: Any) -> bool:
-    listed = labels if isinstance(labels, list | tuple) else [labels]
-    return bool(listed) and all(isinstance(item, Outputs) for item in listed)
