@@ -13,7 +13,7 @@ from gdscore._format import points
 from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning
-from gdscore.estimator.evidence import Floats, Profile
+from gdscore.estimator.evidence import Floats, Profile, effective_number
 from gdscore.estimator.fitted import Fitted
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState
@@ -95,12 +95,12 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
 
 
 def target_warnings(
-    fitted: Fitted, state: SegmentState, shift: Floats, explained: float, class_mix: str, given: Floats | None
+    fitted: Fitted, state: SegmentState, shift: Floats, explained: float, class_mix: str, given_mix: Floats | None
 ) -> Iterator[EstimateWarning]:
     """Warnings about one target: its size, its predictions, how far it is from all shifted sets.
 
-    ``shift`` is Δ of its evidence, and ``explained`` the share of its movement that a class mix explains. ``given`` is
-    the class mix where the user gave one: the predictions are then compared with that mix instead of the reference's.
+    ``shift`` is Δ of its evidence, and ``explained`` the share of its movement that a class mix explains. ``given_mix``
+    is the class mix where the user gave one: the predictions are then compared with it, not with the reference's.
     """
     rows, evidence = state.rows, state.evidence
     if not state.same_model:
@@ -116,17 +116,17 @@ def target_warnings(
             "info",
             "the target has exactly the confidences of the reference, whose accuracy is known: give other rows",
         )
-    if given is None:
+    if given_mix is None:
         expected, where, whose = fitted.correction.profile.predicted_mix, "on the reference", "the reference's"
         other = 'nothing but the mix has changed: class_mix="estimated"'
         if explained <= 0.5:
             other = 'it is the reference\'s: class_mix="stable"'
         cure = f"If it is known: est.estimate(outputs, class_mix={_example_mix(fitted)}); if {other}"
     else:
-        expected, where, whose = given, "in the mix given", "the one given"
+        expected, where, whose = given_mix, "in the mix given", "the one given"
         cure = "Give the shares of the target's true classes, or leave class_mix out"
     predicted = evidence.histogram.sum(axis=1) / rows
-    spread, usual = _effective_classes(predicted), _effective_classes(_sampled(expected, rows))
+    spread, usual = effective_number(predicted), effective_number(_sampled(expected, rows))
     if spread < 0.5 * usual:
         yield EstimateWarning(
             "collapse",
@@ -137,12 +137,13 @@ def target_warnings(
     distance = 0.5 * float(np.abs(predicted - expected).sum())
     noise = 0.8 * float(np.sqrt(expected * (1 - expected) / rows).sum())
     if distance > SETTINGS.far_mix + noise:
-        known = explained > 0.5
+        mix_explains = explained > 0.5
+        tells = "explains" if mix_explains else "alone does not explain"
         yield EstimateWarning(
             "class_mix",
-            "info" if known else "warning",
+            "info" if mix_explains else "warning",
             f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class, "
-            f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}{_OF_IMAGES}",
+            f"and another class mix {tells} this. {cure}{_OF_IMAGES}",
         )
     profile, far = fitted.correction.profile, float(np.abs(shift).max())
     if class_mix == "unknown" and profile.exposed > SETTINGS.far_mix and far > fitted.correction.chance(rows):
@@ -251,11 +252,6 @@ def _sampled(mix: Floats, rows: int) -> Floats:
     return np.asarray(np.random.default_rng(0).multinomial(rows, shares) / rows)
 
 
-def _effective_classes(mix: Floats) -> float:
-    present = mix[mix > 0]
-    return float(np.exp(-(present * np.log(present)).sum()))
-
-
 def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]) -> Callable[[], SetSummary]:
     """Begin to sum up a shifted set; the function returned gives its summary.
 
@@ -278,7 +274,7 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
             )
     same_class_names(reference.class_names, outputs.class_names)
     same_decision(reference.decision, outputs.decision, "the reference")
-    own = None
+    reference_labels = None
     if shifted.rows is not None:
         rows = np.asarray(shifted.rows)
         if rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= len(labels):
@@ -286,8 +282,8 @@ def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArra
             raise GdscoreError(
                 f"Expected `rows` of a shifted set to be rows of the reference, 0 … {len(labels) - 1}, but {came}"
             )
-        own = labels[rows]
-    begun, of_set = profile.begin(outputs, own), arrays.fetch(arrays.detached_copy(outputs.labels))
+        reference_labels = labels[rows]
+    begun, of_set = profile.begin(outputs, reference_labels), arrays.fetch(arrays.detached_copy(outputs.labels))
 
     def finish() -> SetSummary:
         outputs.check_values()

@@ -40,7 +40,7 @@ from gdscore.estimator.estimate import (
     most_severe_first,
     sampling_error,
 )
-from gdscore.estimator.evidence import Floats, Profile, by_confidence
+from gdscore.estimator.evidence import Evidence, Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState, TargetState, check_outputs
@@ -219,7 +219,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         if score is not None and score.reference_inputs:
             score.fit(reference)
         temperature = find_temperature(reference)
-        profile, own = Profile.of(reference, temperature.value if temperature.determined else 1.0)
+        profile, reference_evidence = Profile.of(reference, temperature.value if temperature.determined else 1.0)
         labels = arrays.to_numpy(reference.labels)
         kept: list[SetSummary] = []
         begun: deque[Callable[[], SetSummary]] = deque()
@@ -237,11 +237,16 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             kept.extend(finish() for finish in begun)
         if sets is not None and not kept:
             raise GdscoreError("Expected `shifted_sets` to hold sets, but it is empty: leave it out or give some")
-        correction, table = Correction.fit(profile, own, kept)
+        correction, table = Correction.fit(profile, reference_evidence, kept)
         line = None
         if score is not None:
             line, table = ScoreLine.fit(self.method, np.array(values), table)
-        sums = by_confidence(own.confidence, np.ones(len(labels)), own.confidence, own.predicted == labels)
+        sums = by_confidence(
+            reference_evidence.confidence,
+            np.ones(len(labels)),
+            reference_evidence.confidence,
+            reference_evidence.predicted == labels,
+        )
         fitted = Fitted(
             method=self.method,
             correction=correction,
@@ -328,13 +333,13 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             state = TargetState(fitted)
             for batch in batches(outputs, by):
                 state.update(batch)
-        found = {name: self._estimate(fitted, own, *assumed) for name, own in state.by_segment()}
-        if not found:
+        estimates = {name: self._estimate(fitted, part, *assumed) for name, part in state.by_segment()}
+        if not estimates:
             raise NoRowsError("Expected a target with rows, but the state has seen none")
         if state.segments is None:
-            return found[None]
+            return estimates[None]
         truth = {name: seen.accuracy for name, seen in state.truth().items()}
-        return Estimates(dict(sorted(found.items(), key=lambda item: item[1].accuracy)), truth, state.by or ())
+        return Estimates(dict(sorted(estimates.items(), key=lambda item: item[1].accuracy)), truth, state.by or ())
 
     def state(self, data: bytes | None = None) -> TargetState:
         """State of a target, empty or of the bytes of one: `update` it with outputs, `merge` it, `estimate` it."""
@@ -342,12 +347,12 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return state if data is None else state.merge(TargetState.from_bytes(data))
 
     def _estimate(
-        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, known: KnownMix | None
+        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, mix_known: KnownMix | None
     ) -> Estimate:
         evidence, correction = state.evidence, fitted.correction
-        mean, rows, usual = evidence.mean(), evidence.rows, correction.profile.usual_mix
+        mean, rows = evidence.mean(), evidence.rows
         shift, shown = correction.shift_in_sd(mean), correction.cells(evidence)
-        mix = None if known is None else known.nearest(shown.joint().mix, usual)
+        mix = _given_mix(correction, evidence, mix_known)
         assumed = correction.assumptions(evidence, mix)
         cells, best = assumed[class_mix]
         explained = float(explained_share(best, SETTINGS.strictness))
@@ -365,9 +370,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             scores, accuracy = dict(zip(("confidence", "distance"), shift.tolist(), strict=False)), joint.accuracy
             possible, unknown = [accuracy], float(assumed["unknown"][0].accuracy)
-            if known is not None and mix is not None:
+            if mix_known is not None and mix is not None:
                 warnings.extend(unreachable_classes(fitted, shown.joint().mix, mix))
-                possible += correction.farthest(shown, known, mix, rows)
+                possible += correction.farthest(shown, mix_known, mix, rows)
             ends = [
                 math.hypot(
                     correction.expected_error(value, mean, rows, level, class_mix, unknown),
@@ -421,7 +426,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         """Probability that each row's prediction is right, given all rows; its mean is the estimated accuracy."""
         fitted = self._fitted()
         check_outputs(fitted, outputs)
-        _, class_mix, known = self._assumption(fitted, None)
+        _, class_mix, mix_known = self._assumption(fitted, None)
         ((_, state),) = TargetState(fitted).update(outputs).by_segment()
         correction, evidence = fitted.correction, state.evidence
         rows = correction.profile.rows(outputs)
@@ -429,10 +434,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         if fitted.line is not None and state.score is not None:
             return scaled_to(fitted.line.accuracy(state.score.compute()), p, np.full(len(p), 1 / len(p)))
         _, cell_of_row = np.unique(correction.profile.cells_of(rows), return_inverse=True)
-        mix = None
-        if known is not None:
-            mix = known.nearest(correction.cells(evidence).joint().mix, correction.profile.usual_mix)
-        cells = correction.assumptions(evidence, mix)[class_mix][0]
+        cells = correction.assumptions(evidence, _given_mix(correction, evidence, mix_known))[class_mix][0]
         return with_means(p, cell_of_row, cells.correct)
 
     def _fitted(self) -> Fitted:
@@ -455,8 +457,8 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
                 f"{self.method!r} now: fit again"
             )
         assumed = self.class_mix if class_mix is None else class_mix
-        known = known_mix(assumed, fitted.n_classes, fitted.class_names)
-        return level, assumed if known is None else "given", known
+        mix_known = known_mix(assumed, fitted.n_classes, fitted.class_names)
+        return level, assumed if mix_known is None else "given", mix_known
 
     # -- files ----------------------------------------------------------------------------------------------
 
@@ -489,11 +491,16 @@ def fitted_of(est: Any) -> Fitted:
 def known_shares(est: AccuracyEstimator, outputs: Outputs) -> Floats | None:
     """Shares of the classes of a target where ``class_mix`` of the estimator tells them; None where it does not."""
     fitted = est._fitted()
-    known = est._assumption(fitted, None)[2]
-    if known is None:
-        return None
+    mix_known = est._assumption(fitted, None)[2]
     ((_, state),) = TargetState(fitted).update(outputs).by_segment()
-    return known.nearest(fitted.correction.cells(state.evidence).joint().mix, fitted.correction.profile.usual_mix)
+    return _given_mix(fitted.correction, state.evidence, mix_known)
+
+
+def _given_mix(correction: Correction, evidence: Evidence, mix_known: KnownMix | None) -> Floats | None:
+    """Shares of the classes that the user knows: within ranges, those nearest to what the rows show."""
+    if mix_known is None:
+        return None
+    return mix_known.nearest(correction.cells(evidence).joint().mix, correction.profile.usual_mix)
 
 
 def _reaction(correction: Correction, sets: list[SetSummary], accuracy: float) -> float | None:

@@ -256,7 +256,7 @@ def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Float
     noise = expected * (1 - expected) / rows
     noise = noise + np.square(mix) / np.maximum(profile.counts, 1) @ (likely * (1 - likely)).T
     scale = (cells + expected + reference) / 3
-    apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
+    apart, chance = (np.square(cells - expected) / scale).sum(axis=-1), (noise / scale).sum(axis=-1)
     shift = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
     left = np.maximum(apart - chance, 0) + np.square(shift).sum(axis=-1)
     explained = (np.square(expected - reference) / scale).sum(axis=-1)
@@ -355,19 +355,19 @@ class Correction:
         """How the assumptions are weighed, and how far estimates are off where a family was left out."""
         numbers, sets = list(left_out), _LeftOut(*map(np.stack, zip(*left_out.values(), strict=True)))
         groups = [parts[k] for k in numbers]
-        unknown, known = np.zeros((2, *sets.accuracy.shape))
+        unknown_mix, known_mix = np.zeros((2, *sets.accuracy.shape))
         for group in sorted(set(groups), key=sorted):
             others = np.array([not group & other for other in groups])
             weighed = sets.only(others).weights(self) if others.any() else self
             in_group = np.array([other == group for other in groups])
-            unknown[in_group] = sets.only(in_group).unknown(weighed.strictness, weighed.lean)
-            known[in_group] = sets.only(in_group).known(weighed.reserve)
-        table.predicted[numbers] = unknown[:, 0]
+            unknown_mix[in_group] = sets.only(in_group).with_unknown_mix(weighed.strictness, weighed.lean)
+            known_mix[in_group] = sets.only(in_group).with_known_mix(weighed.reserve)
+        table.predicted[numbers] = unknown_mix[:, 0]
         families = sorted(frozenset[str]().union(*groups))
         members = np.array([[family in group for group in groups] for family in families], dtype=np.float64)
         share = sets.share * (members / members.sum(axis=1, keepdims=True)).sum(axis=0)[:, None]
-        apart = np.abs(sets.only_mix - unknown)
-        estimates = {"unknown": (unknown, 0.0), "known": (known, 0.0), "only_mix": (sets.only_mix, apart)}
+        apart = np.abs(sets.only_mix - unknown_mix)
+        estimates = {"unknown": (unknown_mix, 0.0), "known": (known_mix, 0.0), "only_mix": (sets.only_mix, apart)}
         errors, mean_errors = dict[str, float](), dict[str, float | None]()
         for mix, (estimate, further) in estimates.items():
             error = np.abs(estimate - sets.accuracy)
@@ -423,21 +423,21 @@ class Correction:
         table[np.arange(len(filled)), predicted] = share
         return Cells(predicted, rows[filled] / evidence.rows, table)
 
-    def farthest(self, shown: Cells, known: KnownMix, mix: Floats, rows: int) -> list[float]:
+    def farthest(self, shown: Cells, mix_known: KnownMix, mix: Floats, rows: int) -> list[float]:
         """Lowest and highest accuracies within the ranges of shares that are known; none where these are exact.
 
         From the mix of the estimate on, shares go to the classes of lowest (highest) recall, a few times over.
         """
         ends: list[float] = []
-        for sign in (-1.0, 1.0) if not known.exact else ():
+        for sign in (-1.0, 1.0) if not mix_known.exact else ():
             shares = mix
             for _ in range(5):
                 cells = self.raked(shown, shares, rows).towards(shown, self.reserve)
                 ends.append(float(cells.accuracy))
-                shares = known.farthest(sign * cells.joint().measures()[0], self.profile.usual_mix)
+                shares = mix_known.farthest(sign * cells.joint().measures()[0], self.profile.usual_mix)
         return [min(ends), max(ends)] if ends else []
 
-    def assumptions(self, evidence: Evidence, given: Floats | None = None) -> dict[str, tuple[Cells, Explanation]]:
+    def assumptions(self, evidence: Evidence, given_mix: Floats | None = None) -> dict[str, tuple[Cells, Explanation]]:
         """Rows of a target under each assumption about its class mix, and how far its mix explains the target."""
         profile, mean, rows = self.profile, evidence.mean(), evidence.rows
         shown = self.cells(evidence)
@@ -452,9 +452,9 @@ class Correction:
             "estimated": (only_mix, best),
             "stable": (stable.towards(shown, self.reserve), explain(profile, shares, mean, rows, profile.mix)),
         }
-        if given is not None:
-            raked = self.raked(shown, given, rows).towards(shown, self.reserve)
-            assumed["given"] = (raked, explain(profile, shares, mean, rows, given))
+        if given_mix is not None:
+            raked = self.raked(shown, given_mix, rows).towards(shown, self.reserve)
+            assumed["given"] = (raked, explain(profile, shares, mean, rows, given_mix))
         return assumed
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
@@ -506,12 +506,12 @@ class _LeftOut(NamedTuple):
         """Some of the sets."""
         return _LeftOut(*(part[sets] for part in self))
 
-    def unknown(self, strictness: float, lean: float) -> Floats:
+    def with_unknown_mix(self, strictness: float, lean: float) -> Floats:
         """Estimate where the class mix is not known."""
         nearer = self.shown + explained_share(self, strictness) * (self.only_mix - self.shown)
         return np.asarray(nearer + lean * self.looks * (self.stable - nearer))
 
-    def known(self, reserve: float) -> Floats:
+    def with_known_mix(self, reserve: float) -> Floats:
         """Estimate where the class mix is known."""
         return np.asarray(self.raked + reserve * (self.shown - self.raked))
 
@@ -519,7 +519,7 @@ class _LeftOut(NamedTuple):
         """The correction with the strictness, lean and reserve that have the least squared error on these sets."""
 
         def lean_at(strictness: float) -> tuple[float, float]:
-            nearer = self.unknown(strictness, 0.0)
+            nearer = self.with_unknown_mix(strictness, 0.0)
             return _best_part(self.looks * (self.stable - nearer), self.accuracy - nearer, self.share)
 
         ends = (math.log(SETTINGS.strictness / 4), math.log(SETTINGS.strictness * 2))

@@ -65,18 +65,18 @@ def direct_estimate(
     choice("name", name, DIRECT)
     level = share("level", level, most=0.999)
     temperature = boolean("temperature", temperature)
-    known = labelled_reference(reference)
-    divisor = fit_temperature(known) if temperature else 1.0
+    labelled = labelled_reference(reference)
+    divisor = fit_temperature(labelled) if temperature else 1.0
     score = create_score(name)
     if score.reference_inputs:
-        score.fit(known.with_temperature(divisor))
+        score.fit(labelled.with_temperature(divisor))
     for part in stream(outputs, "outputs"):
-        if "logits" in part.has and part.n_classes != known.n_classes:
+        if "logits" in part.has and part.n_classes != labelled.n_classes:
             raise GdscoreError(
-                f"Expected {known.n_classes} classes as in the reference, but the outputs have {part.n_classes}"
+                f"Expected {labelled.n_classes} classes as in the reference, but the outputs have {part.n_classes}"
             )
-        same_class_names(known.class_names, part.class_names)
-        same_decision(known.decision, part.decision, "the reference")
+        same_class_names(labelled.class_names, part.class_names)
+        same_decision(labelled.decision, part.decision, "the reference")
         part.check_values()
         score.update(part.with_temperature(divisor))
     value = score.compute()
@@ -90,7 +90,7 @@ def direct_estimate(
         high=min(1.0, accuracy + error),
         level=level,
         n_rows=score.n_rows,
-        reference_accuracy=known.accuracy,
+        reference_accuracy=labelled.accuracy,
         scores={name: value},
         warnings=[EstimateWarning("sampling_only", "info", message)],
         method=f"{name}{' with temperature' if temperature else ''}",
@@ -115,8 +115,8 @@ class ScoreLine:
             without = np.array([not (group & other) for other in parts])
             line = _least_squares(scores[without], table.accuracy[without])
             if line is not None:
-                own = np.array([other == group for other in parts])
-                predicted[own] = np.clip(line[1] + line[0] * scores[own], 0, 1)
+                in_group = np.array([other == group for other in parts])
+                predicted[in_group] = np.clip(line[1] + line[0] * scores[in_group], 0, 1)
         line = _least_squares(scores, table.accuracy)
         if line is None or np.isnan(predicted).all():
             raise GdscoreError(

@@ -325,15 +325,15 @@ class Estimates(dict[Any, Estimate]):
     Examples
     --------
     >>> e = Estimate(0.83, 0.78, 0.88, level=0.9, n_rows=900, reference_accuracy=0.9)
-    >>> found = Estimates({("2026-01", "fr"): e}, {("2026-01", "fr"): 0.8}, ("", "country"))
-    >>> found.to_frame(every="month", backend="pyarrow").to_pylist()[0]["end"].isoformat()
+    >>> estimates = Estimates({("2026-01", "fr"): e}, {("2026-01", "fr"): 0.8}, ("", "country"))
+    >>> estimates.to_frame(every="month", backend="pyarrow").to_pylist()[0]["end"].isoformat()
     '2026-02-01T00:00:00'
     """
 
     def __init__(
-        self, found: Mapping[Any, Estimate], truth: Mapping[Any, float | None], names: Sequence[str] = ()
+        self, estimates: Mapping[Any, Estimate], truth: Mapping[Any, float | None], names: Sequence[str] = ()
     ) -> None:
-        super().__init__(found)
+        super().__init__(estimates)
         self.truth, self.names = dict(truth), tuple(names)
 
     def to_frame(self, every: Any = None, backend: str | None = None) -> Any:
@@ -430,7 +430,7 @@ def expected_brier(
 
     value, ends = mean(accuracy), [mean(accuracy + SETTINGS.class_width * (end - accuracy)) for end in (low, high)]
     noise = quantile_of(level) * math.sqrt(max(mean(accuracy, 2) - value**2, 0) / evidence.rows)
-    below, above = (math.hypot(max(apart, 0.0), noise) for apart in (value - min(ends), max(ends) - value))
+    below, above = math.hypot(max(value - min(ends), 0.0), noise), math.hypot(max(max(ends) - value, 0.0), noise)
     scale = 0.5 if len(evidence.histogram) == 2 else 1.0  # of two classes it counts one, as in scikit-learn
     return Quantity(scale * value, scale * max(value - below, 0.0), scale * min(value + above, 2.0))
 
@@ -464,17 +464,18 @@ def class_estimates(
 ) -> tuple[list[ClassEstimate], Quantity]:
     """Estimates of each class; their intervals move with one that is wider than the accuracy's by a constant."""
     a = joint.accuracy
-    wider = (max(a - SETTINGS.class_width * (a - low), 0.0), min(a + SETTINGS.class_width * (high - a), 1.0))
-    value, lower, upper = (table.measures() for table in (joint, *map(joint.scaled, wider)))
+    value = joint.measures()
+    lower = joint.scaled(max(a - SETTINGS.class_width * (a - low), 0.0)).measures()
+    upper = joint.scaled(min(a + SETTINGS.class_width * (high - a), 1.0)).measures()
     sizes = np.stack([joint.mix, joint.predicted, joint.mix + joint.predicted]) * rows
     noise = sampling_error(value, np.maximum(sizes, 1), level)
     lowest = np.maximum(value - np.hypot(np.maximum(value - lower, 0), noise), 0)
     highest = np.minimum(value + np.hypot(np.maximum(upper - value, 0), noise), 1)
     columns = np.stack([value, lowest, highest], axis=2).tolist()
     shares = zip(joint.mix.tolist(), joint.predicted.tolist(), strict=True)
-    found = [
+    per_class = [
         ClassEstimate(k, str(k) if names is None else names[k], *both, *(Quantity(*c[k]) for c in columns))
         for k, both in enumerate(shares)
     ]
-    f1, below, above = (float(part[2].mean()) for part in (value, lower, upper))
-    return found, Quantity(f1, min(f1, below), max(f1, above))
+    f1, below, above = float(value[2].mean()), float(lower[2].mean()), float(upper[2].mean())
+    return per_class, Quantity(f1, min(f1, below), max(f1, above))

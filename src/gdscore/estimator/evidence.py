@@ -158,16 +158,14 @@ class Profile:
         rows, others = plain.begin(reference, labels)()
         curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), right)
         mean, reach = rows.evidence.mean(axis=0), REACH * rows.evidence.std(axis=0)
-        lowest, highest = (np.clip(_rounded(end), -most, most) for end in (mean - reach, mean + reach))
+        lowest, highest = np.clip(_rounded(np.stack([mean - reach, mean + reach])), -most, most)
         evidence = np.clip(rows.evidence, lowest, highest)
         mean, scale = evidence.mean(axis=0), evidence.std(axis=0)
         scale = np.where(scale > CONSTANT, scale, 0.0)
         if not spread:
             scale[-1] = 0.0
-        class_means, label_means = (
-            np.where(present[:, None] > 0, means_of_groups(evidence, of_class, classes), mean)
-            for present, of_class in ((predicted, rows.predicted), (counts, labels))
-        )
+        class_means = np.where(predicted[:, None] > 0, means_of_groups(evidence, rows.predicted, classes), mean)
+        label_means = np.where(counts[:, None] > 0, means_of_groups(evidence, labels, classes), mean)
         profile = replace(
             plain,
             knots=curve.X_thresholds_,
@@ -244,10 +242,9 @@ class Profile:
         effective number counts, of cells and true classes those that have rows: a model may never predict some.
         """
         rows = self.cells.sum(axis=1)
-        shares = (rows / self.counts.sum(), self.predicted_mix)
-        cells, predicted = (float(np.exp(-(s[s > 0] * np.log(s[s > 0])).sum())) for s in shares)
-        seen_cells, seen_classes = (float(np.minimum(n / FEW, 1.0).sum()) for n in (rows, self.counts))
-        return min(max(min(cells / predicted, seen_cells / seen_classes) - 1, 0.0), 1.0)
+        by_share = effective_number(rows / self.counts.sum()) / effective_number(self.predicted_mix)
+        by_rows = np.minimum(rows / FEW, 1.0).sum() / np.minimum(self.counts / FEW, 1.0).sum()
+        return float(np.clip(min(by_share, by_rows) - 1, 0.0, 1.0))
 
     def cells_of(self, rows: Rows) -> NDArray[Any]:
         """Cell of each row."""
@@ -259,22 +256,23 @@ class Profile:
         share = np.interp(_tied(rows.confidence), self.knots, self.levels)
         return np.asarray(log_odds(share, SETTINGS.calibration_edge) + self.class_odds[rows.predicted])
 
-    def rows(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Rows:
-        """Evidence of rows; ``own`` are the labels of rows that the centres were made of, or of copies of them."""
+    def rows(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Rows:
+        """Evidence of rows; ``labels`` are those of rows that the centres were made of, or of copies of them."""
         parts = [self._measured(outputs[s : s + CHUNK])[0] for s in range(0, len(outputs), CHUNK)]
-        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), own)
+        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), labels)
 
-    def begin(self, outputs: Outputs, own: NDArray[Any] | None = None) -> Callable[[], tuple[Rows, Floats]]:
+    def begin(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Callable[[], tuple[Rows, Floats]]:
         """Begin to compute `rows`, and the shares of their other classes, on an accelerator.
 
         The function returned gives them, and waits for nothing later.
         """
         parts = [self._measured(outputs[s : s + CHUNK]) for s in range(0, len(outputs), CHUNK)]
-        measured, others = (arrays.fetch(arrays.concatenate(list(part))) for part in zip(*parts, strict=True))
+        measured = arrays.fetch(arrays.concatenate([measures for measures, _ in parts]))
+        others = arrays.fetch(arrays.concatenate([shares for _, shares in parts]))
 
         def finish() -> tuple[Rows, Floats]:
             measures, shares = measured(), others()
-            rows = self._rows(measures, own)
+            rows = self._rows(measures, labels)
             return rows, _other_shares(np.array(shares), measures[:, 2], rows.predicted)
 
         return finish
@@ -283,9 +281,13 @@ class Profile:
         """Evidence of a few rows at a time, probabilities of their other classes, and Brier scores."""
         for start in range(0, len(outputs), CHUNK):
             part = outputs[start : start + CHUNK]
-            measured, found = self._measured(part)
-            losses = arrays.to_numpy(_losses(part, found, measured[:, 2])) if brier else np.zeros((len(part), 2))
-            measures, others = arrays.to_numpy(measured), arrays.to_numpy(found)
+            measured, other_probabilities = self._measured(part)
+            losses = (
+                arrays.to_numpy(_losses(part, other_probabilities, measured[:, 2]))
+                if brier
+                else np.zeros((len(part), 2))
+            )
+            measures, others = arrays.to_numpy(measured), arrays.to_numpy(other_probabilities)
             rows = self._rows(measures, None)
             yield rows, _other_shares(others, measures[:, 2], rows.predicted), losses
 
@@ -301,38 +303,38 @@ class Profile:
             confidence = arrays.pick(others, predicted)
             others = arrays.put(others, predicted, 0.0)
             xp = arrays.namespace(others)
-            found = [xp.astype(predicted, xp.float64), confidence, xp.sum(others, axis=1)]
+            measures = [xp.astype(predicted, xp.float64), confidence, xp.sum(others, axis=1)]
             if self.centres is not None:
                 gap = arrays.like(self.centres, others)[predicted]
                 gap -= arrays.like(getattr(scaled, self.located), others)
                 if self.units is not None:
                     gap = gap / arrays.like(self.units, others)
-                found.append(xp.vecdot(gap, gap))
-            return xp.stack(found, axis=1), others
+                measures.append(xp.vecdot(gap, gap))
+            return xp.stack(measures, axis=1), others
 
-    def _rows(self, measures: Floats, own: NDArray[Any] | None) -> Rows:
+    def _rows(self, measures: Floats, labels: NDArray[Any] | None) -> Rows:
         predicted, confidence, rest = measures[:, 0].astype(np.int64), measures[:, 1].copy(), measures[:, 2]
         evidence = [np.log(np.maximum(confidence, 1e-300)) - np.log(np.maximum(rest, 1e-30))]
         if self.centres is not None:
-            evidence.append(np.log(np.maximum(self._distance(measures[:, 3], predicted, own), 1e-12)))
-        found = np.clip(_rounded(np.stack(evidence, axis=1)), self.lowest, self.highest)
-        if not np.isfinite(found).all():
+            evidence.append(np.log(np.maximum(self._distance(measures[:, 3], predicted, labels), 1e-12)))
+        clipped = np.clip(_rounded(np.stack(evidence, axis=1)), self.lowest, self.highest)
+        if not np.isfinite(clipped).all():
             raise GdscoreError(
                 "Expected finite logits and features of ordinary size, but some rows give numbers that are not finite"
             )
-        rows = Rows(predicted, confidence, found, np.zeros(len(predicted)))
+        rows = Rows(predicted, confidence, clipped, np.zeros(len(predicted)))
         return replace(rows, calibrated=self.calibrated(rows))
 
-    def _distance(self, squared: Floats, predicted: NDArray[Any], own: NDArray[Any] | None) -> Floats:
+    def _distance(self, squared: Floats, predicted: NDArray[Any], labels: NDArray[Any] | None) -> Floats:
         """Squared distance to the centre of the predicted class, relative to the reference's spread."""
         with np.errstate(all="ignore"):
             squared = squared / self.spread
-            if own is not None:
+            if labels is not None:
                 # A row pulls its own class's centre towards itself: without it the distance is n/(n−1) times as large.
                 # The only row of a class is its centre: it gets the distance that two rows of a class have on average.
                 n = self.counts[predicted]
                 corrected = np.where(n > 1, squared * (n / np.maximum(n - 1, 1)) ** 2, 2.0)
-                squared = np.where(own == predicted, corrected, squared)
+                squared = np.where(labels == predicted, corrected, squared)
             return np.asarray(squared)
 
 
@@ -376,6 +378,12 @@ def _class_odds(odds: Floats, right: Floats, predicted: NDArray[Any], classes: i
         curvature = np.bincount(predicted, expected * (1 - expected), classes)
         beyond += np.where(present, np.clip(score / np.maximum(curvature, 1e-9), -1, 1), 0.0)
     return np.asarray(np.clip(beyond, -LIMIT, LIMIT) * variance * information / (1 + variance * information))
+
+
+def effective_number(shares: Floats) -> float:
+    """Number of equally frequent classes, or cells, that have the same entropy."""
+    present = shares[shares > 0]
+    return float(np.exp(-(present * np.log(present)).sum()))
 
 
 def means_of_groups(values: Floats, groups: NDArray[Any], count: int) -> Floats:

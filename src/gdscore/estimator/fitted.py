@@ -73,10 +73,10 @@ class Fingerprint:
             if values[0] <= 1e-10 * values[-1]:
                 return None
             weights = vectors @ ((vectors.T @ ((x - centre).T @ (y - y.mean()))) / values)
-            found = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
-        usable = np.isfinite([*weights, found.offset, found.spread]).all()
+            fingerprint = cls(direction, weights, float(y.mean() - centre @ weights), float(np.std(y)))
+        usable = np.isfinite([*weights, fingerprint.offset, fingerprint.spread]).all()
         # On other rows than it was fitted to: so many weights describe any head on a few rows.
-        return found if usable and found.matches(reference[len(reference) - HELD_OUT :]) else None
+        return fingerprint if usable and fingerprint.matches(reference[len(reference) - HELD_OUT :]) else None
 
     def matches(self, outputs: Outputs) -> bool:
         """Whether the first rows follow from their features by this head."""
@@ -89,13 +89,14 @@ class Fingerprint:
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(segments))
         chosen = order[np.arange(len(order)) - starts[codes[order]] < CHECKED]
-        error, own = self._errors(outputs[chosen]), codes[chosen]
-        order = np.lexsort((error, own))
-        ends = np.searchsorted(own[order], np.arange(segments), side="right")
+        error, segment = self._errors(outputs[chosen]), codes[chosen]
+        order = np.lexsort((error, segment))
+        ends = np.searchsorted(segment[order], np.arange(segments), side="right")
         counts = np.diff(ends, prepend=0)
-        low, high, last = (error[order[at]] for at in (ends - counts // 2 - 1, ends - (counts + 1) // 2, ends - 1))
+        error = error[order]
+        median = (error[ends - counts // 2 - 1] + error[ends - (counts + 1) // 2]) / 2
         # NaN is in the last place.
-        return np.asarray(~((low + high) / 2 <= TOLERANCE) | np.isnan(last))
+        return np.asarray(~(median <= TOLERANCE) | np.isnan(error[ends - 1]))
 
     def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
         x, y = _seen(outputs, self.direction)
@@ -363,7 +364,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
 
 def _is_mix(mix: dict[str, list[float]], classes: int) -> bool:
     """Whether these are lowest and highest shares of the classes, and which of them are named."""
-    low, high, named = (np.array(mix[name]) for name in ("low", "high", "named"))
+    low, high, named = np.array(mix["low"]), np.array(mix["high"]), np.array(mix["named"])
     if not len(low) == len(high) == len(named) == classes or (low > high).any():
         return False
     return bool(low.sum() <= 1 + 1e-9 and (high.sum() >= 1 - 1e-9 or (named == 0).any()))

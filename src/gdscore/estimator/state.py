@@ -168,7 +168,8 @@ class _Layout:
         segment_of_group, group = np.divmod(present, self.classes * groups)
         at = segment_of_group * self.width + starts["others"] + group * self.classes
         parts.append((at[:, None] + np.arange(self.classes), members.T @ _on_grid(others)))
-        where, values = (np.concatenate([part[i].ravel() for part in parts]) for i in (0, 1))
+        where = np.concatenate([place.ravel() for place, _ in parts])
+        values = np.concatenate([value.ravel() for _, value in parts])
         if segments * self.width <= _DENSE:
             sums = np.bincount(where, weights=values)
             filled = np.flatnonzero(sums)

@@ -224,7 +224,7 @@ class Joint:
         """The same with the log-odds of being right moved alike in all predicted classes until the accuracy is this."""
         predicted, correct = self.predicted, self.correct
         after = predicted * scaled_to(accuracy, correct / np.maximum(predicted, 1e-12), predicted)
-        before_wrong, wrong = (np.maximum(predicted - part, 0) for part in (correct, after))
+        before_wrong, wrong = np.maximum(predicted - correct, 0), np.maximum(predicted - after, 0)
         table = self.table * (wrong / np.maximum(before_wrong, 1e-12))[:, None]
         # Rows that were all right: nothing is known of what they are where they are wrong.
         table += np.where(before_wrong < 1e-12, wrong / max(len(table) - 1, 1), 0.0)[:, None]

@@ -97,8 +97,8 @@ def sequence(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
     >>> out = gdscore.Outputs(logits=4 * np.eye(3)[y] + rng.normal(size=(4000, 3)), labels=y)
     >>> est, target = gdscore.AccuracyEstimator().fit(out[:2000]), out[2000:]
     >>> rows = gdscore.labeling.choose(est, target, budget=100, design="random")
-    >>> found = gdscore.labeling.sequence(est, target, rows, y[2000:][rows.rows])
-    >>> found.compared_with(0.8)
+    >>> answer = gdscore.labeling.sequence(est, target, rows, y[2000:][rows.rows])
+    >>> answer.compared_with(0.8)
     'above'
     """
     if isinstance(rows, LabelRows) and rows.design != "random":
@@ -106,20 +106,20 @@ def sequence(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
             f"Expected rows drawn with design='random', but they are {rows.design}: intervals for every label "
             "need rows that come in random order"
         )
-    found = labelled_rows(est, outputs, rows, labels)
-    n, count, level = rows.n_rows, found.count, float(est.level)
+    labelled = labelled_rows(est, outputs, rows, labels)
+    n, count, level = rows.n_rows, labelled.count, float(est.level)
     exact = n <= GRID
     shares = np.linspace(0, 1, (n if exact else GRID) + 1)
     worth = wealth(
-        found.right[None] & found.known[None],
-        found.right[None] | ~found.known[None],
+        labelled.right[None] & labelled.has_label[None],
+        labelled.right[None] | ~labelled.has_label[None],
         rows.predicted_correct[None, :count],
         rows.mean_predicted_correct,
         n,
         shares[None],
         level,
     )
-    rights, unknown = np.cumsum(found.right & found.known), np.cumsum(~found.known)
+    rights, unknown = np.cumsum(labelled.right & labelled.has_label), np.cumsum(~labelled.has_label)
     low, high, accuracy = np.zeros(count), np.ones(count), np.zeros(count)
     kept = np.ones(len(shares), dtype=bool)
     step = 0.0 if exact else 1 / GRID
@@ -154,7 +154,7 @@ def wealth(
     runs, count = least.shape
     up = np.zeros((runs, shares.shape[1]))
     down = np.zeros_like(up)
-    past, known = _Past(runs), least == most
+    past, has_label = _Past(runs), least == most
     rights_least, rights_most = np.zeros((runs, 1)), np.zeros((runs, 1))
     for t in range(count):
         left = n_rows - t
@@ -172,7 +172,7 @@ def wealth(
             side += np.log1p(sign * size * (y[:, [t]] - correction - expected))
         rights_least += least[:, [t]]
         rights_most += most[:, [t]]
-        past.add(least[:, t], predicted[:, t], known[:, t], least[:, t] - correction[:, 0])
+        past.add(least[:, t], predicted[:, t], has_label[:, t], least[:, t] - correction[:, 0])
         with np.errstate(over="ignore"):
             yield 0.5 * np.exp(np.maximum(up, down))
 
@@ -181,17 +181,17 @@ class _Past:
     """Sums over the labels before, from which the next bet is made."""
 
     def __init__(self, runs: int) -> None:
-        self.count, self.y, self.p, self.pp, self.yp = (np.zeros(runs) for _ in range(5))
+        self.count, self.y, self.p, self.pp, self.yp = np.zeros((5, runs))
         self.predicted_sum = np.zeros(runs)
         self.values, self.squares = np.zeros(runs), np.zeros(runs)
 
-    def add(self, y: Floats, p: Floats, known: NDArray[np.bool_], value: Floats) -> None:
+    def add(self, y: Floats, p: Floats, has_label: NDArray[np.bool_], value: Floats) -> None:
         """Take in one row of every run; those without a label teach nothing."""
         self.predicted_sum += p
-        self.count += known
+        self.count += has_label
         for total, term in ((self.y, y), (self.p, p), (self.pp, p * p), (self.yp, y * p), (self.values, value)):
-            total += np.where(known, term, 0.0)
-        self.squares += np.where(known, value * value, 0.0)
+            total += np.where(has_label, term, 0.0)
+        self.squares += np.where(has_label, value * value, 0.0)
 
     def slope(self) -> Floats:
         """C: regression of right on predicted correctness, shrunk towards 0."""

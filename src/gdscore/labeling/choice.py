@@ -108,7 +108,7 @@ class Survey:
 
 
 def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:
-    """First pass over a target; ``right`` are probabilities of the caller's own, one for each row."""
+    """First pass over a target; ``right`` are the caller's probabilities, one for each row."""
     mark, counts = FingerprintSum(), dict[Any, NDArray[np.int64]]()
     fitted = fitted_of(est)
     classes = fitted.n_classes if right is None else 1
@@ -123,8 +123,8 @@ def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[
             break  # there are too few of them, which is an error below
         flat = _cells(rows, cells, None if right is None else right[mark.rows - len(part) : mark.rows])
         for number in np.unique(codes).tolist():
-            own = np.bincount(flat[codes == number], minlength=classes * cells).reshape(classes, cells)
-            counts[keys[number]] = counts[keys[number]] + own if keys[number] in counts else own
+            segment_counts = np.bincount(flat[codes == number], minlength=classes * cells).reshape(classes, cells)
+            counts[keys[number]] = counts[keys[number]] + segment_counts if keys[number] in counts else segment_counts
         if len(counts) > MOST_SEGMENTS:
             raise GdscoreError(
                 f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
@@ -137,16 +137,16 @@ def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[
 class Ranks:
     """Second pass: the rank of every row, given the counts of the first one."""
 
-    def __init__(self, found: Survey) -> None:
-        total = np.sum(list(found.segments.values()), axis=0)
+    def __init__(self, survey: Survey) -> None:
+        total = np.sum(list(survey.segments.values()), axis=0)
         classes, self._cells = total.shape
         mean = total @ np.arange(self._cells) / np.maximum(total.sum(axis=1), 1)
         order = np.arange(classes * self._cells).reshape(total.shape)[np.argsort(mean, kind="stable")]
         order[1::2] = order[1::2, ::-1]
-        sizes = np.stack([counts.ravel()[order.ravel()] for counts in found.segments.values()])
+        sizes = np.stack([counts.ravel()[order.ravel()] for counts in survey.segments.values()])
         starts = np.zeros_like(sizes)
         starts[:, order.ravel()] = np.concatenate([[0], np.cumsum(sizes)[:-1]]).reshape(sizes.shape)
-        self._next = dict(zip(found.segments, starts, strict=True))
+        self._next = dict(zip(survey.segments, starts, strict=True))
 
     def of(
         self, evidence: Rows, keys: list[Any], codes: NDArray[np.int64], right: NDArray[np.float64] | None = None
@@ -172,8 +172,8 @@ def _cells(rows: Rows, cells: int, right: NDArray[np.float64] | None) -> NDArray
     """Predicted class and, within it, cells of equal width of the log-odds of confidence; or cells of ``right``."""
     if right is not None:
         return np.minimum(right * cells, cells - 1).astype(np.int64)
-    own = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64)
-    return np.asarray(rows.predicted * cells + own)
+    cell = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64)
+    return np.asarray(rows.predicted * cells + cell)
 
 
 DESIGNS = ("stratified", "random")
@@ -228,57 +228,65 @@ def choose(
     integer("budget", budget, least=1)
     integer("seed", seed, least=0, most=2**63 - 1)
     choice("design", design, DESIGNS)
-    own = None if right is None else as_probabilities(right)
-    found = survey(est, outputs, by, own)
-    if budget > found.n_rows:
+    probabilities = None if right is None else as_probabilities(right)
+    counted = survey(est, outputs, by, probabilities)
+    if budget > counted.n_rows:
         raise GdscoreError(
-            f"Expected a budget of at most {found.n_rows:,}, as the target has so many rows, but got {budget:,}"
+            f"Expected a budget of at most {counted.n_rows:,}, as the target has so many rows, but got {budget:,}"
         )
     if design == "stratified":
-        ranks = stratified_ranks(found.n_rows, budget, np.array([seed]))[0]
+        ranks = stratified_ranks(counted.n_rows, budget, np.array([seed]))[0]
     else:
-        ranks = random_ranks(found.n_rows, budget, seed)
+        ranks = random_ranks(counted.n_rows, budget, seed)
     order = np.argsort(ranks)
     ascending = ranks[order]
     row, predicted = np.full(budget, -1, dtype=np.int64), np.zeros(budget)
     ids: list[Any] = [None] * budget
     names: list[Any] = [None] * budget
-    all_ranks, start, total = Ranks(found), 0, 0.0
+    all_ranks, start, total = Ranks(counted), 0, 0.0
     for part, keys, codes in segmented_parts(outputs, by):
         evidence = correction.profile.rows(part)
-        given = None if own is None else own[start : start + len(part)]
-        p = correction.probability(evidence.calibrated, found.evidence) if given is None else given
+        probabilities_of_part = None if probabilities is None else probabilities[start : start + len(part)]
+        p = (
+            correction.probability(evidence.calibrated, counted.evidence)
+            if probabilities_of_part is None
+            else probabilities_of_part
+        )
         total += float(p.sum())
-        here, index = _matches(all_ranks.of(evidence, keys, codes, given), ascending)
+        here, index = _matches(all_ranks.of(evidence, keys, codes, probabilities_of_part), ascending)
         slots = order[index]
         row[slots], predicted[slots] = start + here, p[here]
-        values = arrays.to_numpy(part.ids)[here].tolist() if found.with_ids else [None] * len(here)
+        values = arrays.to_numpy(part.ids)[here].tolist() if counted.with_ids else [None] * len(here)
         for slot, value, number in zip(slots.tolist(), values, codes[here].tolist(), strict=True):
             ids[slot], names[slot] = value, keys[number]
         start += len(part)
-    if start != found.n_rows or (row < 0).any():
+    if start != counted.n_rows or (row < 0).any():
         raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
     return LabelRows(
         rows=row,
-        ids=np.array(ids) if found.with_ids else None,
+        ids=np.array(ids) if counted.with_ids else None,
         ranks=ranks,
         predicted_correct=predicted,
         segments=None if by is None else tuple(names),
-        n_rows=found.n_rows,
+        n_rows=counted.n_rows,
         design=design,
         seed=seed,
-        mean_predicted_correct=total / found.n_rows,
-        fingerprint=found.fingerprint,
-        segment_rows={} if by is None else {name: int(counts.sum()) for name, counts in found.segments.items()},
+        mean_predicted_correct=total / counted.n_rows,
+        fingerprint=counted.fingerprint,
+        segment_rows={} if by is None else {name: int(counts.sum()) for name, counts in counted.segments.items()},
     )
 
 
 def as_probabilities(right: Any) -> NDArray[np.float64]:
-    """Probabilities of the caller's own, checked."""
-    found = np.asarray(arrays.to_numpy(right) if arrays.is_array(right) else right)
-    if found.ndim != 1 or found.dtype.kind not in "fiub" or not ((found >= 0) & (found <= 1)).all():
+    """The caller's probabilities, checked."""
+    probabilities = np.asarray(arrays.to_numpy(right) if arrays.is_array(right) else right)
+    if (
+        probabilities.ndim != 1
+        or probabilities.dtype.kind not in "fiub"
+        or not ((probabilities >= 0) & (probabilities <= 1)).all()
+    ):
         raise GdscoreError("Expected `right` to have a probability between 0 and 1 for each row, but it has others")
-    return found.astype(np.float64)
+    return probabilities.astype(np.float64)
 
 
 def check_count(right: NDArray[np.float64] | None, n_rows: int) -> None:

@@ -161,9 +161,9 @@ class LabelledEstimate(Estimate):
         number("half_width", half_width, above=0, most=0.5)
         if self.high - self.low <= 2 * half_width:
             return 0
-        known = self.labels + self.could_not_tell
+        looked_at = self.labels + self.could_not_tell
         needed = labels_for(half_width, self.accuracy, self.variance_ratio, self.n_rows, self.level)
-        return min(max(needed - known, 1), self.n_rows - known)
+        return min(max(needed - looked_at, 1), self.n_rows - looked_at)
 
 
 def estimate(
@@ -201,16 +201,16 @@ def estimate(
     >>> e.low <= target.accuracy <= e.high, e.labels
     (True, 50)
     """
-    found = labelled_rows(est, outputs, rows, labels)
-    made = found.estimate(est, found.everything, rows.n_rows)
+    labelled = labelled_rows(est, outputs, rows, labels)
+    made = labelled.estimate(est, labelled.everything, rows.n_rows)
     if right is None:
         return made
-    own = as_probabilities(right)
-    check_count(own, rows.n_rows)
-    if not np.allclose(own[rows.rows], rows.predicted_correct, atol=1e-6):
+    probabilities = as_probabilities(right)
+    check_count(probabilities, rows.n_rows)
+    if not np.allclose(probabilities[rows.rows], rows.predicted_correct, atol=1e-6):
         raise GdscoreError("Expected the `right` that rows were drawn with, but it differs: give it to `choose` too")
     others = [warning for warning in made.warnings if not warning.code.startswith("label_free_")]
-    return replace(made, label_free=Quantity(float(own.mean())), warnings=others)
+    return replace(made, label_free=Quantity(float(probabilities.mean())), warnings=others)
 
 
 def estimate_segments(
@@ -222,12 +222,12 @@ def estimate_segments(
     """
     if rows.segments is None:
         raise GdscoreError("Expected rows that were drawn by segment, but these were not: use choose(…, by=segments)")
-    found = labelled_rows(est, outputs, rows, labels)
-    keys, codes = segment_codes({"": rows.segments[: found.count]}, found.count)
+    labelled = labelled_rows(est, outputs, rows, labels)
+    keys, codes = segment_codes({"": rows.segments[: labelled.count]}, labelled.count)
     made = {
-        key: found.estimate(est, np.flatnonzero(codes == number), rows.segment_rows[key], all_rows=False)
+        key: labelled.estimate(est, np.flatnonzero(codes == number), rows.segment_rows[key], all_rows=False)
         for number, key in enumerate(keys)
-        if found.known[codes == number].any()
+        if labelled.has_label[codes == number].any()
     }
     return dict(sorted(made.items(), key=lambda item: item[1].accuracy))
 
@@ -239,7 +239,7 @@ class Labelled:
     rows: LabelRows  # all drawn rows
     # Shape (t,): whether the label equals the prediction, and whether there is a label
     right: NDArray[np.bool_]
-    known: NDArray[np.bool_]
+    has_label: NDArray[np.bool_]
     label_free: Estimate  # the estimate without labels
 
     @property
@@ -257,14 +257,14 @@ class Labelled:
     ) -> LabelledEstimate:
         """Estimate of the ``n_rows`` rows that the chosen ones were drawn from."""
         chosen = chosen[np.argsort(self.rows.ranks[chosen])]
-        right, known = self.right[chosen], self.known[chosen]
-        labels, unknown = int(known.sum()), int((~known).sum())
+        right, has_label = self.right[chosen], self.has_label[chosen]
+        labels, without_label = int(has_label.sum()), int((~has_label).sum())
         # Random rows gain nothing from the order; with unknown ones the gain cannot be known.
-        plain = unknown > 0 or self.rows.design != "stratified"
+        plain = without_label > 0 or self.rows.design != "stratified"
         ratio = 1.0 if plain else float(variance_ratio(right))
-        low = float(interval(right & known, n_rows, float(est.level), ratio)[0])
-        high = float(interval(right | ~known, n_rows, float(est.level), ratio)[1])
-        accuracy = min(max(float(right[known].mean()), low), high)
+        low = float(interval(right & has_label, n_rows, float(est.level), ratio)[0])
+        high = float(interval(right | ~has_label, n_rows, float(est.level), ratio)[1])
+        accuracy = min(max(float(right[has_label].mean()), low), high)
         free = self.label_free
         return LabelledEstimate(
             accuracy=accuracy,
@@ -276,13 +276,13 @@ class Labelled:
             class_mix=free.class_mix,
             method="labels",
             labels=labels,
-            could_not_tell=unknown,
+            could_not_tell=without_label,
             to_label=len(self.rows) - self.count if all_rows else 0,
             effective_labels=float(min(labels / max(ratio, 1e-9), n_rows)),
             label_free=Quantity(free.accuracy, free.low, free.high) if all_rows else None,
             variance_ratio=ratio,
             warnings=most_severe_first(
-                _warnings(labels, unknown, right[known], (low, high), free if all_rows else None)
+                _warnings(labels, without_label, right[has_label], (low, high), free if all_rows else None)
             ),
         )
 
@@ -306,7 +306,7 @@ def _predictions(
 ) -> tuple[NDArray[np.int64], tuple[str, ...] | None, Estimate]:
     """Predicted classes of the drawn rows, names of the classes, and the estimate without labels."""
     mark, state, names = FingerprintSum(), est.state(), None
-    found = np.full(len(rows), -1, dtype=np.int64)
+    predicted = np.full(len(rows), -1, dtype=np.int64)
     place = None if rows.ids is None else {str(key): i for i, key in enumerate(rows.ids.tolist())}
     by_row = np.argsort(rows.rows)
     for part in parts:
@@ -318,14 +318,14 @@ def _predictions(
         if place is None:
             first, last = np.searchsorted(rows.rows[by_row], [start, start + len(part)])
             slots = by_row[first:last]
-            found[slots] = predictions[rows.rows[slots] - start]
+            predicted[slots] = predictions[rows.rows[slots] - start]
         elif mark.with_ids:
             ids = arrays.to_numpy(part.ids).astype(np.str_)
             for i in np.flatnonzero(np.isin(ids, list(place))).tolist():
                 slot = place[ids[i]]
-                if found[slot] >= 0:
+                if predicted[slot] >= 0:
                     raise GdscoreError(f"Expected ids that name one row each, but {ids[i]!r} names two")
-                found[slot] = predictions[i]
+                predicted[slot] = predictions[i]
     if (place is not None) != mark.with_ids:
         forgotten = "these outputs have none: name their column as before (--id COLUMN, id=)"
         added = "these are: leave out the column of ids (--id, id=)"
@@ -334,25 +334,25 @@ def _predictions(
             + (f"named by ids, and {forgotten}" if place is not None else f"not named by ids, and {added}")
         )
     same = mark.rows == rows.n_rows and mark.text == rows.fingerprint
-    if not same or (found < 0).any():
+    if not same or (predicted < 0).any():
         raise GdscoreError(
             f"Expected the {rows.n_rows:,} rows of the target that were drawn from, but these are {mark.rows:,} rows "
             "of another one (other ids, or other logits or their order where there are no ids): give the same outputs"
         )
-    return found, names, est.estimate(state)
+    return predicted, names, est.estimate(state)
 
 
 def _warnings(
     labels: int, unknown: int, right: NDArray[np.bool_], ends: tuple[float, float], free: Estimate | None
 ) -> list[EstimateWarning]:
-    found = []
+    warnings = []
     open_rows = ends[0] < ends[1]  # where all rows are labelled, nothing is left to estimate
     if open_rows and labels < FEW_LABELS:
         count = f"{labels} labels give" if labels > 1 else "1 label gives"
-        found.append(EstimateWarning("few_labels", "info", f"{count} a wide interval: label 20 or more"))
+        warnings.append(EstimateWarning("few_labels", "info", f"{count} a wide interval: label 20 or more"))
     if open_rows and (right.all() or not right.any()):
         word = "right" if right.all() else "wrong"
-        found.append(
+        warnings.append(
             EstimateWarning(
                 f"all_{word}",
                 "info",
@@ -360,7 +360,7 @@ def _warnings(
             )
         )
     if unknown:
-        found.append(
+        warnings.append(
             EstimateWarning(
                 "could_not_tell",
                 "warning",
@@ -370,7 +370,7 @@ def _warnings(
         )
     if free is not None and not ends[0] <= free.accuracy <= ends[1]:
         apart = free.high < ends[0] or free.low > ends[1]
-        found.append(
+        warnings.append(
             EstimateWarning(
                 "label_free_missed" if apart else "label_free_outside",
                 "warning" if apart else "info",
@@ -382,4 +382,4 @@ def _warnings(
                 ),
             )
         )
-    return found
+    return warnings

@@ -109,9 +109,9 @@ class LabelRows:
             raise GdscoreError(
                 f"Expected to show columns of other names than the table's own, but {reserved[0]!r} is one: rename it"
             )
-        known = [""] * len(self) if labels is None else ["" if label is None else str(label) for label in labels]
-        if len(known) != len(self):
-            raise GdscoreError(f"Expected a label for each of {len(self)} rows, but got {len(known)}")
+        label_texts = [""] * len(self) if labels is None else ["" if label is None else str(label) for label in labels]
+        if len(label_texts) != len(self):
+            raise GdscoreError(f"Expected a label for each of {len(self)} rows, but got {len(label_texts)}")
         mean = float(self.mean_predicted_correct).hex()
         sample = ":".join((self.design, str(self.seed), str(self.n_rows), str(len(self)), mean, self.fingerprint))
         text = io.StringIO()
@@ -127,7 +127,7 @@ class LabelRows:
             numbers = [self.stratum[i], self.ranks[i], repr(float(self.predicted_correct[i])), repr(self.probability)]
             named += [_guarded("" if column[i] is None else str(column[i])) for column in show.values()]
             kept = [_guarded(self.options)] if self.options else []
-            writer.writerow([i + 1, self.rows[i], *named, _guarded(known[i]), *numbers, sample, *kept])
+            writer.writerow([i + 1, self.rows[i], *named, _guarded(label_texts[i]), *numbers, sample, *kept])
         with atomic(path, "wb") as file:
             # The mark tells spreadsheets that the file is UTF-8.
             file.write(b"\xef\xbb\xbf" + text.getvalue().encode())
@@ -288,23 +288,25 @@ def as_classes(labels: Any, rows: LabelRows, classes: int, names: tuple[str, ...
     else:
         if arrays.is_array(labels) or hasattr(labels, "tolist"):
             labels = arrays.to_numpy(labels if arrays.is_array(labels) else np.asarray(labels)).tolist()
-        found = list_of(labels)
-        if found is None:
+        label_list = list_of(labels)
+        if label_list is None:
             raise GdscoreError(
                 f"Expected `labels` to be a list or a dict, with a label for each of the {len(rows)} rows that were "
                 f"drawn, but got {shown(labels)}"
             )
-        if len(found) > len(rows):
-            raise GdscoreError(f"Expected at most {len(rows)} labels, as so many rows were drawn, but got {len(found)}")
-        listed = found + [None] * (len(rows) - len(found))
+        if len(label_list) > len(rows):
+            raise GdscoreError(
+                f"Expected at most {len(rows)} labels, as so many rows were drawn, but got {len(label_list)}"
+            )
+        listed = label_list + [None] * (len(rows) - len(label_list))
     if "" in (names or ()):
         raise GdscoreError(
             "Expected class names of at least one letter, but one is empty, which means not labelled: name the class, "
             "such as 'none'"
         )
-    known = {} if names is None else _by_name(names)
+    class_of_name = {} if names is None else _by_name(names)
     rule = ClassLabels(names, classes)
-    return np.array([_as_class(value, rule, known, i) for i, value in enumerate(listed)], dtype=np.int64)
+    return np.array([_as_class(value, rule, class_of_name, i) for i, value in enumerate(listed)], dtype=np.int64)
 
 
 def _from_mapping(labels: Mapping[Any, Any], rows: LabelRows) -> list[Any]:
@@ -329,8 +331,8 @@ def _from_series(labels: Any, rows: LabelRows) -> list[Any]:
         if index == list(range(len(index))):
             return [*labels.tolist(), *[None] * (len(rows) - len(labels))]
         for keys in (rows.ids, rows.rows):
-            known = {} if keys is None else {str(key): i for i, key in enumerate(keys.tolist())}
-            places = [known.get(str(key), -1) for key in index]
+            place_of_key = {} if keys is None else {str(key): i for i, key in enumerate(keys.tolist())}
+            places = [place_of_key.get(str(key), -1) for key in index]
             if min(places) >= 0 and len(set(places)) == len(places):
                 by_place = dict(zip(places, labels.tolist(), strict=True))
                 return [by_place.get(i) for i in range(len(rows))]
@@ -342,34 +344,34 @@ def _from_series(labels: Any, rows: LabelRows) -> list[Any]:
 
 def _by_name(names: tuple[str, ...]) -> dict[str, int]:
     """Classes by name, and by name without case and outer white space where that is unambiguous."""
-    found = {name.strip().casefold(): k for k, name in enumerate(names)}
-    folded = found if len(found) == len(names) else {}
+    numbers = {name.strip().casefold(): k for k, name in enumerate(names)}
+    folded = numbers if len(numbers) == len(names) else {}
     return folded | {name: k for k, name in enumerate(names)}
 
 
-def _as_class(value: Any, rule: ClassLabels, known: dict[str, int], i: int) -> int:
+def _as_class(value: Any, rule: ClassLabels, class_of_name: dict[str, int], i: int) -> int:
     if is_missing(value):
         return NOT_LABELLED
     if isinstance(value, str):
-        if value in known:
-            return known[value]
+        if value in class_of_name:
+            return class_of_name[value]
         text = value.strip()
-        if text and text[0] in _QUOTES and text[-1] in _QUOTES and text not in known:
+        if text and text[0] in _QUOTES and text[-1] in _QUOTES and text not in class_of_name:
             text = text[1:-1].strip()
         if not text:
             return NOT_LABELLED
         for form in (text, text.casefold()):
-            if form in known:
-                return known[form]
+            if form in class_of_name:
+                return class_of_name[form]
         if text.casefold() in _UNSURE:
             return COULD_NOT_TELL
-        found = rule.find(text)
+        position = rule.find(text)
     else:
-        found = rule.find(value)
-    if found is None:
+        position = rule.find(value)
+    if position is None:
         valid = nearest(str(value), rule.names) if rule.names else f"a class from 0 to {(rule.classes or 0) - 1}"
         raise GdscoreError(
             f"Expected the label of row {i + 1} of the sample to be a class, but got {shown(value)}: {valid}; leave it "
             "empty where there is no label, or write ? where nobody can tell"
         )
-    return found
+    return position

@@ -42,10 +42,10 @@ class Solved(NamedTuple):
 
     def of_class(self, where: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
         """Probability of the class that each of these rows is sent to; of its decided class where that is less."""
-        found: NDArray[np.float64] = self.rows[where, classes].astype(np.float64)
+        probability: NDArray[np.float64] = self.rows[where, classes].astype(np.float64)
         if self.decided is None:
-            return found
-        return np.asarray(np.minimum(found, self.rows[where, self.decided[where]]), dtype=np.float64)
+            return probability
+        return np.asarray(np.minimum(probability, self.rows[where, self.decided[where]]), dtype=np.float64)
 
     @property
     def cost(self) -> float:
@@ -114,7 +114,7 @@ class COT(SampleScore):
 
     def result(self, stats: HostStats) -> float:
         """Cost of the best transport."""
-        return float(np.mean([found.cost for found in self._plans(stats)]))
+        return float(np.mean([plan.cost for plan in self._plans(stats)]))
 
     def _plans(self, stats: HostStats) -> list[Solved]:
         """Transports, with the rows and weights each was solved for: one, or several in the published variant."""
@@ -129,8 +129,8 @@ class COT(SampleScore):
         for _ in range(math.ceil(total / PUBLISHED_BATCH)):
             drawn = rng.multinomial(PUBLISHED_BATCH, counts / total)
             weights = mix_of_rows(self.class_weights_, PUBLISHED_BATCH, rng)
-            own = None if decided is None else decided[drawn > 0]
-            plans.append(self._transport(rows[drawn > 0], drawn[drawn > 0].astype(np.float64), own, weights))
+            decided_drawn = None if decided is None else decided[drawn > 0]
+            plans.append(self._transport(rows[drawn > 0], drawn[drawn > 0].astype(np.float64), decided_drawn, weights))
         return plans
 
     def _transport(

@@ -21,14 +21,14 @@ TIE_GRID = 2.0**-20
 """Outputs are counted on this grid, so that rows that differ by rounding are one output."""
 
 
-def transport_scores(found: Solved) -> tuple[NDArray[Any], NDArray[Any]]:
+def transport_scores(plan: Solved) -> tuple[NDArray[Any], NDArray[Any]]:
     """Minus the transport cost of every share of a row that the plan sends to one class, S_ik − 1, and its mass.
 
     The score is less where the decided class of the row has less. The plan splits fewer rows than there are classes. A
     split row counts in parts: which class gets most of it, and whether equal rows are split together or apart, is
     decided by rounding.
     """
-    return found.of_class(found.plan.rows, found.plan.classes) - 1.0, found.plan.mass
+    return plan.of_class(plan.plan.rows, plan.plan.classes) - 1.0, plan.plan.mass
 
 
 @register_score("cott")
@@ -89,9 +89,9 @@ class COTT(COT):
         """Class shares, and the threshold with the reference error below it."""
         super().learn(stats)
         counts, decided = stats["counts"].astype(np.float64), stats.get("decided")
-        found = self._transport(stats["rows"], counts, decided, self.class_weights_)
+        plan = self._transport(stats["rows"], counts, decided, self.class_weights_)
         error = float(stats["errors"]) / stats["class_counts"].sum()
-        scores, mass = transport_scores(found)
+        scores, mass = transport_scores(plan)
         if self.variant == "published":
             repeated = np.repeat(scores, np.rint(mass * counts.sum()).astype(int))
             self.threshold_ = float(np.sort(repeated)[round(error * counts.sum()) - 1])
@@ -112,7 +112,7 @@ class COTT(COT):
     def result(self, stats: HostStats) -> float:
         """Share of rows no dearer than the threshold."""
         shares = []
-        for found in self._plans(stats):
-            scores, mass = transport_scores(found)
+        for plan in self._plans(stats):
+            scores, mass = transport_scores(plan)
             shares.append(mass[scores >= self.threshold_].sum() / mass.sum())
         return float(np.mean(shares))

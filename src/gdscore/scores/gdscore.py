@@ -315,7 +315,8 @@ class GdScore(Score):
             xp = namespace(scales[1])
             scale = xp.maximum(*scales)
             parts = [
-                s[f"gradient_{name}"] * xp.exp(own - scale) for s, own in zip((first, second), scales, strict=True)
+                s[f"gradient_{name}"] * xp.exp(own_scale - scale)
+                for s, own_scale in zip((first, second), scales, strict=True)
             ]
             stats[f"gradient_{name}"], stats[f"scale_{name}"] = parts[0] + parts[1], scale
             stats[f"rows_{name}"] = first[f"rows_{name}"] + second[f"rows_{name}"]
@@ -428,8 +429,8 @@ class GdScore(Score):
             groups = [k.split("_")[1] for k in stats if k.startswith("rows_")]
             # A group without rows has a scale of no meaning, and a gradient of 0.
             scale = max(float(stats[f"scale_{n}"]) for n in groups if stats[f"rows_{n}"] > 0)
-            own = {n: min(float(stats[f"scale_{n}"]) - scale, 0.0) for n in groups}
-            parts = [stats[f"gradient_{n}"] * np.exp(own[n]) / max(stats[f"rows_{n}"], 1) for n in groups]
+            relative = {n: min(float(stats[f"scale_{n}"]) - scale, 0.0) for n in groups}
+            parts = [stats[f"gradient_{n}"] * np.exp(relative[n]) / max(stats[f"rows_{n}"], 1) for n in groups]
             return np.asarray(log_norms(column_log_sums(sum(parts), self.p), self.p) + scale)
 
     # -- leftover rows of merged states ---------------------------------------------------------------------

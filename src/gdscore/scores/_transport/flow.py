@@ -140,12 +140,12 @@ class Flow:
     def _movable(self, j: int, movers: list[int], amount: int) -> int:
         """Mass that class j still holds of the rows, at most ``amount``."""
         held = self.held[j]
-        found = 0
+        mass = 0
         for row in reversed(movers):
-            found += held.get(row, 0)
-            if found >= amount:
+            mass += held.get(row, 0)
+            if mass >= amount:
                 return amount
-        return found
+        return mass
 
     def _move(
         self,
