@@ -68,8 +68,8 @@ def fetch(x: Array) -> Callable[[], NDArray[Any]]:
             return to_numpy(host)
 
         return fetched
-    found = to_numpy(x)
-    return lambda: found
+    on_host = to_numpy(x)
+    return lambda: on_host
 
 
 def is_real(x: Array) -> bool:
@@ -240,8 +240,8 @@ class _ExactProducts:
         # Newer versions have a setting for each backend, and refuse to read the old one after somebody set those.
         backends: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
         if all(hasattr(backend, "fp32_precision") for backend in backends):
-            found: list[tuple[Any, Any]] = [(backend, backend.fp32_precision) for backend in backends]
-            self._changed = [(backend, value) for backend, value in found if value != "ieee"]
+            settings: list[tuple[Any, Any]] = [(backend, backend.fp32_precision) for backend in backends]
+            self._changed = [(backend, value) for backend, value in settings if value != "ieee"]
             for backend, _ in self._changed:
                 backend.fp32_precision = "ieee"
         elif (value := torch.get_float32_matmul_precision()) != "highest":

@@ -158,28 +158,28 @@ class RowCheck(NamedTuple):
     cure: Callable[[int], str] = lambda row: ""
 
 
-def row_checks(given: dict[str, Array], check_logits: bool = True) -> list[RowCheck]:
+def row_checks(held: dict[str, Array], check_logits: bool = True) -> list[RowCheck]:
     """Everything that depends on values, not on shapes: finite numbers, distributions, labels in range."""
-    checks = [_finite(name, given[name]) for name in MATRICES if name in given]
-    if "probabilities" in given:
-        checks.append(_distribution(given["probabilities"]))
-    matrix = given.get("logits", given.get("probabilities"))
+    checks = [_finite(name, held[name]) for name in MATRICES if name in held]
+    if "probabilities" in held:
+        checks.append(_distribution(held["probabilities"]))
+    matrix = held.get("logits", held.get("probabilities"))
     for name in ("predictions", "labels"):
-        if name in given and matrix is not None:
-            checks.append(_classes_in_range(name, given[name], int(matrix.shape[1])))
+        if name in held and matrix is not None:
+            checks.append(_classes_in_range(name, held[name], int(matrix.shape[1])))
     if check_logits:
         # One row can look like a distribution by chance, and with it the last batch of a stream.
-        names = [name for name in ("logits", "peer_logits", "batch_logits") if name in given]
-        checks += [_no_probabilities(name, given[name]) for name in names if given[name].shape[0] > 1]
+        names = [name for name in ("logits", "peer_logits", "batch_logits") if name in held]
+        checks += [_no_probabilities(name, held[name]) for name in names if held[name].shape[0] > 1]
     return checks
 
 
-def check_values(given: dict[str, Array], check_logits: bool = True) -> None:
+def check_values(held: dict[str, Array], check_logits: bool = True) -> None:
     """Refuse the first row of arrays that cannot be used; on an accelerator this waits for their values."""
-    for check in row_checks(given, check_logits):
+    for check in row_checks(held, check_logits):
         _require(check)
-    if "probabilities" in given:
-        _warn_if_rounded(given["probabilities"])
+    if "probabilities" in held:
+        _warn_if_rounded(held["probabilities"])
 
 
 def _finite(name: str, x: Array) -> RowCheck:
@@ -328,41 +328,41 @@ _MOST_ID_BYTES = 2**30
 
 def check_outputs(arguments: dict[str, Any], check_logits: bool = True) -> dict[str, Array]:
     """Validate the arguments of `Outputs` and return those given, in one library and on one device."""
-    given = {name: _checked_array(name, x) for name, x in arguments.items() if x is not None}
-    if not given.keys() & set(MATRICES):
+    held = {name: _checked_array(name, x) for name, x in arguments.items() if x is not None}
+    if not held.keys() & set(MATRICES):
         raise GdscoreError("Expected at least one of `logits`, `probabilities` or `features`, but got none of them")
-    if "predictions" in given and not given.keys() & {"logits", "probabilities"}:
+    if "predictions" in held and not held.keys() & {"logits", "probabilities"}:
         raise GdscoreError(
             "Expected `predictions` with `logits` or `probabilities`, which say how sure the model is of them, but got "
             "neither"
         )
-    if "logits" in given and "probabilities" in given:
+    if "logits" in held and "probabilities" in held:
         raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, which hold more digits")
-    if "probabilities" in given:
-        if not arrays.is_real(given["probabilities"]):
+    if "probabilities" in held:
+        if not arrays.is_real(held["probabilities"]):
             raise GdscoreError(
-                f"Expected `probabilities` to be floating-point numbers, but got {given['probabilities'].dtype}"
+                f"Expected `probabilities` to be floating-point numbers, but got {held['probabilities'].dtype}"
             )
-        given["probabilities"] = binary_probabilities(given["probabilities"])
-    first_name = next(name for name in given if name in MATRICES)
-    first = given[first_name]
-    for name in given:
+        held["probabilities"] = binary_probabilities(held["probabilities"])
+    first_name = next(name for name in held if name in MATRICES)
+    first = held[first_name]
+    for name in held:
         if name in MATRICES:
-            _check_matrix(name, given[name])
-            _check_same_place(name, given[name], first_name, first)
+            _check_matrix(name, held[name])
+            _check_same_place(name, held[name], first_name, first)
         else:
-            given[name] = _checked_ids(given[name]) if name == "ids" else _checked_classes(name, given[name], first)
-        if given[name].shape[0] != first.shape[0]:
-            turned = first.shape[-1] == given[name].shape[0]
+            held[name] = _checked_ids(held[name]) if name == "ids" else _checked_classes(name, held[name], first)
+        if held[name].shape[0] != first.shape[0]:
+            turned = first.shape[-1] == held[name].shape[0]
             cure = f"rows come first, so transpose `{first_name}`" if turned else "give the same rows of both"
             raise GdscoreError(
                 f"Expected `{name}` to have as many rows as `{first_name}`, {first.shape[0]}, "
-                f"but got {given[name].shape[0]}: {cure}"
+                f"but got {held[name].shape[0]}: {cure}"
             )
-    _check_columns(given)
+    _check_columns(held)
     if arrays.on_host(first):
-        check_values(given, check_logits)
-    return given
+        check_values(held, check_logits)
+    return held
 
 
 def _checked_array(name: str, x: Any) -> Array:
@@ -514,26 +514,26 @@ def _strings(x: Array) -> Array:
     return np.array(texts, dtype=f"U{max(longest, 1)}").reshape(x.shape)
 
 
-def _check_columns(given: dict[str, Array]) -> None:
+def _check_columns(held: dict[str, Array]) -> None:
     for name in PER_CLASS:
-        if name in given and given[name].shape[1] < 2:
-            shape = tuple(given[name].shape)
-            cure = _single(given[name]) if shape[1] else ""
+        if name in held and held[name].shape[1] < 2:
+            shape = tuple(held[name].shape)
+            cure = _single(held[name]) if shape[1] else ""
             raise GdscoreError(
                 f"Expected `{name}` to have a column for each of at least 2 classes, but got shape {shape}{cure}"
             )
     for name in ("features", "inputs"):
-        if name in given and given[name].shape[1] < 1:
-            raise GdscoreError(f"Expected `{name}` to have columns, but got shape {tuple(given[name].shape)}")
-    matrix = given.get("logits", given.get("probabilities"))
+        if name in held and held[name].shape[1] < 1:
+            raise GdscoreError(f"Expected `{name}` to have columns, but got shape {tuple(held[name].shape)}")
+    matrix = held.get("logits", held.get("probabilities"))
     for name in PER_CLASS:
-        if matrix is not None and name in given and given[name].shape != matrix.shape:
+        if matrix is not None and name in held and held[name].shape != matrix.shape:
             raise GdscoreError(
                 f"Expected `{name}` to have the shape of the logits, {tuple(matrix.shape)}, "
-                f"but got {tuple(given[name].shape)}"
+                f"but got {tuple(held[name].shape)}"
             )
-    if "rotation_logits" in given and tuple(given["rotation_logits"].shape[1:]) != (4, 4):
+    if "rotation_logits" in held and tuple(held["rotation_logits"].shape[1:]) != (4, 4):
         raise GdscoreError(
             "Expected `rotation_logits` to have shape (rows, 4 rotations shown, 4 rotations predicted), "
-            f"but got {tuple(given['rotation_logits'].shape)}"
+            f"but got {tuple(held['rotation_logits'].shape)}"
         )

@@ -39,19 +39,19 @@ def listed_names(names: Any) -> Any:
 
 def check_class_names(names: Any, classes: int | None) -> tuple[str, ...]:
     """K different strings as a tuple; anything else is refused."""
-    found = list_of(names)
-    if found is None:
+    listed = list_of(names)
+    if listed is None:
         raise GdscoreError(f"Expected `class_names` to be a sequence of strings, but got {shown(names)}")
-    for name in found:
+    for name in listed:
         if not isinstance(name, str):
             raise GdscoreError(f"Expected `class_names` to be strings, but got {shown(name)}")
-    if classes is None or len(found) != classes:
+    if classes is None or len(listed) != classes:
         of = "no array with a column for each class" if classes is None else f"{classes} classes"
-        raise GdscoreError(f"Expected a name for each class, but got {len(found)} `class_names` for {of}")
-    name, count = Counter(found).most_common(1)[0]
+        raise GdscoreError(f"Expected a name for each class, but got {len(listed)} `class_names` for {of}")
+    name, count = Counter(listed).most_common(1)[0]
     if count > 1:
         raise GdscoreError(f"Expected different `class_names`, but {shown(name)} occurs more than once")
-    return tuple(str(name) for name in found)
+    return tuple(str(name) for name in listed)
 
 
 class ClassLabels:
@@ -121,10 +121,10 @@ def class_positions(
     if labels.dtype.kind in "iu" and rule.integers_are_positions and not rule.named_by_integers:
         return labels  # `Outputs` checks their range
     different, rows = np.unique(labels, return_inverse=True)
-    found = [rule.find(label) for label in different.tolist()]
-    positions = np.array([-1 if position is None else position for position in found], dtype=np.int64)
-    if None in found:
-        wrong = np.isin(rows.reshape(-1), [i for i, position in enumerate(found) if position is None])
+    matches = [rule.find(label) for label in different.tolist()]
+    positions = np.array([-1 if position is None else position for position in matches], dtype=np.int64)
+    if None in matches:
+        wrong = np.isin(rows.reshape(-1), [i for i, position in enumerate(matches) if position is None])
         row = int(wrong.argmax())
         label = np.asarray(labels[row]).item()
         problem = f"Expected {what} to be classes, but got {shown(label)}"

@@ -156,19 +156,19 @@ def batches(data: Any, by: Any = None) -> Iterator[Batch]:
     """
     parts = _items(data, "outputs", (Outputs, Batch))
     if by is None or isinstance(data, Outputs):
-        own = columns_of(by)
+        columns = columns_of(by)
         for part in parts:
-            yield part if isinstance(part, Batch) else Batch(part, None, own)
+            yield part if isinstance(part, Batch) else Batch(part, None, columns)
         return
     if not isinstance(by, Iterable) or isinstance(by, str | bytes) or getattr(by, "ndim", 1) == 0:
         raise GdscoreError(f"Expected `by` to have segments for each part of the stream, but got {type(by).__name__}")
     names, nothing = iter(by), object()
     for part in parts:
-        found = next(names, nothing)
-        if found is nothing or isinstance(part, Batch):
-            why = "it ended" if found is nothing else "its parts have segments of their own"
+        segments = next(names, nothing)
+        if segments is nothing or isinstance(part, Batch):
+            why = "it ended" if segments is nothing else "its parts have segments of their own"
             raise GdscoreError(f"Expected `by` to have segments for every part of the stream, but {why}")
-        yield Batch(part, None, columns_of(found))
+        yield Batch(part, None, columns_of(segments))
     if next(names, nothing) is not nothing:
         raise GdscoreError("Expected `by` to have segments for the parts of the stream only, but it has more")
 
@@ -180,10 +180,10 @@ def columns_of(by: Any) -> Mapping[str, Any]:
     if not isinstance(by, Mapping) and not hasattr(by, "columns"):
         return {"": by}
     names = list(by if isinstance(by, Mapping) else by.column_names if hasattr(by, "column_names") else by.columns)
-    found = {str(name): by[name] for name in names}
-    if len(found) < len(names):
+    columns = {str(name): by[name] for name in names}
+    if len(columns) < len(names):
         raise GdscoreError(f"Expected columns of different names in `by`, but got {names!r:.80}")
-    return found
+    return columns
 
 
 def in_order(columns: Mapping[str, Any], names: Sequence[str] | None) -> Mapping[str, Any]:
@@ -191,12 +191,15 @@ def in_order(columns: Mapping[str, Any], names: Sequence[str] | None) -> Mapping
     if names is None:
         return columns
     if columns.keys() != set(names):
-        before, now = (", ".join(repr(n) if n else "one without a name" for n in f) or "none" for f in (names, columns))
         raise GdscoreError(
-            f"Expected the columns of segments that the rows before have, {before}, but got {now}: give the same "
-            "columns with all rows"
+            f"Expected the columns of segments that the rows before have, {_listed(names)}, but got "
+            f"{_listed(columns)}: give the same columns with all rows"
         )
     return {name: columns[name] for name in names}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) if name else "one without a name" for name in names) or "none"
 
 
 def segment_codes(columns: Mapping[str, Any], n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:
@@ -209,8 +212,8 @@ def segment_codes(columns: Mapping[str, Any], n_rows: int) -> tuple[list[Any], N
     if not others:
         return keys, codes
     pairs: list[tuple[Any, ...]] = [(key,) for key in keys]
-    for more, own in others:
-        used, first, codes = np.unique(codes * len(more) + own, return_index=True, return_inverse=True)
+    for more, next_codes in others:
+        used, first, codes = np.unique(codes * len(more) + next_codes, return_index=True, return_inverse=True)
         order = np.argsort(first)
         pairs = [(*pairs[at // len(more)], more[at % len(more)]) for at in used[order].tolist()]
         codes = np.argsort(order)[codes.reshape(-1)]
@@ -229,14 +232,14 @@ def _codes(values: Any, n_rows: int) -> tuple[list[Any], NDArray[np.int64]]:
         cure = f": are these columns of a frame? Give by=frame[{names!r}]" if named else ""
         raise GdscoreError(f"Expected `by` to name a segment for each of {n_rows} rows, but got {came}{cure}")
     numbers: dict[Any, int] = {}
-    found: dict[Any, int] = {}
+    code_of: dict[Any, int] = {}
     value = None
     try:
         for value in dict.fromkeys(listed):
-            found[value] = numbers.setdefault(_segment(value), len(numbers))
+            code_of[value] = numbers.setdefault(_segment(value), len(numbers))
     except (TypeError, ValueError):
         raise GdscoreError(f"Expected `by` to name segments by strings or numbers, but got {value!r:.80}") from None
-    return list(numbers), np.fromiter(map(found.__getitem__, listed), dtype=np.int64, count=n_rows)
+    return list(numbers), np.fromiter(map(code_of.__getitem__, listed), dtype=np.int64, count=n_rows)
 
 
 def _segment(value: Any) -> Any:

@@ -102,8 +102,8 @@ def _zone(name: str) -> tzinfo:
 
     with suppress(OSError, ValueError, KeyError):  # KeyError: there is none of this name
         return ZoneInfo(name)
-    known = available_timezones()
-    hint = nearest(name[:60], known) if known else "this system knows none: pip install tzdata"
+    zones = available_timezones()
+    hint = nearest(name[:60], zones) if zones else "this system knows none: pip install tzdata"
     raise GdscoreError(f"Unknown time zone {name[:60]!r}: {hint}")
 
 
@@ -159,10 +159,8 @@ def utc_starts(times: NDArray[np.datetime64], every: Every) -> NDArray[np.dateti
     zone = every.tzinfo
     walls, place = np.unique(_floor(times + _offsets(times, zone), every), return_inverse=True)
     # Clocks that were put back show a time twice: fold 0 is the first, 1 the second.
-    first, second = (
-        np.array([_instant(wall, zone, fold) for wall in walls.tolist()], dtype="datetime64[us]")[place]
-        for fold in (0, 1)
-    )
+    first = np.array([_instant(wall, zone, 0) for wall in walls.tolist()], dtype="datetime64[us]")[place]
+    second = np.array([_instant(wall, zone, 1) for wall in walls.tolist()], dtype="datetime64[us]")[place]
     again = (second - first >= np.timedelta64(every.length)) & (times >= second)
     return np.asarray(np.where(again, second, first))
 
@@ -213,8 +211,8 @@ def window_end(start: datetime, every: Every) -> datetime:
     # Sure to be in the next window, but for clocks that are put back in this one.
     later = start + (32 * _DAY * every.months or every.length)
     while True:
-        (found,) = utc_starts(np.array([later.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
-        end: datetime = found.replace(tzinfo=start.tzinfo)
+        (next_start,) = utc_starts(np.array([later.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
+        end: datetime = next_start.replace(tzinfo=start.tzinfo)
         if end > start:
             return end
         later += _HOUR
@@ -271,10 +269,10 @@ def time_in_text(text: str) -> datetime | None:
     text = text.strip()
     with suppress(ValueError):
         if (match := _PERIOD.fullmatch(text)) is not None:
-            year, month, quarter, week = (None if part is None else int(part) for part in match.groups())
+            year, month, quarter, week = match.groups()
             if week is not None:
-                return datetime.fromisocalendar(year or 0, week, 1)
-            return datetime(year or 0, month or 3 * (quarter or 1) - 2, 1)
+                return datetime.fromisocalendar(int(year), int(week), 1)
+            return datetime(int(year), int(month or 3 * int(quarter) - 2), 1)
         if re.match(r"\d{4}-\d\d-\d\d", text):  # others, such as 20260131, may be numbers
             return datetime.fromisoformat(text.replace("Z", "+00:00"))
     return None
@@ -288,7 +286,7 @@ def as_time(value: Any, zone: tzinfo = UTC) -> datetime:
     >>> as_time("2026-01-31T02:00+01:00").isoformat(), as_time("2026-02").isoformat()
     ('2026-01-31T01:00:00+00:00', '2026-02-01T00:00:00+00:00')
     """
-    given = value
+    original = value
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()  # a number outside the calendar
     elif isinstance(value, str):
@@ -301,7 +299,7 @@ def as_time(value: Any, zone: tzinfo = UTC) -> datetime:
     if isinstance(value, datetime) and value == value:  # NaT of pandas is not equal to itself
         with suppress(OverflowError):  # the first and the last day of the calendar in another zone
             return as_utc(value if value.tzinfo is not None else value.replace(tzinfo=zone))
-    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(given)}")
+    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(original)}")
 
 
 def as_times(values: Any) -> NDArray[np.datetime64]:

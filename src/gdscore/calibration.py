@@ -232,15 +232,15 @@ def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
     >>> round(T, 4), out.with_temperature(T).confidence.round(4).tolist()
     (2.8854, [0.6667, 0.6667, 0.6667])
     """
-    found = find_temperature(reference)
-    if not found.determined:
+    temperature = find_temperature(reference)
+    if not temperature.determined:
         warnings.warn(
-            f"The temperature is not determined by the {found.rows} labelled rows: the likelihood still rises at the "
-            f"bound {found.value}, which is returned; give more rows",
+            f"The temperature is not determined by the {temperature.rows} labelled rows: the likelihood still rises at "
+            f"the bound {temperature.value}, which is returned; give more rows",
             GdscoreWarning,
             stacklevel=2,
         )
-    return found.value
+    return temperature.value
 
 
 def _labelled(outputs: Outputs | Iterable[Outputs]) -> Iterator[Outputs]:
@@ -271,8 +271,8 @@ def _centred(chunk: Outputs) -> Array:
 def _size(parts: list[Outputs]) -> float:
     """Size of the logits: the median over rows of their mean distance to the largest; 0 where all are equal."""
     sizes = [arrays.to_numpy(namespace(z).mean(-z, axis=1)) for z in map(_centred, _chunks(parts))]
-    found = np.concatenate(sizes)
-    return float(np.median(found[found > 0])) if (found > 0).any() else 0.0
+    joined = np.concatenate(sizes)
+    return float(np.median(joined[joined > 0])) if (joined > 0).any() else 0.0
 
 
 def _slope(parts: list[Outputs], log_beta: float) -> float:

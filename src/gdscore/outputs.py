@@ -130,7 +130,7 @@ class Outputs:
             raise GdscoreError(
                 "Expected `predictions` or `threshold`, but got both: a threshold makes predictions of probabilities"
             )
-        self._given = check_outputs(
+        self._held = check_outputs(
             {
                 "logits": logits,
                 "probabilities": probabilities,
@@ -155,12 +155,12 @@ class Outputs:
         self._threshold: float | None = None
         if threshold is not None:
             self._threshold = checked_threshold(threshold)
-            self._given = _in_order({**self._given, "predictions": self._decided(self._threshold)})
+            self._held = _in_order({**self._held, "predictions": self._decided(self._threshold)})
 
-    def _holding(self, given: Mapping[str, Array]) -> Outputs:
+    def _holding(self, held: Mapping[str, Array]) -> Outputs:
         """Outputs of the same classes that hold other arrays, which need no check."""
         out = Outputs.__new__(Outputs)
-        out._given, out._class_names, out._check_logits = dict(given), self._class_names, self._check_logits
+        out._held, out._class_names, out._check_logits = dict(held), self._class_names, self._check_logits
         out._threshold = self._threshold
         return out
 
@@ -172,11 +172,11 @@ class Outputs:
                 f"Expected two classes with `threshold`, the least probability of class 1 that decides for it, but got "
                 f"{came}: give the decided classes as `predictions`"
             )
-        if "probabilities" in self._given:
+        if "probabilities" in self._held:
             # As given, as scikit-learn compares them; logarithms of them would be rounded.
-            above = self._given["probabilities"][:, 1] >= threshold
+            above = self._held["probabilities"][:, 1] >= threshold
         else:
-            precision = float(namespace(self.logits).finfo(self._given["logits"].dtype).eps)
+            precision = float(namespace(self.logits).finfo(self._held["logits"].dtype).eps)
             above = above_threshold(self.logits, threshold, precision)
         xp = namespace(above)
         return xp.astype(above, xp.int32 if arrays.is_jax(above) else xp.int64)
@@ -185,7 +185,7 @@ class Outputs:
         return int(self._first_array.shape[0])
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self._given.items())
+        shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in self._held.items())
         return f"Outputs({shapes}; {arrays.library(self._first_array)} {self._first_array.dtype})"
 
     # -- what was given -----------------------------------------------------------------------------------
@@ -193,36 +193,36 @@ class Outputs:
     @property
     def arrays(self) -> Mapping[str, Array]:
         """The arrays as given, by name."""
-        return self._given
+        return self._held
 
     @property
     def _first_array(self) -> Array:
-        return next(iter(self._given.values()))
+        return next(iter(self._held.values()))
 
     @property
     def has(self) -> frozenset[str]:
         """Names of what a score can ask for: ``logits`` also where probabilities were given."""
-        return frozenset({*self._given, "logits"} if "probabilities" in self._given else self._given)
+        return frozenset({*self._held, "logits"} if "probabilities" in self._held else self._held)
 
     def _get(self, name: str) -> Array:
-        if name not in self._given:
+        if name not in self._held:
             raise GdscoreError(
-                f"Expected `Outputs` with `{name}`, but these hold only {', '.join(self._given)}. {how_to_get([name])}"
+                f"Expected `Outputs` with `{name}`, but these hold only {', '.join(self._held)}. {how_to_get([name])}"
             )
-        return self._given[name]
+        return self._held[name]
 
     @property
     def n_classes(self) -> int | None:
         """K, or None where neither logits nor probabilities are held."""
         for name in PER_CLASS:
-            if name in self._given:
-                return int(self._given[name].shape[1])
+            if name in self._held:
+                return int(self._held[name].shape[1])
         return None
 
     @property
     def n_features(self) -> int | None:
         """D, or None without features."""
-        return int(self._given["features"].shape[1]) if "features" in self._given else None
+        return int(self._held["features"].shape[1]) if "features" in self._held else None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -235,14 +235,14 @@ class Outputs:
 
         Predictions that were given count as given also where all of them are those of the largest logits.
         """
-        if "predictions" not in self._given:
+        if "predictions" not in self._held:
             return ARGMAX
         return GIVEN if self._threshold is None else f"{_THRESHOLD}{self._threshold!r}"
 
     @property
     def threshold(self) -> float | None:
         """Least probability of class 1 of a binary model that decides for it; None where there is no threshold."""
-        return self._threshold if "predictions" in self._given else None
+        return self._threshold if "predictions" in self._held else None
 
     @property
     def labels(self) -> Array:
@@ -274,9 +274,9 @@ class Outputs:
     @cached_property
     def logits(self) -> Array:
         """Logits Z in working precision; log-probabilities where probabilities were given."""
-        if "probabilities" not in self._given:
+        if "probabilities" not in self._held:
             return arrays.working(self._get("logits"))
-        return log_probabilities(arrays.working(self._given["probabilities"]))
+        return log_probabilities(arrays.working(self._held["probabilities"]))
 
     @cached_property
     def features(self) -> Array:
@@ -300,10 +300,10 @@ class Outputs:
     @cached_property
     def predictions(self) -> Array:
         """ŷ, the decided class of each row: given, by threshold, or argmax of the logits, the first of equals."""
-        if "predictions" not in self._given:
+        if "predictions" not in self._held:
             return self._softmax.top
         # Where reading values would wait, those out of range are reported later, and must not be used as an index.
-        decided, last = self._given["predictions"], int(self.n_classes or 1) - 1
+        decided, last = self._held["predictions"], int(self.n_classes or 1) - 1
         return decided if arrays.on_host(decided) else namespace(decided).clip(decided, 0, last)
 
     @cached_property
@@ -349,10 +349,10 @@ class Outputs:
 
     @cached_property
     def _key(self) -> tuple[Array, Array]:
-        if "ids" in self._given:
-            first, second = row_key(id_words(self._given["ids"]))
+        if "ids" in self._held:
+            first, second = row_key(id_words(self._held["ids"]))
             return arrays.like(first, self._first_array), arrays.like(second, self._first_array)
-        return row_key(value_words(self._get("probabilities" if "probabilities" in self._given else "logits")))
+        return row_key(value_words(self._get("probabilities" if "probabilities" in self._held else "logits")))
 
     def row_keys(self) -> tuple[Array, Array]:
         """Two int32 hashes of each row: of its id, otherwise of the float32 bits of its logits."""
@@ -370,13 +370,13 @@ class Outputs:
         if arrays.on_host(self._first_array):
             return None
         with np.errstate(all="ignore"):
-            flags = [check.ok() for check in row_checks(self._given, self._check_logits)]
+            flags = [check.ok() for check in row_checks(self._held, self._check_logits)]
         return namespace(flags[0]).all(namespace(flags[0]).stack(flags))
 
     def check_values(self) -> None:
         """Refuse values that cannot be used; those on an accelerator, which construction does not wait for, too."""
         if self.valid is not None and not bool(self.valid):
-            check_values(dict(self._given), self._check_logits)
+            check_values(dict(self._held), self._check_logits)
 
     @cached_property
     def _marks(self) -> dict[int, Array]:
@@ -395,7 +395,7 @@ class Outputs:
         picked = _checked_rows(rows, len(self))
         # Ids may live elsewhere than the other arrays, so each gets the selection where it lives.
         chosen = self._holding(
-            {k: a[picked if isinstance(picked, slice) else arrays.like(picked, a)] for k, a in self._given.items()}
+            {k: a[picked if isinstance(picked, slice) else arrays.like(picked, a)] for k, a in self._held.items()}
         )
         if not len(chosen):
             raise GdscoreError(f"Expected at least one row, but {rows!r} selects none of {len(self)} rows")
@@ -425,7 +425,7 @@ class Outputs:
                     )
         if len(parts) == 1:
             return first
-        joined = first._holding({name: arrays.concatenate([p._given[name] for p in parts]) for name in first._given})
+        joined = first._holding({name: arrays.concatenate([p._held[name] for p in parts]) for name in first._held})
         for part in parts:
             joined._class_names = same_class_names(joined.class_names, part.class_names)
         return joined
@@ -433,32 +433,32 @@ class Outputs:
     def only(self, names: Collection[str]) -> Outputs:
         """Outputs with just the named arrays and the ids; probabilities and predictions belong to the logits."""
         kept = {*names, "ids"} | ({"probabilities", "predictions"} if "logits" in names else set())
-        return self._holding({name: array for name, array in self._given.items() if name in kept})
+        return self._holding({name: array for name, array in self._held.items() if name in kept})
 
     def working_copy(self) -> Outputs:
         """Copy that shares no memory with the caller's arrays, in working precision."""
-        widened = {k: arrays.working(a) if k in MATRICES else a for k, a in self._given.items()}
-        return self._holding({k: arrays.detached_copy(a) if a is self._given[k] else a for k, a in widened.items()})
+        widened = {k: arrays.working(a) if k in MATRICES else a for k, a in self._held.items()}
+        return self._holding({k: arrays.detached_copy(a) if a is self._held[k] else a for k, a in widened.items()})
 
     def to_numpy(self) -> Outputs:
         """Copy the same rows to NumPy."""
-        return self._holding({name: arrays.to_numpy(array) for name, array in self._given.items()})
+        return self._holding({name: arrays.to_numpy(array) for name, array in self._held.items()})
 
     def with_class_names(self, class_names: Sequence[str] | None) -> Outputs:
         """Copy of the outputs with other names of the classes; labels stay the positions that they are."""
-        named = self._holding(self._given)
+        named = self._holding(self._held)
         named._class_names = None if class_names is None else check_class_names(class_names, self.n_classes)
         return named
 
     def with_arrays(self, **more: Array) -> Outputs:
         """Copy of the outputs with more arrays, or others in place of those of the same names; all are checked."""
-        made = self._holding(check_outputs(_in_order({**self._given, **more}), self._check_logits))
+        made = self._holding(check_outputs(_in_order({**self._held, **more}), self._check_logits))
         made._threshold = None if "predictions" in more else self._threshold
         return made
 
     def with_decision(self, decision: str) -> Outputs:
         """Copy whose predictions count as made by a threshold, as was noted beside them."""
-        decided = self._holding(self._given)
+        decided = self._holding(self._held)
         decided._threshold = threshold_of(decision)
         if decided.decision != decision:
             raise GdscoreError(f"Expected rows decided by {decision}, but got {decided.decision}: the data are damaged")
@@ -466,17 +466,17 @@ class Outputs:
 
     def like(self, other: Outputs) -> Outputs:
         """Put each array into the library and onto the device that ``other`` has it in."""
-        there = other._given
-        return self._holding({k: arrays.like(a, there[k]) if k in there else a for k, a in self._given.items()})
+        there = other._held
+        return self._holding({k: arrays.like(a, there[k]) if k in there else a for k, a in self._held.items()})
 
     def with_temperature(self, temperature: float) -> Outputs:
         """Copy of the outputs with logits divided by ``temperature``, features, decisions and the rest as they are."""
         divisor = number("temperature", temperature, least=1e-30, most=1e30)
-        others = {k: a for k, a in self._given.items() if k not in ("logits", "probabilities")}
+        others = {k: a for k, a in self._held.items() if k not in ("logits", "probabilities")}
         with arrays.full_precision(self.logits):
             scaled = self.logits / divisor
         if divisor < 1:  # only then can a quotient be too large
-            scaled = Outputs(logits=scaled, check_logits=False)._given["logits"]
+            scaled = Outputs(logits=scaled, check_logits=False)._held["logits"]
         out = self._holding({"logits": scaled, **others})
         out._check_logits = False
         return out
@@ -490,15 +490,15 @@ def _checked_rows(rows: Any, length: int) -> slice | Array:
     if isinstance(rows, tuple):
         raise GdscoreError(f"{expected}, but got {shown(rows)}: several rows are out[[0, 1]], columns have no index")
     try:
-        given = rows if arrays.is_array(rows) else np.asarray(rows)
+        picked = rows if arrays.is_array(rows) else np.asarray(rows)
     except ValueError:
         raise GdscoreError(f"{expected}, but got {shown(rows)}") from None
-    if given.ndim == 0:
+    if picked.ndim == 0:
         number = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
         raise GdscoreError(f"{expected}, but got {shown(rows)}" + (f": use out[{rows}:{rows + 1}]" if number else ""))
-    if given.ndim != 1:
-        raise GdscoreError(f"Expected indices or a mask of one dimension, but got shape {tuple(given.shape)}")
-    host = arrays.native(arrays.to_numpy(given))
+    if picked.ndim != 1:
+        raise GdscoreError(f"Expected indices or a mask of one dimension, but got shape {tuple(picked.shape)}")
+    host = arrays.native(arrays.to_numpy(picked))
     if host.dtype == bool:
         if len(host) != length:
             raise GdscoreError(f"Expected a mask of {length} rows, but got one of {len(host)}")
@@ -513,9 +513,11 @@ def _checked_rows(rows: Any, length: int) -> slice | Array:
         )
     # Index arrays of an accelerator stay there; torch would take 8-bit numbers for a mask.
     signed = (
-        not arrays.is_numpy(given) and str(given.dtype).endswith(("int32", "int64")) and "uint" not in str(given.dtype)
+        not arrays.is_numpy(picked)
+        and str(picked.dtype).endswith(("int32", "int64"))
+        and "uint" not in str(picked.dtype)
     )
-    return given if signed else host.astype(np.int64)
+    return picked if signed else host.astype(np.int64)
 
 
 def _checked_slice(rows: slice, length: int) -> slice | Array:
@@ -527,8 +529,8 @@ def _checked_slice(rows: slice, length: int) -> slice | Array:
     return slice(start, stop, step) if step > 0 else np.arange(start, stop, step)
 
 
-def _in_order(given: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: given[name] for name in OUTPUT_ARRAYS if name in given}
+def _in_order(held: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: held[name] for name in OUTPUT_ARRAYS if name in held}
 
 
 def checked_threshold(threshold: Any) -> float:
@@ -578,13 +580,13 @@ def same_class_names(first: tuple[str, ...] | None, second: tuple[str, ...] | No
     return first or second
 
 
-def same_decision(expected: str, found: str, where: str = "the rows before") -> None:
+def same_decision(expected: str, decision: str, where: str = "the rows before") -> None:
     """Refuse rows that were decided in another way than others they belong to."""
-    if expected != found:
+    if expected != decision:
         cure = "give `predictions` or `threshold` (--prediction, --threshold) with all of them or with none"
         raise GdscoreError(
-            f"Expected rows decided as in {where}, by {_worded(expected)}, but these are decided by {_worded(found)}: "
-            f"{cure}"
+            f"Expected rows decided as in {where}, by {_worded(expected)}, but these are decided by "
+            f"{_worded(decision)}: {cure}"
         )
 
 

@@ -114,39 +114,39 @@ class Predictor:
     def __call__(self, X: Any, y: Any = None) -> Outputs:
         """Outputs for the rows of ``X``."""
         classifier, texts = self._classifier, X
-        given: dict[str, Any]
+        outputs: dict[str, Any]
         try:
             inputs = [X]
             for step in self._transformers:
                 inputs.append(X := step.transform(X))
             if self._head is None:
-                given = {"probabilities": np.asarray(classifier.predict_proba(X), dtype=np.float64)}
+                outputs = {"probabilities": np.asarray(classifier.predict_proba(X), dtype=np.float64)}
                 if self._contributions is not None:
-                    given["inputs"] = self._contributions(X)
+                    outputs["inputs"] = self._contributions(X)
             elif hasattr(classifier, "coefs_"):
-                given = _network_outputs(classifier, X, *self._head)
+                outputs = _network_outputs(classifier, X, *self._head)
             else:
-                given = {"logits": binary_logits(classifier.decision_function(X)), "features": X}
+                outputs = {"logits": binary_logits(classifier.decision_function(X)), "features": X}
             if self._rule is None:
-                differ = _predicts_otherwise(classifier, X, given)
+                differ = _predicts_otherwise(classifier, X, outputs)
                 self._rule = _Rule(decider=classifier, steps=len(self._transformers)) if differ else _Rule()
-            given["threshold"] = self._rule.threshold
+            outputs["threshold"] = self._rule.threshold
             if self._rule.decider is not None:
-                given["predictions"] = _decided(self._rule.decider, classifier, inputs[self._rule.steps])
+                outputs["predictions"] = _decided(self._rule.decider, classifier, inputs[self._rule.steps])
         except ValueError as error:
             swapped = y is not None and np.ndim(X) == 1 and np.ndim(y) == 2
             answer = f"it answers: {str(error).splitlines()[0]}"
             why = "it has one dimension and `y` two: swap them" if swapped else answer
             raise GdscoreError(f"Expected `X` as {self._name} was fitted with, but {why}") from error
-        if hasattr(given.get("features"), "tocsr"):
-            del given["features"]
+        if hasattr(outputs.get("features"), "tocsr"):
+            del outputs["features"]
             if self._unknown_share is not None:
-                given["inputs"] = self._unknown_share(texts)
-        elif "features" in given:
-            given["features"] = np.asarray(given["features"], dtype=given["logits"].dtype)
+                outputs["inputs"] = self._unknown_share(texts)
+        elif "features" in outputs:
+            outputs["features"] = np.asarray(outputs["features"], dtype=outputs["logits"].dtype)
         if y is not None:
-            given["labels"] = self.positions(y)
-        return Outputs(**given, check_logits=False).with_class_names([str(name) for name in classifier.classes_])
+            outputs["labels"] = self.positions(y)
+        return Outputs(**outputs, check_logits=False).with_class_names([str(name) for name in classifier.classes_])
 
     def positions(self, y: Any) -> NDArray[np.int64]:
         """Classes as the classifier names them, as positions in its ``classes_``."""
@@ -223,8 +223,8 @@ def _unwrapped(clf: Any) -> tuple[list[Any], Any, _Rule | None]:
         elif isinstance(clf, of_threshold) and hasattr(clf, "classes_"):
             _check_classifier(clf)
             threshold = _threshold_of(clf)
-            own = _Rule(threshold) if threshold is not None else _Rule(decider=clf, steps=len(transformers))
-            rule, clf = rule or own, getattr(clf, "estimator_", clf.estimator)
+            decider_rule = _Rule(threshold) if threshold is not None else _Rule(decider=clf, steps=len(transformers))
+            rule, clf = rule or decider_rule, getattr(clf, "estimator_", clf.estimator)
         elif type(clf).__module__.startswith("sklearn.frozen"):
             clf = clf.estimator
         else:
@@ -328,10 +328,10 @@ def _unknown_share(transformers: list[Any]) -> Callable[[Any], Array] | None:
     vectorizer = transformers[0] if transformers else None
     if vectorizer is None or not (hasattr(vectorizer, "vocabulary_") and hasattr(vectorizer, "build_analyzer")):
         return None
-    tokens_of, known = vectorizer.build_analyzer(), vectorizer.vocabulary_
+    tokens_of, vocabulary = vectorizer.build_analyzer(), vectorizer.vocabulary_
 
     def share(texts: Any) -> Array:
-        counts = [(sum(token not in known for token in tokens), len(tokens)) for tokens in map(tokens_of, texts)]
+        counts = [(sum(token not in vocabulary for token in tokens), len(tokens)) for tokens in map(tokens_of, texts)]
         unknown, total = np.array(counts, dtype=np.float64).reshape(-1, 2).T
         # As if one token more were unknown and one more known: where all are, the share still varies by row.
         return ((unknown + 1) / (total + 2))[:, None]
@@ -374,10 +374,10 @@ def _contributions(clf: Any) -> Callable[[Any], Array] | None:
             parts = []
             for begin, end in zip([0, *ends[:-1]], ends, strict=True):
                 if library == "lightgbm":
-                    found = clf.predict(X, raw_score=True, start_iteration=begin, num_iteration=end - begin)
+                    margins = clf.predict(X, raw_score=True, start_iteration=begin, num_iteration=end - begin)
                 else:
-                    found = clf.predict(X, output_margin=True, iteration_range=(begin, end))
-                parts.append(np.asarray(found, dtype=np.float64).reshape(len(found), -1))
+                    margins = clf.predict(X, output_margin=True, iteration_range=(begin, end))
+                parts.append(np.asarray(margins, dtype=np.float64).reshape(len(margins), -1))
             return np.concatenate(parts, axis=1)
 
         return ranges
@@ -390,7 +390,8 @@ def _positions_among_thresholds(trees: list[Any]) -> Callable[[Any], Array] | No
     What a forest's trees answer says little more than its confidence, but where its inputs lie does. Columns are those
     that are split most often.
     """
-    column, threshold = (np.concatenate([getattr(tree, name) for tree in trees]) for name in ("feature", "threshold"))
+    column = np.concatenate([tree.feature for tree in trees])
+    threshold = np.concatenate([tree.threshold for tree in trees])
     # In the trees' order leaves have a negative column.
     splits = np.bincount(column[column >= 0])
     used = np.sort(np.argsort(-splits, kind="stable")[: min(_MOST_CONTRIBUTIONS, np.count_nonzero(splits))])
@@ -401,18 +402,18 @@ def _positions_among_thresholds(trees: list[Any]) -> Callable[[Any], Array] | No
     def positions(X: Any) -> Array:
         rows = X.tocsr()[:, used].toarray() if hasattr(X, "tocsr") else np.asarray(X)[:, used]
         some = rows.astype(np.float32)
-        found = [np.searchsorted(t, values) / len(t) for t, values in zip(thresholds, some.T, strict=True)]
-        return np.where(np.isnan(some), 0.5, np.stack(found, axis=1))
+        shares = [np.searchsorted(t, values) / len(t) for t, values in zip(thresholds, some.T, strict=True)]
+        return np.where(np.isnan(some), 0.5, np.stack(shares, axis=1))
 
     return positions
 
 
-def _predicts_otherwise(clf: Any, X: Any, given: dict[str, Any]) -> bool:
+def _predicts_otherwise(clf: Any, X: Any, outputs: dict[str, Any]) -> bool:
     """Whether ``predict`` is not the first class of highest probability, on some of the rows."""
     from sklearn.utils import shuffle
 
-    name = "logits" if "logits" in given else "probabilities"
-    rows, drawn = shuffle(X, given[name], n_samples=min(_COMPARED_ROWS, len(given[name])), random_state=0)
+    name = "logits" if "logits" in outputs else "probabilities"
+    rows, drawn = shuffle(X, outputs[name], n_samples=min(_COMPARED_ROWS, len(outputs[name])), random_state=0)
     return bool((_decided(clf, clf, rows) != np.argmax(drawn, axis=1)).any())
 
 
@@ -426,8 +427,8 @@ def _positions(classes: Array, y: Any) -> NDArray[np.int64]:
     if y.ndim != 1:
         raise GdscoreError(f"Expected `y` to have one dimension, but got shape {y.shape}")
     position = {label: i for i, label in enumerate(np.asarray(classes).tolist())}
-    found = np.array([position.get(label, -1) for label in y.tolist()], dtype=np.int64)
-    if (found < 0).any():
-        row = int((found < 0).argmax())
+    positions = np.array([position.get(label, -1) for label in y.tolist()], dtype=np.int64)
+    if (positions < 0).any():
+        row = int((positions < 0).argmax())
         raise GdscoreError(f"Expected `y` among the classes {list(position)}, but got {y.tolist()[row]!r} in row {row}")
-    return found
+    return positions

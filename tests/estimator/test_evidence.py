@@ -9,7 +9,7 @@ from scipy.special import expit, softmax
 from sklearn.ensemble import RandomForestClassifier
 
 import gdscore
-from gdscore.estimator.correctness import explain
+from gdscore.estimator.correctness import explain, explained_share
 from gdscore.estimator.evidence import CENTRES, GROUPS, LIMIT, MOST_CELLS, Profile, groups_of
 from gdscore.estimator.settings import SETTINGS
 
@@ -120,7 +120,7 @@ def test_the_references_mix_explains_no_movement():
     np.testing.assert_allclose(profile.correct_in(profile.mix)[full], right[full], atol=0.1)
     assert profile.correct_in(profile.mix) @ cells == pytest.approx(reference.accuracy, abs=0.01)
     assert explanation.explained == pytest.approx(0, abs=1e-12)
-    assert explanation.share(1.0) == pytest.approx(0, abs=1e-6)
+    assert explained_share(explanation, 1.0) == pytest.approx(0, abs=1e-6)
 
 
 def test_many_targets_are_explained_as_each_alone():

@@ -11,6 +11,7 @@ import pytest
 import gdscore
 from gdscore._records import read_record
 from gdscore.estimator import fitted as storage
+from gdscore.estimator.correctness import MIXES
 from gdscore.files import write_arrays
 from tests.data import made
 
@@ -118,13 +119,9 @@ EDITS = {
     "spread": [0, -1, 1e-310],
     "centre": [1e300, None],
     "base": [-0.1, 2],
-    "error": [-1, 1e300, None],
-    "known_mix_error": [-1, 1e300, None],
-    "only_mix_error": [-1, 1e300, None],
-    "only_mix_left_out": [-0.1, 1.1, "x"],
+    "errors": [{}, None, *(dict.fromkeys(MIXES, e) for e in (-1, 1e300, None))],
+    "left_out": [{}, None, *(dict.fromkeys(MIXES, e) for e in (-0.1, 1.1, "x"))],
     "reserve": [-0.1, 1.1, None],
-    "left_out": [-0.1, 1.1, "x"],
-    "known_left_out": [-0.1, 1.1, "x"],
     "lean": [-0.1, 1.1, None, "x"],
     "strictness": [0, -1, 1e300, None],
     "located": ["inputs", "", None, "x"],

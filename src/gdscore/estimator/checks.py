@@ -78,7 +78,7 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
             "the estimator was fitted without shifted sets; fit_predictor, or shifted sets of your own, make it "
             "more accurate under shift",
         )
-    elif fitted.reaction is not None and fitted.reaction < SETTINGS.reaction:
+    elif fitted.reaction is not None and fitted.reaction < 1:  # standard deviations of rows for all of the accuracy
         yield EstimateWarning(
             "confidence_does_not_react",
             "warning",
@@ -95,11 +95,11 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
 
 
 def target_warnings(
-    fitted: Fitted, state: SegmentState, moved: Floats, explained: float, class_mix: str, given: Floats | None
+    fitted: Fitted, state: SegmentState, shift: Floats, explained: float, class_mix: str, given: Floats | None
 ) -> Iterator[EstimateWarning]:
     """Warnings about one target: its size, its predictions, how far it is from all shifted sets.
 
-    ``moved`` is Δ of its evidence, and ``explained`` the share of its movement that a class mix explains. ``given`` is
+    ``shift`` is Δ of its evidence, and ``explained`` the share of its movement that a class mix explains. ``given`` is
     the class mix where the user gave one: the predictions are then compared with that mix instead of the reference's.
     """
     rows, evidence = state.rows, state.evidence
@@ -144,7 +144,7 @@ def target_warnings(
             f"the mix of predicted classes is far from {whose}: {distance:.0%} of the rows would have to change class, "
             f"and another class mix {'explains' if known else 'alone does not explain'} this. {cure}{_OF_IMAGES}",
         )
-    profile, far = fitted.correction.profile, float(np.abs(moved).max())
+    profile, far = fitted.correction.profile, float(np.abs(shift).max())
     if class_mix == "unknown" and profile.exposed > SETTINGS.far_mix and far > fitted.correction.chance(rows):
         recall = profile.recall[profile.counts > 0]
         yield EstimateWarning(
@@ -161,8 +161,8 @@ def target_warnings(
             "warning",
             f"the target has few rows; collect at least {SETTINGS.few_rows} for an estimate",
         )
-    apart = float(np.abs(moved[1:]).max(initial=0.0))
-    if not len(fitted.table.families) and apart > SETTINGS.moved + SETTINGS.noise / np.sqrt(rows):
+    apart = float(np.abs(shift[1:]).max(initial=0.0))
+    if not len(fitted.table.families) and apart > SETTINGS.looks_shifted_from + SETTINGS.noise / np.sqrt(rows):
         yield EstimateWarning(
             "moved_untaught",
             "warning",
@@ -209,10 +209,10 @@ def other_assumption(accuracy: float) -> EstimateWarning:
 
 
 def above_reference(
-    fitted: Fitted, accuracy: float, moved: Floats, explained: float, rows: int, noise: float
+    fitted: Fitted, accuracy: float, shift: Floats, explained: float, rows: int, noise: float
 ) -> Iterator[EstimateWarning]:
     """Warning where the estimate is above the reference's accuracy by more than ``noise``, on rows that have moved."""
-    far = float(np.abs(moved).max()) > SETTINGS.moved + SETTINGS.noise / np.sqrt(rows)
+    far = float(np.abs(shift).max()) > SETTINGS.looks_shifted_from + SETTINGS.noise / np.sqrt(rows)
     if far and explained <= 0.5 and accuracy > fitted.reference_accuracy + noise:
         yield EstimateWarning(
             "above_reference",

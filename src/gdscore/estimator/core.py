@@ -29,7 +29,7 @@ from gdscore.estimator.checks import (
     weak_evidence,
 )
 from gdscore.estimator.class_mix import KnownMix, known_mix
-from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable
+from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable, explained_share
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import (
     ConfidenceHistogram,
@@ -248,7 +248,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             table=table,
             line=line,
             score=None if score is None else score.reset(),
-            farthest=max((float(np.abs(correction.moved(s.mean)).max()) for s in kept), default=0.0),
+            farthest=max((float(np.abs(correction.shift_in_sd(s.mean)).max()) for s in kept), default=0.0),
             reaction=_reaction(correction, kept, reference.accuracy),
             reference_accuracy=reference.accuracy,
             reference_rows=len(reference),
@@ -346,14 +346,14 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> Estimate:
         evidence, correction = state.evidence, fitted.correction
         mean, rows, usual = evidence.mean(), evidence.rows, correction.profile.usual_mix
-        moved, shown = correction.moved(mean), correction.cells(evidence)
+        shift, shown = correction.shift_in_sd(mean), correction.cells(evidence)
         mix = None if known is None else known.nearest(shown.joint().mix, usual)
         assumed = correction.assumptions(evidence, mix)
         cells, best = assumed[class_mix]
-        explained = float(best.share(SETTINGS.strictness))
+        explained = float(explained_share(best, SETTINGS.strictness))
         warnings = [
             *reference_warnings(fitted),
-            *target_warnings(fitted, state, moved, explained, class_mix, mix),
+            *target_warnings(fitted, state, shift, explained, class_mix, mix),
         ]
         joint = cells.joint()
         if fitted.line is not None and state.score is not None:
@@ -363,7 +363,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             joint = shown.joint().scaled(accuracy)
             low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
         else:
-            scores, accuracy = dict(zip(("confidence", "distance"), moved.tolist(), strict=False)), joint.accuracy
+            scores, accuracy = dict(zip(("confidence", "distance"), shift.tolist(), strict=False)), joint.accuracy
             possible, unknown = [accuracy], float(assumed["unknown"][0].accuracy)
             if known is not None and mix is not None:
                 warnings.extend(unreachable_classes(fitted, shown.joint().mix, mix))
@@ -379,7 +379,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             low = max(min(value - half for value, half in zip(possible, ends, strict=True)), 0.0)
             high = min(max(value + half for value, half in zip(possible, ends, strict=True)), 1.0)
             stable = float(assumed["stable"][0].accuracy)
-            shifted = correction.looks_shifted(joint.predicted, mean, rows) > 1
+            shifted = correction.looks_shifted(joint.predicted, mean, rows) > 0
             if class_mix == "unknown" and shifted and stable < low:
                 warnings.append(other_assumption(stable))
         if any(w.code == "collapse" for w in warnings):
@@ -389,7 +389,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         noise = math.hypot(
             *(sampling_error(fitted.reference_accuracy, n, level) for n in (rows, fitted.reference_rows))
         )
-        warnings.extend(above_reference(fitted, accuracy, moved, explained, rows, noise))
+        warnings.extend(above_reference(fitted, accuracy, shift, explained, rows, noise))
         per_class, f1 = class_estimates(joint, rows, low, high, level, fitted.class_names)
         brier = None
         if fitted.score is None:
@@ -501,7 +501,7 @@ def _reaction(correction: Correction, sets: list[SetSummary], accuracy: float) -
     lost = np.array([max(accuracy - s.accuracy, 0.0) for s in sets])
     if lost.max(initial=0.0) < SETTINGS.floor:
         return None
-    moved = np.array([correction.moved(s.mean) for s in sets])
+    shifts = np.array([correction.shift_in_sd(s.mean) for s in sets])
     # Confidence that rises as accuracy falls is no sign of it; distances count in both directions.
-    moved = np.concatenate([-moved[:, :1], np.abs(moved[:, 1:])], axis=1).max(axis=1)
-    return float(lost @ moved / (lost @ lost))
+    shifts = np.concatenate([-shifts[:, :1], np.abs(shifts[:, 1:])], axis=1).max(axis=1)
+    return float(lost @ shifts / (lost @ lost))

@@ -1,36 +1,29 @@
 """The probability that a row's prediction is right, and how far estimates made of it are off.
 
-On the reference, a row of a given confidence and predicted class is right with a known frequency: isotonic regression
-and an offset of the class give its log-odds a. On a target, the mean evidence of all rows (confidence, distance)
-differs from the reference's by Δ, in standard deviations. Shifted sets teach how much that lowers the log-odds and how
-much less confidence counts:
+On the reference, isotonic regression of confidence and an offset of the predicted class give the log-odds a of being
+right. On a target the mean evidence differs by Δ, in standard deviations of rows. Shifted sets teach how much that
+lowers the log-odds and how much less confidence counts:
 
     P(right) = σ( a + Δ·γ + (a − ā) Δ·δ ).
 
-With the probabilities of the other classes this is the table of the target (see `gdscore.estimator.table`). Three
-estimates are read off it: of the rows as they are; *stable*, raked to the reference's class mix; and *estimated*, of
-the mixture of the reference's classes that explains the target best. Where the class mix is not known, the estimate
-goes from the first towards the third as far as the mixture explains the target, and towards the second as far as rows
-look shifted. How strictly, and how far, two numbers tell that have the least squared error on shifted sets, each
-estimated without its family; a third tells how far the estimate goes where the mix is known.
-
-Errors are expected to grow with the movement m of the estimate away from the reference: s(m) = floor + growth m (1−m)².
-q is the 90 % quantile of |error| / s over the sets left out; there is one q where the class mix is not known, and one
-where it is. The half-width of an interval is √q · s(m): √q is the geometric mean of q, measured on this model's
-families, and 1, which fitted natural shifts of development data. To it are added, each as the root of the sum of
-squares, the mean error on families left out where the evidence has moved, and the sampling errors of target and
-reference.
+Estimates are read off the table of the target (`gdscore.estimator.table`): of the rows as they are, raked to the
+reference's class mix, and of the class mix that explains the target best. How they are weighed where the mix is not
+known, and how far they are off, is learned on shifted sets whose family was left out. The half-width of an interval is
+√q · s(m) for an estimate that has moved by m, with s(m) = floor + growth m (1−m)² and q the 90 % quantile of
+|error| / s over the sets left out: √q is the geometric mean of q, measured on this model's families, and 1, which
+fitted natural shifts of development data. docs/estimator.md has all of it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
+from scipy.sparse import csr_array
 
 from gdscore.estimator.class_mix import KnownMix
 from gdscore.estimator.estimate import quantile_of
@@ -45,6 +38,7 @@ from gdscore.estimator.evidence import (
     expit,
     group_of_bin,
     groups_of,
+    means_of_groups,
 )
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.table import Cells
@@ -52,7 +46,9 @@ from gdscore.shifts.sets import parts_of
 
 MOST_OTHERS = 16
 """Other classes of which a shifted set keeps the probability; the rest counts as the reference's mix."""
+MIXES = ("unknown", "known", "only_mix")
 MIXTURE_STEPS = 300
+LEAST_SCALE = 1e-3  # what varies by less is taken for rounding
 MOST_BLOCKS = 16
 MOST_NUMBERS, MOST_PRODUCTS, MOST_RAKED = 5_000_000, 300_000_000, 200_000
 """Limits on the work of a fit: numbers by bin of all sets in all class mixes, products of one step of their mixtures,
@@ -65,7 +61,6 @@ class SetSummary:
 
     family: str  # family of shifts; parts joined by ``+`` are left out one by one
     accuracy: float  # true accuracy
-    rows: int  # number of rows
     counts: Floats  # shape (K,): rows of each class
     means: Floats  # shape (K, E): mean evidence of the rows of each class; 0 where there are none
     # Shape (T,): predicted class, bin of calibrated log-odds and class, in rising order, wherever there are rows
@@ -83,32 +78,31 @@ class SetSummary:
     def of(cls, family: str, rows: Rows, others: Floats, labels: NDArray[Any], *, classes: int) -> SetSummary:
         """Summary of a set; ``others`` are the shares of the classes that are not predicted."""
         shape = (classes, len(CENTRES), classes)
-        cells, place = np.unique(
-            np.ravel_multi_index((rows.predicted, bins_of(rows.calibrated), labels), shape), return_inverse=True
-        )
-        counts = np.bincount(labels, minlength=classes).astype(np.float64)
-        sums = [np.bincount(labels, weights=column, minlength=classes) for column in rows.evidence.T]
-        predicted, index, label = np.unravel_index(cells, shape)
+        place = np.ravel_multi_index((rows.predicted, bins_of(rows.calibrated), labels), shape)
+        cells, place = np.unique(place, return_inverse=True)
+        predicted, bin_of_cell, label = np.unravel_index(cells, shape)
         cell_rows = np.bincount(place).astype(np.float64)
-        order = np.argsort(place, kind="stable")
-        shares = np.add.reduceat(others[order], np.searchsorted(place[order], np.arange(len(cells))), axis=0)
-        shares = shares / cell_rows[:, None]
-        most = min(MOST_OTHERS, classes - 1)
-        other = np.argsort(-shares, axis=1, kind="stable")[:, :most]
+        in_cell = csr_array((np.ones(len(place)), place, np.arange(len(place) + 1)))
+        shares = in_cell.T @ others / cell_rows[:, None]
+        other = np.argsort(-shares, axis=1, kind="stable")[:, : min(MOST_OTHERS, classes - 1)]
         return cls(
             family=family,
             accuracy=float((rows.predicted == labels).mean()),
-            rows=len(labels),
-            counts=counts,
-            means=np.stack(sums, axis=1) / np.maximum(counts, 1)[:, None],
+            counts=np.bincount(labels, minlength=classes).astype(np.float64),
+            means=means_of_groups(rows.evidence, labels, classes),
             predicted=predicted,
-            bin=index,
+            bin=bin_of_cell,
             label=label,
             cell_rows=cell_rows,
-            cell_odds=np.asarray(np.bincount(place, weights=rows.calibrated), dtype=np.float64),
+            cell_odds=in_cell.T @ rows.calibrated,
             other=other,
             other_share=np.take_along_axis(shares, other, axis=1).astype(np.float32),
         )
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.counts.sum())
 
     @property
     def mean(self) -> Floats:
@@ -173,12 +167,13 @@ class _MixedSet:
     """A set in its own class mix, the first entry, and in others: R entries."""
 
     summary: SetSummary
+    share: Floats  # shape (R,): what each entry counts: half in the set's own class mix, half in all others
     mix: Floats  # shape (R, K): share of each class
     accuracy: Floats  # shape (R,): true accuracy
     mean: Floats  # shape (R, E): mean evidence
     # Shape (R, B): share of the rows in each bin of log-odds, share that is right, and mean log-odds
     weight: Floats
-    right: Floats
+    correct: Floats
     odds: Floats
     of_row: Floats  # shape (R, T): share of the rows of each count of the summary
     cells: NDArray[Any]  # shape (T,): cell of each count
@@ -192,15 +187,16 @@ class _MixedSet:
         groups, shape = groups_of(classes), (len(mix), len(CENTRES))
         at = np.arange(len(mix))[:, None] * len(CENTRES) + summary.bin
         weight = _summed(at, of_row, shape)
-        right = _summed(at, of_row * (summary.label == summary.predicted), shape)
+        correct = _summed(at, of_row * (summary.label == summary.predicted), shape)
         total = _summed(at, of_row * (summary.cell_odds / summary.cell_rows), shape)
         return cls(
             summary=summary,
+            share=np.append(0.5, np.full(len(factors), 0.5 / max(len(factors), 1))),
             mix=mix,
-            accuracy=right.sum(axis=1),
+            accuracy=correct.sum(axis=1),
             mean=mix @ summary.means,
             weight=weight,
-            right=right,
+            correct=correct,
             odds=np.where(weight > 0, total / np.maximum(weight, 1e-300), CENTRES),
             of_row=of_row,
             cells=summary.predicted * groups + group_of_bin(groups)[summary.bin],
@@ -211,18 +207,13 @@ class _MixedSet:
         at = np.arange(len(self.mix))[:, None] * size + self.cells
         return _summed(at, self.of_row, (len(self.mix), size))
 
-    def predicted_shares(self, shares: Floats) -> Floats:
-        """Share of the rows that are predicted as each class, of shape (R, K)."""
-        return np.asarray(shares.reshape(len(shares), self.mix.shape[1], -1).sum(axis=2))
-
-    def in_cells(self, probability: Floats, usual: Floats, entries: Any) -> Cells:
-        """Rows of some entries by cell; ``probability`` is that of being right, of shape (R, B)."""
+    def in_cells(self, probability: Floats, usual: Floats) -> Cells:
+        """Rows by cell; ``probability`` is that of being right, of shape (R, B)."""
         cells, starts = np.unique(self.cells, return_index=True)
-        of_row = self.of_row[entries]
-        shares = np.add.reduceat(of_row, starts, axis=1)
+        shares = np.add.reduceat(self.of_row, starts, axis=1)
         filled = np.maximum(shares, 1e-300)
-        p = np.add.reduceat(of_row * probability[entries][:, self.summary.bin], starts, axis=1) / filled
-        classes = np.add.reduceat(of_row[:, :, None] * self.summary.others(usual), starts, axis=1)
+        p = np.add.reduceat(self.of_row * probability[:, self.summary.bin], starts, axis=1) / filled
+        classes = np.add.reduceat(self.of_row[:, :, None] * self.summary.others(usual), starts, axis=1)
         classes *= ((1 - p) / filled)[:, :, None]
         predicted = self.summary.predicted[starts]
         classes[:, np.arange(len(cells)), predicted] = p
@@ -238,11 +229,11 @@ class Explanation:
     # squared, in standard deviations
     explained: Any
     left: Any
-    chance: Any  # number or shape (R,): how far samples of these sizes are from there by chance
 
-    def share(self, strictness: float) -> Any:
-        """Share of the movement that the mix explains, from 0 to 1; what is left counts ``strictness`` times."""
-        return self.explained / (self.explained + strictness * self.left + 1e-9)
+
+def explained_share(of: Explanation | _LeftOut, strictness: float) -> Any:
+    """Share of the movement that a class mix explains, from 0 to 1; what is left counts ``strictness`` times."""
+    return of.explained / (of.explained + strictness * of.left + 1e-9)
 
 
 def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:
@@ -266,10 +257,10 @@ def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Float
     noise = noise + np.square(mix) / np.maximum(profile.counts, 1) @ (likely * (1 - likely)).T
     scale = (cells + expected + reference) / 3
     apart, chance = ((part / scale).sum(axis=-1) for part in (np.square(cells - expected), noise))
-    moved = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
-    left = np.maximum(apart - chance, 0) + np.square(moved).sum(axis=-1)
+    shift = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
+    left = np.maximum(apart - chance, 0) + np.square(shift).sum(axis=-1)
     explained = (np.square(expected - reference) / scale).sum(axis=-1)
-    return Explanation(np.asarray(mix), explained * profile.told, left, chance)
+    return Explanation(np.asarray(mix), explained * profile.told, left)
 
 
 @dataclass(frozen=True)
@@ -282,15 +273,10 @@ class Correction:
     slope: Floats
     centre: float  # ā, mean log-odds on the reference
     base: float  # expected accuracy where nothing has moved
-    # √q, the error of estimates relative to s(m), where the class mix is not known, where it is, and where nothing but
-    # the mix is assumed to have moved
-    error: float
-    known_mix_error: float
-    only_mix_error: float
-    # Mean absolute error on families left out, likewise; None without them
-    left_out: float | None = None
-    known_left_out: float | None = None
-    only_mix_left_out: float | None = None
+    # √q, the error of estimates relative to s(m), and the mean absolute error on families left out (None without them):
+    # where the class mix is "unknown", where it is "known", and where "only_mix" is assumed to have moved
+    errors: dict[str, float]
+    left_out: dict[str, float | None]
     # Where the class mix is not known but rows look shifted, how far the estimate goes to the one under the reference's
     # mix: from 0, not at all, to 1, all the way. 0 without shifted sets.
     lean: float = 0.0
@@ -305,11 +291,9 @@ class Correction:
         """Learn from shifted sets; without any, confidence as calibrated on the reference is all there is."""
         kinds = reference.evidence.shape[1]
         centre, base = float(reference.calibrated.mean()), float(expit(reference.calibrated).mean())
-        # Where nothing varies no target moves the estimate, so that an interval has nothing to rest on but the errors.
-        power = 1.0 if profile.scale.any() else 2.0
-        error = SETTINGS.outputs_only**power
-        nothing = np.zeros(kinds)
-        plain = cls(profile, nothing, nothing, centre, base, error, error, error)
+        relative = SETTINGS.outputs_only if profile.scale.any() else SETTINGS.outputs_only**2
+        untaught = dict.fromkeys(MIXES, relative), dict[str, float | None].fromkeys(MIXES)
+        plain = cls(profile, np.zeros(kinds), np.zeros(kinds), centre, base, *untaught)
         table = ShiftedSetTable(
             [s.family for s in sets],
             np.array([s.accuracy for s in sets]),
@@ -318,42 +302,37 @@ class Correction:
         )
         if not sets:
             return plain, table
-        factors = class_mixes(sets, profile)
-        mixed = [_MixedSet.of(s, factors, len(profile.mix)) for s in sets]
-        parts = [parts_of(s.family) for s in sets]
-        stacked = _Stacked.of(mixed)
-        fitted = plain._with_slopes(stacked, np.ones(len(sets), dtype=bool), None)
+        factors, classes = class_mixes(sets, profile), len(profile.mix)
+        mixed = [_MixedSet.of(s, factors, classes) for s in sets]
+        fitted = plain._with_slopes(mixed)
+        # Raking is the work of a fit: in some of the mixes where there are many classes.
+        most = MOST_RAKED // (max(len(np.unique(s.cells)) for s in mixed) * classes)
+        factors = factors[np.linspace(0, len(factors) - 1, min(max(most, 1), len(factors))).round().astype(int)]
+        parts = [parts_of(family) for family in table.families]
         left_out: dict[int, _LeftOut] = {}
         for group in sorted(set(parts), key=sorted):
-            others = np.array([not group & own for own in parts])
-            if others.any():
-                without = plain._with_slopes(stacked, others, fitted)
-                left_out |= {k: without._estimates(mixed[k]) for k, own in enumerate(parts) if own == group}
-        if not left_out:
-            return fitted, table
-        return fitted._with_errors(left_out, parts, table)
+            if others := [s for s, part in zip(mixed, parts, strict=True) if not group & part]:
+                without = fitted._with_slopes(others)
+                for k in (k for k, part in enumerate(parts) if part == group):
+                    left_out[k] = without._estimates(_MixedSet.of(sets[k], factors, classes))
+        return fitted._with_errors(left_out, parts, table) if left_out else (fitted, table)
 
     def _estimates(self, s: _MixedSet) -> _LeftOut:
         """What each assumption about the class mix says of a set whose family was left out, by class mix."""
         profile, rows = self.profile, s.summary.rows
-        p = self.probability(s.odds, s.mean)
-        shown = (s.weight * p).sum(axis=1)
-        shares = s.cell_shares(len(profile.cells))
-        best = explain(profile, shares, s.mean, rows)
-        only_mix = (shares * profile.correct_in(best.mix)).sum(axis=1)
-        looks = self._leaning(s.predicted_shares(shares), s.mean, rows)
-        # Raking is the work of a fit: in some of the mixes where there are many classes.
-        numbers = len(np.unique(s.cells)) * len(profile.mix)
-        used = np.unique(
-            np.linspace(0, len(s.mix) - 1, max(min(MOST_RAKED // numbers, len(s.mix)), 2)).round().astype(int)
+        p, shares = self.probability(s.odds, s.mean), s.cell_shares(len(profile.cells))
+        best, cells = explain(profile, shares, s.mean, rows), s.in_cells(p, profile.mix)
+        return _LeftOut(
+            accuracy=s.accuracy,
+            shown=(s.weight * p).sum(axis=1),
+            only_mix=(shares * profile.correct_in(best.mix)).sum(axis=1),
+            stable=self.raked(cells, np.broadcast_to(profile.usual_mix, s.mix.shape), rows, stable=True).accuracy,
+            raked=self.raked(cells, s.mix, rows).accuracy,
+            explained=best.explained,
+            left=best.left,
+            looks=self.looks_shifted(shares.reshape(*s.mix.shape, -1).sum(axis=2), s.mean, rows),
+            share=s.share,
         )
-        cells = s.in_cells(p, profile.mix, used)
-        stable, raked = np.full(len(s.mix), np.nan), np.full(len(s.mix), np.nan)
-        stable[used] = self.raked(
-            cells, np.broadcast_to(profile.usual_mix, (len(used), len(profile.mix))), rows, stable=True
-        ).accuracy
-        raked[used] = self.raked(cells, s.mix[used], rows).accuracy
-        return _LeftOut(s.accuracy, shown, only_mix, stable, raked, best.explained, best.left, looks)
 
     def raked(self, cells: Cells, mix: Floats, rows: Any, *, stable: bool = False) -> Cells:
         """Rows where the classes have these shares; ``stable`` where they are the reference's.
@@ -374,127 +353,114 @@ class Correction:
         self, left_out: dict[int, _LeftOut], parts: list[frozenset[str]], table: ShiftedSetTable
     ) -> tuple[Correction, ShiftedSetTable]:
         """How the assumptions are weighed, and how far estimates are off where a family was left out."""
-        numbers, sets = list(left_out), _LeftOut.stacked(list(left_out.values()))
+        numbers, sets = list(left_out), _LeftOut(*map(np.stack, zip(*left_out.values(), strict=True)))
         groups = [parts[k] for k in numbers]
         unknown, known = np.zeros((2, *sets.accuracy.shape))
         for group in sorted(set(groups), key=sorted):
             others = np.array([not group & other for other in groups])
             weighed = sets.only(others).weights(self) if others.any() else self
-            own = np.array([other == group for other in groups])
-            unknown[own] = sets.only(own).unknown(weighed.strictness, weighed.lean)
-            known[own] = sets.only(own).known(weighed.reserve)
+            in_group = np.array([other == group for other in groups])
+            unknown[in_group] = sets.only(in_group).unknown(weighed.strictness, weighed.lean)
+            known[in_group] = sets.only(in_group).known(weighed.reserve)
         table.predicted[numbers] = unknown[:, 0]
         families = sorted(frozenset[str]().union(*groups))
         members = np.array([[family in group for group in groups] for family in families], dtype=np.float64)
         share = sets.share * (members / members.sum(axis=1, keepdims=True)).sum(axis=0)[:, None]
-        power = 1.0 if self.profile.scale.any() else 2.0
         apart = np.abs(sets.only_mix - unknown)
-        estimates = (("", unknown, 0.0), ("known_", known, 0.0), ("only_mix_", sets.only_mix, apart))
-        errors = dict[str, Any]()
-        for kind, accuracy, further in estimates:
-            relative = _relative_error(accuracy, sets.accuracy, _expected(accuracy, self.base) + further, share)
-            errors["known_mix_error" if kind == "known_" else f"{kind}error"] = relative**power
-            errors[f"{kind}left_out"] = float(np.abs((accuracy - sets.accuracy)[:, 0]).mean())
-        return replace(sets.weights(self), **errors), table
+        estimates = {"unknown": (unknown, 0.0), "known": (known, 0.0), "only_mix": (sets.only_mix, apart)}
+        errors, mean_errors = dict[str, float](), dict[str, float | None]()
+        for mix, (estimate, further) in estimates.items():
+            error = np.abs(estimate - sets.accuracy)
+            relative = _quantile(error / (_expected(estimate, self.base) + further), share)
+            # Where nothing varies no target moves the estimate, so that an interval rests on these errors alone.
+            errors[mix] = math.sqrt(relative) if self.profile.scale.any() else relative
+            mean_errors[mix] = float(error[:, 0].mean())
+        return replace(sets.weights(self), errors=errors, left_out=mean_errors), table
 
-    def _with_slopes(self, sets: _Stacked, used: NDArray[Any], start: Correction | None) -> Correction:
-        """γ and δ by penalised maximum likelihood on the sets."""
-        entries = used[sets.number]
-        moved, offset = self.moved(sets.mean[entries])[:, None, :], sets.odds[entries]
-        x = np.concatenate(np.broadcast_arrays(moved, (offset - self.centre)[:, :, None] * moved), axis=2)
-        weight, right = (sets.share[entries, None] * sums[entries] for sums in (sets.weight, sets.right))
-        full = weight > 0
-        begin = None if start is None else np.concatenate([start.shift, start.slope])
+    def _with_slopes(self, sets: list[_MixedSet]) -> Correction:
+        """γ and δ by penalised maximum likelihood on the sets, searched from these; a set counts 1 in all mixes."""
+        share, odds = np.concatenate([s.share for s in sets]), np.concatenate([s.odds for s in sets])
+        weight = np.concatenate([s.share[:, None] * s.weight for s in sets])
+        correct = np.concatenate([s.share[:, None] * s.correct for s in sets])
+        delta = self.shift_in_sd(np.concatenate([s.mean for s in sets]))[:, None, :]
+        x = np.concatenate(np.broadcast_arrays(delta, (odds - self.centre)[:, :, None] * delta), axis=2)
         # δ multiplies log-odds, whose spread is about 1; where that of a − ā is less, it is penalised as if it were.
-        spread = np.sqrt(np.average(np.square(moved[:, 0]), axis=0, weights=sets.share[entries]))
-        least = np.concatenate([np.zeros_like(spread), spread])
+        spread = np.sqrt(np.average(np.square(delta[:, 0]), axis=0, weights=share))
+        least, start = np.append(np.zeros_like(spread), spread), np.append(self.shift, self.slope)
+        filled = weight > 0
         coefficients = fit_logistic(
-            x[full], weight[full], right[full], offset[full], penalty=SETTINGS.penalty, least=least, start=begin
+            x[filled], weight[filled], correct[filled], odds[filled], penalty=SETTINGS.penalty, least=least, start=start
         )
         shift, slope = np.split(coefficients, 2)
         return replace(self, shift=shift, slope=slope)
 
-    def moved(self, mean: Floats) -> Floats:
+    def shift_in_sd(self, mean: Floats) -> Floats:
         """Δ: how far mean evidence is from the reference's, in standard deviations of its rows."""
         return self.profile.standardised(mean - self.profile.mean)
 
     def looks_shifted(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
-        """How far rows are from the reference's rows of the same predicted classes, where 1 is far enough to tell.
+        """From 0 to 1: how far rows are from the reference's rows of the same predicted classes.
 
-        That is the constant ``moved``, or the noise where that is more. Another class mix alone is no shift.
+        It is above 0 beyond the constant ``looks_shifted_from``, or the noise where that is more, and 1 at twice as
+        far. Another class mix alone is no shift.
         """
         profile = self.profile
-        moved = np.abs(profile.standardised(mean - predicted @ profile.class_means)).max(axis=-1)
-        seen = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
-        noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / seen))
-        return moved / np.maximum(SETTINGS.moved, SETTINGS.noise * noise)
-
-    def _leaning(self, predicted: Floats, mean: Floats, rows: Any) -> Any:
-        """From 0, where rows do not look shifted, to 1 at twice as far."""
-        return np.clip(self.looks_shifted(predicted, mean, rows) - 1, 0, 1)
+        shift = np.abs(profile.standardised(mean - predicted @ profile.class_means)).max(axis=-1)
+        reference_rows = np.maximum(profile.predicted_mix * profile.counts.sum(), 1)
+        noise = np.sqrt(1 / np.asarray(rows) + np.square(predicted) @ (1 / reference_rows))
+        return np.clip(shift / np.maximum(SETTINGS.looks_shifted_from, SETTINGS.noise * noise) - 1, 0, 1)
 
     def cells(self, evidence: Evidence) -> Cells:
         """Rows of a target by cell, before anything is assumed of its class mix."""
-        classes, groups = evidence.histogram.shape[0], groups_of(evidence.histogram.shape[0])
         p = self.probability(evidence.bins(), evidence.mean())
-        starts = np.searchsorted(group_of_bin(groups), np.arange(groups))
-        rows, right = (
-            np.add.reduceat(sums, starts, axis=1).ravel() for sums in (evidence.histogram, evidence.histogram * p)
-        )
+        rows, correct = evidence.by_cell(evidence.histogram), evidence.by_cell(evidence.histogram * p)
         filled = np.flatnonzero(rows)
-        predicted, share = filled // groups, right[filled] / rows[filled]
-        others = evidence.others[filled]
-        others[np.arange(len(filled)), predicted] = 0.0
-        total = others.sum(axis=1, keepdims=True)
+        predicted, share = filled * len(self.profile.mix) // len(rows), correct[filled] / rows[filled]
         # Probabilities so small that nothing of them is left on the grid.
-        others = np.where(total > 0, others, 1.0 / (classes - 1)) / np.where(total > 0, total, 1.0)
-        table = others * (1 - share)[:, None]
+        others = np.where(evidence.others[filled].any(axis=1, keepdims=True), evidence.others[filled], 1.0)
+        others[np.arange(len(filled)), predicted] = 0.0
+        table = others * ((1 - share) / others.sum(axis=1))[:, None]
         table[np.arange(len(filled)), predicted] = share
         return Cells(predicted, rows[filled] / evidence.rows, table)
 
     def farthest(self, shown: Cells, known: KnownMix, mix: Floats, rows: int) -> list[float]:
         """Lowest and highest accuracies within the ranges of shares that are known; none where these are exact.
 
-        From the mix of the estimate on, shares go to the classes of lowest (highest) recall, until nothing changes.
+        From the mix of the estimate on, shares go to the classes of lowest (highest) recall, a few times over.
         """
         ends: list[float] = []
         for sign in (-1.0, 1.0) if not known.exact else ():
-            at = mix
+            shares = mix
             for _ in range(5):
-                cells = self.raked(shown, at, rows).towards(shown, self.reserve)
+                cells = self.raked(shown, shares, rows).towards(shown, self.reserve)
                 ends.append(float(cells.accuracy))
-                recall = cells.joint().measures()[0]
-                before, at = at, known.farthest(sign * recall, self.profile.usual_mix)
-                if np.abs(at - before).max() < 1e-9:
-                    break
+                shares = known.farthest(sign * cells.joint().measures()[0], self.profile.usual_mix)
         return [min(ends), max(ends)] if ends else []
 
     def assumptions(self, evidence: Evidence, given: Floats | None = None) -> dict[str, tuple[Cells, Explanation]]:
         """Rows of a target under each assumption about its class mix, and how far its mix explains the target."""
         profile, mean, rows = self.profile, evidence.mean(), evidence.rows
         shown = self.cells(evidence)
-        groups = groups_of(len(profile.mix))
-        starts = np.searchsorted(group_of_bin(groups), np.arange(groups))
-        in_cells = np.add.reduceat(evidence.histogram, starts, axis=1).ravel()
-        filled, shares = np.flatnonzero(in_cells), in_cells / rows
+        shares = evidence.by_cell(evidence.histogram) / rows
         best = explain(profile, shares, mean, rows)
-        only_mix = replace(shown, classes=profile.posterior(best.mix)[filled])
+        only_mix = replace(shown, classes=profile.posterior(best.mix)[shares > 0])
         stable = self.raked(shown, profile.usual_mix, rows, stable=True)
-        looks = self._leaning(evidence.histogram.sum(axis=1) / rows, mean, rows)
-        found = {
-            "unknown": (shown.towards(only_mix, best.share(self.strictness)).towards(stable, self.lean * looks), best),
+        looks = self.looks_shifted(evidence.histogram.sum(axis=1) / rows, mean, rows)
+        unknown = shown.towards(only_mix, explained_share(best, self.strictness)).towards(stable, self.lean * looks)
+        assumed = {
+            "unknown": (unknown, best),
             "estimated": (only_mix, best),
             "stable": (stable.towards(shown, self.reserve), explain(profile, shares, mean, rows, profile.mix)),
         }
         if given is not None:
             raked = self.raked(shown, given, rows).towards(shown, self.reserve)
-            found["given"] = (raked, explain(profile, shares, mean, rows, given))
-        return found
+            assumed["given"] = (raked, explain(profile, shares, mean, rows, given))
+        return assumed
 
     def probability(self, calibrated: Floats, mean: Floats) -> Floats:
         """P(right) of rows with these calibrated log-odds in a target with this mean evidence; one or many targets."""
-        moved = self.moved(mean)
-        shift, slope = (np.asarray(moved @ c)[..., None] for c in (self.shift, self.slope))
+        delta = self.shift_in_sd(mean)
+        shift, slope = np.asarray(delta @ self.shift)[..., None], np.asarray(delta @ self.slope)[..., None]
         return np.asarray(expit(calibrated + shift + (calibrated - self.centre) * slope))
 
     def chance(self, rows: int) -> float:
@@ -508,81 +474,42 @@ class Correction:
 
         That nothing but the class mix has moved is the less likely, the farther it is from the estimate ``unknown``.
         """
-        expected = float(_expected(accuracy, self.base))
-        if class_mix == "unknown":
-            error, left_out = self.error, self.left_out
-        elif class_mix == "estimated":
-            error, left_out, expected = self.only_mix_error, self.only_mix_left_out, expected + abs(accuracy - unknown)
-        else:
-            error, left_out = self.known_mix_error, self.known_left_out
-        moved = np.maximum(np.abs(self.moved(mean)) - self.chance(rows), 0)
+        mix = {"unknown": "unknown", "estimated": "only_mix"}.get(class_mix, "known")
+        expected, left_out = float(_expected(accuracy, self.base)), self.left_out[mix]
+        if mix == "only_mix":
+            expected += abs(accuracy - unknown)
+        beyond_chance = np.maximum(np.abs(self.shift_in_sd(mean)) - self.chance(rows), 0)
         if left_out is None:
             # Confidence that has moved is in the estimate; what distances mean for it is not known.
-            further = SETTINGS.untaught * min(float(moved[1:].max(initial=0.0)), 4.0)
+            further = SETTINGS.untaught * min(float(beyond_chance[1:].max(initial=0.0)), 4.0)
         else:
-            further = quantile_of(0.9) * left_out * min(float(moved.max()) / SETTINGS.moved_fully, 1.0)
-        half = math.hypot(error * expected, further)
+            further = quantile_of(0.9) * left_out * min(float(beyond_chance.max()) / SETTINGS.moved_fully, 1.0)
+        half = math.hypot(self.errors[mix] * expected, further)
         return half * quantile_of(level) / quantile_of(0.9)
 
 
-@dataclass(frozen=True)
-class _Stacked:
-    """Sets in their own and in other class mixes, one entry for each."""
-
-    number: NDArray[Any]  # shape (R,): which set it is
-    share: Floats  # shape (R,): what it counts: a set counts 1, half of it in its own class mix
-    # Shape (R, E) or (R, B): as of a set
-    mean: Floats
-    weight: Floats
-    right: Floats
-    odds: Floats
-
-    @classmethod
-    def of(cls, sets: list[_MixedSet]) -> _Stacked:
-        entries = len(sets[0].mix)
-        share = np.full(entries, 0.5 / max(entries - 1, 1))
-        share[0] = 0.5
-        parts = {name: np.concatenate([getattr(s, name) for s in sets]) for name in ("mean", "weight", "right", "odds")}
-        return cls(np.repeat(np.arange(len(sets)), entries), np.tile(share, len(sets)), **parts)
-
-
-@dataclass(frozen=True)
-class _LeftOut:
+class _LeftOut(NamedTuple):
     """Accuracies of sets whose family was left out, by class mix, the set's own first; of shape (R,) or (S, R)."""
 
     accuracy: Floats  # the true one
     shown: Floats  # by the rows alone
     only_mix: Floats  # if only the class mix has moved
-    stable: Floats  # raked to the reference's mix; NaN where that was not computed
-    raked: Floats  # raked to its own mix; NaN likewise
+    stable: Floats  # raked to the reference's mix
+    raked: Floats  # raked to its own mix
     # How far the class mix that explains the set best moves outputs, and how far the set is from there
     explained: Floats
     left: Floats
     looks: Floats  # how far rows look shifted, from 0 to 1
-
-    @classmethod
-    def stacked(cls, sets: list[_LeftOut]) -> _LeftOut:
-        """The same of many sets."""
-        return cls(*(np.stack([getattr(s, f.name) for s in sets]) for f in fields(cls)))
+    share: Floats  # what each entry counts
 
     def only(self, sets: NDArray[np.bool_]) -> _LeftOut:
         """Some of the sets."""
-        return _LeftOut(*(getattr(self, f.name)[sets] for f in fields(self)))
-
-    @property
-    def share(self) -> Floats:
-        """What each entry counts: a set's own class mix half, and the others, where they were computed, the rest."""
-        computed = np.isfinite(self.raked)
-        others = np.maximum(np.count_nonzero(computed[:, 1:], axis=1), 1)
-        share: Floats = np.where(computed, 0.5 / others[:, None], 0.0)
-        share[:, 0] = 0.5
-        return share
+        return _LeftOut(*(part[sets] for part in self))
 
     def unknown(self, strictness: float, lean: float) -> Floats:
         """Estimate where the class mix is not known."""
-        part = self.explained / (self.explained + strictness * self.left + 1e-9)
-        nearer = self.shown + part * (self.only_mix - self.shown)
-        return np.asarray(nearer + (lean * self.looks * (self.stable - nearer) if lean else 0.0))
+        nearer = self.shown + explained_share(self, strictness) * (self.only_mix - self.shown)
+        return np.asarray(nearer + lean * self.looks * (self.stable - nearer))
 
     def known(self, reserve: float) -> Floats:
         """Estimate where the class mix is known."""
@@ -590,43 +517,36 @@ class _LeftOut:
 
     def weights(self, correction: Correction) -> Correction:
         """The correction with the strictness, lean and reserve that have the least squared error on these sets."""
-        share = self.share
 
         def lean_at(strictness: float) -> tuple[float, float]:
             nearer = self.unknown(strictness, 0.0)
-            way, missing = (
-                np.where(share > 0, x, 0.0) for x in (self.looks * (self.stable - nearer), self.accuracy - nearer)
-            )
-            lean = _part(way, missing, share)
-            return lean, float((share * np.square(missing - lean * way)).sum())
+            return _best_part(self.looks * (self.stable - nearer), self.accuracy - nearer, self.share)
 
         ends = (math.log(SETTINGS.strictness / 4), math.log(SETTINGS.strictness * 2))
         best = minimize_scalar(lambda logarithm: lean_at(math.exp(logarithm))[1], bounds=ends, method="bounded")
         strictness = math.exp(best.x)
-        back, missing = (np.where(share > 0, x, 0.0) for x in (self.shown - self.raked, self.accuracy - self.raked))
-        reserve = _part(back, missing, share)
+        reserve, _ = _best_part(self.shown - self.raked, self.accuracy - self.raked, self.share)
         return replace(correction, strictness=strictness, lean=lean_at(strictness)[0], reserve=reserve)
 
 
 def _summed(place: NDArray[Any], values: Floats, shape: tuple[int, ...]) -> Floats:
     """Sums of values by their place in an array of the shape."""
-    found = np.bincount(place.ravel(), weights=values.ravel(), minlength=math.prod(shape))
-    return found.astype(np.float64).reshape(shape)
+    return np.bincount(place.ravel(), values.ravel(), math.prod(shape)).astype(np.float64).reshape(shape)
 
 
-def _part(way: Floats, missing: Floats, share: Floats) -> float:
-    """The part of the way, from 0 to 1, that is nearest to what is missing; near 0 where all ways are short."""
-    squares = float((share * (np.square(way) + SETTINGS.small_way**2)).sum())
-    return min(max(float((share * way * missing).sum()) / squares, 0.0), 1.0)
+def _best_part(way: Floats, missing: Floats, share: Floats) -> tuple[float, float]:
+    """The part of the way, from 0 to 1, that is nearest to what is missing, and the squares that then are left."""
+    # The second summand keeps ways that differ by rounding only from teaching.
+    part = float((share * way * missing).sum() / (share * (np.square(way) + 1e-6)).sum())
+    part = min(max(part, 0.0), 1.0)
+    return part, float((share * np.square(missing - part * way)).sum())
 
 
-def _relative_error(estimates: Floats, accuracy: Floats, expected: Floats, share: Floats) -> float:
-    """√q: the root of the 90 % quantile of errors relative to what is expected; ``share`` is what each counts."""
-    counted = share > 0
-    relative = (np.abs(estimates - accuracy) / expected)[counted]
-    order = np.argsort(relative)
-    index = int(np.searchsorted(np.cumsum(share[counted][order]), 0.9 * share.sum() - 1e-9))
-    return math.sqrt(float(relative[order][min(index, len(order) - 1)]))
+def _quantile(values: Floats, share: Floats) -> float:
+    """90 % quantile of values that count so much each."""
+    order = np.argsort(values, axis=None)
+    index = int(np.searchsorted(np.cumsum(share.ravel()[order]), 0.9 * share.sum() - 1e-9))
+    return float(values.ravel()[order][min(index, len(order) - 1)])
 
 
 def _expected(accuracy: Any, base: float) -> Any:
@@ -635,56 +555,42 @@ def _expected(accuracy: Any, base: float) -> Any:
     return SETTINGS.floor + SETTINGS.growth * m * (1 - m) ** 2
 
 
-LEAST_SCALE = 1e-3
-"""Spread of a column below which it is taken for rounding."""
-
-
 def fit_logistic(
     x: Floats,
     weight: Floats,
-    right: Floats,
+    correct: Floats,
     offset: Floats,
     *,
     penalty: float,
     least: Any = 0.0,
-    start: Floats | None = None,
+    start: Any = 0.0,
 ) -> Floats:
-    """Coefficients β of P = σ(offset + x β), by Newton's method with step halving, from ``start`` or 0.
+    """Coefficients β of P = σ(offset + x β), by Newton's method in a trust region, from ``start``.
 
-    They maximise Σ right ln P + (weight − right) ln(1 − P) less ½ ``penalty`` times the sum of squares of β, each
-    multiplied by the standard deviation of its column, or by ``least`` where that is more; ``weight`` and ``right`` may
-    be fractions of rows.
+    They maximise Σ correct ln P + (weight − correct) ln(1 − P) less ½ ``penalty`` times the sum of squares of β, each
+    multiplied by the standard deviation of its column, or by ``least`` where that is more.
 
     Examples
     --------
-    >>> x, weight, right = np.array([[-1.0], [1.0]]), np.array([4.0, 4.0]), np.array([1.0, 3.0])
-    >>> fit_logistic(x, weight, right, np.zeros(2), penalty=0.0).round(6).tolist()  # ln 3
+    >>> x, weight, correct = np.array([[-1.0], [1.0]]), np.array([4.0, 4.0]), np.array([1.0, 3.0])
+    >>> fit_logistic(x, weight, correct, np.zeros(2), penalty=0.0).round(6).tolist()  # ln 3
     [1.098612]
     """
     share = weight / weight.sum()
     mean_square = share @ np.square(x)
-    # Where a column hardly varies it is as good as constant, and its own size is its scale; what varies by less than
-    # LEAST_SCALE in all is taken for rounding, from which nothing is learned.
+    # Where a column hardly varies it is as good as constant, and its own size is its scale.
     scale = np.sqrt(np.maximum(mean_square - np.square(share @ x), 1e-4 * mean_square))
     scale = np.maximum(scale, np.maximum(least, LEAST_SCALE))
-    x = x / scale
-    beta = np.zeros(x.shape[1]) if start is None else start * scale
+    x, begin = x / scale, np.zeros(x.shape[1]) + start * scale
 
-    def loss(b: Floats) -> float:
+    def loss(b: Floats) -> tuple[float, Floats]:
         odds = offset + x @ b
-        return float(weight @ np.logaddexp(0, odds) - right @ odds + 0.5 * penalty * b @ b)
+        value = weight @ np.logaddexp(0, odds) - correct @ odds + 0.5 * penalty * b @ b
+        return float(value), x.T @ (weight * expit(odds) - correct) + penalty * b
 
-    now = loss(beta)
-    for _ in range(100):
-        p = expit(offset + x @ beta)
-        gradient = x.T @ (weight * p - right) + penalty * beta
-        curvature = (x * (weight * p * (1 - p))[:, None]).T @ x + penalty * np.eye(len(beta))
-        step = np.linalg.solve(curvature, gradient)
-        size = 1.0
-        while loss(beta - size * step) > now and size > 1e-6:
-            size /= 2
-        beta = beta - size * step
-        before, now = now, loss(beta)
-        if before - now < 1e-12:
-            break
-    return np.asarray(beta / scale)
+    def curvature(b: Floats) -> Floats:
+        p = expit(offset + x @ b)
+        return np.asarray((x * (weight * p * (1 - p))[:, None]).T @ x + penalty * np.eye(len(b)))
+
+    best = minimize(loss, begin, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-9})
+    return np.asarray(best.x / scale)

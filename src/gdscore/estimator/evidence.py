@@ -165,7 +165,7 @@ class Profile:
         if not spread:
             scale[-1] = 0.0
         class_means, label_means = (
-            np.where(present[:, None] > 0, _means(evidence, of_class, classes), mean)
+            np.where(present[:, None] > 0, means_of_groups(evidence, of_class, classes), mean)
             for present, of_class in ((predicted, rows.predicted), (counts, labels))
         )
         profile = replace(
@@ -378,7 +378,7 @@ def _class_odds(odds: Floats, right: Floats, predicted: NDArray[Any], classes: i
     return np.asarray(np.clip(beyond, -LIMIT, LIMIT) * variance * information / (1 + variance * information))
 
 
-def _means(values: Floats, groups: NDArray[Any], count: int) -> Floats:
+def means_of_groups(values: Floats, groups: NDArray[Any], count: int) -> Floats:
     """Mean of each column over the rows of each group."""
     sums = [np.bincount(groups, weights=column, minlength=count) for column in values.T]
     return np.asarray(np.stack(sums, axis=1) / np.maximum(np.bincount(groups, minlength=count), 1)[:, None])
@@ -458,6 +458,12 @@ class Evidence:
         """Mean log-odds of the rows in each bin."""
         counts = self.histogram.sum(axis=0)
         return np.where(counts > 0, self.odds / np.maximum(counts, 1), CENTRES)
+
+    def by_cell(self, sums: Floats) -> Floats:
+        """Sums by predicted class and bin of log-odds, such as the histogram, as sums by cell."""
+        groups = groups_of(len(self.histogram))
+        starts = np.searchsorted(group_of_bin(groups), np.arange(groups))
+        return np.add.reduceat(sums, starts, axis=1).ravel()
 
     def mean(self) -> Floats:
         """Mean evidence of the rows."""

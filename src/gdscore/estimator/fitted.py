@@ -25,7 +25,7 @@ from gdscore._drift import BINS, TableProfile
 from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, read_record, record_to_bytes
 from gdscore.errors import GdscoreError
 from gdscore.estimator.class_mix import ASSUMPTIONS, known_mix
-from gdscore.estimator.correctness import Correction, ShiftedSetTable
+from gdscore.estimator.correctness import MIXES, Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, LIMIT, Profile, groups_of
@@ -169,7 +169,7 @@ _SHARE = Number(least=0, most=1)
 _K, _E, _D = ("classes",), ("kinds",), ("features",)
 SCHEMA = RecordSchema(
     format="gdscore estimator",
-    version=10,
+    version=11,
     header={
         "level": Number(above=0, most=0.999),
         "class_mix": OneOf(*ASSUMPTIONS, {"low": [_SHARE], "high": [_SHARE], "named": [Number(least=0, most=1)]}),
@@ -183,12 +183,8 @@ SCHEMA = RecordSchema(
         "spread": Number(least=1e-300, most=1e300),
         "centre": Number(least=-50, most=50),
         "base": _SHARE,
-        "error": Number(least=0, most=1e6),
-        "known_mix_error": Number(least=0, most=1e6),
-        "only_mix_error": Number(least=0, most=1e6),
-        "left_out": OneOf(None, _SHARE),
-        "known_left_out": OneOf(None, _SHARE),
-        "only_mix_left_out": OneOf(None, _SHARE),
+        "errors": dict.fromkeys(MIXES, Number(least=0, most=1e6)),
+        "left_out": dict.fromkeys(MIXES, OneOf(None, _SHARE)),
         "lean": _SHARE,
         "reserve": _SHARE,
         "strictness": Number(above=0, most=1e9),

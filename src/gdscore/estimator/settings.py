@@ -27,14 +27,11 @@ class Settings:
     stable_slack : float
         The mix of a target that is called stable may differ from the reference's by so many times the variance of
         samples of these sizes.
-    moved : float
+    looks_shifted_from : float
         How far the target's mean evidence must be from that of the reference's rows of the same predicted classes, in
         standard deviations of rows, before its rows look shifted; from twice as far on they do in full.
     noise : float
         Standard errors that a difference between a target and the reference must exceed before it counts.
-    small_way : float
-        How far two assumptions about the class mix must differ on the shifted sets, in shares, before these teach which
-        one to follow.
     floor, growth : float
         Expected error where the estimate has not moved, in shares, and how fast it grows with the movement; both up to
         the factor √q.
@@ -47,9 +44,6 @@ class Settings:
         Width of the intervals of classes relative to the accuracy's, before the sampling error of the class.
     few_rows, small_reference : int
         Rows of a target, and of a reference, below which there is a warning.
-    reaction : float
-        Confidence does not react to shifts where the evidence moves by less than this for all of the accuracy,
-        in standard deviations of rows: there is a warning.
     far_mix : float
         Share of rows that would have to change class, and standard deviation of the classes' recall on the reference,
         above which there is a warning.
@@ -62,9 +56,8 @@ class Settings:
     smoothing: float = 0.25
     prior_rows: float = 5.0
     stable_slack: float = 100.0
-    moved: float = 0.5
+    looks_shifted_from: float = 0.5
     noise: float = 3.0
-    small_way: float = 0.01
     floor: float = 0.03
     growth: float = 1.2
     moved_fully: float = 0.25
@@ -73,7 +66,6 @@ class Settings:
     class_width: float = 2.0
     few_rows: int = 200
     small_reference: int = 500
-    reaction: float = 1.0
     far_mix: float = 0.15
 
 

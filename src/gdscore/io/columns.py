@@ -143,19 +143,19 @@ class Chosen:
         return frozenset(column for columns in self.matrices.values() for column in columns)
 
 
-def choose_columns(columns: Columns, found: Sequence[str], where: str) -> Chosen:
-    """Find the columns in a table that has columns of the names ``found``."""
-    table = _Names(Counter(found), where)
-    given = {name: getattr(columns, name) for name in _NAMED}
-    given = {name: selection for name, selection in given.items() if selection is not None}
+def choose_columns(columns: Columns, names: Sequence[str], where: str) -> Chosen:
+    """Find the columns in a table that has columns of these names."""
+    table = _Names(Counter(names), where)
+    selections = {name: getattr(columns, name) for name in _NAMED}
+    selections = {name: selection for name, selection in selections.items() if selection is not None}
     stars: list[str] | None = None
     matrices: dict[str, tuple[str, ...]] = {}
-    for name, selection in given.items():
+    for name, selection in selections.items():
         matrices[name], parts = _selected(name, selection, table)
         if OUTPUT_ARRAYS[name].per_class and len(matrices[name]) > 1:
             stars = parts
     prediction, label, ids = columns.prediction, columns.label, columns.id
-    if not given:
+    if not selections:
         matrices = _default_matrices(table)
         if prediction is None and columns.threshold is None and matrices.keys() & {"logits", "probabilities"}:
             prediction = _default_name(("prediction", "predictions"), table)
@@ -289,11 +289,11 @@ def _in_class_order(
     if set(names) == set(parts):
         by_part = dict(zip(parts, columns, strict=True))
         return tuple(by_part[name] for name in names), names
-    lengths, known = sorted({len(name) for name in names}, reverse=True), set(names)
-    ends = [{column[-length:] for length in lengths} & known for column in columns]
+    lengths, named = sorted({len(name) for name in names}, reverse=True), set(names)
+    ends = [{column[-length:] for length in lengths} & named for column in columns]
     for column, name, fitting in zip(columns, names, ends, strict=True):
         if all(ends) and name not in fitting:
-            order = [next(c[-length:] for length in lengths if c[-length:] in known) for c in columns]
+            order = [next(c[-length:] for length in lengths if c[-length:] in named) for c in columns]
             raise GdscoreError(
                 f"Expected `class_names` in the order of the columns, but {column!r} of {where} would be of the class "
                 f"{name!r}: give the names as {', '.join(order[:12])}"
@@ -313,10 +313,10 @@ def _default_name(valid: tuple[str, ...], table: _Names) -> str | None:
 def _default_matrices(table: _Names) -> dict[str, tuple[str, ...]]:
     named: dict[str, tuple[str, ...]] = {name: (name,) for name in MATRICES if _default_name((name, name), table)}
     if not named:
-        found = list(table.counts)
+        names = list(table.counts)
         raise GdscoreError(
-            f"Expected at least one of {', '.join(map(repr, MATRICES))} in {table.where}, but found {_listed(found)}: "
-            + _suggestion(found)
+            f"Expected at least one of {', '.join(map(repr, MATRICES))} in {table.where}, but found {_listed(names)}: "
+            + _suggestion(names)
         )
     if "logits" in named and "probabilities" in named:
         raise GdscoreError(
@@ -325,10 +325,10 @@ def _default_matrices(table: _Names) -> dict[str, tuple[str, ...]]:
     return named
 
 
-def _suggestion(found: Sequence[str]) -> str:
+def _suggestion(names: Sequence[str]) -> str:
     """Name the pattern that the columns look like."""
     counts: dict[str, int] = {}
-    for name in found:
+    for name in names:
         match = re.fullmatch(r"(.*?[^0-9])[0-9]{1,9}", name) or re.fullmatch(r"((?:p|prob\w*?|logit\w*?)[_.-]).+", name)
         if match:
             counts[match[1]] = counts.get(match[1], 0) + 1
@@ -424,8 +424,8 @@ def make_batch(
             threshold = stored_threshold
         stored = chosen.prediction == "predictions" and threshold is not None
         arrays["threshold"] = threshold if chosen.prediction is None else None
-        found = Outputs(**arrays).with_class_names(None if classes is None else names)
-        return Batch(found.with_decision(f"threshold {threshold!r}") if stored else found, time, by)
+        rows = Outputs(**arrays).with_class_names(None if classes is None else names)
+        return Batch(rows.with_decision(f"threshold {threshold!r}") if stored else rows, time, by)
     except RowError as error:
         raise _placed(error, chosen, arrays, place) from error
     except GdscoreError as error:
@@ -504,7 +504,7 @@ def _times(
             raise _far_time(column, f"{values[row]}", place, row, ": check the unit of the times")
         zone.check(bool(zoned), f"a time of a type {'with' if zoned else 'without'} a zone", column, place, 0)
         return times
-    found: list[datetime] = []
+    parsed: list[datetime] = []
     for position, text in enumerate(values.tolist()):
         try:
             time = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
@@ -516,10 +516,10 @@ def _times(
             ) from None
         zone.check(time.tzinfo is not None, repr(text), column, place, position)
         try:
-            found.append(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None))
+            parsed.append(time if time.tzinfo is None else time.astimezone(UTC).replace(tzinfo=None))
         except OverflowError:
             raise _far_time(column, repr(text), place, position, ": leave out such rows") from None
-    return np.array(found, dtype="datetime64[us]")
+    return np.array(parsed, dtype="datetime64[us]")
 
 
 def _far_time(column: str, time: str, place: Place, row: int, cure: str) -> RowError:

@@ -55,14 +55,15 @@ class NpzTable:
 
     def count_rows(self, chosen: Chosen) -> int:
         """Rows, the same in all chosen arrays."""
-        first, *others = (self._member(name) for name in chosen.names)
-        for member in others:
+        members = [self._member(name) for name in chosen.names]
+        first = members[0]
+        for member in members:
             if member.shape[0] != first.shape[0]:
                 raise GdscoreError(
                     f"Expected arrays of as many rows in {os.fspath(self.path)!r}, but `{first.name}` has "
                     f"{first.shape[0]} and `{member.name}` has {member.shape[0]}"
                 )
-        for member in (first, *others):
+        for member in members:
             if member.dtype.kind == "U" and member.dtype.itemsize > 4 * self._limits.text:
                 raise too_long(member.name, member.dtype.itemsize // 4, repr(os.fspath(self.path)), self._limits)
         row_bytes = sum(self._member(name).row_bytes for name in chosen.names)

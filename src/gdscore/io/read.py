@@ -187,8 +187,8 @@ def _plan(paths: list[Path], columns: Columns, limits: Limits) -> _Plan:
             require_same(_names(first[0]), first[1], _names(chosen), path)
     if first is None:
         raise _empty(paths)
-    known = len(exact) == len(set(paths))
-    return _Plan(sum(exact[path] for path in paths) if known else None, exact)
+    counted = len(exact) == len(set(paths))
+    return _Plan(sum(exact[path] for path in paths) if counted else None, exact)
 
 
 def _stream(
@@ -210,9 +210,9 @@ def _stream(
                 for block in table.blocks(chosen, batch_rows):
                     stored = table.class_names, table.threshold
                     batch = make_batch(chosen, block, where, start, *stored, zoned=zoned, zone=zone)
-                    found = layout(batch.outputs.arrays, exact=False) | {"decision": batch.outputs.decision}
-                    expected = expected or (found, path)
-                    require_same(*expected, found, path)
+                    contents = layout(batch.outputs.arrays, exact=False) | {"decision": batch.outputs.decision}
+                    expected = expected or (contents, path)
+                    require_same(*expected, contents, path)
                     start += len(batch.outputs)
                     yield batch
                     advance(len(batch.outputs))
@@ -251,12 +251,12 @@ def _names(chosen: Chosen) -> dict[str, str]:
     return names | {name: "" for name in ("prediction", "label", "id") if getattr(chosen, name) is not None}
 
 
-def require_same(expected: Mapping[str, str], first: Path, found: Mapping[str, str], path: Path) -> None:
+def require_same(expected: Mapping[str, str], first: Path, contents: Mapping[str, str], path: Path) -> None:
     """Refuse a file of a target that has other arrays than the first one."""
-    if found != expected:
+    if contents != expected:
         raise GdscoreError(
             f"Expected all files to hold the same, but {os.fspath(first)!r} has {_worded(expected)} "
-            f"and {os.fspath(path)!r} has {_worded(found)}"
+            f"and {os.fspath(path)!r} has {_worded(contents)}"
         )
 
 
@@ -322,31 +322,31 @@ def _files_of(source: PathLike) -> list[Path]:
         if not path.exists() and glob.has_magic(os.fspath(source)):
             # Path.glob takes no absolute pattern.
             matches = [Path(match) for match in sorted(glob.glob(os.fspath(source), recursive=True))]  # noqa: PTH207
-            found = [match for match in matches if match.is_file() and match.suffix.lower() in SUFFIXES]
-            if not found:
+            files = [match for match in matches if match.is_file() and match.suffix.lower() in SUFFIXES]
+            if not files:
                 raise GdscoreError(
                     f"Expected the pattern {os.fspath(source)!r} to match files that end in {', '.join(SUFFIXES)}, but "
                     f"it matches "
                     f"{f'only other things, such as {os.fspath(matches[0])!r}' if matches else 'nothing'}"
                 )
-            return found
+            return files
     return [check_readable(source)]
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    found = sorted(
+    files = sorted(
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES
         and path.is_file()
         and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     )
-    if not found:
+    if not files:
         raise GdscoreError(
             f"Expected files that end in {', '.join(SUFFIXES)} in the folder {os.fspath(folder)!r}, but found none"
         )
     kinds: dict[Any, Path] = {}
-    for path in found:
+    for path in files:
         kinds.setdefault(next(kind for kind, suffixes in _KINDS.items() if path.suffix.lower() in suffixes), path)
     if len(kinds) > 1:
         # Outputs that were converted would be read twice.
@@ -355,4 +355,4 @@ def _in_folder(folder: Path) -> list[Path]:
             f"{' and '.join(f'{kind} files such as {os.fspath(path)!r}' for kind, path in kinds.items())}: move the "
             f"others away, or give a pattern such as {os.fspath(folder / '*.parquet')!r}"
         )
-    return found
+    return files

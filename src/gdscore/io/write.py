@@ -67,12 +67,12 @@ def _blocks(stream: Iterable[Outputs]) -> Iterator[Block]:
         decision = decision or out.decision
         same_decision(decision, out.decision)
         block = {name: storable(array) for name, array in out.to_numpy().arrays.items()}
-        found = layout(block, exact=True)
-        if expected and found != expected:
+        contents = layout(block, exact=True)
+        if expected and contents != expected:
             raise GdscoreError(
-                f"Expected every batch to hold {expected} as the first, but batch {number} holds {found}"
+                f"Expected every batch to hold {expected} as the first, but batch {number} holds {contents}"
             )
-        expected = found
+        expected = contents
         yield block
 
 

@@ -188,13 +188,13 @@ class ScoreTable(dict[str, float]):
     @classmethod
     def of(cls, scores: Mapping[str, Score], skipped: Mapping[str, str]) -> ScoreTable:
         """Numbers of scores that have seen their rows; one that cannot be computed is skipped."""
-        found = cls({}, skipped)
+        table = cls({}, skipped)
         for name, made in scores.items():
             try:
-                found[name] = made.compute()
+                table[name] = made.compute()
             except GdscoreError as error:
-                found.skipped[name] = str(error)
-        return found
+                table.skipped[name] = str(error)
+        return table
 
 
 def score_all(

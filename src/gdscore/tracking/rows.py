@@ -59,10 +59,14 @@ class Group:
     segments: dict[Any, TrackedWindow]
     # Shape (n,), None once they are forgotten: predicted classes, labels (negative where there is none), and the number
     # of each row's segment in the order of `segments`, which is None without segments.
-    predictions: NDArray[Any] | None
+    predictions: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
     codes: NDArray[Any] | None = None
     common: CommonError = field(default_factory=CommonError)
+
+    def keep_rows(self, rows: WindowRows) -> None:
+        """Keep the predicted class of each row, and its segment."""
+        self.predictions, self.codes = rows.predictions, rows.codes if rows.names else None
 
     @property
     def n_rows(self) -> int:

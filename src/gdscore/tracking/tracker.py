@@ -27,7 +27,6 @@ from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import Estimates
 from gdscore.files import PathLike, atomic
 from gdscore.frames import frame_of
-from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows
 from gdscore.outputs import Outputs
@@ -44,13 +43,12 @@ from gdscore.tracking.rows import (
     to_bytes,
 )
 from gdscore.tracking.windows import (
+    NOT_BY_CLASS,
     TRACKED,
     CommonError,
+    History,
     Tally,
     TrackedWindow,
-    ages_of,
-    class_mix,
-    known_of,
     shown_time,
     tracked,
 )
@@ -179,6 +177,7 @@ class AccuracyTracker:
         when, may_replace = self._time(time), boolean("replace", replace)
         past = self._past(when)
         rows = self._read(outputs, by)
+        self._check_names(rows)
         before = self._groups.get(when)
         same = before is not None and before.holds(rows)
         if before is not None and not (same or may_replace):
@@ -199,9 +198,7 @@ class AccuracyTracker:
         else:
             if before is not None:
                 self._remove(when)
-            group = Group(rows.fingerprint, len(self._versions) - 1, windows, rows.predictions)
-            group.codes = rows.codes if rows.names else None
-            self._insert(when, group, rows.names)
+            group = self._insert(when, rows, windows)
         self._forget_old()
         if not rows.names:
             return estimates[None]
@@ -214,32 +211,22 @@ class AccuracyTracker:
         """Estimate and window of each segment."""
         made = self._est.estimate(rows.state)
         free: Mapping[Any, Estimate] = made if rows.names else {None: made}
-        version, seconds = len(self._versions) - 1, np.array(self._seconds[: bisect_left(self._times, when)])
+        current = self._versions[-1]
+        alike = [i for i, version in enumerate(self._versions) if version.class_names == current.class_names]
+        seconds = self._seconds[: bisect_left(self._times, when)]
         estimates: dict[Any, Estimate] = {}
         windows: dict[Any, TrackedWindow] = {}
         for key in rows.keys:
-            times = [t for t in past if key in self._groups[t].segments]
-            own = [self._groups[t].segments[key] for t in times][-SETTINGS.most_windows :]
-            ages = ages_of(own, seconds, when) if own else np.zeros(0)
-            common = [self._groups[t].common for t in times][-SETTINGS.most_windows :] if rows.names else None
-            current = self._versions[-1]
-            raked, shares = free[key], None
-            if own:
-                alike = [self._versions[w.version].class_names == current.class_names for w in own]
-                shares = class_mix(
-                    [w for w, a in zip(own, alike, strict=True) if a], ages[np.array(alike)], current.mix
-                )
-            if shares is not None:
-                raked = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
-            estimates[key], windows[key] = tracked(
-                free[key],
-                raked,
-                known_of(own, ages, version, common),
-                self._tallies.get(key, Tally()),
-                when,
-                own,
-                version,
-            )
+            groups = [self._groups[t] for t in past if key in self._groups[t].segments][-SETTINGS.most_windows :]
+            common = [group.common for group in groups] if rows.names else None
+            own, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
+            history = History(own, seconds, tally, alike, current.mix, common)
+
+            def with_class_mix(shares: Any, key: Any = key) -> Estimate:
+                estimate: Estimate = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
+                return estimate
+
+            estimates[key], windows[key], _ = tracked(free[key], with_class_mix, history, when, len(self._versions) - 1)
         return estimates, windows
 
     def _past(self, when: datetime) -> list[datetime]:
@@ -260,16 +247,24 @@ class AccuracyTracker:
                 rows.update(batch)
         if not rows.n_rows:
             raise GdscoreError("Expected outputs with rows, but there are none")
-        if self._names not in (None, rows.names):
-            in_order(dict.fromkeys(rows.names), self._names)
         return rows
 
-    def _insert(self, when: datetime, group: Group, names: tuple[str, ...]) -> None:
+    def _check_names(self, rows: WindowRows) -> None:
+        if self._names not in (None, rows.names):
+            in_order(dict.fromkeys(rows.names), self._names)
+
+    def _insert(self, when: datetime, rows: WindowRows, windows: dict[Any, TrackedWindow]) -> Group:
+        group = Group(rows.fingerprint, len(self._versions) - 1, windows)
+        group.keep_rows(rows)
+        self._index(when, group)
+        self._names = rows.names
+        return group
+
+    def _index(self, when: datetime, group: Group) -> None:
         self._groups[when] = group
         at = bisect_left(self._times, when)
         self._times.insert(at, when)
         self._seconds.insert(at, when.timestamp())
-        self._names = names
 
     def _remove(self, when: datetime) -> None:
         group = self._groups.pop(when)
@@ -353,27 +348,28 @@ class AccuracyTracker:
                 f"Expected labels of the window of {shown_time(when)}, which is of an older version of the model, but "
                 "got outputs, which only the latest version's can be compared with: give the labels alone"
             )
-        if group is not None and by is None and group.codes is not None and isinstance(outputs, Outputs):
-            by = self._columns_of(group, outputs)
         rows = self._read(outputs, by)
         if rows.labels is None:
             raise GdscoreError(
                 "Expected labels, or outputs with labels, but the outputs have none: give Outputs(…, labels=…)"
             )
+        labels = rows.labels.astype(label_type(self._versions[-1].classes))
+        is_whole = group is None or rows.fingerprint == group.fingerprint
+        if is_whole and group is not None and by is None and group.codes is not None:
+            self._set_labels(when, group, labels, None)  # segments of its rows are known
+            return
+        self._check_names(rows)
         if group is None:
             _, windows = self._answered(when, rows, self._past(when))
-            windows = {key: _never_answered(window) for key, window in windows.items()}
-            group = Group(rows.fingerprint, len(self._versions) - 1, windows, rows.predictions)
-            group.codes = rows.codes if rows.names else None
-            self._insert(when, group, rows.names)
-            self._set_labels(when, group, rows.labels.astype(label_type(self._versions[-1].classes)), None)
-            return
-        labels = rows.labels.astype(label_type(self._versions[group.version].classes))
-        if rows.fingerprint == group.fingerprint:
-            group.predictions = rows.predictions
-            group.codes = rows.codes if rows.names else None
-            if rows.names and rows.keys != list(group.segments):
+            never_answered = {
+                key: replace(w, accuracy=None, low=None, high=None, error=None, factor=None, labels_then=0, weights=[])
+                for key, w in windows.items()
+            }
+            group = self._insert(when, rows, never_answered)
+        if is_whole:
+            if rows.keys != list(group.segments):
                 raise GdscoreError(f"Expected the segments {list(group.segments)!r:.80}, but got {rows.keys!r:.80}")
+            group.keep_rows(rows)
             self._set_labels(when, group, labels, None)
             return
         if len(labels) >= group.n_rows:
@@ -381,37 +377,17 @@ class AccuracyTracker:
                 f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {shown_time(when)}, or of "
                 f"some of them, but got {len(labels):,} other rows: is the time right?"
             )
-        counts = counts_by_segment(
-            rows.predictions, labels, rows.codes, len(rows.keys), self._versions[group.version].classes
-        )
-        if unknown := [key for key in rows.keys if key not in group.segments]:
-            raise GdscoreError(
-                f"Expected segments of the window, {list(group.segments)!r:.80}, but got {unknown[0]!r:.80}"
-            )
-        changed = {}
+        counts = counts_by_segment(rows.predictions, labels, rows.codes, len(rows.keys), self._versions[-1].classes)
+        changed = dict(group.segments)
         for key, facts in zip(rows.keys, counts, strict=True):
-            window = group.segments[key]
-            if facts["n_labels"] > window.n_rows:
+            if key not in changed or facts["n_labels"] > changed[key].n_rows:
                 raise GdscoreError(
-                    f"Expected at most {window.n_rows:,} labelled rows of the segment {key!r:.40}, but got "
-                    f"{facts['n_labels']:,}"
+                    f"Expected some rows of the segments {list(group.segments)!r:.80} of the window, but got "
+                    f"{facts['n_labels']:,} labelled rows of {key!r:.40}"
                 )
-            changed[key] = replace(window, **facts)
+            changed[key] = replace(changed[key], **facts)
         group.labels = None
-        self._update(when, group, {**group.segments, **changed})
-
-    def _columns_of(self, group: Group, outputs: Outputs) -> Any:
-        """Segments of the rows of a window, where labelled outputs are all of them."""
-        mark = FingerprintSum()
-        mark.add(outputs)
-        if mark.text != group.fingerprint or group.codes is None:
-            return None
-        keys = list(group.segments)
-        listed = [keys[code] for code in group.codes.tolist()]
-        names = self._names or ()
-        if len(names) == 1:
-            return {names[0]: listed}
-        return {name: [key[i] for key in listed] for i, name in enumerate(names)}
+        self._update(when, group, changed)
 
     def add_accuracy(self, time: Any, accuracy: float, n_rows: int | None = None, *, by: Any = None) -> None:
         """Take in the accuracy of a window where only the number comes back; it replaces what labels showed.
@@ -632,8 +608,9 @@ class AccuracyTracker:
         if not versions or Version.of(tracker._est) != versions[-1]:
             raise GdscoreError("Expected the estimator of the latest version in a tracker, but it is another: damaged")
         tracker._versions, tracker._zoned = versions, header["zoned"]
+        tracker._names = None if header["names"] is None else tuple(header["names"])
         for when, group in groups.items():
-            tracker._insert(when, group, tuple(header["names"] or ()))
+            tracker._index(when, group)
             for key, window in group.segments.items():
                 tracker._count(key, window, 1)
             if group.is_labelled:
@@ -646,10 +623,6 @@ class AccuracyTracker:
 def _is_outputs(labels: Any) -> bool:
     listed = labels if isinstance(labels, list | tuple) else [labels]
     return bool(listed) and all(isinstance(item, Outputs) for item in listed)
-
-
-def _never_answered(window: TrackedWindow) -> TrackedWindow:
-    return replace(window, accuracy=None, low=None, high=None, error=None, factor=None, labels_then=0, weights=[])
 
 
 def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
@@ -667,8 +640,5 @@ def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) ->
         method=TRACKED,
         answers={OWN_LABELS: weight, **others},
         label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
-        per_class=[],
-        f1=None,
-        brier=None,
-        assumptions={},
+        **NOT_BY_CLASS,
     )
