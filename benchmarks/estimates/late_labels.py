@@ -32,9 +32,9 @@ import gdscore
 from benchmarks import RESULTS, ROOT
 from benchmarks.data.streams import DATA, MODEL_NAMES, STREAMS, load_run
 from benchmarks.markdown import markdown
-from gdscore.tracking import Tally, TrackedWindow, known_of
+from gdscore.tracking import Tally, TrackedWindow
 from gdscore.tracking.method import SETTINGS, Known, answer
-from gdscore.tracking.windows import half_width, own_variance
+from gdscore.tracking.windows import half_width, known_of, own_variance
 
 DOCS = ROOT / "docs"
 DELAYS, LABELS, FIRST = (1, 4, 10), ("all", "fifty", "fifth"), 5

@@ -8,10 +8,12 @@
     python -m benchmarks.paper.ablations run projnorm --device cuda --jobs 6       # sets side by side in six processes
     python -m benchmarks.paper.ablations run released --device cuda
     python -m benchmarks.paper.ablations run labels --source mnist-small --corruptions fog contrast --rows 500
+    python -m benchmarks.paper.ablations run labels losses norms thresholds seeds layers --protocol published --device cuda
 
 Files: ``benchmarks/results/ablations/<ablation>/<source>.csv``. By default the source is CIFAR-10 ResNet-18 and the
 sets are 19 corruptions × 5 severities of all test rows, in an order shuffled by a seed; the expensive ones have a
-smaller grid of their own (``GRIDS`` in ``benchmarks/paper/ablations_network.py``). The model is in evaluation mode, as deployed. A run
+smaller grid of their own (``GRIDS`` in ``benchmarks/paper/ablations_network.py``). The model is in evaluation mode, as deployed;
+``--protocol published`` does as the released code does (``benchmarks/paper/cells.py``) and writes to ``results/ablations_published``. A run
 goes on where it was stopped, and each row names the commit, the seed, the device and the command.
 """
 
@@ -30,13 +32,15 @@ import gdscore
 from benchmarks import RESULTS
 from benchmarks.models.sources import SOURCES
 from benchmarks.paper.ablations_network import ALONE, GRIDS, NETWORK
-from benchmarks.paper.cells import SEED, Classifier, device_name, trained
-from benchmarks.paper.panel import Panel, options_of
+from benchmarks.paper.cells import PARTS, SEED, Classifier, device_name, published_outputs, shuffled_loader, trained
+from benchmarks.paper.panel import Panel, options_of, published_scores
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit, joined
 from gdscore import shifts
 
-FOLDER = RESULTS / "ablations"
+FOLDERS = {"deployed": RESULTS / "ablations", "published": RESULTS / "ablations_published"}
+# What can be asked of batches of 128 with BatchNorm's statistics of each.
+PUBLISHED = ("labels", "losses", "norms", "thresholds", "seeds", "layers")
 RULES = ("true", "uniform", "random", "pseudo", "mixed", "expected")
 NORMS = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 3, math.inf)
 OPTIONS = {
@@ -54,8 +58,8 @@ MIX_ROWS = 2000
 
 def choices(name):
     """GdScore of a set under each choice of one option."""
-    return lambda outputs: {
-        column: gdscore.score("gdscore", outputs, **chosen) for column, chosen in OPTIONS[name].items()
+    return lambda outputs, **variant: {
+        column: gdscore.score("gdscore", outputs, **chosen, **variant) for column, chosen in OPTIONS[name].items()
     }
 
 
@@ -102,9 +106,10 @@ class Files:
 
     def __init__(self, source, options, worker=None):
         self.fixed = {"seed": SEED, "commit": commit(), "device": device_name(options.device)}
-        self.source, self.folder, self.worker = source.name, options.output, worker
+        self.source, self.folder, self.worker = source.name, options.output or FOLDERS[options.protocol], worker
         named = {"rows": [options.rows], "severities": options.severities, "corruptions": options.corruptions}
         self.given = "".join(f" --{name} {' '.join(map(str, v))}" for name, v in named.items() if v and v[0])
+        self.given += " --protocol published" if options.protocol == "published" else ""
 
     def path(self, ablation):
         return self.folder / ablation / f"{self.source}.csv"
@@ -138,16 +143,21 @@ def from_outputs(names, source, classifier, files, targets, options):
         missing = [name for name in names if not any(seen.split("/")[0] == target.name for seen in writers[name].seen)]
         if not missing:
             continue
-        outputs = classifier.outputs(target.images, target.labels, target.shift)
-        shuffle = np.random.default_rng(SEED).permutation(len(outputs))
-        outputs = outputs[torch.from_numpy(shuffle).to(classifier.device)]
+        if options.protocol == "published":
+            outputs, accuracy = published_outputs(classifier, shuffled_loader(classifier, target))
+            variant = published_scores()["gdscore"]
+        else:
+            outputs = classifier.outputs(target.images, target.labels, target.shift)
+            shuffle = np.random.default_rng(SEED).permutation(len(outputs))
+            outputs = outputs[torch.from_numpy(shuffle).to(classifier.device)]
+            accuracy, variant = outputs.accuracy, {}
         facts = {"set": target.name, "family": target.family, "severity": target.severity}
         for name in missing:
             if name == "labelshift":
                 for set_name, row in label_shift(panel, target, outputs):
                     writers[name].add(facts | {"set": set_name} | row)
             else:
-                writers[name].add(facts | {"n": len(outputs), "accuracy": outputs.accuracy} | CHEAP[name](outputs))
+                writers[name].add(facts | {"n": len(outputs), "accuracy": accuracy} | CHEAP[name](outputs, **variant))
 
 
 def cheap_ones(options):
@@ -170,7 +180,8 @@ def measure(source, worker, workers, options):
     for name in NETWORK:
         if name in options.ablations:
             begin = time.perf_counter()
-            NETWORK[name](source, classifier, files(name), own(GRIDS[name]))
+            how = {"published": True} if options.protocol == "published" else {}
+            NETWORK[name](source, classifier, files(name), own(GRIDS[name]), **how)
             print(f"{source.name} {name}: {time.perf_counter() - begin:.1f} s", flush=True)
 
 
@@ -203,7 +214,8 @@ def arguments():
     running.add_argument("--rows", type=int, help="at most so many of each set (default: the ablation's own)")
     running.add_argument("--severities", type=int, nargs="+", help="(default: the ablation's own)")
     running.add_argument("--corruptions", nargs="+", choices=shifts.corruption_names(), metavar="NAME")
-    running.add_argument("--output", type=Path, default=FOLDER)
+    running.add_argument("--protocol", choices=PARTS, default="deployed")
+    running.add_argument("--output", type=Path, help="(default: the folder of the protocol)")
     return parser
 
 
@@ -213,6 +225,8 @@ def main(given=None):
     if options.command == "list":
         print("\n".join(["all", *CHEAP, "labelshift", *NETWORK]))
         return
+    if options.protocol == "published" and set(options.ablations) - set(PUBLISHED):
+        parser.error(f"--protocol published is for {', '.join(PUBLISHED)}")
     if options.jobs > 1 and set(ALONE) & set(options.ablations):
         parser.error(f"{' and '.join(ALONE)} are of one set, alone on the device: leave out --jobs")
     run([SOURCES[name] for name in options.source], options)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import gdscore
-from benchmarks.paper.cells import BATCH, PUBLISHED_BATCH, SEED
-from benchmarks.paper.network_scores import ProjNorm, adapted_copy, finetuned_scores, gradient_scores
+from benchmarks.paper.cells import BATCH, SEED, published_outputs, shuffled_loader
+from benchmarks.paper.network_scores import ProjNorm, finetuned_scores, gradient_scores
 from benchmarks.paper.panel import options_of, published_scores
 from gdscore import models
 
@@ -44,15 +44,6 @@ def described(target, accuracy):
     }
 
 
-def loader_of(classifier, target, size=BATCH, shuffled=True):
-    """Batches of a set on the device, in an order by the seed; corruptions number images by their stored place."""
-    x, y = next(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
-    if shuffled:
-        index = torch.from_numpy(np.random.default_rng(SEED).permutation(len(y))).to(x.device)
-        x, y = x[index], y[index]
-    return list(zip(x.split(size), y.split(size), strict=True))
-
-
 def extracted(model, loader, **options):
     return gdscore.Outputs.concatenate(list(models.extract(model, loader, progress=False, **options)))
 
@@ -70,20 +61,26 @@ def groups_of(model):
     return {**blocks, "last": last, "all": ""}
 
 
-def layers(source, classifier, rows, targets):
+def layers(source, classifier, rows, targets, *, published=False):
     """GdScore of the gradient by each block, by the last layer and by all parameters."""
     for target in targets:
         if target.name not in rows.seen:
-            loader = loader_of(classifier, target)
-            found = gradient_scores(classifier.model, loader, groups_of(classifier.model))
-            rows.add(described(target, extracted(classifier.model, loader, head=False).accuracy) | found)
+            groups = groups_of(classifier.model)
+            if published:
+                loader = shuffled_loader(classifier, target)
+                accuracy = published_outputs(classifier, loader)[1]
+            else:
+                loader = shuffled_loader(classifier, target, BATCH)
+                accuracy = extracted(classifier.model, loader, head=False).accuracy
+            mode = "batch" if published else "eval"
+            rows.add(described(target, accuracy) | gradient_scores(classifier.model, loader, groups, batchnorm=mode))
 
 
 def epochs(source, classifier, rows, targets):
     """GdScore after r epochs of fine-tuning on its own labels; r = 0 is GdScore."""
     for target in targets:
         if target.name not in rows.seen:
-            loader = loader_of(classifier, target)
+            loader = shuffled_loader(classifier, target, BATCH)
             found = finetuned_scores(classifier.model, loader, epochs=EPOCHS)
             accuracy = extracted(classifier.model, loader, head=False).accuracy
             rows.add(described(target, accuracy) | {f"epochs={r}": value for r, value in found.items()})
@@ -108,7 +105,7 @@ def projnorm(source, classifier, rows, targets):
             measure = measure or ProjNorm(
                 classifier.model, *(torch.cat(part) for part in zip(*reference, strict=True)), steps=STEPS
             )
-            loader = loader_of(classifier, target)
+            loader = shuffled_loader(classifier, target, BATCH)
             value, seconds = timed(lambda loader=loader, measure=measure: measure(torch.cat([x for x, _ in loader])))
             outputs = extracted(classifier.model, loader)
             found = {"projnorm": value, "gdscore": gdscore.score("gdscore", outputs), "projnorm_seconds": seconds}
@@ -125,7 +122,7 @@ def one_score(model, loader, fitted, **more):
 
 def works_of(source, classifier, target):
     """Name → function that makes a method's value of the target: its passes through the network, then the score."""
-    model, loader = classifier.model, loader_of(classifier, target)
+    model, loader = classifier.model, shuffled_loader(classifier, target, BATCH)
     known, (images, labels) = training_loader(source, classifier), source.reference()
     reference = extracted(model, list(classifier.batches(images, labels, None, BATCH)))
     # A second network costs what this one does, so this one stands for it.
@@ -185,16 +182,15 @@ def check_released(source, classifier, rows, targets):
     for target in list(targets)[-1:]:
         if target.name in rows.seen:
             return
-        loader = loader_of(classifier, target, PUBLISHED_BATCH)
-        outputs = extracted(classifier.model, loader, batchnorm="batch")
-        after = extracted(adapted_copy(classifier.model, loader), loader, head=False)
+        loader = shuffled_loader(classifier, target)
+        outputs, after = published_outputs(classifier, loader)
         ours = gdscore.score("gdscore", outputs, **published_scores()["gdscore"])
         norm, accuracy = released(classifier.model, loader, outputs.random_labels(SEED).to(torch.int64))
         found = {"cells_gdscore": ours, "released_gdscore": norm, "relative_difference": abs(ours - norm) / norm}
         rows.add(
-            described(target, after.accuracy)
+            described(target, after)
             | found
-            | {"released_accuracy": accuracy, "accuracy_difference": abs(after.accuracy - accuracy)}
+            | {"released_accuracy": accuracy, "accuracy_difference": abs(after - accuracy)}
         )
 
 

@@ -113,6 +113,23 @@ def deployed(source, classifier, reference, options):
         yield target.name, partial(work, target)
 
 
+def shuffled_loader(classifier, target, size=PUBLISHED_BATCH):
+    """Batches of a set on the device, in an order by the seed."""
+    # Corruptions number images by their place in the set, so they come before the shuffling.
+    x, y = next(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
+    index = torch.from_numpy(np.random.default_rng(SEED).permutation(len(y))).to(x.device)
+    return list(zip(x[index].split(size), y[index].split(size), strict=True))
+
+
+def published_outputs(classifier, loader):
+    """Outputs with the statistics of each batch, and the accuracy of the model whose statistics this pass has moved."""
+    outputs = models.extract(classifier.model, loader, peer=classifier.peer, batchnorm="batch", progress=False)
+    outputs = gdscore.Outputs.concatenate(list(outputs))
+    moved = adapted_copy(classifier.model, loader)
+    after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
+    return outputs, after.accuracy
+
+
 def published(source, classifier, reference, options):
     """The same by the released protocol: train-mode BatchNorm, batches of 128 in a seeded random order."""
     if not has_batchnorm(classifier.model):
@@ -120,18 +137,9 @@ def published(source, classifier, reference, options):
     panel = Panel(reference, scores=published_scores(), tempered=())
 
     def work(target):
-        order = np.random.default_rng(SEED).permutation(len(target.labels))
-        # Corruptions number images by their place in the set, so they come before the shuffling.
-        x, y = next(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
-        index = torch.from_numpy(order).to(x.device)
-        loader = list(zip(x[index].split(PUBLISHED_BATCH), y[index].split(PUBLISHED_BATCH), strict=True))
-        outputs = gdscore.Outputs.concatenate(
-            list(models.extract(classifier.model, loader, peer=classifier.peer, batchnorm="batch", progress=False))
-        )
-        moved = adapted_copy(classifier.model, loader)
-        after = gdscore.Outputs.concatenate(list(models.extract(moved, loader, head=False, progress=False)))
+        outputs, accuracy = published_outputs(classifier, shuffled_loader(classifier, target))
         facts = {"set": target.name, "family": target.family, "severity": target.severity}
-        return measured(panel, outputs, **facts) | {"accuracy": after.accuracy}
+        return measured(panel, outputs, **facts) | {"accuracy": accuracy}
 
     for target in source.targets(rows=options.rows, severities=options.severities):
         yield target.name, partial(work, target)

@@ -23,37 +23,43 @@ from gdscore import models
 __all__ = ["ProjNorm", "adapted_copy", "finetuned_scores", "gradient_scores", "joint_rotation_loss"]
 
 
-def rows_and_labels(model, loader, *, seed=0):
+def rows_and_labels(model, loader, *, seed=0, batchnorm="eval"):
     """All inputs, and GdScore's label of each: the predicted class where the model is confident, else a random one.
 
     Random labels depend on the bits of the logits, so these are the logits of the loader's own batches.
     """
     labels = [
         torch.where(out.confidence > 0.5, out.predictions, out.random_labels(seed)).long()
-        for out in models.extract(model, loader, head=False, with_labels=False, progress=False)
+        for out in models.extract(model, loader, head=False, with_labels=False, batchnorm=batchnorm, progress=False)
     ]
     return torch.cat([x for x, *_ in loader]), torch.cat(labels)
 
 
-def gradient_scores(model, loader, groups, *, p=0.3, batch_size=128, seed=0):
+def gradient_scores(model, loader, groups, *, p=0.3, batch_size=128, seed=0, batchnorm="eval"):
     """Mean p-norm over mini-batches of the cross-entropy's gradient by each group of parameters.
 
     `groups` maps a name to a prefix of parameter names, or several; ``""`` is the whole network. The group of the last
-    layer's weights has the value of ``gdscore.score("gdscore", ...)``.
+    layer's weights has the value of ``gdscore.score("gdscore", ...)``. With ``batchnorm="batch"`` BatchNorm has the
+    statistics of each mini-batch, which are the loader's, and a last short one counts as much as the others, as released.
     """
-    x, y = rows_and_labels(model, loader, seed=seed)
+    x, y = rows_and_labels(model, loader, seed=seed, batchnorm=batchnorm)
     twin = copy.deepcopy(model).eval().requires_grad_(True)
+    if batchnorm == "batch":
+        for layer in batchnorm_layers(twin):
+            layer.train()
     parameters = dict(twin.named_parameters())
     members = {name: parameters_under(parameters, prefixes) for name, prefixes in groups.items()}
-    totals = dict.fromkeys(groups, 0.0)
+    totals, weights = dict.fromkeys(groups, 0.0), 0
     for inputs, labels in zip(x.split(batch_size), y.split(batch_size), strict=True):
         z = twin(inputs)
         gradients = torch.autograd.grad(z, list(parameters.values()), residual(z, labels), allow_unused=True)
         found = {name: g.double().flatten() for name, g in zip(parameters, gradients, strict=True) if g is not None}
+        weight = 1 if batchnorm == "batch" else len(labels)
+        weights += weight
         for group, names in members.items():
             used = [found[name] for name in names if name in found]
-            totals[group] += len(labels) * float(torch.linalg.vector_norm(torch.cat(used), p)) if used else 0.0
-    return {name: total / len(y) for name, total in totals.items()}
+            totals[group] += weight * float(torch.linalg.vector_norm(torch.cat(used), p)) if used else 0.0
+    return {name: total / weights for name, total in totals.items()}
 
 
 def residual(z, labels):
@@ -139,6 +145,10 @@ class ProjNorm:
         return math.sqrt(math.fsum((a.double() - b.double()).square().sum().item() for a, b in pairs))
 
 
+def batchnorm_layers(model):
+    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+
+
 def adapted_copy(model, loader):
     """Copy of a model whose BatchNorm statistics were moved by one pass over unlabelled data.
 
@@ -149,7 +159,7 @@ def adapted_copy(model, loader):
     """
     adapted = copy.deepcopy(model)
     modes = {module: module.training for module in adapted.modules()}
-    layers = [m for m in modes if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.running_mean is not None]
+    layers = [layer for layer in batchnorm_layers(adapted) if layer.running_mean is not None]
     if not layers:
         raise ValueError("Expected a model with BatchNorm statistics to adapt, but it has none")
     adapted.eval()

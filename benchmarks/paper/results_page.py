@@ -8,7 +8,9 @@ import json
 import numpy as np
 
 from benchmarks.markdown import markdown
-from benchmarks.paper.claims import CHOSEN_ON, PAPER, VIT, by_choice, of_protocol, signed
+from benchmarks.paper import printed
+from benchmarks.paper.beside import STAND_INS, calibration_table, choices_table, in_paper, methods_table
+from benchmarks.paper.claims import CHOSEN_ON, JUDGED_ON, VIT, by_choice, of_protocol, signed
 from benchmarks.paper.long_tables import NETWORKS, SHOWN, forms_table, in_order, titled
 from benchmarks.paper.relation import group_of, relation_of, shifted
 from benchmarks.row_files import read
@@ -18,7 +20,10 @@ __all__ = ["results_blocks"]
 # Cells of the paper that can be had with our data: each of these with each network, and a ViT.
 WANTED = [f"{data}-{network}" for data in ("cifar10", "cifar100", "tiny") for network in NETWORKS if network[0] in "rw"]
 WANTED += [VIT]
-THIRDS = {"block1": "1–2", "block2": "3–4", "block3": "5–6", "last": "last layer", "all": "all"}
+LAYERS = {f"block{k}": f"block {k}" for k in (1, 2, 3, 4)} | {"last": "last layer", "all": "all"}
+# Of a ViT "blocks" are thirds of the network: of the paper's 24, and of ours, which has six.
+PAPERS_BLOCKS = {f"block {k}": f"block{k}" for k in (1, 2, 3)} | {"last layer": "last", "all": "all"}
+PAPERS_BLOCKS |= {"blocks 1-8": "block1", "blocks 9-16": "block2", "blocks 17-24": "block3"}
 FORMS = ("gdscore", "gdscore p=1.5", "gdscore whole", "confscore")
 
 
@@ -50,23 +55,24 @@ def trained_networks(training):
 def beside_table(main, training):
     """The paper's R² (ρ) of GdScore, ours by its protocol, and ours deployed, benchmark by benchmark."""
     networks = trained_networks(training)
-    heads = ("data, network", "epochs, accuracy %", "sets", "paper", "published", "− paper", "deployed", "− published")
+    heads = ("data, network", "epochs, accuracy %", "sets", "paper", "published", "− paper", "deployed", "− paper")
     lines = []
     for name in in_order(dict.fromkeys(name for name, *_ in main)):
         published, deployed = (of_protocol(main, name, protocol) for protocol in ("published", "deployed"))
-        found = [row for row in (published, deployed) if row]
-        if not found:
+        there = [row for row in (published, deployed) if row]
+        if not there:
             continue
         reached = [100 * row["validation_accuracy"] for row in networks.get(name, [])]
         recipe = f"{networks[name][0]['epochs']:.0f}, {span(reached, '{:.1f}', '–')}" if reached else "–"
-        line = [titled(name), recipe, ", ".join(dict.fromkeys(f"{row['sets']:.0f}" for row in found))]
-        line.append(f"{PAPER[name][0]} ({PAPER[name][1]})" if name in PAPER else "")
-        line.append("as deployed" if published is deployed else pair(published) if published else "–")
-        line.append(difference(published["r2"], PAPER[name][0]) if published and name in PAPER else "")
-        comparable = len(found) == 2 and all(row["sign"] == "as documented" for row in found)
-        line.append(pair(deployed) if deployed else "–")
-        apart = comparable and published is not deployed
-        line.append(difference(deployed["r2"], published["r2"]) if apart else "")
+        line = [titled(name), recipe, ", ".join(dict.fromkeys(f"{row['sets']:.0f}" for row in there))]
+        theirs, rho = in_paper(name), in_paper(name, metric="rho")
+        stands_in = len(STAND_INS.get(name.rpartition("-")[0], ())) > 1
+        line.append("" if theirs is None else f"{theirs:.3f} ({rho:.3f}){'†' if stands_in else ''}")
+        for row in (published, deployed):
+            same = row is not None and row is published and row is deployed
+            line.append("–" if row is None else "as deployed" if same and len(line) < 5 else pair(row))
+            comparable = row is not None and theirs is not None and row["sign"] == "as documented"
+            line.append(difference(row["r2"], theirs) if comparable else "")
         lines.append(line)
     return markdown(heads, lines)
 
@@ -84,7 +90,7 @@ def missing_text(main, training):
         elif smaller in seconds:
             # 95,000 images of 64 px in place of 45,000 of 32.
             expected = seconds[smaller] * 4 * 95 / 45
-            left.append(f"{titled(name)} (expected {expected:.0f} s an epoch; CIFAR-100 took {seconds[smaller]:.0f} s)")
+            left.append(f"{titled(name)} (about {expected:.0f} s an epoch)")
         else:
             left.append(titled(name))
     return "Not run: " + "; ".join([*left, "the paper's own recipe"]) + "."
@@ -204,25 +210,6 @@ def forms_text(rows):
     )
 
 
-def calibration_text(cells):
-    """Median calibration error of corrupted CIFAR-10 sets, and that of other domains."""
-    file = cells / "deployed" / f"{CHOSEN_ON}.csv"
-    if not file.exists():
-        return ""
-    rows = read(file)
-    severity = max(row["severity"] for row in rows)
-    worst = [100 * row["ece"] for row in rows if row["severity"] == severity]
-    domains = {}
-    for other in (cells / "deployed").glob("pacs*.csv"):
-        domains.setdefault(other.stem.split("-")[0], []).extend(100 * row["ece"] for row in shifted(read(other)))
-    named = {"pacs": "from scratch", "pacs128": "pretrained"}
-    texts = [f"{span(domains[key], '{:.0f}')} {label}" for key, label in named.items() if key in domains]
-    return (
-        f"{100 * rows[0]['ece']:.1f} points on CIFAR-10 without corruption, in the median {np.median(worst):.1f} at severity "
-        f"{severity:.0f}, on PACS {' and '.join(texts) or '–'}"
-    )
-
-
 def gpu_text(file):
     """Cost beside a forward pass, from `benchmarks/speed/scores_on_gpu.py`."""
     found = json.loads(file.read_text())
@@ -234,32 +221,26 @@ def gpu_text(file):
     )
 
 
-def vit_text(main, chosen, training):
-    """The section about a ViT: GdScore of its blocks in thirds, of the last layer and of all parameters."""
-    layers, deployed = by_choice(chosen, "layers", VIT), of_protocol(main, VIT, "deployed")
-    if not layers and not deployed:
-        return ""
-    (network,) = trained_networks(training).get(VIT, [None])
-    named = network and not deployed  # or else the first table has them
-    reached = f", {network['epochs']:.0f} epochs, {100 * network['validation_accuracy']:.1f} %" if named else ""
-    text = (
-        "## A vision transformer\n\nThe paper's ViT has 24 blocks. Ours is small: six blocks, width 256, trained from scratch on "
-        f"CIFAR-10{reached}. With LayerNorm and no dropout train mode changes nothing: both protocols coincide but for the order "
-        "of rows in batches of 128."
-    )
-    if deployed:
-        cott = of_protocol(main, VIT, "deployed", "cott")
-        beside = f", COTT {pair(cott)}" if cott else ""
-        text += f" GdScore has R² (ρ) {pair(deployed)}{beside}, {deployed['sets']:.0f} sets."
-    if layers:
-        sets = max(row["sets"] for row in layers.values())
-        shown = {label: layers[name] for name, label in THIRDS.items() if name in layers}
-        cells = [f"{signed(row)} ({abs(row['rho']):.3f})" for row in shown.values()]
-        text += f" By blocks in thirds, {sets} sets:\n\n{markdown(tuple(shown), [cells])}"
-    return text
+def thresholds_table(chosen, chosen_published):
+    """R² by τ: the paper's, and ours by both protocols."""
+    theirs = {name: printed.table("threshold", name, "ResNet18") for name in printed.data_sets("threshold")}
+    ours = {"CIFAR-10, published": by_choice(chosen_published, "thresholds", CHOSEN_ON)}
+    ours |= {f"{titled(name)}, deployed": by_choice(chosen, "thresholds", name) for name in (CHOSEN_ON, *JUDGED_ON)}
+    return choices_table("τ", {f"tau={k / 10:g}": f"{k / 10:g}" for k in range(11)}, theirs, ours)
 
 
-def results_blocks(rows, chosen, cells, results):
+def layers_table(chosen, chosen_published):
+    """R² by the parameters that the gradient is of: the paper's, and ours by both protocols."""
+    paper = {
+        label: {PAPERS_BLOCKS[name]: value for name, value in printed.table("layers", "CIFAR-10", network).items()}
+        for label, network in (("ResNet-18", "ResNet18"), ("ViT", "ViT"))
+    }
+    ours = {"ResNet-18, published": by_choice(chosen_published, "layers", CHOSEN_ON)}
+    ours |= {"ResNet-18, deployed": by_choice(chosen, "layers", CHOSEN_ON), "ViT": by_choice(chosen, "layers", VIT)}
+    return choices_table("gradient by", LAYERS, paper, ours)
+
+
+def results_blocks(rows, chosen, chosen_published, cells, results):
     """Blocks of the page by the name of their mark; `results` is the folder of what is not a cell or an ablation."""
     main = {(row["benchmark"], row["protocol"], row["method"]): row for row in rows}
     training, forms = read(results / "training.csv"), read(results / "image_forms.csv")
@@ -271,7 +252,12 @@ def results_blocks(rows, chosen, cells, results):
         "options": options_text(chosen),
         "seed": forms_text(forms),
         "forms": forms_table(forms, FORMS),
-        "calibration": calibration_text(cells),
+        "calibration": calibration_table(cells),
         "gpu": gpu_text(results / "speed_gpu.json"),
-        "vit": vit_text(main, chosen, training),
+        "methods_beside": methods_table(main),
+        "methods_beside_rho": methods_table(main, "rho"),
+        "thresholds": thresholds_table(chosen, chosen_published),
+        "layers": layers_table(chosen, chosen_published),
+        "printed_averages": printed.averages_table(),
+        "printed_text": printed.averages_text(),
     }

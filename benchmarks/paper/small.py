@@ -64,7 +64,8 @@ def main(given=None):
     shared = {"device": "cpu", "rows": options.rows, "severities": options.severities, "jobs": options.jobs}
     cells.run([source], argparse.Namespace(**shared, parts=cells.PARTS, output=options.output / "cells"))
     folders = {"output": options.output / "ablations", "corruptions": options.corruptions}
-    ablations.run([source], argparse.Namespace(**shared, **folders, ablations=options.ablations))
+    asked = {"ablations": options.ablations, "protocol": "deployed"}
+    ablations.run([source], argparse.Namespace(**shared, **folders, **asked))
     where = ["--cells", str(options.output / "cells"), "--ablations", str(options.output / "ablations")]
     tables.main([*where, "--output", str(options.output), "--pages"])
     if options.figures:

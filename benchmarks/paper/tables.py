@@ -24,8 +24,8 @@ import numpy as np
 import gdscore
 from benchmarks import RESULTS, ROOT
 from benchmarks.markdown import fill
-from benchmarks.paper.claims import claims_table, transfer_table
-from benchmarks.paper.long_tables import measured, page_tables
+from benchmarks.paper.claims import CHOSEN_ON, claims_table, transfer_table
+from benchmarks.paper.long_tables import ablations_table, measured, page_tables
 from benchmarks.paper.relation import columns_of, constant_error, group_of, relation_of, shifted
 from benchmarks.paper.results_page import results_blocks
 from benchmarks.row_files import read
@@ -89,11 +89,13 @@ def ablation_rows(ablations):
 def all_tables(cells, ablations, results=None):
     """Rows of both files, and blocks of pages by the name of their mark; those of docs/results.md need all `results`."""
     rows, chosen = list(main_rows(cells, ablations)), list(ablation_rows(ablations))
+    chosen_published = list(ablation_rows(ablations.with_name("ablations_published")))
     tables = page_tables(rows, chosen, cells, ablations)
-    tables["claims"] = claims_table(rows, chosen, measured(ablations / "runtime"))
+    tables["claims"] = claims_table(rows, chosen, chosen_published, measured(ablations / "runtime"))
     tables["transfer"] = transfer_table(chosen)
+    tables["ablations_published"] = ablations_table(chosen_published, CHOSEN_ON)
     if results is not None:
-        tables |= results_blocks(rows, chosen, cells, results)
+        tables |= results_blocks(rows, chosen, chosen_published, cells, results)
     return rows, chosen, tables
 
 

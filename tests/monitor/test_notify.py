@@ -17,6 +17,7 @@ from sqlalchemy import update
 
 from gdscore import GdscoreError, Outputs, _alarms
 from gdscore.monitor import Command, Email, Monitor, Rules, Webhook, alarms, notify
+from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.database import utc_now
 from gdscore.monitor.schema import Notice, Target
 from tests.monitor.conftest import estimate, make_outputs, sqlite_url
@@ -86,7 +87,7 @@ def test_webhook_is_signed(url):
 def test_a_notice_that_failed_is_sent_later_and_once(url, at_once):
     with receiver([500, 200]) as (hook, posted):
         monitor = Monitor(url)
-        monitor.register_targets({"other": "x"})
+        Outbox(monitor).register_targets({"other": "x"})
         monitor.close()
         monitor = drop(url, Webhook(hook))
         for _ in range(100):
@@ -105,24 +106,24 @@ def test_a_notice_that_failed_is_sent_later_and_once(url, at_once):
 
 def test_waits_between_attempts_grow(local):
     local.register("m", rules=PER_WINDOW)
-    (target,) = local.register_targets({"a": "webhook x"}).values()
+    (target,) = Outbox(local).register_targets({"a": "webhook x"}).values()
     local.add_estimate("m", estimate(0.5), day(0))
     waits = []
     for _ in range(9):
         with local.writing() as session:
             session.execute(update(Notice).values(next_try=utc_now()))
             session.execute(update(Target).values(waits_until=None))
-        due = local.due(target)
-        local.note_attempt(due)
-        local.note_result(target, due, "it is down")
-        waits.append(round(local.seconds_to_next(target)))
+        due = Outbox(local).due(target)
+        Outbox(local).note_attempt(due)
+        Outbox(local).note_result(target, due, "it is down")
+        waits.append(round(Outbox(local).seconds_to_next(target)))
     assert waits[:5] == [5, 20, 80, 320, 1280]
     assert waits[5:] == [3600] * 4
     with local.writing() as session:
         session.execute(update(Notice).values(created_at=utc_now() - timedelta(days=8), next_try=utc_now()))
         session.execute(update(Target).values(waits_until=None))
-    local.note_result(target, local.due(target), "it is down")
-    assert local.seconds_to_next(target) is None  # given up
+    Outbox(local).note_result(target, Outbox(local).due(target), "it is down")
+    assert Outbox(local).seconds_to_next(target) is None  # given up
 
 
 def test_a_target_that_is_added_later_gets_no_old_alarms(url):
@@ -186,10 +187,10 @@ def test_what_a_killed_process_was_sending_is_sent_by_the_next(url):
     monitor = Monitor(url)
     monitor.register("m", rules=PER_WINDOW)
     with receiver([200]) as (hook, posted):
-        (target,) = monitor.register_targets({notify._digest(Webhook(hook)): "webhook"}).values()
+        (target,) = Outbox(monitor).register_targets({notify._digest(Webhook(hook)): "webhook"}).values()
         monitor.add_estimate("m", estimate(0.5), day(0))
-        assert monitor.lease(target, "killed", 60)
-        monitor.note_attempt(monitor.due(target))
+        assert Outbox(monitor).lease(target, "killed", 60)
+        Outbox(monitor).note_attempt(Outbox(monitor).due(target))
         monitor.close()
         monitor = Monitor(url, notify=[Webhook(hook)])
         monitor.deliver()

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from gdscore import GdscoreError, GdscoreWarning, Outputs
 from gdscore.estimator import ClassEstimate, Estimate, Quantity
 from gdscore.monitor import Rules
+from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import create_token
 from gdscore.monitor.queries import explain_alarm, learned, overview, segments_of, series_points
@@ -268,7 +269,7 @@ def test_acknowledged_and_snoozed_alarms_are_silent_for_prometheus(monitor):
     assert loud()
     monitor.acknowledge(number, "Ada")
     assert not loud()
-    monitor.register_targets({"x": "webhook example.org"})
+    Outbox(monitor).register_targets({"x": "webhook example.org"})
     assert 'gdscore_notices_waiting{target="webhook example.org"} 0.0' in render_metrics(monitor).decode()
 
 

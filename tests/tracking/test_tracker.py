@@ -381,7 +381,7 @@ def test_the_picture_has_every_window_and_the_weights(track, rng):
 
 def test_what_a_database_keeps_gives_the_same_estimates(est, rng):
     """The functions of `gdscore.tracking` on windows as dicts, as a monitor calls them."""
-    from gdscore.tracking import Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
+    from gdscore.tracking import History, Tally, TrackedWindow, tracked
 
     parts = [outputs(250, 1.5 + 0.2 * k, rng) for k in range(9)]
     track, kept = gdscore.AccuracyTracker(est), {}
@@ -394,13 +394,14 @@ def test_what_a_database_keeps_gives_the_same_estimates(est, rng):
         expected = track.estimate(unlabelled(out), time=day(number))
         windows = [TrackedWindow.from_dict(facts) for _, facts in sorted(kept.items())]
         past = [w for w in windows if w.n_labels and w.time < day(number).replace(tzinfo=UTC)]
-        seconds = np.array([w.time.timestamp() for w in windows])
-        ages = ages_of(past, seconds, day(number))
+        seconds = [w.time.timestamp() for w in windows]
         state = est.state().update(unlabelled(out))
-        free = est.estimate(state)
-        shares = class_mix(past, ages, mix)
-        raked = free if shares is None else est.estimate(state, class_mix=shares)
-        found, window = tracked(free, raked, known_of(past, ages, 0), Tally.of(windows), day(number), past)
+        history = History(past, seconds, Tally.of(windows), (0,), mix)
+
+        def with_class_mix(shares, state=state):
+            return est.estimate(state, class_mix=shares)
+
+        found, window, _ = tracked(est.estimate(state), with_class_mix, history, day(number))
         assert found == expected
         kept[day(number).replace(tzinfo=UTC)] = {
             **window.to_dict(),

@@ -305,7 +305,7 @@ def labels(
         return
     if correct is not None or segment:
         raise GdscoreError("Expected --file without counts and segments: the rows tell where they belong")
-    from gdscore.monitor.row_labels import read_row_labels
+    from gdscore.monitor.labels import read_row_labels
 
     ids, found = read_row_labels(check_readable(file))
     counted = _open(database).add_row_labels(model, ids, found, time=at)
@@ -533,6 +533,7 @@ def serve(
 
     Every option is an environment variable too: GDSCORE_ and its name, such as GDSCORE_MAX_BODY.
     """
+    from gdscore.monitor.app import serve_app
     from gdscore.monitor.settings import Settings
 
     settings = Settings.read(
@@ -551,7 +552,7 @@ def serve(
         run=run,
         mail=mail,
     )
-    _serve(_open_with(settings), settings)
+    serve_app(_open_with(settings), settings, show)
 
 
 @monitor.command()
@@ -562,6 +563,7 @@ def demo(
     debug: Debug = False,
 ) -> None:
     """Serve sixty days of digits: a slow shift, a sudden one, another class mix, labels two weeks late."""
+    from gdscore.monitor.app import serve_app
     from gdscore.monitor.settings import Settings
 
     there = file.exists()
@@ -573,55 +575,7 @@ def demo(
         show(f"Filling {file} …")
         fill_demo(history)
     if not only_fill:
-        _serve(history, settings)
-
-
-def _serve(history: Monitor, settings: Settings) -> None:
-    import logging
-    import socket
-    import sys
-
-    import uvicorn
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
-
-    from gdscore.monitor.app import create_app
-    from gdscore.monitor.auth import Deadlines, list_tokens
-
-    # A thread that waits for the database has its turn sooner beside others that compute.
-    sys.setswitchinterval(5e-4)
-    app = create_app(history, settings)
-    if settings.access_log:
-        lines = logging.getLogger("gdscore.monitor.access")
-        lines.addHandler(logging.StreamHandler())
-        lines.setLevel(logging.INFO)
-        lines.propagate = False
-    host = settings.host
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, settings.port), family=family)
-    except OSError as error:
-        reason = error.strerror or error
-        raise GdscoreError(
-            f"Expected to listen at {host}, port {settings.port}, but the system refused: {reason}"
-        ) from None
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers on a kept connection are not held back
-    shown = f"[{host}]" if family == socket.AF_INET6 else host
-    show(f"Serving at http://{shown}:{listener.getsockname()[1]}")
-    if settings.auth and not list_tokens(history):
-        complain("There is no token yet: `gdscore monitor token NAME --role write` makes one, --no-auth needs none")
-    deadlines = Deadlines(settings.request_seconds)
-    # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
-    config = uvicorn.Config(
-        deadlines.app(app),
-        http=deadlines.protocol(AutoHTTPProtocol),  # type: ignore[arg-type]  # it only has to make a protocol
-        ws="none",
-        log_level="warning",
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=settings.max_connections,
-        timeout_graceful_shutdown=3,
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+        serve_app(history, settings, show)
 
 
 def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:

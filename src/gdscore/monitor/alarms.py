@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, undefer
@@ -29,24 +29,22 @@ from gdscore.monitor.queries import alarm_facts, current_models, labelled_estima
 from gdscore.monitor.rules import LEARNED, Follower, Judgement, RaisedAlarm, Rules
 from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
 
+if TYPE_CHECKING:
+    from gdscore.monitor.history import Monitor
+
 __all__ = [
     "FORGET_TARGET",
     "KEYS_AT_ONCE",
     "Known",
+    "Outbox",
     "check_missing",
-    "due_notices",
     "end_alarms",
     "follow_again",
     "follow_changed",
     "known_series",
-    "lease_target",
-    "next_try",
-    "note_attempt",
-    "note_result",
     "prune_alarms",
     "prune_series",
     "queue_notices",
-    "register_targets",
     "reopen_alarms",
     "touch_windows",
 ]
@@ -485,75 +483,96 @@ def _is_recent(session: Session, alarm: Alarm, within: dict[int, timedelta | Non
     return clock - (end or alarm.raised) <= longest
 
 
-def register_targets(session: Session, targets: Mapping[str, str]) -> dict[str, int]:
-    """Numbers of targets, by digest; ``targets`` has their names. What has happened before is not told to new ones."""
-    clock = utc_now()
-    session.execute(delete(Target).where(Target.seen_at < clock - FORGET_TARGET))
-    known = {t.digest: t for t in session.scalars(select(Target).where(Target.digest.in_(targets)).with_for_update())}
-    for digest, name in targets.items():
-        if digest not in known:
-            known[digest] = Target(digest=digest, name=name)
-            session.add(known[digest])
-        known[digest].seen_at = clock
-    session.flush()
-    return {digest: target.id for digest, target in known.items()}
+class Outbox:
+    """The notices of a history, for those that send them."""
+
+    def __init__(self, history: Monitor) -> None:
+        self.history = history
+
+    def register_targets(self, targets: Mapping[str, str]) -> dict[str, int]:
+        """Numbers of targets, by digest; ``targets`` has their names. What has happened is not told to new ones."""
+        clock = utc_now()
+        mine = select(Target).where(Target.digest.in_(targets)).with_for_update()
+        with self.history.writing() as session:
+            session.execute(delete(Target).where(Target.seen_at < clock - FORGET_TARGET))
+            known = {target.digest: target for target in session.scalars(mine)}
+            for digest, name in targets.items():
+                if digest not in known:
+                    known[digest] = Target(digest=digest, name=name)
+                    session.add(known[digest])
+                known[digest].seen_at = clock
+            session.flush()
+            return {digest: target.id for digest, target in known.items()}
+
+    def lease(self, target: int, sender: str, seconds: float) -> bool:
+        """Let one process send to a target for so long; 0 gives it back. Whether this process may."""
+        clock = utc_now()
+        free = or_(Target.sender == sender, Target.leased_until.is_(None), Target.leased_until < clock)
+        until = clock + timedelta(seconds=seconds) if seconds else None
+        lease = update(Target).where(Target.id == target, free)
+        lease = lease.values(sender=sender, leased_until=until, seen_at=clock)
+        with self.history.writing() as session:
+            taken = session.execute(lease.execution_options(synchronize_session=False))
+            return bool(taken.rowcount)  # type: ignore[attr-defined]
+
+    def due(self, target: int) -> Due | None:
+        """The next notices of a target; the end of an alarm waits for its beginning, and what has failed for the rest.
+
+        They have links where the address of the pages is known.
+        """
+        clock = utc_now()
+        first = aliased(Notice)
+        same = (first.alarm_id == Notice.alarm_id, first.target_id == target, first.id < Notice.id)
+        due = (
+            Notice.target_id == target,
+            Notice.next_try <= clock,
+            ~exists().where(*same, first.next_try.is_not(None)),
+        )
+        ready = or_(Target.waits_until.is_(None), Target.waits_until <= clock)
+        notices = select(Notice, Alarm, Model).join(Alarm, Alarm.id == Notice.alarm_id)
+        notices = notices.join(Model, Model.id == Alarm.model_id).where(*due)
+        with self.history.reading() as session:
+            newest = notices.join(Target, Target.id == Notice.target_id).where(ready)
+            head = session.execute(newest.order_by(Notice.attempts, Notice.id).limit(1)).first()
+            if head is None:
+                return None
+            kind, name = head[0].kind, head[2].name
+            together = notices.where(Model.name == name, Notice.kind == kind).order_by(Alarm.segment, Alarm.id)
+            rows = session.execute(together).all()
+            facts = [alarm_facts(alarm, model) for _, alarm, model in rows]
+            numbers = [notice.id for notice, _, _ in rows]
+        for alarm in facts if self.history.public_url is not None else ():
+            alarm["link"] = f"{self.history.public_url}/alarms/{alarm['id']}"
+        return Due(kind, numbers, facts)
+
+    def note_attempt(self, due: Due) -> None:
+        """That notices are being sent now: from here on somebody may know of them."""
+        attempt = update(Notice).where(Notice.id.in_(due.numbers)).values(attempts=Notice.attempts + 1)
+        with self.history.writing() as session:
+            session.execute(attempt.execution_options(synchronize_session=False))
+
+    def note_result(self, target: int, due: Due, error: str | None) -> None:
+        """That notices were sent, or why not: they are tried again later, and the target gets nothing for a while."""
+        with self.history.writing() as session:
+            _note_result(session, target, due.numbers, error)
+
+    def seconds_to_next(self, target: int) -> float | None:
+        """Seconds until a notice of a target is due; None where none waits."""
+        waiting = select(func.min(Notice.next_try), func.max(Target.waits_until))
+        waiting = waiting.join(Target, Target.id == Notice.target_id)
+        with self.history.reading() as session:
+            waiting = waiting.where(Notice.target_id == target, Notice.next_try.is_not(None))
+            due, waits_until = session.execute(waiting).one()
+        if due is None:
+            return None
+        return float((max(due, waits_until or due) - utc_now()).total_seconds())
+
+    def disconnect(self) -> None:
+        """Close the connections, as a thread has ended after the history was closed."""
+        self.history.disconnect()
 
 
-def lease_target(session: Session, target: int, sender: str, until: datetime | None) -> bool:
-    """Let one process send to a target until a time; None gives it back. Whether this process may."""
-    clock = utc_now()
-    free = or_(Target.sender == sender, Target.leased_until.is_(None), Target.leased_until < clock)
-    taken = session.execute(
-        update(Target)
-        .where(Target.id == target, free)
-        .values(sender=sender, leased_until=until, seen_at=clock)
-        .execution_options(synchronize_session=False)
-    )
-    return bool(taken.rowcount)  # type: ignore[attr-defined]
-
-
-def due_notices(session: Session, target: int) -> Due | None:
-    """The next notices of a target; the end of an alarm waits for its beginning, and what has failed for the rest."""
-    clock = utc_now()
-    first = aliased(Notice)
-    earlier = exists().where(
-        first.alarm_id == Notice.alarm_id, first.target_id == target, first.id < Notice.id, first.next_try.is_not(None)
-    )
-    due = (Notice.target_id == target, Notice.next_try <= clock, ~earlier)
-    ready = or_(Target.waits_until.is_(None), Target.waits_until <= clock)
-    head = session.execute(
-        select(Model.name, Notice.kind)
-        .join(Alarm, Alarm.id == Notice.alarm_id)
-        .join(Model, Model.id == Alarm.model_id)
-        .join(Target, Target.id == Notice.target_id)
-        .where(*due, ready)
-        .order_by(Notice.attempts, Notice.id)
-        .limit(1)
-    ).first()
-    if head is None:
-        return None
-    rows = session.execute(
-        select(Notice, Alarm, Model)
-        .join(Alarm, Alarm.id == Notice.alarm_id)
-        .join(Model, Model.id == Alarm.model_id)
-        .where(*due, Model.name == head[0], Notice.kind == head[1])
-        .order_by(Alarm.segment, Alarm.id)
-    ).all()
-    return Due(head[1], [n.id for n, _, _ in rows], [alarm_facts(alarm, model) for _, alarm, model in rows])
-
-
-def note_attempt(session: Session, numbers: Sequence[int]) -> None:
-    """That notices are being sent now: from here on somebody may know of them."""
-    session.execute(
-        update(Notice)
-        .where(Notice.id.in_(numbers))
-        .values(attempts=Notice.attempts + 1)
-        .execution_options(synchronize_session=False)
-    )
-
-
-def note_result(session: Session, target: int, numbers: Sequence[int], error: str | None) -> None:
-    """That notices were sent, or why not: they are tried again later, and the target gets nothing for a while."""
+def _note_result(session: Session, target: int, numbers: Sequence[int], error: str | None) -> None:
     clock = utc_now()
     mine = Notice.id.in_(numbers)
     to = session.get(Target, target)
@@ -575,11 +594,3 @@ def note_result(session: Session, target: int, numbers: Sequence[int], error: st
 
 def _pause(failures: int) -> timedelta:
     return min(RETRY * int(4 ** min(failures - 1, 10)), LONGEST_RETRY)
-
-
-def next_try(session: Session, target: int) -> datetime | None:
-    """When the next notice of a target is due; None where none waits."""
-    waiting = select(func.min(Notice.next_try), func.max(Target.waits_until))
-    waiting = waiting.join(Target, Target.id == Notice.target_id)
-    due, waits_until = session.execute(waiting.where(Notice.target_id == target, Notice.next_try.is_not(None))).one()
-    return due if due is None or waits_until is None else max(due, waits_until)

@@ -34,7 +34,7 @@ from gdscore.monitor import queries
 from gdscore.monitor.auth import Visitor, require
 from gdscore.monitor.database import StorageError
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.row_labels import MOST_LABELS, read_row_labels
+from gdscore.monitor.labels import MOST_LABELS, read_row_labels
 from gdscore.monitor.schema import LONGEST_NAME
 from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import check_known
@@ -45,9 +45,7 @@ __all__ = ["describe", "example_of", "fields_of", "router"]
 router = APIRouter(prefix="/api/v1")
 Reader = Annotated[Visitor, Depends(require("read"))]
 Writer = Annotated[Visitor, Depends(require("write"))]
-MOST_ITEMS = 1000
-MOST_COLUMNS = 10
-LARGEST_FOOTER = 4 << 20
+MOST_ITEMS, MOST_COLUMNS, LARGEST_FOOTER = 1000, 10, 4 << 20
 MOST_ROW_GROUPS, SMALLEST_GROUP = 2_000, 5
 """Of a Parquet file; bytes that a row group takes of the footer, at least."""
 _SUFFIXES = {
@@ -81,6 +79,7 @@ def _storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_storable)]
+Whole = Annotated[int, Field(strict=True)]
 Segment = Annotated[str, Field(max_length=LONGEST_NAME)] | int | float | bool | None
 
 
@@ -138,6 +137,9 @@ class NewEstimate(_Body):
         return {k: v for k, v in given.items() if k not in dropped} if isinstance(given, dict) else given
 
 
+_STORED = {f.name for f in fields(Estimate)} & set(NewEstimate.model_fields)
+
+
 class NewLabels(_Body):
     """The truth of a window: how many of so many rows were predicted right, or their share."""
 
@@ -176,24 +178,22 @@ class NewOutputs(_Body):
     probabilities: list[list[float]] | None = None
     logits: list[list[float]] | None = None
     features: list[list[float]] | None = None
-    predictions: list[Annotated[int, Field(strict=True)]] | None = Field(
+    predictions: list[Whole] | None = Field(
         None, description="Classes that were decided, where they are not the most probable ones."
     )
     threshold: float | None = Field(None, description="Probability from which on the second of two classes is decided.")
-    labels: list[Annotated[int, Field(strict=True)]] | None = None
-    ids: list[str | Annotated[int, Field(strict=True)]] | None = None
+    labels: list[Whole] | None = None
+    ids: list[str | Whole] | None = None
     time: list[str] | None = Field(None, description="Time of each row, such as 2026-01-31T05:00:00Z.")
-    by: dict[str, list[Segment]] = Field(
-        default_factory=dict, max_length=MOST_COLUMNS, description="Segment of each row."
-    )
+    by: dict[str, list[Segment]] = Field({}, max_length=MOST_COLUMNS, description="Segment of each row.")
 
 
 class NewRowLabels(_Body):
     """Labels of rows by id."""
 
     model_config = _example(id=["a1", "a2"], label=[0, 1])
-    id: list[str | Annotated[int, Field(strict=True)]] = Field(min_length=1, max_length=MOST_LABELS)
-    label: list[str | Annotated[int, Field(strict=True)]] = Field(min_length=1, max_length=MOST_LABELS)
+    id: list[str | Whole] = Field(min_length=1, max_length=MOST_LABELS)
+    label: list[str | Whole] = Field(min_length=1, max_length=MOST_LABELS)
 
 
 class Problem(BaseModel):
@@ -275,14 +275,7 @@ def list_models(history: History, visitor: Reader, limit: Limit = 100, after: Af
 @router.post("/models", status_code=201)
 def register_model(new: NewModel, history: History, visitor: Writer) -> dict[str, Any]:
     """Register a model, or change its window length and rules; rules that are not named stay."""
-    rules = history.register(
-        new.name,
-        version=new.version,
-        every=new.every,
-        rules=new.rules,
-        reference_rows=new.reference_rows,
-        by=visitor.name,
-    )
+    rules = history.register(**new.model_dump(), by=visitor.name)
     return {"name": new.name, "version": history.version(new.name), "rules": rules.to_dict()}
 
 
@@ -348,10 +341,8 @@ async def add_windows(
     """
     settings: Settings = request.app.state.settings
     names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label, "id": id}
-    names |= {"prediction": prediction}
-    given: dict[str, Any] = {key: value for key, value in names.items() if value is not None}
-    given |= {} if threshold is None else {"threshold": threshold}
-    columns = Columns(**given, time=time_column, by=by or None)
+    named: dict[str, Any] = {**names, "prediction": prediction, "threshold": threshold, "time": time_column, "by": by}
+    columns = Columns(**{column: name for column, name in named.items() if name})
 
     def add(path: Any) -> list[dict[str, Any]]:
         when = None if time is None else _bounds(time, end)
@@ -366,16 +357,8 @@ async def add_windows(
 @router.post("/models/{name}/estimates", status_code=201)
 def add_estimate(name: str, new: NewEstimate, history: History, visitor: Writer) -> dict[str, Any]:
     """Post an estimate that was made elsewhere."""
-    estimate = Estimate(
-        new.accuracy,
-        new.low,
-        new.high,
-        level=new.level,
-        n_rows=new.n_rows,
-        reference_accuracy=new.reference_accuracy,
-        warnings=[EstimateWarning(w.code, w.severity, w.message) for w in new.warnings],  # type: ignore[arg-type]
-        scores=new.scores,
-    )
+    warnings = [EstimateWarning(w.code, w.severity, w.message) for w in new.warnings]  # type: ignore[arg-type]
+    estimate = Estimate(**new.model_dump(include=_STORED) | {"warnings": warnings})
     return history.add_estimate(
         name, estimate, _bounds(new.time, new.end), new.segment, version=new.version, replace=new.replace
     )
@@ -384,15 +367,7 @@ def add_estimate(name: str, new: NewEstimate, history: History, visitor: Writer)
 @router.post("/models/{name}/labels", status_code=204)
 def add_labels(name: str, new: NewLabels, history: History, visitor: Writer) -> None:
     """Post the truth of a window, as counts; it may raise or end alarms."""
-    history.add_labels(
-        name,
-        _bounds(new.time, new.end),
-        correct=new.correct,
-        rows=new.rows,
-        accuracy=new.accuracy,
-        segment=new.segment,
-        version=new.version,
-    )
+    history.add_labels(name, _bounds(new.time, new.end), **new.model_dump(exclude={"time", "end"}))
 
 
 @router.post("/models/{name}/row-labels", openapi_extra=_files(LABEL_KINDS, NewRowLabels))
@@ -533,26 +508,21 @@ async def _body_file(request: Request, kinds: Iterable[str] = _SUFFIXES) -> Asyn
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
         raise HTTPException(415, f"Expected a content type of {', '.join(kinds)}, but got {kind[:60]!r}")
-    try:
-        handle, name = tempfile.mkstemp(_SUFFIXES[kind], "gdscore-")
-    except OSError as error:
-        raise _cannot_keep(error) from error
-    path = Path(name)
+    path = None
     try:
         try:
+            handle, name = tempfile.mkstemp(_SUFFIXES[kind], "gdscore-")
+            path = Path(name)
             with open(handle, "wb") as file:  # noqa: PTH123
                 async for chunk in request.stream():
                     file.write(chunk)
         except OSError as error:
-            raise _cannot_keep(error) from error
+            reason = error.strerror or type(error).__name__
+            raise StorageError(f"Expected to keep the body in a file, but the system refused: {reason}") from error
         yield path
     finally:
-        path.unlink(missing_ok=True)
-
-
-def _cannot_keep(error: OSError) -> StorageError:
-    reason = error.strerror or type(error).__name__
-    return StorageError(f"Expected to keep the body in a file, but the system refused: {reason}")
+        if path is not None:
+            path.unlink(missing_ok=True)
 
 
 def _read_body(path: Path, columns: Columns, max_rows: int) -> Iterator[Batch]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import socket
+import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -21,18 +24,20 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 import gdscore
 from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.monitor import api, pages, queries
-from gdscore.monitor.auth import Guard, require
+from gdscore.monitor.auth import Deadlines, Guard, list_tokens, require
 from gdscore.monitor.database import AdvisedError, StorageError, utc_now
 from gdscore.monitor.history import Monitor
+from gdscore.monitor.queries import NotFoundError
 from gdscore.monitor.schema import Alarm, Model, Notice, Series, Target, Window
 from gdscore.monitor.settings import Settings
-from gdscore.monitor.store import ConflictError, NotFoundError
+from gdscore.monitor.store import ConflictError
 
-__all__ = ["create_app", "render_metrics"]
+__all__ = ["create_app", "render_metrics", "serve_app"]
 
 OPTION = re.compile(r"--([a-z][a-z-]+)")
 """Options of commands in messages: the service has parameters of the same names."""
@@ -186,6 +191,45 @@ def _problem(request: Request, message: str, status: int, headers: Mapping[str, 
     if status == 422 and example is not None:
         problem["example"] = example
     return JSONResponse(problem, status, headers)
+
+
+def serve_app(monitor: Monitor, settings: Settings, say: Callable[[str], None]) -> None:
+    """Serve a history until the process is told to end; ``say`` tells people the address."""
+    # A thread that waits for the database has its turn sooner beside others that compute.
+    sys.setswitchinterval(5e-4)
+    app = create_app(monitor, settings)
+    if settings.access_log:
+        lines = logging.getLogger("gdscore.monitor.access")
+        lines.addHandler(logging.StreamHandler())
+        lines.setLevel(logging.INFO)
+        lines.propagate = False
+    host = settings.host
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, settings.port), family=family)
+    except OSError as error:
+        reason = error.strerror or error
+        raise GdscoreError(
+            f"Expected to listen at {host}, port {settings.port}, but the system refused: {reason}"
+        ) from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers on a kept connection are not held back
+    address = f"[{host}]" if family == socket.AF_INET6 else host
+    say(f"Serving at http://{address}:{listener.getsockname()[1]}")
+    if settings.auth and not list_tokens(monitor):
+        _log.warning("There is no token yet: `gdscore monitor token NAME --role write` makes one, --no-auth needs none")
+    deadlines = Deadlines(settings.request_seconds)
+    # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
+    config = uvicorn.Config(
+        deadlines.app(app),
+        http=deadlines.protocol(AutoHTTPProtocol),  # type: ignore[arg-type]  # it only has to make a protocol
+        ws="none",
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=settings.max_connections,
+        timeout_graceful_shutdown=3,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 _OF_NOTICES = (

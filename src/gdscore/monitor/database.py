@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -47,6 +47,7 @@ from gdscore.monitor.schema import LONGEST_NAME, Base
 __all__ = [
     "REVISION",
     "AdvisedError",
+    "Key",
     "StorageError",
     "back_up",
     "check_name",
@@ -83,6 +84,9 @@ class AdvisedError(GdscoreError):
     def __str__(self) -> str:
         return f"{self.problem}: {self.advice}"
 
+
+Key: TypeAlias = tuple[datetime, datetime, str]
+"""Start and end of a window, and its segment; the empty segment holds all rows."""
 
 # -- times and names ------------------------------------------------------------------------------------------
 

@@ -7,30 +7,24 @@ import itertools
 import threading
 import time as time_module
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gdscore._arrays import is_array, to_numpy
 from gdscore._checks import integer
-from gdscore._stream import Batch, batches
-from gdscore._windows import Every, as_time, as_times, parse_every, utc_starts
+from gdscore._windows import as_time, parse_every
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.files import PathLike
-from gdscore.monitor import alarms, queries, row_labels, store
+from gdscore.monitor import alarms, queries, store
 from gdscore.monitor.database import (
     AdvisedError,
+    Key,
     StorageError,
     back_up,
     check_name,
@@ -40,64 +34,24 @@ from gdscore.monitor.database import (
     utc_now,
     window_bounds,
 )
-from gdscore.monitor.notify import Delivery, Due, Notifier
+from gdscore.monitor.labels import Collector, count_labels, delete_rows, join_labels, store_labels, store_rows
+from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, KeptRow, Model, Window
-from gdscore.monitor.store import EstimatorLike, Fresh, Key
+from gdscore.monitor.store import AT_ONCE, EstimatorLike, Fresh, Post, Queue
 from gdscore.outputs import Outputs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gdscore.estimator import TargetState
-
 __all__ = ["Monitor"]
 
-MOST_WINDOWS = 100_000
 MOST_ESTIMATORS = 16
 WAIT_S = 45.0
 """Seconds that `Monitor.deliver` waits for its targets, of which each may take 30."""
 CLOSE_S = 5.0
-AT_ONCE = 500
-"""Windows that are stored in one transaction; between two of them others have their turn."""
 PAUSE_S = 0.05
 TURN_S = 30.0
-
-
-@dataclass(eq=False)
-class _Post:
-    """Windows that a thread wants to be stored, and what became of them."""
-
-    model: int
-    made: Sequence[store.Made]
-    replace: bool
-    kept: row_labels.Collector | None
-    added: list[dict[str, Any]] | None = None
-    error: BaseException | None = None
-
-
-class _Queue:
-    """Posts that wait for their turn to write."""
-
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-        self.waiting: deque[_Post] = deque()
-
-    def take(self) -> list[_Post]:
-        """The first posts that can be stored together, by model: at most `AT_ONCE` windows, none of them twice."""
-        posts: list[_Post] = []
-        windows: set[tuple[int, Key]] = set()
-        while self.waiting:
-            post = self.waiting[0]
-            keys = {(post.model, one.key) for one in post.made}
-            full = len(windows) + len(keys) > AT_ONCE or post.replace != posts[0].replace if posts else False
-            if full or windows & keys:
-                break
-            self.waiting.popleft()
-            if post.error is None:  # it has not given up
-                posts.append(post)
-                windows |= keys
-        return sorted(posts, key=attrgetter("model"))
 
 
 class Monitor:
@@ -139,8 +93,8 @@ class Monitor:
         self._estimators: dict[str, AccuracyEstimator] = {}
         # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
         self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
-        self._queues: dict[int, _Queue] = {}
-        self.delivery = Delivery(self, tuple(notify))
+        self._queues: dict[int, Queue] = {}
+        self.delivery = Delivery(alarms.Outbox(self), tuple(notify))
 
     def close(self) -> None:
         """Close the connections; what is being sent has five seconds to arrive, and is sent again otherwise."""
@@ -374,9 +328,9 @@ class Monitor:
         if inputs is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `inputs` with `Outputs` of the same rows, but got a stream")
         estimator = self._estimator(known.estimator_hash)
-        kept = row_labels.Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
+        kept = Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
         return self._store(
-            known, _estimate_windows(estimator, outputs, time, by, inputs, known.every, kept), replace, kept
+            known, store.estimate_windows(estimator, outputs, time, by, inputs, known.every, kept), replace, kept
         )
 
     def add_estimate(
@@ -397,7 +351,7 @@ class Monitor:
         return self._store(found, {(*window_bounds(time, found.every), segment): Fresh(estimate)}, replace)[0]
 
     def _store(
-        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, kept: row_labels.Collector | None = None
+        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, kept: Collector | None = None
     ) -> list[dict[str, Any]]:
         with self.reading() as session:
             made = store.prepare_windows(session, model, fresh, self._estimator)
@@ -408,13 +362,13 @@ class Monitor:
         for first in range(0, len(made), AT_ONCE):
             if first:
                 time_module.sleep(PAUSE_S)
-            added += self._write(_Post(model.id, made[first : first + AT_ONCE], replace, kept))
+            added += self._write(Post(model.id, made[first : first + AT_ONCE], replace, kept))
         return added
 
-    def _write(self, post: _Post) -> list[dict[str, Any]]:
+    def _write(self, post: Post) -> list[dict[str, Any]]:
         """Store the windows of a post, together with those of all other threads that wait."""
         # PostgreSQL lets writers of different models write at once.
-        queue = self._queues.setdefault(post.model if self._turn is None else 0, _Queue())
+        queue = self._queues.setdefault(post.model if self._turn is None else 0, Queue())
         queue.waiting.append(post)
         if not queue.turn.acquire(timeout=TURN_S):
             post.error = StorageError("Expected a turn to write to the database, but others write for too long")
@@ -428,7 +382,7 @@ class Monitor:
             raise post.error
         return post.added or []
 
-    def _write_together(self, posts: Sequence[_Post]) -> None:
+    def _write_together(self, posts: Sequence[Post]) -> None:
         """Store the windows of posts in one transaction; where one of them is refused, each in its own."""
         stored: list[list[dict[str, Any]]] = []
         try:
@@ -440,7 +394,7 @@ class Monitor:
                     for post in of_model:
                         stored.append(list(itertools.islice(facts, len(post.made))))
                         if post.kept is not None:
-                            row_labels.store_rows(session, model, stored[-1], post.kept)
+                            store_rows(session, model, stored[-1], post.kept)
         except BaseException as error:
             if len(posts) > 1 and isinstance(error, Exception) and not isinstance(error, StorageError):
                 for post in posts:
@@ -475,12 +429,12 @@ class Monitor:
         correct, accuracy, rows : int, float, int, optional
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
-        counts = store.count_labels(outputs, correct=correct, accuracy=accuracy, rows=rows)
+        counts = count_labels(outputs, correct=correct, accuracy=accuracy, rows=rows)
         segment = check_name("segment", segment, empty=True)
         found = self._model(model, version)
         with self.writing() as session:
             locked = store.lock_model(session, found.id)
-            store.store_labels(session, locked, (*window_bounds(time, found.every), segment), counts)
+            store_labels(session, locked, (*window_bounds(time, found.every), segment), counts)
 
     def add_row_labels(
         self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None
@@ -511,7 +465,7 @@ class Monitor:
             locked = [m for m in session.scalars(query) if version is None or m.version == version]
             known = {m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked}
             window = None if time is None else window_bounds(time, found.every)
-            return row_labels.join_labels(session, known, given, truths, window)
+            return join_labels(session, known, given, truths, window)
 
     # -- alarms ---------------------------------------------------------------------------------------------
 
@@ -544,43 +498,6 @@ class Monitor:
         """Silence an alarm for Prometheus until a time; None ends that."""
         with self.writing() as session:
             return store.snooze_alarm(session, alarm, None if until is None else as_time(until))
-
-    # -- notices: what `Delivery` needs ---------------------------------------------------------------------
-
-    def register_targets(self, targets: dict[str, str]) -> dict[str, int]:
-        """Numbers of targets by their digests."""
-        with self.writing() as session:
-            return alarms.register_targets(session, targets)
-
-    def lease(self, target: int, sender: str, seconds: float) -> bool:
-        """Whether this process may send to a target for so long."""
-        until = utc_now() + timedelta(seconds=seconds) if seconds else None
-        with self.writing() as session:
-            return alarms.lease_target(session, target, sender, until)
-
-    def due(self, target: int) -> Due | None:
-        """The next notices of a target; with links where the address of the pages is known."""
-        with self.reading() as session:
-            due = alarms.due_notices(session, target)
-        for alarm in due.alarms if due is not None and self.public_url is not None else ():
-            alarm["link"] = f"{self.public_url}/alarms/{alarm['id']}"
-        return due
-
-    def note_attempt(self, due: Due) -> None:
-        """That notices are being sent now."""
-        with self.writing() as session:
-            alarms.note_attempt(session, due.numbers)
-
-    def note_result(self, target: int, due: Due, error: str | None) -> None:
-        """That notices were sent, or why not."""
-        with self.writing() as session:
-            alarms.note_result(session, target, due.numbers, error)
-
-    def seconds_to_next(self, target: int) -> float | None:
-        """Seconds until a notice of a target is due; None where none waits."""
-        with self.reading() as session:
-            due = alarms.next_try(session, target)
-        return None if due is None else (due - utc_now()).total_seconds()
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -643,7 +560,7 @@ class Monitor:
             if session.scalars(select(KeptRow.window_id).limit(1)).first() is None:
                 return  # and no writer waits
         with self.writing() as session:
-            row_labels.delete_rows(session, utc_now() if now is None else as_time(now))
+            delete_rows(session, utc_now() if now is None else as_time(now))
 
 
 def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence[str]) -> pd.DataFrame:
@@ -655,89 +572,3 @@ def _frame(listed: list[dict[str, Any]], columns: Iterable[str], times: Sequence
     for column in times:
         frame[column] = pd.to_datetime(frame[column], utc=True, format="ISO8601")
     return frame
-
-
-# -- outputs into windows and segments ----------------------------------------------------------------------
-
-
-def _estimate_windows(
-    est: AccuracyEstimator,
-    outputs: Outputs | Iterable[Any],
-    time: Any,
-    by: Any,
-    inputs: Any,
-    every: Every,
-    kept: row_labels.Collector | None,
-) -> dict[Key, Fresh]:
-    """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
-    states: dict[str | None, TargetState] = {}
-    bounds: dict[datetime, tuple[datetime, datetime]] = {}
-    for batch in _timed(batches(outputs, by if isinstance(outputs, Outputs) else None), time):
-        starts = _starts(batch.time, every, len(batch.outputs), bounds)
-        segments = {column: _names(column, values) for column, values in batch.by.items()}
-        if kept is not None:
-            kept.take(batch.outputs, starts, segments.values())
-        for column in (None, *segments):
-            columns: dict[str, Any] = {"": starts}
-            if column is not None:
-                columns["segment"] = segments[column]
-            state = states.setdefault(column, est.state()).update(batch.outputs, columns, inputs)
-            if len(state.segments or ()) > MOST_WINDOWS:
-                raise GdscoreError(
-                    f"Expected at most {MOST_WINDOWS:,} windows and segments at once, but there are more: are the "
-                    "columns of time and segments the right ones?"
-                )
-    fresh: dict[Key, Fresh] = {}
-    for column, state in states.items():
-        for key, estimate in est.estimate(state).items():
-            start, segment = (key, "") if column is None else key
-            window: Key = (*bounds[start], segment)
-            fresh[window] = Fresh(estimate, partial(_with_class_mix, est, state, key))
-    return fresh
-
-
-def _with_class_mix(est: AccuracyEstimator, state: TargetState, key: Any, shares: Any) -> Estimate:
-    """Estimate of one segment of a state where the shares of the classes are known."""
-    estimate: Estimate = est.estimate(state.of_segment(key), class_mix=shares)
-    return estimate
-
-
-def _timed(parts: Iterable[Batch], time: Any) -> Iterator[Any]:
-    """Batches whose time is the one given, or the one of their rows."""
-    for part in parts:
-        if time is None and part.time is None:
-            raise AdvisedError(
-                "Expected the time of the window, or of each row, but there is none",
-                "give time=",
-                "give `time` or `time_column` in the query, or `time` in JSON",
-            )
-        yield part._replace(time=part.time if time is None else time)
-
-
-def _starts(
-    time: Any, every: Every, rows: int, bounds: dict[datetime, tuple[datetime, datetime]]
-) -> NDArray[np.datetime64]:
-    """Start of each row's window; ``bounds`` takes in the start and end of each window."""
-    if not ((is_array(time) or hasattr(time, "to_numpy")) and np.ndim(time) == 1):
-        start, end = window_bounds(time, every)
-        bounds[start.replace(tzinfo=None)] = start, end
-        return np.full(rows, start.replace(tzinfo=None), dtype="datetime64[us]")
-    column = as_times(time)
-    if column.shape != (rows,) or np.isnat(column).any():
-        raise GdscoreError(f"Expected a time for each of {rows} rows, but some are missing")
-    starts = utc_starts(column, every)
-    for start in np.unique(starts).tolist():
-        if start not in bounds:
-            bounds[start] = window_bounds(start.replace(tzinfo=UTC), every)
-    return starts
-
-
-def _names(column: str, values: Any) -> list[str]:
-    """Names of the segments of rows: of a named column ``country=fr``, else the value itself."""
-    values = values.to_pylist() if hasattr(values, "to_pylist") else values
-    listed = to_numpy(values).tolist() if is_array(values) else list(values)
-    names = {
-        value: check_name("segment", f"{column}={value}" if column else str(value) or "(empty)")
-        for value in dict.fromkeys(listed)
-    }
-    return [names[value] for value in listed]

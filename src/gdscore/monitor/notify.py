@@ -32,6 +32,7 @@ from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
+    from gdscore.monitor.alarms import Outbox
 
 __all__ = ["Command", "Delivery", "Due", "Email", "Notifier", "Webhook", "log_to_mlflow", "notice"]
 
@@ -193,31 +194,6 @@ class Due(NamedTuple):
     alarms: list[dict[str, Any]]
 
 
-class Outbox(Protocol):
-    """What a history does for its senders."""
-
-    def register_targets(self, targets: dict[str, str]) -> dict[str, int]:
-        """Numbers of targets by their digests."""
-
-    def lease(self, target: int, sender: str, seconds: float) -> bool:
-        """Whether this process may send to a target, and for how long; none gives it back."""
-
-    def due(self, target: int) -> Due | None:
-        """The next notices of a target."""
-
-    def note_attempt(self, due: Due) -> None:
-        """That they are being sent now."""
-
-    def note_result(self, target: int, due: Due, error: str | None) -> None:
-        """That they were sent, or why not."""
-
-    def seconds_to_next(self, target: int) -> float | None:
-        """Seconds until a notice is due; None where none waits."""
-
-    def disconnect(self) -> None:
-        """Close the connections, as a thread has ended after the history was closed."""
-
-
 class Delivery:
     """Sends the notices of a history, with a thread for each target, so that a slow target delays no other.
 
@@ -228,7 +204,7 @@ class Delivery:
     Parameters
     ----------
     outbox : Outbox
-        The history.
+        Notices of a history.
     targets : sequence of Notifier
         What sends notices.
     """

@@ -110,54 +110,29 @@ def _iso(time: datetime | None) -> str | None:
 
 def window_facts(window: Window, model: Model) -> dict[str, Any]:
     """A window as plain data, for JSON and frames."""
-    return {
-        "id": window.id,
-        "model": model.name,
-        "version": model.version,
-        "segment": window.segment,
-        "start": _iso(window.start),
-        "end": _iso(window.end),
-        "so_far": window.so_far,
-        "rows": window.rows,
-        "accuracy": window.accuracy,
-        "low": window.low,
-        "high": window.high,
-        "level": window.level,
-        "reference_accuracy": window.reference_accuracy,
-        "label_free": window.label_free,
-        "last_known": window.last_known,
-        "warnings": window.warnings,
-        "scores": window.scores,
-        "created_at": _iso(window.created_at),
-        "labelled": window.labelled,
-        "truth": None if not window.labelled else (window.correct or 0) / window.labelled,
-        "labels_at": _iso(window.labels_at),
-    }
+    facts = {"model": model.name, "version": model.version, **_columns(window, _OF_WINDOW)}
+    return facts | {"truth": None if not window.labelled else (window.correct or 0) / window.labelled}
 
 
 def alarm_facts(alarm: Alarm, model: Model) -> dict[str, Any]:
     """An alarm as plain data, for JSON, notices and frames."""
-    return {
-        "id": alarm.id,
-        "model": model.name,
-        "version": model.version,
-        "segment": alarm.segment,
-        "rule": alarm.rule,
-        "message": alarm.message,
-        "raised": _iso(alarm.raised),
-        "began": _iso(alarm.began),
-        "opened_at": _iso(alarm.opened_at),
-        "ended": _iso(alarm.ended),
-        "end_reason": alarm.end_reason,
-        "level": alarm.level,
-        "value": alarm.value,
-        "latest": alarm.latest,
-        "text": _alarm_text(alarm),
-        "withdrawn": alarm.withdrawn,
-        "acknowledged_by": alarm.acknowledged_by,
-        "acknowledged_at": _iso(alarm.acknowledged_at),
-        "snoozed_until": _iso(alarm.snoozed_until),
-    }
+    facts = {"model": model.name, "version": model.version, **_columns(alarm, _OF_ALARM)}
+    return facts | {"text": _alarm_text(alarm)}
+
+
+_OF_WINDOW = (
+    *("id", "segment", "start", "end", "so_far", "rows", "accuracy", "low", "high", "level", "reference_accuracy"),
+    *("label_free", "last_known", "warnings", "scores", "created_at", "labelled", "labels_at"),
+)
+_OF_ALARM = (
+    *("id", "segment", "rule", "message", "raised", "began", "opened_at", "ended", "end_reason", "level", "value"),
+    *("latest", "withdrawn", "acknowledged_by", "acknowledged_at", "snoozed_until"),
+)
+
+
+def _columns(row: Window | Alarm, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in names}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def _alarm_text(alarm: Alarm) -> str:

@@ -20,13 +20,12 @@ from gdscore.estimator import Estimate
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.database import check_name, shown_time
 from gdscore.monitor.schema import LONGEST_NAME
-from gdscore.monitor.sequential import Seen, SequentialTest, threshold
+from gdscore.monitor.sequential import Seen, SequentialTest, Tests
 
-__all__ = ["LEARNED", "Follower", "Judgement", "RaisedAlarm", "Rules", "Tests"]
+__all__ = ["LEARNED", "Follower", "Judgement", "RaisedAlarm", "Rules"]
 
 MOST_LENGTHS = 1e6
 MOST_MISSED = 30
-ONE_DAY = timedelta(days=1)
 LEARNED = "learned"
 """Of `missing_after`: learned from the times at which windows came."""
 NEVER = datetime.max.replace(tzinfo=UTC)
@@ -449,43 +448,6 @@ class Judgement(NamedTuple):
     n_series: int
     reference_rows: int
     learn_from: datetime | None = None
-
-
-@dataclass
-class Tests:
-    """Sequential tests of a series, and what they need to know of its model.
-
-    Attributes
-    ----------
-    every, series, reference_rows : Every, int, int
-        Length of windows; series of the model; rows of its reference.
-    estimates, labels, coverage : SequentialTest
-        Over the estimates, over the accuracies that labels show, and over the intervals that labels contradict.
-    missed : list of bool
-        Of the newest labelled windows: whether their labels contradict the interval.
-    """
-
-    every: Every
-    series: int
-    reference_rows: int
-    estimates: SequentialTest = field(default_factory=SequentialTest)
-    labels: SequentialTest = field(default_factory=SequentialTest)
-    coverage: SequentialTest = field(default_factory=SequentialTest)
-    missed: list[bool] = field(default_factory=list)
-
-    def limit(self, false_alarms_per_year: float) -> float:
-        """Logarithm of the statistic that raises an alarm."""
-        return math.log(threshold(false_alarms_per_year, 365.25 * ONE_DAY / self.every.length, self.series))
-
-    def weekday(self, start: datetime) -> int | None:
-        """Weekday of a window of one day in its time zone, Monday is 0; None where windows are of another length."""
-        return start.astimezone(self.every.tzinfo).weekday() if self.every.length == ONE_DAY else None
-
-    def restart(self, rule: str) -> None:
-        """Begin a test anew, as its alarm has ended."""
-        name = {"sequential": "estimates", "labels:sequential": "labels", "labels:coverage": "coverage"}.get(rule)
-        if name is not None:
-            setattr(self, name, getattr(self, name).restarted())
 
 
 @dataclass

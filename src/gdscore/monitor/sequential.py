@@ -36,14 +36,17 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LAMBDAS", "MISSES", "WARM_UP", "Quiet", "SequentialTest", "reference_floor", "threshold"]
+from gdscore._windows import Every
 
+__all__ = ["LAMBDAS", "MISSES", "WARM_UP", "Quiet", "SequentialTest", "Tests", "reference_floor", "threshold"]
+
+ONE_DAY = timedelta(days=1)
 LAMBDAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 MISSES = (0.05, 0.15, 0.3, 0.5, 0.8)
 """Intervals that fail beyond those that may, as shares of the rest."""
@@ -389,3 +392,40 @@ class SequentialTest:
             None if quiet is None else Quiet(**{**quiet, "weekdays": tuple(quiet["weekdays"])}),
             found["previous"],
         )
+
+
+@dataclass
+class Tests:
+    """Sequential tests of a series, and what they need to know of its model.
+
+    Attributes
+    ----------
+    every, series, reference_rows : Every, int, int
+        Length of windows; series of the model; rows of its reference.
+    estimates, labels, coverage : SequentialTest
+        Over the estimates, over the accuracies that labels show, and over the intervals that labels contradict.
+    missed : list of bool
+        Of the newest labelled windows: whether their labels contradict the interval.
+    """
+
+    every: Every
+    series: int
+    reference_rows: int
+    estimates: SequentialTest = field(default_factory=SequentialTest)
+    labels: SequentialTest = field(default_factory=SequentialTest)
+    coverage: SequentialTest = field(default_factory=SequentialTest)
+    missed: list[bool] = field(default_factory=list)
+
+    def limit(self, false_alarms_per_year: float) -> float:
+        """Logarithm of the statistic that raises an alarm."""
+        return math.log(threshold(false_alarms_per_year, 365.25 * ONE_DAY / self.every.length, self.series))
+
+    def weekday(self, start: datetime) -> int | None:
+        """Weekday of a window of one day in its time zone, Monday is 0; None where windows are of another length."""
+        return start.astimezone(self.every.tzinfo).weekday() if self.every.length == ONE_DAY else None
+
+    def restart(self, rule: str) -> None:
+        """Begin a test anew, as its alarm has ended."""
+        name = {"sequential": "estimates", "labels:sequential": "labels", "labels:coverage": "coverage"}.get(rule)
+        if name is not None:
+            setattr(self, name, getattr(self, name).restarted())

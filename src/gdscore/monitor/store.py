@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from sqlalchemy import Integer, bindparam, cast, delete, exists, func, or_, select, text, tuple_, update
+from numpy.typing import NDArray
+from sqlalchemy import bindparam, delete, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
-from gdscore._arrays import to_numpy
-from gdscore._checks import integer, number
-from gdscore._windows import Every
+from gdscore._arrays import is_array, to_numpy
+from gdscore._stream import Batch, batches
+from gdscore._windows import Every, as_times, utc_starts
 from gdscore.errors import GdscoreError, nearest
-from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
@@ -32,31 +37,30 @@ from gdscore.monitor.alarms import (
     reopen_alarms,
     touch_windows,
 )
-from gdscore.monitor.database import AdvisedError, check_name, shown_time, utc_now
-from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, versions_of, window_facts
+from gdscore.monitor.database import AdvisedError, Key, check_name, shown_time, utc_now, window_bounds
+from gdscore.monitor.labels import Collector, EarlierLabels, tracked_window
+from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, window_facts
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
-from gdscore.tracking.method import SETTINGS
-from gdscore.tracking.rows import Version
-from gdscore.tracking.windows import TRACKED, CommonError, Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
+from gdscore.tracking.windows import TRACKED
 
 __all__ = [
+    "AT_ONCE",
     "ConflictError",
     "EstimatorLike",
     "Fresh",
-    "Key",
-    "LabelCounts",
     "Made",
-    "NotFoundError",
     "Outcome",
+    "Post",
+    "Queue",
     "acknowledge_alarm",
     "check_added",
     "check_known",
     "check_model_name",
-    "count_labels",
     "delete_model",
     "delete_window",
+    "estimate_windows",
     "find_model",
     "known_windows",
     "learn_again",
@@ -67,7 +71,6 @@ __all__ = [
     "read_estimator",
     "retire_model",
     "snooze_alarm",
-    "store_labels",
     "store_model",
     "store_rules",
     "store_windows",
@@ -75,9 +78,10 @@ __all__ = [
 
 Outcome: TypeAlias = Literal["new", "same", "replaced", "too old"]
 """What became of a window that was added."""
-Key: TypeAlias = tuple[datetime, datetime, str]
-"""Start and end of a window, and its segment; the empty segment holds all rows."""
 LARGEST_ESTIMATOR = 256 << 20
+MOST_WINDOWS = 100_000
+AT_ONCE = 500
+"""Windows that are stored in one transaction; between two of them others have their turn."""
 ONE_DAY = Every(timedelta(days=1))
 UNKNOWN_REFERENCE = 100
 """Rows of a reference whose size nobody has told: few, so that the alarms promise no more than is known."""
@@ -282,7 +286,7 @@ def prepare_windows(
     digest.
     """
     rules, made = Rules.from_dict(model.rules), []
-    history = _EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
+    history = EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
     for key, (free, with_class_mix) in sorted(fresh.items(), key=lambda item: item[0]):
         facts = free.to_dict()
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -302,100 +306,129 @@ def prepare_windows(
     return made
 
 
-_EARLIER = select(
-    *(Window.model_id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high, Window.level),
-    *(Window.reference_accuracy, Window.label_free, Window.last_known, Window.labelled, Window.correct),
-    *(Window.classes, Window.tracked),
-)
+# -- outputs into windows and segments ----------------------------------------------------------------------
 
 
-class _EarlierLabels:
-    """Labels of the windows of a model, of all its versions, for the estimates of later windows."""
-
-    def __init__(
-        self, session: Session, model: Model, segments: set[str], estimator_of: Callable[[str], AccuracyEstimator]
-    ) -> None:
-        self.session, self.model = session, model
-        labels = select(Series.segment, Series.labels).join(Model, Model.id == Series.model_id)
-        mine = labels.where(Model.name == model.name, Series.segment.in_({*segments, ""}))
-        self.segments = {segment for segment, seen in session.execute(mine) if seen}
-        versions = versions_of(session, model.name) if self.segments else [model]
-        self.versions = {one.id: place for place, one in enumerate(versions)}
-        self.reference: Version | None = None
-        if self.segments and model.estimator_hash is not None:
-            self.reference = Version.of(estimator_of(model.estimator_hash))
-            self.alike = {
-                one.id
-                for one in versions
-                if one.estimator_hash and estimator_of(one.estimator_hash).class_names_ == self.reference.class_names
-            }
-
-    def estimate(
-        self, key: Key, free: Estimate, with_class_mix: Callable[[Any], Estimate] | None
-    ) -> tuple[Estimate, TrackedWindow, Estimate]:
-        """Estimate and window of a key, and the estimate without labels that knows the class mix of the labels."""
-        start, _, segment = key
-        past, starts = self._past(segment, start) if self.segments & {segment, ""} else ([], [])
-        ages = ages_of(past, np.array([time.timestamp() for time in starts]), start) if past else np.zeros(0)
-        raked, shares = free, None
-        if with_class_mix is not None and self.reference is not None:
-            alike = np.array([window.version in self.alike for window in past], dtype=bool)
-            usable = [window for window, same in zip(past, alike, strict=True) if same]
-            shares = class_mix(usable, ages[alike], self.reference.mix)
-        if shares is not None and with_class_mix is not None:
-            raked = with_class_mix(shares)
-        common = self._common(past) if segment and past else None
-        known = known_of(past, ages, self.model.id, common)
-        tally = self._tally(segment, start) if past else Tally()
-        return *tracked(free, raked, known, tally, start, past, self.model.id), raked
-
-    def _rows(self, *clauses: Any) -> list[Any]:
-        """Windows of the newest version that has one of each start, in order of time."""
-        newest: dict[datetime, Any] = {}
-        for row in self.session.execute(_EARLIER.where(Window.model_id.in_(self.versions), *clauses)):
-            there = newest.get(row.start)
-            if there is None or self.versions[there.model_id] < self.versions[row.model_id]:
-                newest[row.start] = row
-        return [newest[start] for start in sorted(newest)]
-
-    def _past(self, segment: str, start: datetime) -> tuple[list[TrackedWindow], list[datetime]]:
-        """The latest windows before a time that labels tell of, and the starts of all from the first of these on.
-
-        Labels of all rows tell of each segment too.
-        """
-        before = (Window.model_id.in_(self.versions), Window.start < start)
-        labelled = select(Window.start).where(*before, Window.segment.in_({segment, ""}), Window.labelled > 0)
-        latest = labelled.distinct().order_by(Window.start.desc()).limit(SETTINGS.most_windows)
-        told = self.session.scalars(latest).all()
-        past = [_tracked_window(row) for row in self._rows(Window.segment == segment, Window.start.in_(told))]
-        if not past:
-            return [], []
-        starts = select(Window.start).where(*before, Window.segment == segment, Window.start >= past[0].time)
-        return past, list(self.session.scalars(starts.distinct().order_by(Window.start)))
-
-    def _common(self, past: Sequence[TrackedWindow]) -> list[CommonError]:
-        """What the segments of each window have in common: the errors of all rows, which are their sum."""
-        all_rows = {
-            row.start: CommonError.of([_tracked_window(row)])
-            for row in self._rows(Window.segment == "", Window.start.in_([w.time for w in past]), Window.labelled > 0)
-        }
-        return [all_rows.get(window.time, CommonError()) for window in past]
-
-    def _tally(self, segment: str, start: datetime) -> Tally:
-        counts = select(func.count(Window.missed), func.sum(cast(Window.missed, Integer)))
-        mine = (Window.model_id.in_(self.versions), Window.segment == segment, Window.start < start)
-        tested, missed = self.session.execute(counts.where(*mine)).one()
-        return Tally(int(tested), int(missed or 0))
+def estimate_windows(
+    est: AccuracyEstimator,
+    outputs: Outputs | Iterable[Any],
+    time: Any,
+    by: Any,
+    inputs: Any,
+    every: Every,
+    kept: Collector | None,
+) -> dict[Key, Fresh]:
+    """Estimate of each window and segment, in one pass: a state for all rows, and one for each column of ``by``."""
+    states: dict[str | None, TargetState] = {}
+    bounds: dict[datetime, tuple[datetime, datetime]] = {}
+    for batch in _timed(batches(outputs, by if isinstance(outputs, Outputs) else None), time):
+        starts = _starts(batch.time, every, len(batch.outputs), bounds)
+        segments = {column: _names(column, values) for column, values in batch.by.items()}
+        if kept is not None:
+            kept.take(batch.outputs, starts, segments.values())
+        for column in (None, *segments):
+            columns: dict[str, Any] = {"": starts}
+            if column is not None:
+                columns["segment"] = segments[column]
+            state = states.setdefault(column, est.state()).update(batch.outputs, columns, inputs)
+            if len(state.segments or ()) > MOST_WINDOWS:
+                raise GdscoreError(
+                    f"Expected at most {MOST_WINDOWS:,} windows and segments at once, but there are more: are the "
+                    "columns of time and segments the right ones?"
+                )
+    fresh: dict[Key, Fresh] = {}
+    for column, state in states.items():
+        for key, estimate in est.estimate(state).items():
+            start, segment = (key, "") if column is None else key
+            window: Key = (*bounds[start], segment)
+            fresh[window] = Fresh(estimate, partial(_with_class_mix, est, state, key))
+    return fresh
 
 
-def _tracked_window(row: Any) -> TrackedWindow:
-    """What is stored of a window, as `gdscore.tracking` takes it."""
-    window = TrackedWindow(row.start, row.rows, row.label_free, row.label_free, row.accuracy, row.low, row.high)
-    window.unchanged, window.last_known, window.version = row.reference_accuracy, row.last_known, row.model_id
-    window.n_labels, window.n_right, window.classes = row.labelled or 0, float(row.correct or 0), row.classes or []
-    for name, value in (row.tracked or {}).items():
-        setattr(window, name, value)
-    return window
+def _with_class_mix(est: AccuracyEstimator, state: TargetState, key: Any, shares: Any) -> Estimate:
+    """Estimate of one segment of a state where the shares of the classes are known."""
+    estimate: Estimate = est.estimate(state.of_segment(key), class_mix=shares)
+    return estimate
+
+
+def _timed(parts: Iterable[Batch], time: Any) -> Iterator[Any]:
+    """Batches whose time is the one given, or the one of their rows."""
+    for part in parts:
+        if time is None and part.time is None:
+            raise AdvisedError(
+                "Expected the time of the window, or of each row, but there is none",
+                "give time=",
+                "give `time` or `time_column` in the query, or `time` in JSON",
+            )
+        yield part._replace(time=part.time if time is None else time)
+
+
+def _starts(
+    time: Any, every: Every, rows: int, bounds: dict[datetime, tuple[datetime, datetime]]
+) -> NDArray[np.datetime64]:
+    """Start of each row's window; ``bounds`` takes in the start and end of each window."""
+    if not ((is_array(time) or hasattr(time, "to_numpy")) and np.ndim(time) == 1):
+        start, end = window_bounds(time, every)
+        bounds[start.replace(tzinfo=None)] = start, end
+        return np.full(rows, start.replace(tzinfo=None), dtype="datetime64[us]")
+    column = as_times(time)
+    if column.shape != (rows,) or np.isnat(column).any():
+        raise GdscoreError(f"Expected a time for each of {rows} rows, but some are missing")
+    starts = utc_starts(column, every)
+    for start in np.unique(starts).tolist():
+        if start not in bounds:
+            bounds[start] = window_bounds(start.replace(tzinfo=UTC), every)
+    return starts
+
+
+def _names(column: str, values: Any) -> list[str]:
+    """Names of the segments of rows: of a named column ``country=fr``, else the value itself."""
+    values = values.to_pylist() if hasattr(values, "to_pylist") else values
+    listed = to_numpy(values).tolist() if is_array(values) else list(values)
+    names = {
+        value: check_name("segment", f"{column}={value}" if column else str(value) or "(empty)")
+        for value in dict.fromkeys(listed)
+    }
+    return [names[value] for value in listed]
+
+
+# -- storing --------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Post:
+    """Windows that a thread wants to be stored, and what became of them."""
+
+    model: int
+    made: Sequence[Made]
+    replace: bool
+    kept: Collector | None
+    added: list[dict[str, Any]] | None = None
+    error: BaseException | None = None
+
+
+class Queue:
+    """Posts that wait for their turn to write."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.waiting: deque[Post] = deque()
+
+    def take(self) -> list[Post]:
+        """The first posts that can be stored together, by model: at most `AT_ONCE` windows, none of them twice."""
+        posts: list[Post] = []
+        windows: set[tuple[int, Key]] = set()
+        while self.waiting:
+            post = self.waiting[0]
+            keys = {(post.model, one.key) for one in post.made}
+            full = len(windows) + len(keys) > AT_ONCE or post.replace != posts[0].replace if posts else False
+            if full or windows & keys:
+                break
+            self.waiting.popleft()
+            if post.error is None:  # it has not given up
+                posts.append(post)
+                windows |= keys
+        return sorted(posts, key=attrgetter("model"))
 
 
 def store_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> list[dict[str, Any]]:
@@ -492,67 +525,9 @@ def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Wind
     if window.labelled is not None and window.labelled > window.rows:
         # They were of rows that the window no longer has.
         window.labelled = window.correct = window.classes = None
-    window.missed = None if window.tracked is None else _tracked_window(window).missed
+    window.missed = None if window.tracked is None else tracked_window(window).missed
     window.created_at, window.measures = utc_now(), made.measures
     return window, outcome
-
-
-class LabelCounts(NamedTuple):
-    """What labels show of a window."""
-
-    correct: int
-    rows: int
-    classes: list[int] | None = None
-    """Labels by class, where they are known."""
-
-
-def count_labels(
-    outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
-) -> LabelCounts:
-    """How many rows were predicted right, of how many: from outputs with labels, or from the numbers given."""
-    classes = None
-    if outputs is not None:
-        if "labels" not in outputs.has:
-            raise GdscoreError("Expected outputs with labels, but they have none")
-        accuracy, rows = outputs.accuracy, len(outputs)
-        if outputs.n_classes is not None:
-            classes = np.bincount(to_numpy(outputs.labels), minlength=outputs.n_classes).tolist()
-    rows = integer("rows", rows, least=1)
-    if accuracy is not None:
-        counted = round(number("accuracy", accuracy, least=0, most=1) * rows)
-        if correct is not None and correct != counted:
-            raise GdscoreError(
-                f"Expected `correct` or `accuracy`, but got {correct} of {rows} and {accuracy:g}: give one"
-            )
-        correct = counted
-    correct = integer("correct", correct, least=0)
-    if correct > rows:
-        raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
-    return LabelCounts(correct, rows, classes)
-
-
-def store_labels(session: Session, model: Model, key: Key, counts: LabelCounts) -> None:
-    """Keep how many rows of a window were predicted right, and compute the alarms of its series."""
-    start, end, segment = key
-    window = session.scalars(
-        select(Window).where(
-            Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
-        )
-    ).first()
-    if window is None:
-        raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
-    if counts.rows > window.rows:
-        raise GdscoreError(
-            f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but got "
-            f"{counts.rows}"
-        )
-    same = (window.labelled, window.correct) == (counts.rows, counts.correct)
-    window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
-    window.labels_at = utc_now()
-    window.missed = None if window.tracked is None else _tracked_window(window).missed
-    if not same:
-        follow_again(session, model, segment)
-        session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 
 
 def prune_windows(session: Session, number: int, limit: datetime) -> int:

@@ -2,16 +2,6 @@
 
 from gdscore.tracking.method import ANSWERS
 from gdscore.tracking.tracker import AccuracyTracker
-from gdscore.tracking.windows import CommonError, Tally, TrackedWindow, ages_of, class_mix, known_of, tracked
+from gdscore.tracking.windows import CommonError, History, Tally, TrackedWindow, tracked
 
-__all__ = [
-    "ANSWERS",
-    "AccuracyTracker",
-    "CommonError",
-    "Tally",
-    "TrackedWindow",
-    "ages_of",
-    "class_mix",
-    "known_of",
-    "tracked",
-]
+__all__ = ["ANSWERS", "AccuracyTracker", "CommonError", "History", "Tally", "TrackedWindow", "tracked"]

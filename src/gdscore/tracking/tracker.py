@@ -15,20 +15,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._checks import boolean, integer, number, share
 from gdscore._stream import batches, in_order
 from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
-from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
+from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import Estimates
 from gdscore.files import PathLike, atomic
 from gdscore.frames import frame_of
-from gdscore.labeling.choice import FingerprintSum
-from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows
 from gdscore.outputs import Outputs
 from gdscore.tracking.method import SETTINGS
@@ -44,15 +41,13 @@ from gdscore.tracking.rows import (
     to_bytes,
 )
 from gdscore.tracking.windows import (
-    TRACKED,
     CommonError,
+    History,
     Tally,
     TrackedWindow,
-    ages_of,
-    class_mix,
-    known_of,
     shown_time,
     tracked,
+    with_own_labels,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +57,6 @@ if TYPE_CHECKING:
 
 CORRECTABLE = 100
 """Complete windows whose rows are kept for corrected labels."""
-OWN_LABELS = "labels of this window"
 
 
 class AccuracyTracker:
@@ -107,9 +101,6 @@ class AccuracyTracker:
         self._keep = keep
         self._est = self._checked(est)
         self._versions = [Version.of(self._est)]
-        self._start()
-
-    def _start(self) -> None:
         self._groups: dict[datetime, Group] = {}
         self._times: list[datetime] = []
         self._seconds = array("d")
@@ -179,6 +170,7 @@ class AccuracyTracker:
         when, may_replace = self._time(time), boolean("replace", replace)
         past = self._past(when)
         rows = self._read(outputs, by)
+        self._check_names(rows)
         before = self._groups.get(when)
         same = before is not None and before.holds(rows)
         if before is not None and not (same or may_replace):
@@ -190,7 +182,7 @@ class AccuracyTracker:
         if same and before is not None:
             for key, window in windows.items():
                 if before.segments[key].n_labels:
-                    estimates[key] = _with_own_labels(estimates[key], before.segments[key], self._level)
+                    estimates[key] = with_own_labels(estimates[key], before.segments[key], self._level)
                 else:
                     before.segments[key] = window
             if not before.is_labelled:
@@ -199,9 +191,7 @@ class AccuracyTracker:
         else:
             if before is not None:
                 self._remove(when)
-            group = Group(rows.fingerprint, len(self._versions) - 1, windows, rows.predictions)
-            group.codes = rows.codes if rows.names else None
-            self._insert(when, group, rows.names)
+            group = self._insert(when, rows, windows)
         self._forget_old()
         if not rows.names:
             return estimates[None]
@@ -214,32 +204,22 @@ class AccuracyTracker:
         """Estimate and window of each segment."""
         made = self._est.estimate(rows.state)
         free: Mapping[Any, Estimate] = made if rows.names else {None: made}
-        version, seconds = len(self._versions) - 1, np.array(self._seconds[: bisect_left(self._times, when)])
+        current = self._versions[-1]
+        alike = [i for i, version in enumerate(self._versions) if version.class_names == current.class_names]
+        seconds = self._seconds[: bisect_left(self._times, when)]
         estimates: dict[Any, Estimate] = {}
         windows: dict[Any, TrackedWindow] = {}
         for key in rows.keys:
-            times = [t for t in past if key in self._groups[t].segments]
-            own = [self._groups[t].segments[key] for t in times][-SETTINGS.most_windows :]
-            ages = ages_of(own, seconds, when) if own else np.zeros(0)
-            common = [self._groups[t].common for t in times][-SETTINGS.most_windows :] if rows.names else None
-            current = self._versions[-1]
-            raked, shares = free[key], None
-            if own:
-                alike = [self._versions[w.version].class_names == current.class_names for w in own]
-                shares = class_mix(
-                    [w for w, a in zip(own, alike, strict=True) if a], ages[np.array(alike)], current.mix
-                )
-            if shares is not None:
-                raked = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
-            estimates[key], windows[key] = tracked(
-                free[key],
-                raked,
-                known_of(own, ages, version, common),
-                self._tallies.get(key, Tally()),
-                when,
-                own,
-                version,
-            )
+            groups = [self._groups[t] for t in past if key in self._groups[t].segments][-SETTINGS.most_windows :]
+            common = [group.common for group in groups] if rows.names else None
+            own, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
+            history = History(own, seconds, tally, alike, current.mix, common)
+
+            def with_class_mix(shares: Any, key: Any = key) -> Estimate:
+                estimate: Estimate = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
+                return estimate
+
+            estimates[key], windows[key], _ = tracked(free[key], with_class_mix, history, when, len(self._versions) - 1)
         return estimates, windows
 
     def _past(self, when: datetime) -> list[datetime]:
@@ -260,16 +240,24 @@ class AccuracyTracker:
                 rows.update(batch)
         if not rows.n_rows:
             raise GdscoreError("Expected outputs with rows, but there are none")
-        if self._names not in (None, rows.names):
-            in_order(dict.fromkeys(rows.names), self._names)
         return rows
 
-    def _insert(self, when: datetime, group: Group, names: tuple[str, ...]) -> None:
+    def _check_names(self, rows: WindowRows) -> None:
+        if self._names not in (None, rows.names):
+            in_order(dict.fromkeys(rows.names), self._names)
+
+    def _insert(self, when: datetime, rows: WindowRows, windows: dict[Any, TrackedWindow]) -> Group:
+        group = Group(rows.fingerprint, len(self._versions) - 1, windows)
+        group.keep_rows(rows)
+        self._index(when, group)
+        self._names = rows.names
+        return group
+
+    def _index(self, when: datetime, group: Group) -> None:
         self._groups[when] = group
         at = bisect_left(self._times, when)
         self._times.insert(at, when)
         self._seconds.insert(at, when.timestamp())
-        self._names = names
 
     def _remove(self, when: datetime) -> None:
         group = self._groups.pop(when)
@@ -323,7 +311,8 @@ class AccuracyTracker:
             Segment of each row of labelled outputs. Otherwise segments are known from `estimate`.
         """
         when = self._time(time)
-        if _is_outputs(labels):
+        listed = labels if isinstance(labels, list | tuple) else [labels]
+        if listed and all(isinstance(item, Outputs) for item in listed):
             if rows is not None:
                 raise GdscoreError("Expected labelled outputs without `rows`, as they are their own rows, but got both")
             self._add_outputs(when, labels, by)
@@ -343,8 +332,7 @@ class AccuracyTracker:
         place, classes = labels_by_row(labels, rows, group, version, when)
         kept = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
         kept[place] = classes
-        design = rows if isinstance(rows, LabelRows) else None
-        self._set_labels(when, group, kept, design)
+        self._set_labels(when, group, kept, rows if isinstance(rows, LabelRows) else None)
 
     def _add_outputs(self, when: datetime, outputs: Any, by: Any) -> None:
         group = self._groups.get(when)
@@ -353,65 +341,46 @@ class AccuracyTracker:
                 f"Expected labels of the window of {shown_time(when)}, which is of an older version of the model, but "
                 "got outputs, which only the latest version's can be compared with: give the labels alone"
             )
-        if group is not None and by is None and group.codes is not None and isinstance(outputs, Outputs):
-            by = self._columns_of(group, outputs)
         rows = self._read(outputs, by)
         if rows.labels is None:
             raise GdscoreError(
                 "Expected labels, or outputs with labels, but the outputs have none: give Outputs(…, labels=…)"
             )
+        labels = rows.labels.astype(label_type(self._versions[-1].classes))
+        is_whole = group is None or rows.fingerprint == group.fingerprint
+        if is_whole and group is not None and by is None and group.codes is not None:
+            self._set_labels(when, group, labels)  # segments of its rows are known
+            return
+        self._check_names(rows)
         if group is None:
             _, windows = self._answered(when, rows, self._past(when))
-            windows = {key: _never_answered(window) for key, window in windows.items()}
-            group = Group(rows.fingerprint, len(self._versions) - 1, windows, rows.predictions)
-            group.codes = rows.codes if rows.names else None
-            self._insert(when, group, rows.names)
-            self._set_labels(when, group, rows.labels.astype(label_type(self._versions[-1].classes)), None)
-            return
-        labels = rows.labels.astype(label_type(self._versions[group.version].classes))
-        if rows.fingerprint == group.fingerprint:
-            group.predictions = rows.predictions
-            group.codes = rows.codes if rows.names else None
-            if rows.names and rows.keys != list(group.segments):
+            never_answered = {
+                key: replace(w, accuracy=None, low=None, high=None, error=None, factor=None, labels_then=0, weights=[])
+                for key, w in windows.items()
+            }
+            group = self._insert(when, rows, never_answered)
+        if is_whole:
+            if rows.keys != list(group.segments):
                 raise GdscoreError(f"Expected the segments {list(group.segments)!r:.80}, but got {rows.keys!r:.80}")
-            self._set_labels(when, group, labels, None)
+            group.keep_rows(rows)
+            self._set_labels(when, group, labels)
             return
         if len(labels) >= group.n_rows:
             raise GdscoreError(
                 f"Expected labelled outputs of the {group.n_rows:,} rows of the window of {shown_time(when)}, or of "
                 f"some of them, but got {len(labels):,} other rows: is the time right?"
             )
-        counts = counts_by_segment(
-            rows.predictions, labels, rows.codes, len(rows.keys), self._versions[group.version].classes
-        )
-        if unknown := [key for key in rows.keys if key not in group.segments]:
-            raise GdscoreError(
-                f"Expected segments of the window, {list(group.segments)!r:.80}, but got {unknown[0]!r:.80}"
-            )
-        changed = {}
+        counts = counts_by_segment(rows.predictions, labels, rows.codes, len(rows.keys), self._versions[-1].classes)
+        changed = dict(group.segments)
         for key, facts in zip(rows.keys, counts, strict=True):
-            window = group.segments[key]
-            if facts["n_labels"] > window.n_rows:
+            if key not in changed or facts["n_labels"] > changed[key].n_rows:
                 raise GdscoreError(
-                    f"Expected at most {window.n_rows:,} labelled rows of the segment {key!r:.40}, but got "
-                    f"{facts['n_labels']:,}"
+                    f"Expected some rows of the segments {list(group.segments)!r:.80} of the window, but got "
+                    f"{facts['n_labels']:,} labelled rows of {key!r:.40}"
                 )
-            changed[key] = replace(window, **facts)
+            changed[key] = replace(changed[key], **facts)
         group.labels = None
-        self._update(when, group, {**group.segments, **changed})
-
-    def _columns_of(self, group: Group, outputs: Outputs) -> Any:
-        """Segments of the rows of a window, where labelled outputs are all of them."""
-        mark = FingerprintSum()
-        mark.add(outputs)
-        if mark.text != group.fingerprint or group.codes is None:
-            return None
-        keys = list(group.segments)
-        listed = [keys[code] for code in group.codes.tolist()]
-        names = self._names or ()
-        if len(names) == 1:
-            return {names[0]: listed}
-        return {name: [key[i] for key in listed] for i, name in enumerate(names)}
+        self._update(when, group, changed)
 
     def add_accuracy(self, time: Any, accuracy: float, n_rows: int | None = None, *, by: Any = None) -> None:
         """Take in the accuracy of a window where only the number comes back; it replaces what labels showed.
@@ -450,21 +419,12 @@ class AccuracyTracker:
         changed = replace(window, n_labels=count, n_right=value * count, unsure=0, ratio=1.0, classes=[])
         self._update(when, group, {**group.segments, by: changed})
 
-    def _set_labels(self, when: datetime, group: Group, labels: NDArray[Any], design: LabelRows | None) -> None:
+    def _set_labels(self, when: datetime, group: Group, labels: NDArray[Any], design: LabelRows | None = None) -> None:
         """Take labels for those of a window's rows."""
         assert group.predictions is not None
-        codes = np.zeros(len(labels), dtype=np.int64) if group.codes is None else group.codes
-        classes = self._versions[group.version].classes
-        counts = counts_by_segment(group.predictions, labels, codes, len(group.segments), classes)
-        if design is not None and design.design == "stratified":
-            right = group.predictions == labels
-            drawn = design.rows[np.argsort(design.ranks)]
-            drawn = drawn[labels[drawn] != NOT_LABELLED]
-            for number, facts in enumerate(counts):
-                own = drawn[codes[drawn] == number]
-                # With other rows or unknown ones the gain of the design is not known.
-                if facts["n_labels"] == len(own) and not facts["unsure"]:
-                    facts["ratio"] = float(variance_ratio(right[own]))
+        counts = counts_by_segment(
+            group.predictions, labels, group.codes, len(group.segments), self._versions[group.version].classes, design
+        )
         group.labels = labels
         changed = {key: replace(w, **f) for (key, w), f in zip(group.segments.items(), counts, strict=True)}
         self._update(when, group, changed)
@@ -503,8 +463,7 @@ class AccuracyTracker:
     def _time(self, value: Any) -> datetime:
         when = as_time(value)
         stated = time_of(value)
-        zoned = bool(stated is not None and stated.tzinfo is not None)
-        self._zoned = zoned or bool(self._zoned)
+        self._zoned = bool(self._zoned) or (stated is not None and stated.tzinfo is not None)
         return when
 
     # -- what is known ------------------------------------------------------------------------------------------
@@ -526,26 +485,22 @@ class AccuracyTracker:
         """
         import narwhals as nw
 
-        listed = list(self.items())
-        now = [window.now(self._level) or (None, None, None) for _, _, window in listed]
-        zone = "UTC" if self._zoned else None
-        columns: dict[str, Any] = {
-            "time": [when if zone else when.replace(tzinfo=None) for when, _, _ in listed],
-            "segment": [self._segment_text(key) for _, key, _ in listed],
-            **{name: [getattr(w, name) for _, _, w in listed] for name in ("n_rows", "accuracy", "low", "high")},
-            **{name: [row[i] for row in now] for i, name in enumerate(("accuracy_now", "low_now", "high_now"))},
-            "truth": [w.known for _, _, w in listed],
-            "labels": [w.n_labels for _, _, w in listed],
-            **{
-                name: [getattr(w, name) for _, _, w in listed]
-                for name in ("labels_then", "unchanged", "last_known", "label_free")
-            },
-            # A truth value cannot be missing in every library.
-            "missed": [None if w.missed is None else float(w.missed) for _, _, w in listed],
-        }
-        kinds: dict[str, Any] = dict.fromkeys(columns, nw.Float64())
-        kinds |= {"time": nw.Datetime("us", zone), "segment": nw.String()}
-        kinds |= dict.fromkeys(("n_rows", "labels", "labels_then"), nw.Int64())
+        number, count, zone = nw.Float64(), nw.Int64(), "UTC" if self._zoned else None
+        kinds: dict[str, Any] = {"time": nw.Datetime("us", zone), "segment": nw.String(), "n_rows": count}
+        kinds |= dict.fromkeys(("accuracy", "low", "high", "accuracy_now", "low_now", "high_now", "truth"), number)
+        kinds |= dict.fromkeys(("labels", "labels_then"), count)
+        # A truth value cannot be missing in every library.
+        kinds |= dict.fromkeys(("unchanged", "last_known", "label_free", "missed"), number)
+        records = [
+            (
+                *(when if zone else when.replace(tzinfo=None), self._segment_text(key)),
+                *(w.n_rows, w.accuracy, w.low, w.high, *(w.now(self._level) or (None, None, None)), w.known),
+                *(w.n_labels, w.labels_then, w.unchanged, w.last_known, w.label_free),
+                None if w.missed is None else float(w.missed),
+            )
+            for when, key, w in self.items()
+        ]
+        columns = {name: [record[i] for record in records] for i, name in enumerate(kinds)}
         return frame_of(columns, backend, kinds)
 
     def items(self) -> Iterable[tuple[datetime, Any, TrackedWindow]]:
@@ -632,8 +587,9 @@ class AccuracyTracker:
         if not versions or Version.of(tracker._est) != versions[-1]:
             raise GdscoreError("Expected the estimator of the latest version in a tracker, but it is another: damaged")
         tracker._versions, tracker._zoned = versions, header["zoned"]
+        tracker._names = None if header["names"] is None else tuple(header["names"])
         for when, group in groups.items():
-            tracker._insert(when, group, tuple(header["names"] or ()))
+            tracker._index(when, group)
             for key, window in group.segments.items():
                 tracker._count(key, window, 1)
             if group.is_labelled:
@@ -641,34 +597,3 @@ class AccuracyTracker:
             if group.is_complete and group.predictions is not None:
                 tracker._complete.append(when)
         return tracker
-
-
-def _is_outputs(labels: Any) -> bool:
-    listed = labels if isinstance(labels, list | tuple) else [labels]
-    return bool(listed) and all(isinstance(item, Outputs) for item in listed)
-
-
-def _never_answered(window: TrackedWindow) -> TrackedWindow:
-    return replace(window, accuracy=None, low=None, high=None, error=None, factor=None, labels_then=0, weights=[])
-
-
-def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
-    """Estimate of a window from its own labels too."""
-    ends = window.now(level)
-    assert ends is not None
-    accuracy, low, high = ends
-    weight = window.weight_of_labels(level)
-    others = {name: (1 - weight) * share for name, share in estimate.answers.items() if weight < 1}
-    return replace(
-        estimate,
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        method=TRACKED,
-        answers={OWN_LABELS: weight, **others},
-        label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
-        per_class=[],
-        f1=None,
-        brier=None,
-        assumptions={},
-    )

@@ -7,7 +7,7 @@ call `class_mix` and `tracked` in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -23,6 +23,10 @@ from gdscore.tracking.method import ANSWERS, SETTINGS, Floats, Known, Settings, 
 
 TRACKED = "tracked"
 """``method`` of an estimate that rests on labels of earlier windows."""
+OWN_LABELS = "labels of this window"
+"""The answer of a window's own labels."""
+NOT_BY_CLASS: dict[str, Any] = {"per_class": [], "f1": None, "brier": None, "assumptions": {}}
+"""Fields of an estimate that rests on labels, which tell how accurate the model is, not on which classes."""
 
 
 @dataclass
@@ -292,39 +296,66 @@ def known_of(
     return Known(*columns)
 
 
+class History(NamedTuple):
+    """What is known before a window is estimated."""
+
+    past: Sequence[TrackedWindow] = ()
+    """Windows with labels, or with labels of other segments, in order of time: the latest ones."""
+    seconds: Floats | Sequence[float] = ()
+    """Times of all windows, labelled or not, ascending, from the first of ``past`` on, as ``datetime.timestamp``."""
+    tally: Tally = Tally()
+    alike: Collection[int] = ()
+    """Versions of the model that have the same classes."""
+    reference_mix: Sequence[float] | None = None
+    """Shares of the classes on the reference; None where estimates cannot be made with other shares."""
+    common: Sequence[CommonError] | None = None
+    """For each past window, where it is a segment."""
+
+
+class Tracked(NamedTuple):
+    """What `tracked` gives."""
+
+    estimate: Estimate
+    window: TrackedWindow
+    raked: Estimate  # without labels, at the class mix that they show
+
+
 def tracked(
     free: Estimate,
-    raked: Estimate,
-    known: Known,
-    tally: Tally,
+    with_class_mix: Callable[[Any], Estimate],
+    history: History,
     time: datetime,
-    past: Sequence[TrackedWindow],
     version: int = 0,
     settings: Settings = SETTINGS,
-) -> tuple[Estimate, TrackedWindow]:
-    """Estimate of a window from its own label-free estimates and from windows with labels before it.
+) -> Tracked:
+    """Estimate of a window from its label-free estimates and from windows with labels before it.
 
     Parameters
     ----------
-    free, raked : Estimate
-        Estimate of `AccuracyEstimator.estimate`, and the same with the shares of `class_mix`.
-    known : Known
-        What labels have shown of past windows: `known_of`.
-    tally : Tally
-        How many intervals have held.
+    free : Estimate
+        Of `AccuracyEstimator.estimate`.
+    with_class_mix : callable
+        Makes the same with other shares of the classes.
+    history : History
+        Windows before it.
     time : datetime
         Of the window.
-    past : sequence of TrackedWindow
-        The windows of ``known``, in order of time, for what is told of them.
     version : int
         Version of the model.
 
     Returns
     -------
-    Estimate, TrackedWindow
+    Tracked
         Without a known window the estimate is ``free``.
     """
+    past, raked = history.past, free
     labelled = [window for window in past if window.n_labels]
+    ages = ages_of(past, np.asarray(history.seconds, dtype=np.float64), time) if past else np.zeros(0)
+    if history.reference_mix is not None:
+        alike = np.array([window.version in history.alike for window in past], dtype=bool)
+        usable = [window for window, is_alike in zip(past, alike, strict=True) if is_alike]
+        shares = class_mix(usable, ages[alike], history.reference_mix, settings)
+        raked = free if shares is None else with_class_mix(shares)
     window = TrackedWindow(
         time,
         free.n_rows,
@@ -339,15 +370,17 @@ def tracked(
         labels_then=sum(w.n_labels for w in labelled),
         version=version,
     )
+    known = known_of(past, ages, version, history.common, settings)
     if not len(known.position):
-        return free, window
+        return Tracked(free, window, raked)
     answered = answer(known, 0.0, free.accuracy, raked.accuracy, window.prior_error, settings)
-    window.factor, window.error = tally.factor(free.level, settings), answered.error
+    window.factor, window.error = history.tally.factor(free.level, settings), answered.error
     half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
     window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()
     window.low, window.high = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
     estimate = replace(
         raked,
+        **NOT_BY_CLASS,
         accuracy=window.accuracy,
         low=window.low,
         high=window.high,
@@ -355,14 +388,28 @@ def tracked(
         method=TRACKED,
         answers=dict(zip(ANSWERS, answered.weights.tolist(), strict=True)),
         label_free=Quantity(free.accuracy, free.low, free.high),
-        # Labels tell how accurate the model is, not on which classes.
-        per_class=[],
-        f1=None,
-        brier=None,
-        assumptions={},
         warnings=most_severe_first([*free.warnings, *_warnings(window, labelled)]),
     )
-    return estimate, window
+    return Tracked(estimate, window, raked)
+
+
+def with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
+    """Estimate of a window from its own labels too."""
+    ends = window.now(level)
+    assert ends is not None
+    accuracy, low, high = ends
+    weight = window.weight_of_labels(level)
+    others = {name: (1 - weight) * share for name, share in estimate.answers.items() if weight < 1}
+    return replace(
+        estimate,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        method=TRACKED,
+        answers={OWN_LABELS: weight, **others},
+        label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
+        **NOT_BY_CLASS,
+    )
 
 
 def prior_error(free: Estimate) -> float:

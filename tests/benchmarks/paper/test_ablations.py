@@ -45,7 +45,7 @@ def test_released_algorithm_equals_the_published_cells(source, tmp_path):
     reference = classifier.outputs(*(part[:100] for part in source.reference()))
     rows = {name: work() for name, work in cells.published(source, classifier, reference, options)}
     for target in source.targets(rows=300, severities=[3]):
-        loader = ablations_network.loader_of(classifier, target, 128)
+        loader = cells.shuffled_loader(classifier, target)
         draw = gdscore.Outputs.concatenate(list(models.extract(classifier.model, loader, batchnorm="batch")))
         norm, accuracy = ablations_network.released(classifier.model, loader, draw.random_labels(0).to(torch.int64))
         row = rows[target.name]
@@ -85,6 +85,22 @@ def test_cheap_ones_come_from_one_pass(source, tmp_path, monkeypatch):
 
     run(tmp_path, "all")
     assert len(passes) == 4 + 1, "sets that have rows are not asked again"
+
+
+def test_by_the_published_protocol_they_have_the_values_of_its_cells(source, tmp_path):
+    table = run(tmp_path, "norms", "thresholds", "layers", "--protocol", "published", rows=150)
+    classifier = cells.Classifier(source, "cpu", rotation=False, peer=False)
+    options = SimpleNamespace(rows=150, severities=[3])
+    reference = classifier.outputs(*(part[:100] for part in source.reference()))
+    made = {name: work() for name, work in cells.published(source, classifier, reference, options)}
+    for norms, thresholds, layers in zip(table("norms"), table("thresholds"), table("layers"), strict=True):
+        cell = made[norms["set"]]
+        for found in (norms["p=0.3"], thresholds["tau=0.5"], layers["last"]):
+            assert float(found) == pytest.approx(cell["gdscore"], rel=1e-4)
+        assert float(norms["accuracy"]) == float(layers["accuracy"]) == pytest.approx(cell["accuracy"], abs=1e-6)
+    assert "--protocol published" in table("norms")[0]["command"]
+    with pytest.raises(SystemExit):
+        run(tmp_path, "epochs", "--protocol", "published")
 
 
 def test_those_that_need_the_network(source, tmp_path, monkeypatch):
@@ -138,7 +154,7 @@ def test_projnorm_of_many_targets_is_the_librarys(source):
     x, y = next(classifier.batches(known[0][:200], known[1][:200], None, 200))
     measure = ProjNorm(classifier.model, x, y, steps=4, batch_size=32)
     for target in (first, last):
-        loader = ablations_network.loader_of(classifier, target, shuffled=False)
+        loader = list(classifier.batches(target.images, target.labels, target.shift, len(target.labels)))
         expected = models.projnorm(classifier.model, loader, [(x, y)], steps=4, batch_size=32)
         assert measure(loader[0][0]) == pytest.approx(expected, rel=1e-6)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gdscore import Outputs
 from gdscore.monitor import Monitor
+from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.database import REVISION
 from tests.monitor.test_api import binary_estimator
 
@@ -38,7 +39,7 @@ def fill(monitor):
         monitor.add_labels("churn", START + timedelta(days=n), correct=270, rows=300)
     (alarm,) = monitor.alarms("churn").id
     monitor.acknowledge(int(alarm), "Ada")
-    monitor.register_targets({"0" * 64: "webhook example.org"})
+    Outbox(monitor).register_targets({"0" * 64: "webhook example.org"})
 
 
 with tempfile.TemporaryDirectory() as folder:

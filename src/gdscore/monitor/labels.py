@@ -1,8 +1,9 @@
-"""Rows of windows, where the rule `keep_rows` asks for them, and labels that are joined with them by id.
+"""Labels that come later: of windows as counts, of rows by their ids; and what they tell of the windows that follow.
 
 Requirements met here:
 
-- of each row its id, its predicted class and P(right) are kept, and the label once it comes; no features, no inputs;
+- where the rule `keep_rows` asks for it, of each row its id, its predicted class and P(right) are kept, and the label
+  once it comes; no features, no inputs;
 - labels may come late, in parts and again: the newest one of a row counts, and the alarms from its window on are
   computed again;
 - rows of windows that ended longer ago than the rule says are deleted, whether or not labels came.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -20,20 +21,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Integer, Row, bindparam, cast, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from gdscore._arrays import to_numpy
+from gdscore._checks import integer, number
 from gdscore._classes import class_positions
 from gdscore.errors import GdscoreError, RowError, shown
-from gdscore.estimator import AccuracyEstimator
-from gdscore.monitor.database import AdvisedError, shown_time, time_before, utc_now
+from gdscore.estimator import AccuracyEstimator, Estimate
+from gdscore.monitor.alarms import follow_again
+from gdscore.monitor.database import AdvisedError, Key, shown_time, time_before, utc_now
+from gdscore.monitor.queries import NotFoundError, newest_labels, versions_of
 from gdscore.monitor.rules import Rules
-from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Window
-from gdscore.monitor.store import LabelCounts, NotFoundError, store_labels
+from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Series, Window
 from gdscore.outputs import Outputs
+from gdscore.tracking.method import SETTINGS
+from gdscore.tracking.rows import Version
+from gdscore.tracking.windows import CommonError, History, Tally, Tracked, TrackedWindow, tracked
 
-__all__ = ["Collector", "delete_rows", "join_labels", "read_row_labels", "recount", "store_rows"]
+__all__ = [
+    "Collector",
+    "EarlierLabels",
+    "LabelCounts",
+    "count_labels",
+    "delete_rows",
+    "join_labels",
+    "read_row_labels",
+    "recount",
+    "store_labels",
+    "store_rows",
+    "tracked_window",
+]
 
 MOST_LABELS = 100_000
 """Labels of one request."""
@@ -322,3 +340,156 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
             }
         )
     return counted
+
+
+# -- labels of windows, and of earlier ones ------------------------------------------------------------------
+
+
+class LabelCounts(NamedTuple):
+    """What labels show of a window."""
+
+    correct: int
+    rows: int
+    classes: list[int] | None = None
+    """Labels by class, where they are known."""
+
+
+def count_labels(
+    outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
+) -> LabelCounts:
+    """How many rows were predicted right, of how many: from outputs with labels, or from the numbers given."""
+    classes = None
+    if outputs is not None:
+        if "labels" not in outputs.has:
+            raise GdscoreError("Expected outputs with labels, but they have none")
+        accuracy, rows = outputs.accuracy, len(outputs)
+        if outputs.n_classes is not None:
+            classes = np.bincount(to_numpy(outputs.labels), minlength=outputs.n_classes).tolist()
+    rows = integer("rows", rows, least=1)
+    if accuracy is not None:
+        counted = round(number("accuracy", accuracy, least=0, most=1) * rows)
+        if correct is not None and correct != counted:
+            raise GdscoreError(
+                f"Expected `correct` or `accuracy`, but got {correct} of {rows} and {accuracy:g}: give one"
+            )
+        correct = counted
+    correct = integer("correct", correct, least=0)
+    if correct > rows:
+        raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
+    return LabelCounts(correct, rows, classes)
+
+
+def store_labels(session: Session, model: Model, key: Key, counts: LabelCounts) -> None:
+    """Keep how many rows of a window were predicted right, and compute the alarms of its series."""
+    start, end, segment = key
+    window = session.scalars(
+        select(Window).where(
+            Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
+        )
+    ).first()
+    if window is None:
+        raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
+    if counts.rows > window.rows:
+        raise GdscoreError(
+            f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but got "
+            f"{counts.rows}"
+        )
+    same = (window.labelled, window.correct) == (counts.rows, counts.correct)
+    window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
+    window.labels_at = utc_now()
+    window.missed = None if window.tracked is None else tracked_window(window).missed
+    if not same:
+        follow_again(session, model, segment)
+        session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
+
+
+_EARLIER = select(
+    *(Window.model_id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high, Window.level),
+    *(Window.reference_accuracy, Window.label_free, Window.last_known, Window.labelled, Window.correct),
+    *(Window.classes, Window.tracked),
+)
+
+
+class EarlierLabels:
+    """Labels of the windows of a model, of all its versions, for the estimates of later windows."""
+
+    def __init__(
+        self, session: Session, model: Model, segments: set[str], estimator_of: Callable[[str], AccuracyEstimator]
+    ) -> None:
+        self.session, self.model = session, model
+        labels = select(Series.segment, Series.labels).join(Model, Model.id == Series.model_id)
+        mine = labels.where(Model.name == model.name, Series.segment.in_({*segments, ""}))
+        self.segments = {segment for segment, seen in session.execute(mine) if seen}
+        versions = versions_of(session, model.name) if self.segments else [model]
+        self.versions = {one.id: place for place, one in enumerate(versions)}
+        self.reference: Version | None = None
+        self.alike: set[int] = set()
+        if self.segments and model.estimator_hash is not None:
+            self.reference = Version.of(estimator_of(model.estimator_hash))
+            self.alike = {
+                one.id
+                for one in versions
+                if one.estimator_hash and estimator_of(one.estimator_hash).class_names_ == self.reference.class_names
+            }
+
+    def estimate(self, key: Key, free: Estimate, with_class_mix: Callable[[Any], Estimate] | None) -> Tracked:
+        """Estimate and window of a key, and the estimate without labels that knows the class mix of the labels."""
+        start, _, segment = key
+        past, starts = self._past(segment, start) if self.segments & {segment, ""} else ([], [])
+        history = History(
+            past,
+            [time.timestamp() for time in starts],
+            self._tally(segment, start) if past else Tally(),
+            self.alike,
+            self.reference.mix if self.reference is not None and with_class_mix is not None else None,
+            self._common(past) if segment and past else None,
+        )
+        return tracked(free, with_class_mix or (lambda _: free), history, start, self.model.id)
+
+    def _rows(self, *clauses: Any) -> list[Any]:
+        """Windows of the newest version that has one of each start, in order of time."""
+        newest: dict[datetime, Any] = {}
+        for row in self.session.execute(_EARLIER.where(Window.model_id.in_(self.versions), *clauses)):
+            there = newest.get(row.start)
+            if there is None or self.versions[there.model_id] < self.versions[row.model_id]:
+                newest[row.start] = row
+        return [newest[start] for start in sorted(newest)]
+
+    def _past(self, segment: str, start: datetime) -> tuple[list[TrackedWindow], list[datetime]]:
+        """The latest windows before a time that labels tell of, and the starts of all from the first of these on.
+
+        Labels of all rows tell of each segment too.
+        """
+        before = (Window.model_id.in_(self.versions), Window.start < start)
+        labelled = select(Window.start).where(*before, Window.segment.in_({segment, ""}), Window.labelled > 0)
+        latest = labelled.distinct().order_by(Window.start.desc()).limit(SETTINGS.most_windows)
+        told = self.session.scalars(latest).all()
+        past = [tracked_window(row) for row in self._rows(Window.segment == segment, Window.start.in_(told))]
+        if not past:
+            return [], []
+        starts = select(Window.start).where(*before, Window.segment == segment, Window.start >= past[0].time)
+        return past, list(self.session.scalars(starts.distinct().order_by(Window.start)))
+
+    def _common(self, past: Sequence[TrackedWindow]) -> list[CommonError]:
+        """What the segments of each window have in common: the errors of all rows, which are their sum."""
+        all_rows = {
+            row.start: CommonError.of([tracked_window(row)])
+            for row in self._rows(Window.segment == "", Window.start.in_([w.time for w in past]), Window.labelled > 0)
+        }
+        return [all_rows.get(window.time, CommonError()) for window in past]
+
+    def _tally(self, segment: str, start: datetime) -> Tally:
+        counts = select(func.count(Window.missed), func.sum(cast(Window.missed, Integer)))
+        mine = (Window.model_id.in_(self.versions), Window.segment == segment, Window.start < start)
+        tested, missed = self.session.execute(counts.where(*mine)).one()
+        return Tally(int(tested), int(missed or 0))
+
+
+def tracked_window(row: Any) -> TrackedWindow:
+    """What is stored of a window, as `gdscore.tracking` takes it."""
+    window = TrackedWindow(row.start, row.rows, row.label_free, row.label_free, row.accuracy, row.low, row.high)
+    window.unchanged, window.last_known, window.version = row.reference_accuracy, row.last_known, row.model_id
+    window.n_labels, window.n_right, window.classes = row.labelled or 0, float(row.correct or 0), row.classes or []
+    for name, value in (row.tracked or {}).items():
+        setattr(window, name, value)
+    return window

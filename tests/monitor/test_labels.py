@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 
 from gdscore import GdscoreError, Outputs
-from gdscore.monitor import row_labels as kept_rows
-from gdscore.monitor.row_labels import read_row_labels
+from gdscore.monitor import labels as kept_rows
+from gdscore.monitor.labels import read_row_labels
 from gdscore.monitor.schema import KeptRow
 from tests.monitor.conftest import START, day, make_outputs
 
