@@ -90,7 +90,7 @@ def missing_text(main, training):
         elif smaller in seconds:
             # 95,000 images of 64 px in place of 45,000 of 32.
             expected = seconds[smaller] * 4 * 95 / 45
-            left.append(f"{titled(name)} (expected {expected:.0f} s an epoch; CIFAR-100 took {seconds[smaller]:.0f} s)")
+            left.append(f"{titled(name)} (about {expected:.0f} s an epoch)")
         else:
             left.append(titled(name))
     return "Not run: " + "; ".join([*left, "the paper's own recipe"]) + "."

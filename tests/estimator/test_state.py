@@ -180,7 +180,7 @@ def test_a_saved_estimator_and_another_level_take_the_state(est, target, tmp_pat
 
 def test_edited_contents_with_a_right_checksum_are_refused(est, target):
     state = est.state().update(target)
-    cells, (at, values) = state._cells, state._summed()
+    cells, (at, values) = state._layout, state._summed()
     for edited in ((at, -values), (at + cells.width, values)):
         state._held = [edited]
         with pytest.raises(gdscore.GdscoreError, match="target state"):

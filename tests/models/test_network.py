@@ -149,20 +149,20 @@ def masked(z):
 
 
 REFUSED = {
-    "scaled": (lambda z: z / 2, "differs from the logits in 100% of the entries, by up to"),
-    "scaled in place": (lambda z: z.div_(2), "changed in place"),
-    "masked": (masked, r"differs from the logits in 20% of the entries, by up to 1e\+04"),
-    "masked in place": (lambda z: z.masked_fill_(torch.arange(CLASSES) == 2, -1e4), "changed in place"),
-    "log-probabilities": (lambda z: z.log_softmax(1), "differs from the logits in 100%"),
-    "other shape": (lambda z: z[:, :3].contiguous(), r"its output has shape \(12, 5\)"),
+    "scaled": (lambda z: z / 2, ""),
+    "scaled in place": (lambda z: z.div_(2), ", changed in place afterwards"),
+    "masked": (masked, ""),
+    "masked in place": (lambda z: z.masked_fill_(torch.arange(CLASSES) == 2, -1e4), ", changed in place afterwards"),
+    "log-probabilities": (lambda z: z.log_softmax(1), ""),
+    "other shape": (lambda z: z[:, :3].contiguous(), ""),
 }
 
 
 @pytest.mark.parametrize("head", [None, "fc"])
-@pytest.mark.parametrize(("after", "word"), REFUSED.values(), ids=REFUSED)
-def test_logits_that_no_layer_made(after, word, head):
+@pytest.mark.parametrize(("after", "changed"), REFUSED.values(), ids=REFUSED)
+def test_logits_that_no_layer_made(after, changed, head):
     model = seeded(CNN, after=after)
-    with pytest.raises(GdscoreError, match=rf"`fc` \(Linear 16→5\): .*{word}.*head=False"):
+    with pytest.raises(GdscoreError, match=rf"`fc` \(Linear 16→5{changed}\), none does.*head=False"):
         next(extract(model, loader(), head=head))
 
 
@@ -173,13 +173,13 @@ def test_going_without_features():
 
 
 def test_pooling_after_the_convolution_is_refused():
-    with pytest.raises(GdscoreError, match=r"`conv`: its output is float32 of shape \(12, 5, 2, 2\)"):
+    with pytest.raises(GdscoreError, match="none that gives one output a row"):
         next(extract(seeded(ConvHead, pool_last=True), loader()))
 
 
 def test_a_layer_that_is_not_linear_is_refused():
     model = nn.Sequential(Backbone(), CosineHead(16, CLASSES))
-    with pytest.raises(GdscoreError, match="equals the logits, but features × weights"):
+    with pytest.raises(GdscoreError, match="features × weights .*CosineHead.*none does"):
         next(extract(model, loader()))
 
 
@@ -205,7 +205,7 @@ def test_a_head_that_is_no_layer():
         def forward(self, x):
             return nn.functional.linear(self.backbone(x), self.fc.weight, self.fc.bias)
 
-    with pytest.raises(GdscoreError, match=r"no such layer ran .*make the logits by an nn.Linear"):
+    with pytest.raises(GdscoreError, match=r"none that gives .*the output of an nn.Linear"):
         next(extract(seeded(Functional), loader()))
 
 
@@ -241,9 +241,9 @@ def test_logits_of_every_token():
 
 def test_the_wrong_head_by_hand():
     model = seeded(TwoHeads)
-    with pytest.raises(GdscoreError, match="the layer given as head= to make .*`aux`.*differs"):
+    with pytest.raises(GdscoreError, match="`aux`.*none does"):
         next(extract(model, loader(), head="aux"))
-    with pytest.raises(GdscoreError, match="no such layer ran"):
+    with pytest.raises(GdscoreError, match="none that gives one output a row"):
         next(extract(seeded(CNN), loader(), head="unused"))
     with pytest.raises(GdscoreError, match="Unknown layer head='fd': did you mean 'fc'"):
         extract(seeded(CNN), loader(), head="fd")
@@ -256,7 +256,7 @@ def test_the_wrong_head_by_hand():
 
 
 def test_a_model_without_linear_layers():
-    with pytest.raises(GdscoreError, match="no such layer ran"):
+    with pytest.raises(GdscoreError, match="none that gives one output a row"):
         next(extract(nn.Flatten(), [torch.zeros(4, 3)]))
 
 

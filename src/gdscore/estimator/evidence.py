@@ -444,7 +444,7 @@ class Evidence:
 
     def __init__(self, classes: int, kinds: int) -> None:
         self.rows = 0
-        self.context: Floats = np.zeros(kinds)  # sum of the evidence
+        self.total: Floats = np.zeros(kinds)  # sum of the evidence of the rows
         self.histogram: Floats = np.zeros((classes, len(CENTRES)))  # rows by predicted class and calibrated log-odds
         # Sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean probability
         # is off by less than 1e-4.
@@ -467,4 +467,4 @@ class Evidence:
 
     def mean(self) -> Floats:
         """Mean evidence of the rows."""
-        return np.asarray(self.context / self.rows)
+        return np.asarray(self.total / self.rows)

@@ -18,14 +18,15 @@ class Settings:
     penalty : float
         Ridge penalty of the correction, in sets.
     strictness : float
-        What a class mix does not explain of a target's movement counts so many times against the estimate that only the
-        mix has moved. Shifted sets teach how many, from a quarter of this to twice as many.
+        How many times the part of a target's movement that no class mix explains counts against the assumption that
+        only the mix has moved. Shifted sets teach the number, between a quarter of this and twice as many.
     smoothing : float
-        In the cells of the reference, what probabilities say of its rows counts so much beside what labels say.
+        Weight of the reference's predicted probabilities relative to its labels, where its rows of each class are
+        counted by cell.
     prior_rows : float
         Rows in the reference's class mix that are added to a target when its mix is estimated.
     stable_slack : float
-        The mix of a target that is called stable may differ from the reference's by so many times the variance of
+        How far the class mix under ``stable`` may differ from the reference's: so many times the variance of the mix of
         samples of these sizes.
     looks_shifted_from : float
         How far the target's mean evidence must be from that of the reference's rows of the same predicted classes, in
@@ -33,13 +34,14 @@ class Settings:
     noise : float
         Standard errors that a difference between a target and the reference must exceed before it counts.
     floor, growth : float
-        Expected error where the estimate has not moved, in shares, and how fast it grows with the movement; both up to
-        the factor √q.
+        Expected error of an estimate that equals the reference's accuracy, in shares, and how fast it grows with the
+        distance from it. The width of intervals is √q times that.
     moved_fully, untaught : float
-        From this movement of the evidence on, in standard deviations, an interval holds 1.65 times the mean error on
-        families left out; without shifted sets it holds so much of an error for each standard deviation, up to four.
+        Intervals include the mean error on families left out (times 1.65, its 90 % quantile) in full where the evidence
+        has moved by the first, in standard deviations, or more. Without shifted sets they include an error of the
+        second for each standard deviation, up to four.
     outputs_only : float
-        Error relative to its expectation where no shifted sets were given, or none can be left out.
+        √q where no shifted sets were given, or none can be left out.
     class_width : float
         Width of the intervals of classes relative to the accuracy's, before the sampling error of the class.
     few_rows, small_reference : int

@@ -1,10 +1,10 @@
 """`TargetState`: all that an estimate needs of a target, by segment; parts of a target merge exactly, also as bytes.
 
 All of it are sums of numbers on a binary grid (see `gdscore.estimator.evidence`), that is, of integers. The sums of a
-segment are one long vector of cells, of which a small segment fills few, and only those are kept. Merging adds
+segment are one long vector of slots, of which a small segment fills few, and only those are kept. Merging adds
 integers: it is exact, and the same bit for bit in any order.
 
-The bytes are a line that names their kind, a checksum, a header in JSON, and the cells. The checksum covers every byte,
+The bytes are a line that names their kind, a checksum, a header in JSON, and the slots. The checksum covers every byte,
 so that a state that changed on its way is refused. Reading them is quick, as merging reads thousands: a zip file, as
 estimators are saved in, would take three times as long.
 """
@@ -61,9 +61,9 @@ _HEADER: dict[str, Any] = {
     "scores": [Number(least=0, most=2**40, integer=True)],
 }
 _HELD = 1 << 18
-"""Cells that are held before they are added up."""
+"""Slots that are held before they are added up."""
 _DENSE = 1 << 21
-"""Cells, filled or not, up to which they are added up in an array of all cells: quicker than sorting them."""
+"""Slots, filled or not, up to which they are added up in an array of all slots: quicker than sorting them."""
 
 
 class Truth(NamedTuple):
@@ -94,7 +94,7 @@ class SegmentState:
 
 
 @dataclass(frozen=True)
-class _Cells:
+class _Layout:
     """Where in a segment's vector each sum stands; ``other_model`` is 1 where outputs come from another model."""
 
     classes: int
@@ -103,14 +103,14 @@ class _Cells:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Cells of each sum, in order."""
+        """Slots of each sum, in order."""
         bins = len(CENTRES)
         return {
             "rows": 1,
             "other_model": 1,
             "labelled": 1,
             "correct": 1,
-            "context": self.evidence,
+            "total": self.evidence,
             "histogram": self.classes * bins,
             "odds": bins,
             "others": self.classes**2 * groups_of(self.classes),
@@ -122,12 +122,12 @@ class _Cells:
 
     @cached_property
     def width(self) -> int:
-        """Cells of a segment."""
+        """Slots of a segment."""
         return sum(self.sizes.values())
 
     @cached_property
     def starts(self) -> dict[str, int]:
-        """First cell of each sum."""
+        """First slot of each sum."""
         ends = np.cumsum(list(self.sizes.values()))
         return {name: int(end) - size for (name, size), end in zip(self.sizes.items(), ends, strict=True)}
 
@@ -136,41 +136,37 @@ class _Cells:
         rows: Rows,
         others: NDArray[Any],
         losses: NDArray[Any],
-        right: NDArray[np.bool_] | None,
-        own: Integers,
+        correct: NDArray[np.bool_] | None,
+        segment: Integers,
         segments: int,
     ) -> tuple[Integers, Integers]:
-        """Filled cells of some rows: their numbers, counted through the segments, and what is in them.
+        """Filled slots of some rows: their numbers, counted through the segments, and what is in them.
 
         ``others`` are the probabilities of the classes that are not predicted, ``losses`` those of each row if it is
-        right or wrong, ``right`` tells which rows are right where labels are known, ``own`` has the number of each
+        correct or wrong, ``correct`` tells which rows are where labels are known, ``segment`` has the number of each
         row's segment.
         """
         count, bins, starts = len(rows.predicted), len(CENTRES), self.starts
-        base, index, level = (
-            own * self.width,
-            bins_of(rows.calibrated),
-            confidence_bins(rows.confidence, CONFIDENCE_BINS),
-        )
-        one = np.ones(count)
+        index, level = bins_of(rows.calibrated), confidence_bins(rows.confidence, CONFIDENCE_BINS)
+        base, one = segment * self.width, np.ones(count)
         parts = [
             (base, one),
-            (base[:, None] + starts["context"] + np.arange(self.evidence), _on_grid(rows.evidence)),
+            (base[:, None] + starts["total"] + np.arange(self.evidence), _on_grid(rows.evidence)),
             (base + starts["histogram"] + rows.predicted * bins + index, one),
             (base + starts["odds"] + index, _on_grid(rows.calibrated)),
             ((base + starts["losses"] + index)[:, None] + bins * np.arange(2), _on_grid(losses)),
             (base + starts["confident_rows"] + level, one),
             (base + starts["confidence"] + level, _on_grid(rows.confidence)),
         ]
-        if right is not None:
-            parts += [(base + starts["labelled"], one), (base + starts["correct"], right.astype(np.float64))]
-        # Rows of one segment, predicted class and group are added up before they become cells: there are K of each.
+        if correct is not None:
+            parts += [(base + starts["labelled"], one), (base + starts["correct"], correct.astype(np.float64))]
+        # Rows of one segment, predicted class and group are added up before they become slots: there are K of each.
         groups = groups_of(self.classes)
         group = rows.predicted * groups + group_of_bin(groups)[index]
-        present, member = np.unique(own * self.classes * groups + group, return_inverse=True)
+        present, member = np.unique(segment * self.classes * groups + group, return_inverse=True)
         members = csr_array((one, member.reshape(-1), np.arange(count + 1)), shape=(count, len(present)))
-        segment, group = np.divmod(present, self.classes * groups)
-        at = segment * self.width + starts["others"] + group * self.classes
+        segment_of_group, group = np.divmod(present, self.classes * groups)
+        at = segment_of_group * self.width + starts["others"] + group * self.classes
         parts.append((at[:, None] + np.arange(self.classes), members.T @ _on_grid(others)))
         where, values = (np.concatenate([part[i].ravel() for part in parts]) for i in (0, 1))
         if segments * self.width <= _DENSE:
@@ -179,17 +175,17 @@ class _Cells:
             return filled, sums[filled].astype(np.int64)
         return _sorted_sums(where, values.astype(np.int64))
 
-    def moved(self, at: Integers, numbers: Integers) -> Integers:
-        """Cells where the segments have other numbers."""
-        segment, cell = np.divmod(at, self.width)
-        return np.asarray(numbers[segment] * self.width + cell)
+    def with_segments(self, at: Integers, numbers: Integers) -> Integers:
+        """Slots where the segments have other numbers."""
+        segment, slot = np.divmod(at, self.width)
+        return np.asarray(numbers[segment] * self.width + slot)
 
     def sums(self, dense: Integers) -> dict[str, Integers]:
         """Sums of one segment by name."""
         return {name: dense[start : start + self.sizes[name]] for name, start in self.starts.items()}
 
 
-_layout = lru_cache(maxsize=16)(_Cells)
+_layout = lru_cache(maxsize=16)(_Layout)
 """Layouts, whose sizes are worked out once."""
 
 
@@ -220,8 +216,8 @@ class TargetState:
         columns = 0 if fitted.table_profile is None else len(fitted.table_profile.names)
         self._start(fitted, "", _layout(len(profile.mix), len(profile.mean), columns))
 
-    def _start(self, fitted: Fitted | None, digest: str, cells: _Cells) -> None:
-        self._fitted, self._digest, self._cells = fitted, digest, cells
+    def _start(self, fitted: Fitted | None, digest: str, layout: _Layout) -> None:
+        self._fitted, self._digest, self._layout = fitted, digest, layout
         self.by: tuple[str, ...] | None = None
         """Columns that name the segments; none where rows have no segments, None before the first rows."""
         self._numbers: dict[Any, int] = {}
@@ -243,7 +239,7 @@ class TargetState:
     def n_rows(self) -> int:
         """Rows seen."""
         at, values = self._summed()
-        return int(values[at % self._cells.width == 0].sum())
+        return int(values[at % self._layout.width == 0].sum())
 
     def __repr__(self) -> str:
         segments = f", {len(self._numbers):,} segments" if self.by else ""
@@ -272,31 +268,33 @@ class TargetState:
         check_outputs(fitted, part)
         columns, rows = in_order(columns, self.by), len(part)
         keys, codes = segment_codes(columns, rows) if columns else ([None], np.zeros(rows, dtype=np.int64))
-        found, start, cells = [], 0, self._cells
+        filled, start, layout = [], 0, self._layout
         labels = arrays.to_numpy(part.labels) if "labels" in part.has else None
         # A score has a softmax of its own: no third one.
         for evidence, others, losses in fitted.correction.profile.chunks(part, brier=fitted.score is None):
             span = slice(start, start + len(others))
-            used, own = (codes[:1], codes[span]) if len(keys) == 1 else np.unique(codes[span], return_inverse=True)
-            right = None if labels is None else evidence.predicted == labels[span]
-            at, values = cells.of_rows(evidence, others, losses, right, own.reshape(-1), len(used))
-            found.append((at if len(keys) == 1 else cells.moved(at, used), values))
+            numbers, segment = (
+                (codes[:1], codes[span]) if len(keys) == 1 else np.unique(codes[span], return_inverse=True)
+            )
+            correct = None if labels is None else evidence.predicted == labels[span]
+            at, values = layout.of_rows(evidence, others, losses, correct, segment.reshape(-1), len(numbers))
+            filled.append((at if len(keys) == 1 else layout.with_segments(at, numbers), values))
             start = span.stop
         if inputs is not None:
-            found.append(self._column_cells(fitted, inputs, codes))
+            filled.append(self._column_slots(fitted, inputs, codes))
         if fitted.fingerprint is not None:
             other = np.flatnonzero(fitted.fingerprint.differs(part, codes, len(keys)))
-            found.append((other * cells.width + cells.starts["other_model"], np.ones(len(other), dtype=np.int64)))
+            filled.append((other * layout.width + layout.starts["other_model"], np.ones(len(other), dtype=np.int64)))
         if fitted.score is not None:
             for number, key in enumerate(keys):
                 # A copy of its own, so that several states can be filled at once.
                 score = self._scores.setdefault(key, copy(fitted.score).reset())
                 score.update(part if len(keys) == 1 else part[np.flatnonzero(codes == number)])
-        self._add(keys, tuple(columns), found)
+        self._add(keys, tuple(columns), filled)
         return self
 
-    def _column_cells(self, fitted: Fitted, inputs: Any, codes: Integers) -> tuple[Integers, Integers]:
-        """Filled cells of the columns of inputs."""
+    def _column_slots(self, fitted: Fitted, inputs: Any, codes: Integers) -> tuple[Integers, Integers]:
+        """Filled slots of the columns of inputs."""
         if fitted.table_profile is None:
             raise GdscoreError(
                 "Expected `inputs` with an estimator that fit_predictor has fitted on a table, but this one knows none"
@@ -304,8 +302,8 @@ class TargetState:
         bins = fitted.table_profile.bins(inputs)
         if len(bins) != len(codes):
             raise GdscoreError(f"Expected `inputs` of the same {len(codes)} rows, but got {len(bins)}")
-        place = self._cells.starts["columns"] + np.arange(bins.shape[1]) * BINS
-        at, values = np.unique((codes * self._cells.width)[:, None] + place + bins, return_counts=True)
+        place = self._layout.starts["columns"] + np.arange(bins.shape[1]) * BINS
+        at, values = np.unique((codes * self._layout.width)[:, None] + place + bins, return_counts=True)
         return at, values.astype(np.int64)
 
     def merge(self, other: TargetState) -> Self:
@@ -332,17 +330,17 @@ class TargetState:
         counts = np.zeros((len(self._numbers), 2), dtype=np.int64)
         at, values = self._summed()
         for which, name in enumerate(("labelled", "correct")):
-            there = at % self._cells.width == self._cells.starts[name]
-            counts[at[there] // self._cells.width, which] = values[there]
+            of_name = at % self._layout.width == self._layout.starts[name]
+            counts[at[of_name] // self._layout.width, which] = values[of_name]
         return {key: Truth(*pair) for key, pair in zip(self._numbers, counts.tolist(), strict=True)}
 
     def of_segment(self, key: Any) -> TargetState:
         """State of the rows of one segment alone, as rows without segments."""
         at, values = self._summed()
-        first = self._numbers[key] * self._cells.width
-        span = slice(*np.searchsorted(at, [first, first + self._cells.width]))
+        first = self._numbers[key] * self._layout.width
+        span = slice(*np.searchsorted(at, [first, first + self._layout.width]))
         state = TargetState.__new__(TargetState)
-        state._start(self._fitted, self._digest, self._cells)
+        state._start(self._fitted, self._digest, self._layout)
         state._add([None], (), [(at[span] - first, values[span])])
         if key in self._scores:
             state._scores[None] = copy(self._scores[key]).reset().merge(self._scores[key])
@@ -350,23 +348,23 @@ class TargetState:
 
     def by_segment(self) -> Iterator[tuple[Any, SegmentState]]:
         """Sums of each segment; the one of a state without segments is None."""
-        cells, (at, values) = self._cells, self._summed()
-        ends = np.searchsorted(at, np.arange(len(self._numbers) + 1) * cells.width)
+        layout, (at, values) = self._layout, self._summed()
+        ends = np.searchsorted(at, np.arange(len(self._numbers) + 1) * layout.width)
         for number, key in enumerate(self._numbers):
-            dense = np.zeros(cells.width, dtype=np.int64)
+            dense = np.zeros(layout.width, dtype=np.int64)
             span = slice(ends[number], ends[number + 1])
-            dense[at[span] - number * cells.width] = values[span]
-            sums = cells.sums(dense)
-            found = Evidence(cells.classes, cells.evidence)
-            found.rows = int(sums["rows"][0])
-            found.context = np.asarray(sums["context"] * GRID, dtype=np.float64)
-            found.histogram = sums["histogram"].reshape(found.histogram.shape).astype(np.float64)
-            found.odds = np.asarray(sums["odds"] * GRID, dtype=np.float64)
-            found.others = np.asarray(sums["others"].reshape(found.others.shape) * GRID, dtype=np.float64)
-            found.confidence = np.stack([sums["confident_rows"], sums["confidence"] * GRID])
-            found.losses = np.asarray(sums["losses"].reshape(found.losses.shape) * GRID, dtype=np.float64)
-            columns = sums["columns"].reshape(cells.columns, BINS)
-            yield key, SegmentState(found, not sums["other_model"][0], self._scores.get(key), columns)
+            dense[at[span] - number * layout.width] = values[span]
+            sums = layout.sums(dense)
+            evidence = Evidence(layout.classes, layout.evidence)
+            evidence.rows = int(sums["rows"][0])
+            evidence.total = np.asarray(sums["total"] * GRID, dtype=np.float64)
+            evidence.histogram = sums["histogram"].reshape(evidence.histogram.shape).astype(np.float64)
+            evidence.odds = np.asarray(sums["odds"] * GRID, dtype=np.float64)
+            evidence.others = np.asarray(sums["others"].reshape(evidence.others.shape) * GRID, dtype=np.float64)
+            evidence.confidence = np.stack([sums["confident_rows"], sums["confidence"] * GRID])
+            evidence.losses = np.asarray(sums["losses"].reshape(evidence.losses.shape) * GRID, dtype=np.float64)
+            columns = sums["columns"].reshape(layout.columns, BINS)
+            yield key, SegmentState(evidence, not sums["other_model"][0], self._scores.get(key), columns)
 
     def check_made_by(self, fitted: Fitted) -> None:
         """Refuse the state of another estimator, or of one that was fitted again since."""
@@ -381,20 +379,20 @@ class TargetState:
                 "again with state()"
             )
 
-    def _add(self, keys: Sequence[Any], by: tuple[str, ...], found: Sequence[tuple[Integers, Integers]]) -> None:
+    def _add(self, keys: Sequence[Any], by: tuple[str, ...], filled: Sequence[tuple[Integers, Integers]]) -> None:
         numbers = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], dtype=np.int64)
         self.by = by
         same = np.array_equal(numbers, np.arange(len(keys)))
-        self._held += found if same else [(self._cells.moved(at, numbers), values) for at, values in found]
-        self._n_held += sum(len(at) for at, _ in found)
+        self._held += filled if same else [(self._layout.with_segments(at, numbers), values) for at, values in filled]
+        self._n_held += sum(len(at) for at, _ in filled)
         if self._n_held > _HELD:
             self._summed()
             self._n_held = 0
 
     def _summed(self) -> tuple[Integers, Integers]:
-        """Filled cells in rising order, each once."""
+        """Filled slots in rising order, each once."""
         if len(self._held) != 1:
-            size = len(self._numbers) * self._cells.width
+            size = len(self._numbers) * self._layout.width
             if size <= _DENSE or size <= 4 * sum(len(at) for at, _ in self._held):
                 dense = np.zeros(size, dtype=np.int64)
                 for at, values in self._held:
@@ -409,15 +407,15 @@ class TargetState:
 
     def to_bytes(self) -> bytes:
         """State as bytes: equal for equal rows, in whatever order they came. No pickle."""
-        cells, (at, values) = self._cells, self._summed()
+        layout, (at, values) = self._layout, self._summed()
         texts = {key: json.dumps(segment_to_json(key)) for key in self._numbers}
         order = sorted(texts, key=texts.__getitem__)
         places = dict(zip(order, range(len(order)), strict=True))
         numbers = np.array([places[key] for key in self._numbers], dtype=np.int64)
         if len(order) > 1:
-            at, values = _sorted_sums(cells.moved(at, numbers), values)
+            at, values = _sorted_sums(layout.with_segments(at, numbers), values)
         # How many parts were of another model depends on how the rows were cut into parts.
-        values = np.where(at % cells.width == cells.starts["other_model"], 1, values)
+        values = np.where(at % layout.width == layout.starts["other_model"], 1, values)
         packed = np.stack([np.diff(at, prepend=0), values])
         item = 4 if not packed.size or np.abs(packed).max() < 2**31 else 8
         # Rows that fill no chunk of a score become part of its sums: what merging would do anyway.
@@ -426,9 +424,9 @@ class TargetState:
         segments = f"[{','.join(texts[key] for key in order)}]".encode() if self.by else b""
         header = {
             "estimator": self.digest,
-            "classes": cells.classes,
-            "evidence": cells.evidence,
-            "columns": cells.columns,
+            "classes": layout.classes,
+            "evidence": layout.evidence,
+            "columns": layout.columns,
             "by": None if self.by is None else list(self.by),
             "cells": len(at),
             "item": item,
@@ -478,17 +476,17 @@ class TargetState:
             listed = json.loads(bytes(body[ends[1] : ends[2]]))
             _require(isinstance(listed, list), "a list of segments")
             keys = [segment_from_json(item) for item in listed]
-        cells, at = _layout(header["classes"], header["evidence"], header["columns"]), np.cumsum(steps)
-        self._start(None, header["estimator"], cells)
+        layout, at = _layout(header["classes"], header["evidence"], header["columns"]), np.cumsum(steps)
+        self._start(None, header["estimator"], layout)
         self.by = None if by is None else tuple(by)
         self._numbers = {key: number for number, key in enumerate(keys)}
         _require(len(self._numbers) == len(keys), "segments that differ")
-        _require(not len(at) or bool(steps[0] >= 0 and (steps[1:] > 0).all()), "cells in rising order")
-        _require(not len(at) or at[-1] < len(keys) * cells.width, "cells within its segments")
-        negative = at[values < 0] % cells.width
+        _require(not len(at) or bool(steps[0] >= 0 and (steps[1:] > 0).all()), "slots in rising order")
+        _require(not len(at) or at[-1] < len(keys) * layout.width, "slots within its segments")
+        negative = at[values < 0] % layout.width
         fits = np.zeros(len(negative), dtype=bool)
-        for name in ("context", "odds"):
-            fits |= (negative >= cells.starts[name]) & (negative < cells.starts[name] + cells.sizes[name])
+        for name in ("total", "odds"):
+            fits |= (negative >= layout.starts[name]) & (negative < layout.starts[name] + layout.sizes[name])
         _require(bool(fits.all()), "counts that are not negative")
         _require(len(header["scores"]) in (0, len(keys)), "a saved score for each segment")
         self._held = [(at, values)]
@@ -509,19 +507,19 @@ def check_outputs(fitted: Fitted, outputs: Any) -> None:
     wanted = [("classes", fitted.n_classes, outputs.n_classes)]
     if centres is not None:
         wanted.append((name, centres.shape[1], outputs.arrays[name].shape[1] if name in outputs.has else None))
-    for what, there, here in wanted:
-        if here != there:
+    for what, expected, came in wanted:
+        if came != expected:
             cure = "are they of another model?"
-            if here is None and what == "features":
+            if came is None and what == "features":
                 cure = "are they of another model, or extracted without features?"
-            elif here is None:
+            elif came is None:
                 cure = (
                     "it was fitted on the model, so give from_sklearn(model, rows); for logged probabilities fit on "
                     "probabilities: AccuracyEstimator().fit(gdscore.Outputs(probabilities=p, labels=y))"
                 )
             raise GdscoreError(
-                f"Expected outputs with {there} {what} as the reference of this estimator has, but they have "
-                f"{'none' if here is None else here}: {cure}"
+                f"Expected outputs with {expected} {what} as the reference of this estimator has, but they have "
+                f"{'none' if came is None else came}: {cure}"
             )
 
 
@@ -531,7 +529,7 @@ def _on_grid(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _sorted_sums(at: Integers, values: Integers) -> tuple[Integers, Integers]:
-    """Cells in rising order, each once, without those that are 0."""
+    """Slots in rising order, each once, without those that are 0."""
     if not len(at):
         return at, values
     order = np.argsort(at, kind="stable")

@@ -1,9 +1,9 @@
 """`choose`: which rows to label, and the order of the rows of a target that they are spread over.
 
 The order is by segment, then by predicted class, then by predicted correctness. Classes follow each other by their mean
-predicted correctness, and within them it rises and falls in turn, so that neighbours in the order are alike. Predicted
-correctness rises with confidence, so that a grid of confidence gives its order. Where the caller gives a probability of
-his own for each row, the order is by segment and by that probability alone.
+predicted correctness. It rises within the first class, falls within the second, and so on: neighbours in the order are
+alike. Rows are sorted by confidence, with which predicted correctness rises. Where the caller gives a probability for
+each row, the order is by segment and by that probability alone.
 
 Memory does not grow with rows. The first pass counts rows by segment, class and cell of the grid; in the second, a
 row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order in which they

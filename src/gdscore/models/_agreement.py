@@ -160,7 +160,7 @@ def combine(
 
 
 _OF_CLASS_MIX = ("collapse", "class_mix", "unequal_classes")
-"""Warnings that a check network answers which finds the class mix of the labelled rows."""
+"""Warnings about the class mix, dropped where the check network's classes have the mix of the labelled rows."""
 _OF_OUTPUTS_ALONE = (
     "beyond",
     "outputs_only",
@@ -221,7 +221,7 @@ def _model_factor(calibration: Sequence[Agreement]) -> float:
 
 
 def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, below: float | None) -> str | None:
-    """Why the check network is no better than the model, if it is not; ``below`` is what it says, if far too low."""
+    """Why the check network is not used, or None; ``below`` is its estimate of the accuracy where that is too low."""
     sets = [(s.check_accuracy, s.accuracy) for s in calibration if s.accuracy is not None]
     reason = None
     if a.reference_accuracy < SETTINGS.kept * accuracy:

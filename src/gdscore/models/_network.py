@@ -7,9 +7,9 @@ The head is the linear layer whose output is what the model returns as logits. R
   the one whose softmax or sigmoid they are;
 - it may run on every step of a sequence of which one is returned, as in decoders that classify texts;
 - auxiliary heads, unused layers, tied weights and layers called several times do not mislead;
-- what was found is verified: features × weights + bias must give the logits;
+- the layer is verified: features × weights + bias must give the logits;
 - what is returned is a copy: the model may write into the memory again, or have it written back after the pass;
-- where nothing fits the error names what was seen, how it relates to the logits, and what to do.
+- where nothing fits the error names the layers that ran and what to do.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class Network:
         self._unchanged = Unchanged(model, batchnorm)
         self._model = unwrapped(model)
         self._where, self._batchnorm = logits, batchnorm
-        self._asked = head is not None
         self._recorder = LayerRecorder([] if head is False else layers_to_record(self._model, head))
         self._wants_head = head is not False
         self._compiled = any(
@@ -128,7 +127,7 @@ class Network:
 
     def _features(self, recorder: LayerRecorder, returned: Tensor) -> Tensor:
         if self.head is None:
-            self.head = find_head(recorder, returned, asked=self._asked, probabilities=self.kind.probabilities)
+            self.head = find_head(recorder, returned, probabilities=self.kind.probabilities)
             self._recorder = LayerRecorder([(self.head.name, self.head.module)])
         return self.head.features(recorder, returned)
 
@@ -281,7 +280,8 @@ class LayerCall:
     def __str__(self) -> str:
         weight = self.module.weight
         size = f" {weight.shape[1]}→{weight.shape[0]}" if isinstance(weight, Tensor) and weight.ndim > 1 else ""
-        return f"`{self.name}` ({type(self.module).__name__}{size})"
+        changed = ", changed in place afterwards" if self.changed else ""
+        return f"`{self.name}` ({type(self.module).__name__}{size}{changed})"
 
 
 class LayerRecorder:
@@ -308,21 +308,18 @@ class LayerRecorder:
         """Forget the calls seen, and the memory they hold."""
         self.calls: list[LayerCall] = []
         self.sequence: LayerCall | None = None
-        self.others: dict[str, str] = {}
 
     def _hook(self, name: str) -> Any:
         def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             x = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
             if not isinstance(output, Tensor) or x is None:
-                self.others[name] = describe(output)
                 return
-            seen = LayerCall(name, module, x, output, (_version(x), _version(output)))
+            layer_call = LayerCall(name, module, x, output, (_version(x), _version(output)))
             if output.ndim >= 2 and output.shape.numel() == output.shape[0] * max(output.shape[1:], default=1):
-                self.calls.append(seen)
-            else:
-                # Of sequences and maps only the last is kept: those of a whole network can fill a device.
-                self.others[name] = describe(output)
-                self.sequence = seen if output.ndim == 3 else self.sequence
+                self.calls.append(layer_call)
+            elif output.ndim == 3:
+                # Of sequences only the last is kept: those of a whole network can fill a device.
+                self.sequence = layer_call
 
         return record
 
@@ -415,8 +412,8 @@ def matrix(values: Tensor, rows: int) -> Tensor:
     return values.reshape(rows, -1).clone(memory_format=torch.contiguous_format)
 
 
-def find_head(recorder: LayerRecorder, returned: Tensor, *, asked: bool, probabilities: bool = False) -> Head:
-    """Head by the calls of one forward pass; ``asked`` where the caller named the layer."""
+def find_head(recorder: LayerRecorder, returned: Tensor, *, probabilities: bool = False) -> Head:
+    """Head by the calls of one forward pass."""
     calls = recorder.calls
     logits = _before_softmax(calls, returned) if probabilities else returned
     with_same_output = [c for c in calls if c.returned_as(logits)] or [c for c in calls if _equal(c.output, logits)]
@@ -425,7 +422,12 @@ def find_head(recorder: LayerRecorder, returned: Tensor, *, asked: bool, probabi
     if not sound and sequence is not None and _is_step_of(sequence, logits):
         return Head(sequence.name, sequence.module, _SEQUENCE, False)
     if not sound:
-        raise GdscoreError(_nothing_fits(recorder, logits, asked))
+        layers = "; ".join(map(str, calls[-6:])) or "none that gives one output a row"
+        raise GdscoreError(
+            f"Expected a linear layer to make the model's logits, {describe(logits)}, so that features × weights + "
+            f"bias = logits, but of the layers that ran, {layers}, none does. Have the model return the output of an "
+            "nn.Linear as it is, pass head= with the layer or its name, or head=False to go without features"
+        )
     first = sound[0]
     weight, features = _parameters(first.module)[0], first.features
     for other in sound[1:]:
@@ -456,9 +458,10 @@ def _is_step_of(call: LayerCall, logits: Tensor) -> bool:
 def _before_softmax(calls: Sequence[LayerCall], returned: Tensor) -> Tensor:
     """Output of the layer whose softmax, or sigmoid of a single column, is what the model returned."""
     near = 1e-4 if torch.finfo(returned.dtype).bits >= 32 else 1e-2
-    for seen in reversed(calls):
-        if seen.output.numel() == returned.numel() and seen.output.shape[0] == returned.shape[0]:
-            z = seen.output.reshape(returned.shape).to(returned)
+    for layer_call in reversed(calls):
+        output = layer_call.output
+        if output.numel() == returned.numel() and output.shape[0] == returned.shape[0]:
+            z = output.reshape(returned.shape).to(returned)
             if torch.allclose(z.softmax(1) if z.shape[1] > 1 else z.sigmoid(), returned, rtol=near, atol=near):
                 return z
     return returned
@@ -486,30 +489,3 @@ def _reproduces(module: nn.Module, features: Tensor, logits: Tensor) -> bool:
     scale = logits.masked_fill(~compared, 0.0).abs().max().clamp(min=1e-6)
     compared |= torch.isfinite(again)
     return bool(((again.to(logits) - logits).abs()[compared] <= tolerance * scale).all())
-
-
-def _nothing_fits(recorder: LayerRecorder, logits: Tensor, asked: bool) -> str:
-    seen = [f"{call}: {_relation(call.output, logits, call.changed)}" for call in recorder.calls[-6:]]
-    seen += [f"`{name}`: its output is {output}" for name, output in list(recorder.others.items())[-3:]]
-    layer = "the layer given as head=" if asked else "a linear layer"
-    came = f"on this batch the layers seen were {'; '.join(seen)}" if seen else "no such layer ran on this batch"
-    advice = "return the layer's own output" if seen or asked else "make the logits by an nn.Linear"
-    return (
-        f"Expected {layer} to make the model's logits, {describe(logits)}, so that features × weights + bias = logits, "
-        f"but {came}. Have the model {advice}, pass head= with the layer or its name, or head=False to go without "
-        "features"
-    )
-
-
-def _relation(output: Tensor, logits: Tensor, changed: bool) -> str:
-    """How the output of a layer relates to the logits."""
-    if changed:
-        return "its input or output was changed in place afterwards"
-    if output.shape[0] != logits.shape[0] or output.numel() != logits.numel():
-        return f"its output has shape {tuple(output.shape)}"
-    apart = (logits.double() - output.reshape(logits.shape).to(logits.device).double()).abs().nan_to_num()
-    share = float((apart > 0).double().mean())
-    if not share:
-        return "its output equals the logits, but features × weights + bias does not, so the layer is not linear"
-    # Whoever masks or clips changes some entries, whoever scales or normalises all.
-    return f"its output differs from the logits in {share:.0%} of the entries, by up to {float(apart.max()):.3g}"

@@ -470,7 +470,7 @@ def no_labels(batch: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """Word what a value is made of, for messages.
+    """Describe what a value is made of, for messages.
 
     Examples
     --------

@@ -26,7 +26,7 @@ class ConfScore(MeanScore):
     formula = "mean over rows of S_k of the decided class k (max_k S_k by default), with S = softmax(logits)"
     optional_inputs = frozenset({"predictions"})
     good_for = "the simplest thing to watch"
-    fails_when = "the model is confidently wrong; the number is the model's own belief"
+    fails_when = "the model is confidently wrong: nothing is compared with labels"
 
     def row_values(self, chunk: Outputs) -> Array:
         """Confidence of each row, computed by `gdscore._softmax.Softmax`."""

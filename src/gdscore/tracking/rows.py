@@ -20,6 +20,7 @@ from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
 from gdscore.files import PathLike
 from gdscore.labeling.choice import FingerprintSum
+from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
 from gdscore.outputs import Outputs
 from gdscore.tracking.windows import FACTS, CommonError, TrackedWindow, shown_time
@@ -191,32 +192,25 @@ def labels_by_row(
             )
         return rows.rows, as_classes(labels, rows, version.classes, version.class_names)
     if rows is None and isinstance(labels, Mapping):
-        place = _row_numbers(list(labels), n_rows, when)
-        listed: Any = list(labels.values())
-    else:
-        place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
-        listed = labels
-        if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
-            index = np.asarray(labels.index)
-            # A column that was sorted in another way tells by its index which row is which.
-            if index.dtype.kind in "iu" and np.array_equal(np.sort(index), place):
-                place = index.astype(np.int64)
-    if isinstance(listed, Mapping):
+        rows, labels = list(labels), list(labels.values())
+    place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
+    if isinstance(labels, Mapping):
         raise GdscoreError("Expected labels in the order of `rows`, but got a mapping: leave out `rows`")
-    values = arrays.to_numpy(listed) if arrays.is_array(listed) else listed
+    if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
+        index = np.asarray(labels.index)
+        # A column that was sorted in another way tells by its index which row is which.
+        if index.dtype.kind in "iu" and np.array_equal(np.sort(index), place):
+            place = index.astype(np.int64)
+    values = arrays.to_numpy(labels) if arrays.is_array(labels) else labels
     values = values.to_numpy() if hasattr(values, "to_numpy") else values
-    as_list = None if isinstance(values, np.ndarray) else list_of(values)
-    count = (
-        len(values) if isinstance(values, np.ndarray) and values.ndim == 1 else -1 if as_list is None else len(as_list)
-    )
-    if count != len(place):
-        came = shown(labels) if count < 0 else f"{count:,}"
-        what = (
-            f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
-            if rows is None
-            else f"{len(place):,} rows"
+    listed = values if isinstance(values, np.ndarray) and values.ndim == 1 else list_of(values)
+    if (isinstance(values, np.ndarray) and values.ndim != 1) or listed is None or len(listed) != len(place):
+        every = f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
+        came = shown(labels) if listed is None else f"{len(listed):,}"
+        raise GdscoreError(
+            f"Expected a label for {every if rows is None else f'{len(place):,} rows'}, None where there is none yet, "
+            f"but got {came}"
         )
-        raise GdscoreError(f"Expected a label for {what}, None where there is none yet, but got {came}")
     rule = ClassLabels(version.class_names, version.classes)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.integers_are_positions:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:
@@ -249,21 +243,31 @@ def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:
 
 
 def counts_by_segment(
-    predictions: NDArray[Any], labels: NDArray[Any], codes: NDArray[Any], segments: int, classes: int
+    predictions: NDArray[Any],
+    labels: NDArray[Any],
+    codes: NDArray[Any] | None,
+    segments: int,
+    classes: int,
+    design: LabelRows | None = None,
 ) -> list[dict[str, Any]]:
-    """What labels show of each segment, as fields of `TrackedWindow`."""
-    found = []
-    for number in range(segments):
-        own = codes == number if segments > 1 else slice(None)
-        y, predicted = labels[own], predictions[own]
-        labelled = y >= 0
-        n_labels, unsure = int(labelled.sum()), int((y == COULD_NOT_TELL).sum())
-        right = int((y[labelled] == predicted[labelled]).sum())
+    """What labels show of each segment, as fields of `TrackedWindow`; ``design`` where `choose` drew their rows."""
+    counts = []
+    for segment in range(segments):
+        rows = slice(None) if codes is None else codes == segment
+        y, predicted = labels[rows], predictions[rows]
+        labelled, unsure = y >= 0, int((y == COULD_NOT_TELL).sum())
+        n_labels, ratio = int(labelled.sum()), 1.0
+        if design is not None and design.design == "stratified":
+            drawn = design.rows[np.argsort(design.ranks)]
+            drawn = drawn[labels[drawn] != NOT_LABELLED]
+            drawn = drawn if codes is None else drawn[codes[drawn] == segment]
+            # With other rows or unknown ones the gain of the design is not known.
+            if n_labels == len(drawn) and not unsure:
+                ratio = float(variance_ratio(predictions[drawn] == labels[drawn]))
+        right = float((y[labelled] == predicted[labelled]).sum())
         by_class = np.bincount(y[labelled], minlength=classes).tolist() if n_labels else []
-        found.append(
-            {"n_labels": n_labels, "n_right": float(right), "unsure": unsure, "ratio": 1.0, "classes": by_class}
-        )
-    return found
+        counts.append({"n_labels": n_labels, "n_right": right, "unsure": unsure, "ratio": ratio, "classes": by_class})
+    return counts
 
 
 # -- as a file ------------------------------------------------------------------------------------------------

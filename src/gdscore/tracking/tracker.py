@@ -15,19 +15,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._checks import boolean, integer, number, share
 from gdscore._stream import batches, in_order
 from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
-from gdscore.estimator import AccuracyEstimator, Estimate, Quantity
+from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import Estimates
 from gdscore.files import PathLike, atomic
 from gdscore.frames import frame_of
-from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows
 from gdscore.outputs import Outputs
 from gdscore.tracking.method import SETTINGS
@@ -43,14 +41,13 @@ from gdscore.tracking.rows import (
     to_bytes,
 )
 from gdscore.tracking.windows import (
-    NOT_BY_CLASS,
-    TRACKED,
     CommonError,
     History,
     Tally,
     TrackedWindow,
     shown_time,
     tracked,
+    with_own_labels,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +57,6 @@ if TYPE_CHECKING:
 
 CORRECTABLE = 100
 """Complete windows whose rows are kept for corrected labels."""
-OWN_LABELS = "labels of this window"
 
 
 class AccuracyTracker:
@@ -105,9 +101,6 @@ class AccuracyTracker:
         self._keep = keep
         self._est = self._checked(est)
         self._versions = [Version.of(self._est)]
-        self._start()
-
-    def _start(self) -> None:
         self._groups: dict[datetime, Group] = {}
         self._times: list[datetime] = []
         self._seconds = array("d")
@@ -189,7 +182,7 @@ class AccuracyTracker:
         if same and before is not None:
             for key, window in windows.items():
                 if before.segments[key].n_labels:
-                    estimates[key] = _with_own_labels(estimates[key], before.segments[key], self._level)
+                    estimates[key] = with_own_labels(estimates[key], before.segments[key], self._level)
                 else:
                     before.segments[key] = window
             if not before.is_labelled:
@@ -318,7 +311,8 @@ class AccuracyTracker:
             Segment of each row of labelled outputs. Otherwise segments are known from `estimate`.
         """
         when = self._time(time)
-        if _is_outputs(labels):
+        listed = labels if isinstance(labels, list | tuple) else [labels]
+        if listed and all(isinstance(item, Outputs) for item in listed):
             if rows is not None:
                 raise GdscoreError("Expected labelled outputs without `rows`, as they are their own rows, but got both")
             self._add_outputs(when, labels, by)
@@ -338,8 +332,7 @@ class AccuracyTracker:
         place, classes = labels_by_row(labels, rows, group, version, when)
         kept = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
         kept[place] = classes
-        design = rows if isinstance(rows, LabelRows) else None
-        self._set_labels(when, group, kept, design)
+        self._set_labels(when, group, kept, rows if isinstance(rows, LabelRows) else None)
 
     def _add_outputs(self, when: datetime, outputs: Any, by: Any) -> None:
         group = self._groups.get(when)
@@ -356,7 +349,7 @@ class AccuracyTracker:
         labels = rows.labels.astype(label_type(self._versions[-1].classes))
         is_whole = group is None or rows.fingerprint == group.fingerprint
         if is_whole and group is not None and by is None and group.codes is not None:
-            self._set_labels(when, group, labels, None)  # segments of its rows are known
+            self._set_labels(when, group, labels)  # segments of its rows are known
             return
         self._check_names(rows)
         if group is None:
@@ -370,7 +363,7 @@ class AccuracyTracker:
             if rows.keys != list(group.segments):
                 raise GdscoreError(f"Expected the segments {list(group.segments)!r:.80}, but got {rows.keys!r:.80}")
             group.keep_rows(rows)
-            self._set_labels(when, group, labels, None)
+            self._set_labels(when, group, labels)
             return
         if len(labels) >= group.n_rows:
             raise GdscoreError(
@@ -426,21 +419,12 @@ class AccuracyTracker:
         changed = replace(window, n_labels=count, n_right=value * count, unsure=0, ratio=1.0, classes=[])
         self._update(when, group, {**group.segments, by: changed})
 
-    def _set_labels(self, when: datetime, group: Group, labels: NDArray[Any], design: LabelRows | None) -> None:
+    def _set_labels(self, when: datetime, group: Group, labels: NDArray[Any], design: LabelRows | None = None) -> None:
         """Take labels for those of a window's rows."""
         assert group.predictions is not None
-        codes = np.zeros(len(labels), dtype=np.int64) if group.codes is None else group.codes
-        classes = self._versions[group.version].classes
-        counts = counts_by_segment(group.predictions, labels, codes, len(group.segments), classes)
-        if design is not None and design.design == "stratified":
-            right = group.predictions == labels
-            drawn = design.rows[np.argsort(design.ranks)]
-            drawn = drawn[labels[drawn] != NOT_LABELLED]
-            for number, facts in enumerate(counts):
-                own = drawn[codes[drawn] == number]
-                # With other rows or unknown ones the gain of the design is not known.
-                if facts["n_labels"] == len(own) and not facts["unsure"]:
-                    facts["ratio"] = float(variance_ratio(right[own]))
+        counts = counts_by_segment(
+            group.predictions, labels, group.codes, len(group.segments), self._versions[group.version].classes, design
+        )
         group.labels = labels
         changed = {key: replace(w, **f) for (key, w), f in zip(group.segments.items(), counts, strict=True)}
         self._update(when, group, changed)
@@ -479,8 +463,7 @@ class AccuracyTracker:
     def _time(self, value: Any) -> datetime:
         when = as_time(value)
         stated = time_of(value)
-        zoned = bool(stated is not None and stated.tzinfo is not None)
-        self._zoned = zoned or bool(self._zoned)
+        self._zoned = bool(self._zoned) or (stated is not None and stated.tzinfo is not None)
         return when
 
     # -- what is known ------------------------------------------------------------------------------------------
@@ -502,26 +485,22 @@ class AccuracyTracker:
         """
         import narwhals as nw
 
-        listed = list(self.items())
-        now = [window.now(self._level) or (None, None, None) for _, _, window in listed]
-        zone = "UTC" if self._zoned else None
-        columns: dict[str, Any] = {
-            "time": [when if zone else when.replace(tzinfo=None) for when, _, _ in listed],
-            "segment": [self._segment_text(key) for _, key, _ in listed],
-            **{name: [getattr(w, name) for _, _, w in listed] for name in ("n_rows", "accuracy", "low", "high")},
-            **{name: [row[i] for row in now] for i, name in enumerate(("accuracy_now", "low_now", "high_now"))},
-            "truth": [w.known for _, _, w in listed],
-            "labels": [w.n_labels for _, _, w in listed],
-            **{
-                name: [getattr(w, name) for _, _, w in listed]
-                for name in ("labels_then", "unchanged", "last_known", "label_free")
-            },
-            # A truth value cannot be missing in every library.
-            "missed": [None if w.missed is None else float(w.missed) for _, _, w in listed],
-        }
-        kinds: dict[str, Any] = dict.fromkeys(columns, nw.Float64())
-        kinds |= {"time": nw.Datetime("us", zone), "segment": nw.String()}
-        kinds |= dict.fromkeys(("n_rows", "labels", "labels_then"), nw.Int64())
+        number, count, zone = nw.Float64(), nw.Int64(), "UTC" if self._zoned else None
+        kinds: dict[str, Any] = {"time": nw.Datetime("us", zone), "segment": nw.String(), "n_rows": count}
+        kinds |= dict.fromkeys(("accuracy", "low", "high", "accuracy_now", "low_now", "high_now", "truth"), number)
+        kinds |= dict.fromkeys(("labels", "labels_then"), count)
+        # A truth value cannot be missing in every library.
+        kinds |= dict.fromkeys(("unchanged", "last_known", "label_free", "missed"), number)
+        records = [
+            (
+                *(when if zone else when.replace(tzinfo=None), self._segment_text(key)),
+                *(w.n_rows, w.accuracy, w.low, w.high, *(w.now(self._level) or (None, None, None)), w.known),
+                *(w.n_labels, w.labels_then, w.unchanged, w.last_known, w.label_free),
+                None if w.missed is None else float(w.missed),
+            )
+            for when, key, w in self.items()
+        ]
+        columns = {name: [record[i] for record in records] for i, name in enumerate(kinds)}
         return frame_of(columns, backend, kinds)
 
     def items(self) -> Iterable[tuple[datetime, Any, TrackedWindow]]:
@@ -618,27 +597,3 @@ class AccuracyTracker:
             if group.is_complete and group.predictions is not None:
                 tracker._complete.append(when)
         return tracker
-
-
-def _is_outputs(labels: Any) -> bool:
-    listed = labels if isinstance(labels, list | tuple) else [labels]
-    return bool(listed) and all(isinstance(item, Outputs) for item in listed)
-
-
-def _with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
-    """Estimate of a window from its own labels too."""
-    ends = window.now(level)
-    assert ends is not None
-    accuracy, low, high = ends
-    weight = window.weight_of_labels(level)
-    others = {name: (1 - weight) * share for name, share in estimate.answers.items() if weight < 1}
-    return replace(
-        estimate,
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        method=TRACKED,
-        answers={OWN_LABELS: weight, **others},
-        label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
-        **NOT_BY_CLASS,
-    )

@@ -23,6 +23,8 @@ from gdscore.tracking.method import ANSWERS, SETTINGS, Floats, Known, Settings, 
 
 TRACKED = "tracked"
 """``method`` of an estimate that rests on labels of earlier windows."""
+OWN_LABELS = "labels of this window"
+"""The answer of a window's own labels."""
 NOT_BY_CLASS: dict[str, Any] = {"per_class": [], "f1": None, "brier": None, "assumptions": {}}
 """Fields of an estimate that rests on labels, which tell how accurate the model is, not on which classes."""
 
@@ -389,6 +391,25 @@ def tracked(
         warnings=most_severe_first([*free.warnings, *_warnings(window, labelled)]),
     )
     return Tracked(estimate, window, raked)
+
+
+def with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
+    """Estimate of a window from its own labels too."""
+    ends = window.now(level)
+    assert ends is not None
+    accuracy, low, high = ends
+    weight = window.weight_of_labels(level)
+    others = {name: (1 - weight) * share for name, share in estimate.answers.items() if weight < 1}
+    return replace(
+        estimate,
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        method=TRACKED,
+        answers={OWN_LABELS: weight, **others},
+        label_free=estimate.label_free or Quantity(estimate.accuracy, estimate.low, estimate.high),
+        **NOT_BY_CLASS,
+    )
 
 
 def prior_error(free: Estimate) -> float:
