@@ -150,8 +150,9 @@ def few_sets():
     lines = []
     for data in ("images", "tables", "text"):
         for case, mix in cases.items():
-            found = (rows[data, case, way] for way in ways)
-            cells = [f"{float(r['error']):.1f}, {float(r['coverage']):.0f} %, {float(r['width']):.0f}" for r in found]
+            cells = []
+            for row in (rows[data, case, way] for way in ways):
+                cells.append(f"{float(row['error']):.1f}, {float(row['coverage']):.0f} %, {float(row['width']):.0f}")
             lines.append([f"{data}, {case}", f"`{mix}`", *cells])
     return markdown(("error, coverage, width", "`class_mix`", *ways), lines)
 
@@ -262,7 +263,7 @@ def distributed_blocks():
     path = RESULTS / "ray_scale.json"
     if not path.exists():
         return {"ray": "100,000,000 rows have not been run."}
-    found = json.loads(path.read_text())
+    timing = json.loads(path.read_text())
     lines = [
         [
             f"{row['rows_so_far']:,}",
@@ -270,13 +271,13 @@ def distributed_blocks():
             f"{row['ratio']:.2f}",
             " and ".join(f"{memory:.0f}" for memory in row["worker_memory_mib"]),
         ]
-        for row in found["rounds"][::3]
+        for row in timing["rounds"][::3]
     ]
     heads = ("rows so far", "rows/s, 1 worker", "2 workers", "ratio", "largest memory of each worker so far, MiB")
-    merged = found["merging"]
+    merged = timing["merging"]
     return {
-        "ray": f"{markdown(heads, lines)}\n\nThe median ratio is {found['ratio']:.2f}; all of it took "
-        f"{found['seconds']:.0f} s, at a load of {found['load_before']:.1f} before. Before that, {merged['states']:,} states of "
+        "ray": f"{markdown(heads, lines)}\n\nThe median ratio is {timing['ratio']:.2f}; all of it took "
+        f"{timing['seconds']:.0f} s, at a load of {timing['load_before']:.1f} before. Before that, {merged['states']:,} states of "
         f"{merged['bytes_each']:,} bytes were merged in {merged['seconds']:.1f} s, {merged['processor_seconds']:.1f} s of the "
         "processor."
     }
@@ -309,11 +310,11 @@ def measured():
 
 def stale(root=ROOT):
     """Page and block of what does not agree with the results."""
-    found = []
-    for page, own in measured().items():
+    pairs = []
+    for page, blocks in measured().items():
         text = (root / page).read_text()
-        found += [(page, name) for name, block in own.items() if not same(text, filled(text, {name: block}), name)]
-    return found
+        pairs += [(page, name) for name, block in blocks.items() if not same(text, filled(text, {name: block}), name)]
+    return pairs
 
 
 def same(text, other, name):
@@ -321,15 +322,15 @@ def same(text, other, name):
     if name not in TRAINED_HERE:
         return text == other
     (first, second), (numbers, others) = (
-        [what(r"\d+\.?\d*", found) for found in (text, other)] for what in (re.split, re.findall)
+        [what(r"\d+\.?\d*", page) for page in (text, other)] for what in (re.split, re.findall)
     )
     return first == second and all(abs(float(a) - float(b)) <= 2 for a, b in zip(numbers, others, strict=True))
 
 
-def main(given=None):
+def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a page is stale")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     if not options.check:
         for page, blocks in measured().items():
             (ROOT / page).write_text(filled((ROOT / page).read_text(), blocks))

@@ -56,11 +56,15 @@ def mathml(tex: str, display: str) -> str:
     for sign, command in SIGNS.items():
         tex = tex.replace(sign, command)
     tex = re.sub(r"\\mathrm\{(\w\w+)\}", r"\\operatorname{\1}", tex)
-    found = convert(tex, display=display)
+    formula = convert(tex, display=display)
     # Names of functions need a space after them, slashes and bars none; infinity is a quantity, not an operator.
-    found = re.sub(r"(<mi>(?:ln|exp|max|min|log)</mi>)(?=<m(?:i|sub|sup|row)>)", r'\1<mspace width="0.17em"/>', found)
-    found = re.sub(r"<mo[^>]*>(&#x0002F;|&#x0007C;)</mo>", r'<mo lspace="0" rspace="0" stretchy="false">\1</mo>', found)
-    return found.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
+    formula = re.sub(
+        r"(<mi>(?:ln|exp|max|min|log)</mi>)(?=<m(?:i|sub|sup|row)>)", r'\1<mspace width="0.17em"/>', formula
+    )
+    formula = re.sub(
+        r"<mo[^>]*>(&#x0002F;|&#x0007C;)</mo>", r'<mo lspace="0" rspace="0" stretchy="false">\1</mo>', formula
+    )
+    return formula.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
 
 
 def on_page_content(text: str, **_: Any) -> str:

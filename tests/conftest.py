@@ -3,6 +3,11 @@
 import shutil
 
 import pytest
+from hypothesis import settings
+
+# In each run other cases; `make fuzz` tries many more.
+settings.register_profile("short", max_examples=50, deadline=None)
+settings.load_profile("short")
 
 
 @pytest.fixture(scope="module")

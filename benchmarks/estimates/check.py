@@ -634,8 +634,18 @@ def blocks():
             alone = f"{off(c, 'agreement'):.1f}", f"{off(c, 'estimator'):.1f} / {width(c, 'estimator_'):.0f}"
             accuracy = f"{100 * c['check_before'].mean():.0f} → {100 * c['check_after'].mean():.0f}"
             first = f"{title}; {'copy' if check == 'copy' else check.capitalize()}"
-            lines.append((first, str(len(c["truth"])), *cells, *alone, f"{off(c, 'cot'):.1f}", accuracy))
-    heads = ("model; check", "targets", *GROUPS, "agreement alone", "estimator alone", "COT", "accuracy of the check")
+            others = [f"{off(c, name):.1f}" for name in ("cot", "model_reference")]
+            lines.append((first, str(len(c["truth"])), *cells, *alone, *others, accuracy))
+    heads = (
+        "model; check",
+        "targets",
+        *GROUPS,
+        "agreement alone",
+        "estimator alone",
+        "COT",
+        "unchanged",
+        "accuracy of the check",
+    )
     c = found["pacs", "copy", "shifted"]
     short = (
         f"on PACS {off(c):.1f} points off with an interval of {width(c):.0f}, instead of {off(c, 'estimator'):.1f} and "
@@ -647,7 +657,7 @@ def blocks():
 
 NUMBERS = (
     *("truth", "accuracy", "low", "high", "agreement", "estimator", "estimator_low", "estimator_high", *DIRECT),
-    *("check_before", "check_after"),
+    *("model_reference", "check_before", "check_after"),
 )
 
 

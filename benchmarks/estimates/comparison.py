@@ -297,7 +297,7 @@ def cost_table(stored):
 
 
 def summaries(rows):
-    """Case, number of targets, and error, coverage and width of each estimator, in points and percent."""
+    """Case, number of targets, error, coverage and width of each estimator, and error of "unchanged", in points and percent."""
     for data, (suite, source, shifted) in DATA.items():
         for case, (unshifted, variant) in CASES.items():
             own = [
@@ -314,20 +314,26 @@ def summaries(rows):
                 error = mean(abs(value - truth) for truth, value, *_ in values)
                 coverage = 100 * mean(low <= truth <= high for truth, _, low, high in values)
                 found[name] = error, coverage, mean(high - low for *_, low, high in values)
-            yield f"{data}, {case if unshifted else shifted}", len(values), found
+            plain = [row for row in own if row["estimator"] == "unknown"]
+            unchanged = mean(100 * abs(float(row["reference_accuracy"]) - float(row["truth"])) for row in plain)
+            yield f"{data}, {case if unshifted else shifted}", len(values), found, unchanged
 
 
 def accuracy_table(rows):
     lines = [
-        [case, str(n), *(f"{error:.1f}, {coverage:.0f} %, {width:.0f}" for error, coverage, width in found.values())]
-        for case, n, found in summaries(rows)
+        [
+            *(case, str(n)),
+            *(f"{error:.1f}, {coverage:.0f} %, {width:.0f}" for error, coverage, width in found.values()),
+            f"{unchanged:.1f}",
+        ]
+        for case, n, found, unchanged in summaries(rows)
     ]
-    return ("error, coverage, width", "estimates", *ESTIMATORS.values()), lines
+    return ("error, coverage, width", "estimates", *ESTIMATORS.values(), "unchanged since the reference"), lines
 
 
 def better(rows):
     """Cases in which NannyML is as near as gdscore, and in which its intervals are narrower and still cover nine in ten."""
-    found = [(case, own["unknown"], own["nannyml"]) for case, _, own in summaries(rows)]
+    found = [(case, own["unknown"], own["nannyml"]) for case, _, own, _ in summaries(rows)]
     near = [case for case, (ours, *_), (theirs, *_) in found if round(theirs, 1) <= round(ours, 1)]
     narrow = [case for case, (*_, ours), (_, coverage, theirs) in found if coverage >= 90 and theirs < ours]
     listed = (f"{'; '.join(cases)}" if cases else "none" for cases in (near, narrow))

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -62,35 +63,40 @@ def shell(tmp_path):
     return run
 
 
-STATEMENT = re.compile(
-    r"python3 - <<'(?P<end>\w+)'\n(?P<code>.*?)^(?P=end)$|(?:[^\n]*\\\n)*[^\n]+", re.MULTILINE | re.DOTALL
-)
-
-
 def statements(script: str) -> Iterator[tuple[str, str | list[str]]]:
-    """Statements with how to run them: Python and plain gdscore commands in this process, others by the shell.
+    """Statements with how to run them: plain gdscore commands in this process, others by the shell.
 
     A script with other commands than these is left whole, as its statements may depend on each other.
     """
-    found = list(STATEMENT.finditer(script))
-    if not all(match[0].startswith(("gdscore ", "python3 - ")) for match in found):
+    lines = re.findall(r"(?:[^\n]*\\\n)*[^\n]+", script)
+    if not all(line.startswith("gdscore ") for line in lines):
         yield "shell", script
         return
-    for match in found:
-        if match["code"] is not None:
-            yield "python", match["code"]
-            continue
-        words = shlex.split(match[0].replace("\\\n", " "), comments=True)
-        yield ("shell", match[0]) if OPERATORS & set(words) else ("gdscore", words[1:])
+    for line in lines:
+        words = shlex.split(line.replace("\\\n", " "), comments=True)
+        yield ("shell", line) if OPERATORS & set(words) else ("gdscore", words[1:])
 
 
-@pytest.mark.usefixtures("folder", "own_modules")
+@pytest.fixture
+def tables(folder):
+    """The tables of docs/cli.md, in the current folder."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("val.csv", 900), ("new.csv", 1200)):
+        classes = rng.integers(0, 3, rows)
+        odds = np.exp(2 * np.eye(3)[classes] + rng.normal(size=(rows, 3)))
+        lines = ["prob_cat,prob_dog,prob_fox,animal,ts,country"]
+        for i, probabilities in enumerate((odds / odds.sum(1, keepdims=True)).tolist()):
+            animal = ("cat", "dog", "fox")[classes[i]]
+            cells = (*map(repr, probabilities), animal, f"2026-01-{29 + i // 400}T05:00:00", ("de", "fr")[i % 2])
+            lines.append(",".join(cells))
+        Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.usefixtures("tables", "own_modules")
 @pytest.mark.parametrize("scripts", [*SCRIPTS, pytest.param([helped()], id="help")])
 def test_examples_run_in_the_order_printed(gd, shell, scripts):
     for how, what in itertools.chain.from_iterable(map(statements, scripts)):
-        if how == "python":
-            exec(compile(what, "example", "exec"), {})
-        elif how == "shell":
+        if how == "shell":
             code, errors = shell(what)
             assert code == 0, errors
         else:

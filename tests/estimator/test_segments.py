@@ -153,13 +153,13 @@ def test_segments_of_a_score():
 
 
 def test_many_segments_in_little_memory():
-    target, count = outputs(900, 1.2, seed=4), 300
+    target, count = outputs(300, 1.2, seed=4), 100
     tracemalloc.start()
-    found = EST.estimate(target, by=np.arange(900) % count)
+    found = EST.estimate(target, by=np.arange(300) % count)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found) == count
-    assert sum(e.n_rows for e in found.values()) == 900
+    assert sum(e.n_rows for e in found.values()) == 300
     assert peak < count * 30_000
 
 

@@ -33,11 +33,10 @@ def by_hand(known, position, label_free, raked, settings=SETTINGS):
     def weights(place):
         usable = [i for i, p in enumerate(known.position) if round(place - p) >= delay]
         lost = np.zeros(5)
-        for i in usable:
+        for since, i in enumerate(reversed(usable)):
             given_then = np.array(answers(known.position[i], known.label_free[i], known.raked[i]))
             loss = np.minimum((given_then - known.accuracy[i]) ** 2, (settings.largest * settings.scale) ** 2)
-            age = known.position[usable[-1]] - known.position[i]
-            lost += settings.forgetting**age * loss / 2 / (settings.scale**2 + known.variance[i])
+            lost += settings.forgetting**since * loss / 2 / (settings.scale**2 + known.variance[i])
         w = np.exp(-lost) * [delay, 1, 1, 1, 1]
         return w / w.sum()
 
@@ -74,6 +73,16 @@ def test_one_known_window_of_a_day_ago_counts_as_is():
     found = answer(known, 1.0, 0.9, 0.8, 0.1)
     assert found.values.tolist() == pytest.approx([0.8, 0.5, 0.9, 0.5, 0.5])
     assert found.weights.tolist() == pytest.approx([1 / 5] * 5)
+
+
+def test_errors_are_forgotten_by_known_windows_and_levels_by_time():
+    """Where only every fifth window gets labels, as many past errors count as where all do."""
+    rng = np.random.default_rng(2)
+    known = history(rng, 30)._replace(position=np.arange(30.0))
+    sparse = known._replace(position=known.position * 5)
+    often, seldom = answer(known, 30.0, 0.6, 0.7, 0.05), answer(sparse, 150.0, 0.6, 0.7, 0.05)
+    assert seldom.values[4] != often.values[4]
+    assert answer(sparse, 146.0, 0.6, 0.7, 0.05).error == pytest.approx(often.error, rel=0.2)
 
 
 def test_late_labels_count_for_less_than_the_estimate_at_their_class_mix():

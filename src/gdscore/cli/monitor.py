@@ -423,11 +423,8 @@ def snooze(
 ) -> None:
     """Silence an alarm for Prometheus until a time."""
     found = _open(database).snooze(alarm, None if until == "now" else until)
-    show(
-        f"{found['id']}: silent until {found['snoozed_until']}"
-        if found["snoozed_until"]
-        else f"{found['id']}: not silent"
-    )
+    silent = f"silent until {found['snoozed_until']}" if found["snoozed_until"] else "not silent"
+    show(f"{found['id']}: {silent}")
 
 
 @monitor.command()
@@ -573,7 +570,8 @@ def demo(
         from gdscore.demo.monitored import fill_demo
 
         show(f"Filling {file} …")
-        fill_demo(history)
+        fill_demo(history, file.parent)
+        show("Beside it: outputs of the newest window of each model (.npz) and its labels (.csv)")
     if not only_fill:
         serve_app(history, settings, show)
 

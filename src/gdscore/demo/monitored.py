@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
+from gdscore.files import atomic
+from gdscore.io import write_outputs
 from gdscore.outputs import Outputs
 from gdscore.shifts import default_shifts
 
@@ -24,8 +27,12 @@ ROWS = 400
 LABEL_DELAY = 7
 
 
-def fill_demo(monitor: Monitor) -> None:
-    """Fill a history with the last sixty days of three models on scikit-learn's digits; labels come a week late."""
+def fill_demo(monitor: Monitor, folder: Path | None = None) -> None:
+    """Fill a history with the last sixty days of three models on scikit-learn's digits; labels come a week late.
+
+    The outputs of the newest window of each model and its labels are written into ``folder``, so that somebody can
+    label fifty of its rows.
+    """
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
 
@@ -59,6 +66,10 @@ def fill_demo(monitor: Monitor) -> None:
             labelled.append(Outputs(logits=outputs.logits, labels=labels[picked]))
             if day >= LABEL_DELAY:
                 monitor.add_labels(name, start - timedelta(days=LABEL_DELAY), labelled[day - LABEL_DELAY])
+        if folder is not None:
+            write_outputs(folder / f"{name}.npz", outputs)
+            with atomic(folder / f"{name}-labels.csv", "w") as file:
+                file.write("row,label\n" + "".join(f"{row},{label}\n" for row, label in enumerate(labels[picked])))
 
 
 Shift = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]

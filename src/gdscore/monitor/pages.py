@@ -281,6 +281,16 @@ def window_report(window: int, history: History, visitor: Reader) -> Response:
     return HTMLResponse(content, headers={"content-security-policy": policy})
 
 
+@router.get("/models/{name}/estimator")
+def estimator_file(name: str, history: History, visitor: Reader) -> Response:
+    """File of the estimator of a model, as `gdscore label` takes it."""
+    estimator = history.estimator(name)
+    if estimator is None:
+        raise HTTPException(404, f"Expected {name[:60]!r} to have an estimator, but it has none")
+    headers = {"content-disposition": f'attachment; filename="{quote(name, safe="")}.gdscore"'}
+    return Response(estimator.to_bytes(), media_type="application/octet-stream", headers=headers)
+
+
 @router.get("/docs")
 def documentation(visitor: Reader) -> Response:
     """Routes of the JSON API: FastAPI's page, with scripts of this service."""

@@ -141,7 +141,9 @@ def _alarm_text(alarm: Alarm) -> str:
     before = "before" if "sequential" in (alarm.rule or "") else asked
     recovered = alarm.end_reason == "recovered"
     latest = "after it" if recovered else "when it ended" if alarm.ended else "now"
-    named = ((before, alarm.level), ("when raised", alarm.value), (latest, alarm.latest))
+    named = [(before, alarm.level), ("when raised", alarm.value), (latest, alarm.latest)]
+    if alarm.rule == "labels:coverage" and alarm.ended:
+        named.pop()  # a share of many windows, which says nothing of those that ended the alarm
     values = ", ".join(f"{percent(value)} {name}" for name, value in named if value is not None)
     if alarm.ended is None:
         state = _open_since(alarm)

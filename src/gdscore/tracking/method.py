@@ -33,18 +33,21 @@ class Settings:
     Attributes
     ----------
     forgetting : float
-        Share of a past error that still counts one window later, when answers are weighed.
+        Share of a past error that still counts one known window later, when answers are weighed.
     scale : float
         Error that lowers an answer's weight by the factor e^½, in shares.
     largest : float
         Errors count as at most so many times the scale, so that no window decides alone.
+    lateness : float
+        The label-free estimate at the labels' class mix starts with delay^lateness times the weight of each other
+        answer.
     memory : float
         Share of its weight that a window keeps one window later, in means of past errors and of accuracies.
     mix_memory, mix_rows : float
         Share of its weight that a window's labels keep one window later in the class mix, and rows of the reference
         that are added to them.
     spread_memory : float
-        Share of its weight that a squared error keeps one window later, when the size of errors is estimated.
+        Share of its weight that a squared error keeps one known window later, when the size of errors is estimated.
     prior_windows : float
         Windows that the estimator's own interval counts as there, at a delay of one; (1 + delay) / 2 times as many at
         others, as errors of windows that are nearer than the delay come from the same labels.
@@ -63,6 +66,7 @@ class Settings:
     forgetting: float = 0.8
     scale: float = 0.06
     largest: float = 2.0
+    lateness: float = 1.0
     memory: float = 0.7
     mix_memory: float = 0.85
     mix_rows: float = 25.0
@@ -136,9 +140,9 @@ def answer(
     usable = np.round(age) >= delay
     latest = usable.sum(axis=1) - 1  # the latest usable window, -1 where there is none
     has_past = latest >= 0
-    since = np.where(
-        usable, age - age[np.arange(n + 1), latest][:, None], np.inf
-    )  # windows before the latest usable one
+    # Windows, and known windows, from each to the latest usable one.
+    since = np.where(usable, age - age[np.arange(n + 1), latest][:, None], np.inf)
+    known_since = np.where(usable, latest[:, None] - np.arange(n), np.inf)
     precision = 1 / (settings.scale**2 + known.variance)
     recent = settings.memory**since * precision
 
@@ -158,13 +162,13 @@ def answer(
     ).clip(0, 1)
     squares = np.square(values[:-1] - known.accuracy[:, None])
     losses = np.minimum(squares, (settings.largest * settings.scale) ** 2) * precision[:, None] / 2
-    lost = settings.forgetting**since @ losses
+    lost = settings.forgetting**known_since @ losses
     weights = np.exp(lost.min(axis=1, keepdims=True) - lost)
     # The later labels are, the less past errors tell, and the more counts the answer that needs them least.
-    weights[:, 0] *= delay
+    weights[:, 0] *= delay**settings.lateness
     weights /= weights.sum(axis=1, keepdims=True)
     means = (weights * values).sum(axis=1)
-    counts = settings.spread_memory ** since[-1] * settings.scale**2 * precision
+    counts = settings.spread_memory ** known_since[-1] * settings.scale**2 * precision
     prior = settings.prior_windows * (1 + delay) / 2
     excess = np.square(known.accuracy - means[:-1]) - known.excess
     total = float(counts.sum()) + prior
