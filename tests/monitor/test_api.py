@@ -691,6 +691,7 @@ def test_pages_show_what_an_estimate_owes_to_labels(client):
     assert f"Without labels it is {NEW['accuracy']:.1%}, the last known accuracy is 60.0%" in page
     model = html.unescape(client.get("/models/m").text)
     assert "from 400 labels of 1 window, the newest 1 day old" in model
+    assert ">tracked<" not in model  # which is no warning
     assert "Unchanged since the reference" in model
     assert "Last known accuracy" not in model  # nothing was known before the only window with labels
     client.post("/api/v1/models/m/labels", json=labels | {"time": "2026-01-02"})
