@@ -348,6 +348,7 @@ def test_reading_an_unknown_model_is_404(client, what):
         ([1767225600] * 20, "", "`time"),  # seconds or milliseconds since 1970?
         ("2026-01-01", "", "`time"),
         (["2026-01-01"] * 20, "?by=country", "no names of columns"),
+        (["2026-01-01"] * 20, "?tresh=0.1", "Unknown field `tresh` (query): did you mean 'threshold'"),
     ],
 )
 def test_json_that_would_be_misread_is_refused(local, fitted, time, query, reason):
