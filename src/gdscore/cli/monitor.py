@@ -108,9 +108,9 @@ _RULES = {
     ),
 }
 _rule_options = shared_options(
-    "given",
+    "changed",
     _RULES,
-    lambda given: {name: _rule_value(name, value) for name, value in given.items() if value not in (None, [])},
+    lambda options: {name: _rule_value(name, value) for name, value in options.items() if value not in (None, [])},
 )
 
 
@@ -149,17 +149,17 @@ def register(
         int | None, typer.Option(help="Rows of the reference where no estimator tells; 100 by default.")
     ] = None,
     *,
-    given: dict[str, Any],
+    changed: dict[str, Any],
     database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Register a model with its estimator and its rules. Rules that are not given stay, also for a new version."""
     history = _open(database)
-    found = history.register(
-        model, estimator, version=version, every=every, rules=given, reference_rows=reference_rows, by=_person()
+    kept = history.register(
+        model, estimator, version=version, every=every, rules=changed, reference_rows=reference_rows, by=_person()
     )
     show(f"Registered: {model} version {history.version(model)}")
-    show(f"Rules: {found}")
+    show(f"Rules: {kept}")
 
 
 @monitor.command()
@@ -174,7 +174,7 @@ def rules(
         str | None, typer.Option(metavar="NAME", help="Change the rules that this segment has of its own.")
     ] = None,
     *,
-    given: dict[str, Any],
+    changed: dict[str, Any],
     database: Database = None,
     debug: Debug = False,
 ) -> None:
@@ -182,13 +182,13 @@ def rules(
     from gdscore.monitor.queries import rules_changes
 
     history = _open(database)
-    changes = dict.fromkeys(remove or ()) | given
+    changes = dict.fromkeys(remove or ()) | changed
     if segment is not None and changes:
         before = dict(history.rules(model).segments.get(segment, {}))
         mine = {name: value for name, value in (before | changes).items() if value is not None}
         changes = {"segments": {segment: mine}}
-    found = history.set_rules(model, changes, by=_person()) if changes else history.rules(model)
-    show(f"Rules: {found}")
+    kept = history.set_rules(model, changes, by=_person()) if changes else history.rules(model)
+    show(f"Rules: {kept}")
     with history.reading() as session:
         for change in rules_changes(session, model):
             values = ", ".join(f"{name} {value}" for name, value in change["rules"].items())
@@ -205,8 +205,8 @@ def learn(
     debug: Debug = False,
 ) -> None:
     """Let the tests learn again what the windows of a model are like while nothing is wrong."""
-    found = _open(database).learn_again(model, since=since, by=_person())
-    show(f"Learning from the windows since {found:%Y-%m-%d %H:%M} (UTC)")
+    since_when = _open(database).learn_again(model, since=since, by=_person())
+    show(f"Learning from the windows since {since_when:%Y-%m-%d %H:%M} (UTC)")
 
 
 def _person() -> str:
@@ -254,18 +254,18 @@ def add(
     columns = dataclasses.replace(columns, time=time, by=by or None)
     with history.reading() as session:
         check_known(session, model)
-    found = find_targets(targets, columns)
+    dated = find_targets(targets, columns)
     if at is not None and time is not None:
         raise GdscoreError("Expected --at or --time, but got both: --at is one time for all rows, --time their column")
-    if at is not None and len(found) > 1:
-        raise GdscoreError(f"Expected one target with --at, but got {len(found)}: give one at a time, or a pattern")
-    for target in found:
+    if at is not None and len(dated) > 1:
+        raise GdscoreError(f"Expected one target with --at, but got {len(dated)}: give one at a time, or a pattern")
+    for target in dated:
         if at is None and time is None and target.when is None:
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
     added: list[dict[str, Any]] = []
     failed = False
     with collect_warnings() as told:
-        for target in found:
+        for target in dated:
             when = None if time else at or target.when
             try:
                 added += history.add(model, target.batches(quiet=False), when, replace=replace)
@@ -307,8 +307,8 @@ def labels(
         raise GdscoreError("Expected --file without counts and segments: the rows tell where they belong")
     from gdscore.monitor.labels import read_row_labels
 
-    ids, found = read_row_labels(check_readable(file))
-    counted = _open(database).add_row_labels(model, ids, found, time=at)
+    ids, classes = read_row_labels(check_readable(file))
+    counted = _open(database).add_row_labels(model, ids, classes, time=at)
     show(", ".join(f"{counted[key]:,} {key}" for key in ("added", "replaced", "same", "unknown")))
     show_table(
         ("version", "start", "segment", "labels", "rows", "accuracy"),
@@ -370,9 +370,9 @@ def alarms(
         complain(line)
     with history.reading() as session:
         check_known(session, model)
-        found = list_alarms(session, model, open_only=not everything, limit=None)
+        listed = list_alarms(session, model, open_only=not everything, limit=None)
     if json is not None:
-        write_json(json, found)
+        write_json(json, listed)
     if json != "-":
         show_table(
             ("id", "model", "segment", "began", "ended", "what"),
@@ -385,11 +385,11 @@ def alarms(
                     (a["ended"] or "open")[:16],
                     f"{a['message']}; {a['text']}",
                 )
-                for a in found
+                for a in listed
             ],
             left=(1, 2, 5),
         )
-    if any(a["ended"] is None for a in found):
+    if any(a["ended"] is None for a in listed):
         raise typer.Exit(ExitCode.ALARM)
 
 
@@ -408,8 +408,8 @@ def acknowledge(
     Where somebody has acknowledged an alarm before, that name stays.
     """
     history = _open(database)
-    for found in history.acknowledge_all(alarms, by or _person()):
-        show(f"{found['id']}: {found['message']}; {found['text']}")
+    for alarm in history.acknowledge_all(alarms, by or _person()):
+        show(f"{alarm['id']}: {alarm['message']}; {alarm['text']}")
 
 
 @monitor.command()
@@ -422,9 +422,9 @@ def snooze(
     debug: Debug = False,
 ) -> None:
     """Silence an alarm for Prometheus until a time."""
-    found = _open(database).snooze(alarm, None if until == "now" else until)
-    silent = f"silent until {found['snoozed_until']}" if found["snoozed_until"] else "not silent"
-    show(f"{found['id']}: {silent}")
+    snoozed = _open(database).snooze(alarm, None if until == "now" else until)
+    silent = f"silent until {snoozed['snoozed_until']}" if snoozed["snoozed_until"] else "not silent"
+    show(f"{snoozed['id']}: {silent}")
 
 
 @monitor.command()
@@ -576,9 +576,9 @@ def demo(
         serve_app(history, settings, show)
 
 
-def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
+def _show_windows(windows: list[dict[str, Any]], json: str | None) -> None:
     if json is not None:
-        write_json(json, found)
+        write_json(json, windows)
     if json != "-":
         show_table(
             ("model", "segment", "start", "estimate", "interval", "labels", "rows"),
@@ -592,7 +592,7 @@ def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
                     "" if w["truth"] is None else percent(w["truth"]),
                     f"{w['rows']:,}",
                 )
-                for w in found
+                for w in windows
             ],
             left=(0, 1),
         )

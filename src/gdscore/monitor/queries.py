@@ -158,9 +158,9 @@ def _open_since(alarm: Alarm) -> str:
     """How long an alarm is open; where windows of the past were filled in, when it began, as it is not known longer."""
     if alarm.began is None:
         return ""
-    known = utc_now() - alarm.opened_at
-    if alarm.opened_at - alarm.began > max(FILLED_IN, known):
-        return f"began {shown_time(alarm.began)}, found {shown_length(known)} ago in windows of the past"
+    since_found = utc_now() - alarm.opened_at
+    if alarm.opened_at - alarm.began > max(FILLED_IN, since_found):
+        return f"began {shown_time(alarm.began)}, found {shown_length(since_found)} ago in windows of the past"
     return f"open for {shown_length(utc_now() - alarm.began)}"
 
 
@@ -210,21 +210,21 @@ def series_points(
     where = _chosen(session, model, segment, since, until, one_version=True)
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
-    found: dict[str, Any] = {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
+    chart: dict[str, Any] = {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
     models = versions_of(session, model)
     if not models:
-        return found
+        return chart
     newest, versions = models[-1], {one.id: one.version for one in models}
 
     def local(time: datetime | str) -> str:
         return as_time(time).astimezone(newest.every.tzinfo).isoformat()
 
-    found["alarms"] = [
+    chart["alarms"] = [
         alarm | {time: local(alarm[time]) for time in ("began", "ended") if alarm[time] is not None}
         for alarm in list_alarms(session, model, segment)
     ]
     if not count:
-        return found
+        return chart
     # Integer division differs between databases, so that spans are counted in floating point.
     span = cast((last - first) // points + 1, Float)
     bucket = Window.start if count <= points else func.floor((micros - first) / span)
@@ -254,11 +254,11 @@ def series_points(
         point = dict(zip(values, row, strict=True))
         point["gap"] = before is not None and (point["start"] - before) / newest.every.length > SHORTEST_GAP
         before = point["end"]
-        if (known := point.pop("labelled")) is not None:
-            labelled.append((newest.id, point["start"], known, point["correct"]))
+        if (n_labels := point.pop("labelled")) is not None:
+            labelled.append((newest.id, point["start"], n_labels, point["correct"]))
         del point["correct"]
         point |= {"start": local(point["start"]), "end": local(point["end"]), "rows": int(point["rows"])}
-        found["points"].append(point)
+        chart["points"].append(point)
     if len(models) > 1:  # otherwise the points have it all, and a long series is read once
         everything = (*_chosen(session, model, segment, since, until), Window.labelled > 0)
         sums = func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct)
@@ -266,19 +266,19 @@ def series_points(
         labelled = list(session.execute(query.order_by(func.min(Window.start), Window.model_id)))
         first_ones = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
         begun = session.execute(first_ones.order_by(func.min(Window.start)))
-    found["labels"] = [
+    chart["labels"] = [
         {"version": versions[number], "start": local(start), "truth": float(correct) / float(rows), "rows": int(rows)}
         for number, start, rows, correct in labelled
     ]
-    found["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
+    chart["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
-    reference = found["points"][-1]["reference_accuracy"]
+    reference = chart["points"][-1]["reference_accuracy"]
     rules = Rules.from_dict(newest.rules)
-    found["lines"] = rules.lines(reference, newest.reference_rows, state)
+    chart["lines"] = rules.lines(reference, newest.reference_rows, state)
     if rules_of_classes := rules.of_segment(segment).measured():
         newest_first = select(Window.start, Window.measures).where(*where).order_by(Window.start.desc()).limit(points)
         windows = [(local(start), of or {}) for start, of in session.execute(newest_first)][::-1]
-        found["measures"] = [
+        chart["measures"] = [
             {
                 "measure": measure,
                 "class": name,
@@ -292,7 +292,7 @@ def series_points(
             for measure, name, least in rules_of_classes
             if (rule := f"{measure}:{name}")
         ]
-    return found
+    return chart
 
 
 def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:
@@ -334,13 +334,13 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
             "recent": recent or [],
             "last": (last := None if shown[0] is None else _last(*shown)),
             "open_alarms": alarmed,
-            "state": (own := Rules.from_dict(rules)).state(alarmed, last),
+            "state": (parsed := Rules.from_dict(rules)).state(alarmed, last),
             "every": str(every),
-            "rules": own.to_dict(),
-            "lines": {} if last is None else own.lines(last["reference_accuracy"], reference_rows, known),
+            "rules": parsed.to_dict(),
+            "lines": {} if last is None else parsed.lines(last["reference_accuracy"], reference_rows, series_state),
             "estimator_hash": digest,
         }
-        for name, version, every, rules, digest, alarmed, reference_rows, windows, recent, known, *shown in rows
+        for name, version, every, rules, digest, alarmed, reference_rows, windows, recent, series_state, *shown in rows
     ]
 
 
@@ -382,11 +382,11 @@ def past_errors(session: Session, model: str, segment: str = "") -> dict[str, An
     if not rows:
         return None
     seen = [labelled_estimate(*row[2:]) for row in rows]
-    known = [row.last_known is not None for row in rows]
-    compared = [k for k in range(len(rows)) if known[k] or not any(known)]
+    has_earlier = [row.last_known is not None for row in rows]
+    compared = [k for k in range(len(rows)) if has_earlier[k] or not any(has_earlier)]
     answers = {"estimate": "accuracy", "label_free": "label_free", "last_known": "last_known"}
     answers["unchanged"] = "reference_accuracy"
-    if not any(known):
+    if not any(has_earlier):
         del answers["last_known"]
     return {
         "windows": len(rows),
