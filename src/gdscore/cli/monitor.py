@@ -36,27 +36,34 @@ Database: TypeAlias = Annotated[
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 Segment: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only this segment; '' is all rows.")]
-Webhook: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="URL", help="Post alarms there, begin and end; also GDSCORE_WEBHOOK.")
-]
-Run: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--run", metavar="COMMAND", help="Run this for alarms, with the notice on its input; also GDSCORE_RUN."
-    ),
-]
-Mail: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--mail",
-        metavar="ADDRESSES",
-        help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
-    ),
-]
-PublicUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Where people see the pages, for links in notices; also GDSCORE_PUBLIC_URL."),
-]
+_notice_options = shared_options(
+    "notices",
+    {
+        "webhook": Annotated[
+            str | None, typer.Option(metavar="URL", help="Post alarms there, begin and end; also GDSCORE_WEBHOOK.")
+        ],
+        "run": Annotated[
+            str | None,
+            typer.Option(
+                metavar="COMMAND", help="Run this for alarms, with the notice on its input; also GDSCORE_RUN."
+            ),
+        ],
+        "mail": Annotated[
+            str | None,
+            typer.Option(
+                metavar="ADDRESSES",
+                help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
+            ),
+        ],
+        "public_url": Annotated[
+            str | None,
+            typer.Option(
+                metavar="URL", help="Where people see the pages, for links in notices; also GDSCORE_PUBLIC_URL."
+            ),
+        ],
+    },
+    dict,
+)
 _NEEDED = ("alembic", "fastapi", "prometheus_client", "psycopg", "pydantic_settings", "sqlalchemy", "uvicorn")
 
 
@@ -220,6 +227,7 @@ def _person() -> str:
 
 @monitor.command()
 @column_options()
+@_notice_options
 def add(
     model: Name,
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="Outputs: files or folders.")],
@@ -233,11 +241,9 @@ def add(
     ] = None,
     *,
     columns: Columns,
+    notices: dict[str, Any],
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of ids, for --keep-rows.")] = None,
     replace: Annotated[bool, typer.Option(help="Replace windows that are there with other numbers.")] = False,
-    webhook: Webhook = None,
-    run: Run = None,
-    mail: Mail = None,
-    public_url: PublicUrl = None,
     database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
@@ -250,8 +256,8 @@ def add(
     from gdscore.monitor.store import check_known
 
     check_writable(json)
-    history = _open(database, webhook=webhook, run=run, mail=mail, public_url=public_url)
-    columns = dataclasses.replace(columns, time=time, by=by or None)
+    history = _open(database, **notices)
+    columns = dataclasses.replace(columns, time=time, by=by or None, id=id)
     with history.reading() as session:
         check_known(session, model)
     dated = find_targets(targets, columns)
@@ -263,16 +269,18 @@ def add(
         if at is None and time is None and target.when is None:
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
     added: list[dict[str, Any]] = []
-    failed = False
+    failed: dict[str, list[str]] = {}  # names of targets by what is wrong with them
     with collect_warnings() as told:
         for target in dated:
             when = None if time else at or target.when
             try:
                 added += history.add(model, target.batches(quiet=False), when, replace=replace)
             except GdscoreError as error:
-                failed = True
-                complain(f"{target.name} was not added: {error}")
+                failed.setdefault(str(error).replace(target.name, "…"), []).append(target.name)
         history.deliver()
+    for problem, (first, *others) in failed.items():
+        who = f"{first} and {len(others)} more were" if others else f"{first} was"
+        complain(f"{who} not added: {problem.replace('…', first)}")
     _show_windows(added, json)
     for line in told:
         complain(line)
@@ -347,13 +355,12 @@ def windows(
 
 
 @monitor.command()
+@_notice_options
 def alarms(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also alarms that have ended.")] = False,
-    webhook: Webhook = None,
-    run: Run = None,
-    mail: Mail = None,
-    public_url: PublicUrl = None,
+    *,
+    notices: dict[str, Any],
     database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
@@ -363,7 +370,7 @@ def alarms(
     from gdscore.monitor.store import check_known
 
     check_writable(json)
-    history = _open(database, webhook=webhook, run=run, mail=mail, public_url=public_url)
+    history = _open(database, **notices)
     with collect_warnings() as told:
         history.check()
     for line in told:
@@ -501,15 +508,15 @@ def tokens(database: Database = None, debug: Debug = False) -> None:
 
 
 @monitor.command()
+@_notice_options
 def serve(
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen at; 0.0.0.0 for all. 127.0.0.1 by default.")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen at; 127.0.0.1 by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at; 8600 by default.")] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask for no token; only requests of this machine are answered.")
+        bool, typer.Option("--no-auth", help="Ask for no token; only this machine is answered.")
     ] = False,
-    public_url: PublicUrl = None,
+    *,
+    notices: dict[str, Any],
     behind_tls: Annotated[
         bool, typer.Option("--behind-tls", help="A proxy in front speaks TLS: the cookie is sent over TLS only.")
     ] = False,
@@ -520,9 +527,6 @@ def serve(
     max_body: Annotated[int | None, typer.Option(help="Largest body in bytes.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Most rows of a body.")] = None,
     check_seconds: Annotated[float | None, typer.Option(help="Pause between looks for missing windows.")] = None,
-    webhook: Webhook = None,
-    run: Run = None,
-    mail: Mail = None,
     database: Database = None,
     debug: Debug = False,
 ) -> None:
@@ -538,16 +542,13 @@ def serve(
         host=host,
         port=port,
         auth=False if no_auth else None,
-        public_url=public_url,
         behind_tls=behind_tls or None,
         keep=keep,
         access_log=access_log or None,
         max_body=max_body,
         max_rows=max_rows,
         check_seconds=check_seconds,
-        webhook=webhook,
-        run=run,
-        mail=mail,
+        **notices,
     )
     serve_app(_open_with(settings), settings, show)
 

@@ -79,8 +79,8 @@ class Collector:
         if "ids" not in outputs.has:
             raise AdvisedError(
                 "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none",
-                "give `ids` (a column `id`), or remove the rule",
-                "send `ids` in JSON or a column `id`, or remove the rule",
+                "give `ids`, name their column (--id COLUMN), or remove the rule",
+                "send `ids` in JSON, name their column in the query (&id=COLUMN), or remove the rule",
             )
         ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
         _check_ids(ids)

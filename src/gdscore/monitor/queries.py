@@ -503,7 +503,8 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
     -------
     dict
         ``alarm``; ``window``: the one that raised it; ``rows``: of this window, and the median of those before;
-        ``segments``: their estimates in windows of that time and before the alarm, those that fell most first;
+        ``segments``: their accuracies in windows of that time and before the alarm, those that fell most first, by
+        ``labels`` or by ``estimates`` (``segments_by``);
         ``columns``: of the inputs, those that moved most first; ``classes``: their shares of the predictions then and
         before, those that changed most first; ``labels``: of the windows since the alarm began; ``versions``: the
         versions of the model, the current one last; ``notices``: which target was told what.
@@ -524,13 +525,15 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
     labels, correct, windows = session.execute(
         labelled.where(*mine, Window.start >= alarm.began, Window.labelled > 0)
     ).one()
+    segments_by, segments = _worst_segments(session, model, alarm)
     told = select(Target.name, Notice).join(Notice, Notice.target_id == Target.id).where(Notice.alarm_id == number)
     return {
         "alarm": alarm_facts(alarm, model),
         "window": None if window is None else window_facts(window, model),
         "rows": None if window is None else window.rows,
         "rows_before": statistics.median(rows_before) if rows_before else None,
-        "segments": _worst_segments(session, model, alarm),
+        "segments": segments,
+        "segments_by": segments_by,
         "columns": [] if then is None else list(then.get("drift") or ())[:MOST_COLUMNS],
         "classes": [] if then is None else _moved_classes(then, estimates),
         "labels": int(labels or 0),
@@ -545,32 +548,40 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
     }
 
 
-def _worst_segments(session: Session, model: Model, alarm: Alarm) -> list[dict[str, Any]]:
-    """Segments at the time of an alarm, those first that have fallen most since before it."""
-    at = session.execute(
-        select(Window.id, Window.segment, Window.rows, Window.accuracy, Window.low, Window.high)
-        .where(Window.model_id == model.id, Window.start == alarm.raised)
-        .order_by(Window.accuracy)
-        .limit(10 * MOST_SEGMENTS)
-    ).all()
+def _worst_segments(session: Session, model: Model, alarm: Alarm) -> tuple[str, list[dict[str, Any]]]:
+    """Segments at the time of an alarm, those first that have fallen most since before it, and what tells that.
+
+    An alarm of labels is told by labels, where several segments have some: estimates may not have seen the drop.
+    """
+    for source in ("labels", "estimates") if alarm.rule.startswith("labels:") else ("estimates",):
+        by_labels = source == "labels"
+        accuracy = cast(Window.correct, Float) / Window.labelled if by_labels else Window.accuracy
+        usable = (Window.model_id == model.id, *([Window.labelled > 0] if by_labels else []))
+        columns = (Window.rows, Window.accuracy, Window.low, Window.high, Window.level, Window.reference_accuracy)
+        query = select(Window.id, Window.segment, *columns, Window.labelled, Window.correct)
+        at = session.execute(
+            query.where(*usable, Window.start == alarm.raised).order_by(accuracy).limit(10 * MOST_SEGMENTS)
+        ).all()
+        if len(at) > 1:
+            break
+    place = func.row_number().over(partition_by=Window.segment, order_by=Window.start.desc())
     recent = (
-        select(Window.segment, Window.accuracy)
-        .add_columns(
-            func.row_number().over(partition_by=Window.segment, order_by=Window.start.desc()).label("place"),
-        )
-        .where(Window.model_id == model.id, Window.start < alarm.began)
-        .where(Window.segment.in_([row.segment for row in at]))
+        select(Window.segment, accuracy.label("accuracy"), place.label("place"))
+        .where(*usable, Window.start < alarm.began, Window.segment.in_([row.segment for row in at]))
         .subquery()
     )
     means = select(recent.c.segment, func.avg(recent.c.accuracy)).where(recent.c.place <= BEFORE)
     before = {row[0]: row[1] for row in session.execute(means.group_by(recent.c.segment))}
-    listed = [
-        {"segment": row.segment, "window": row.id, "rows": row.rows, "accuracy": row.accuracy, "low": row.low}
-        | {"high": row.high, "before": before.get(row.segment)}
-        for row in at
-    ]
+    listed = []
+    for number, segment, rows, *estimate, labelled, correct in at:
+        shown, low, high, level, reference = estimate
+        if by_labels:
+            seen = labelled_estimate(shown, low, high, level, rows, reference, labelled, correct)
+            rows, shown, low, high = labelled, seen.accuracy, seen.low, seen.high
+        facts = {"segment": segment, "window": number, "rows": rows, "accuracy": shown, "low": low, "high": high}
+        listed.append(facts | {"before": before.get(segment)})
     listed.sort(key=lambda s: s["accuracy"] - (s["before"] if s["before"] is not None else s["accuracy"]))
-    return listed[:MOST_SEGMENTS]
+    return source, listed[:MOST_SEGMENTS]
 
 
 def _moved_classes(then: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
