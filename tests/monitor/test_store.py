@@ -331,9 +331,15 @@ def test_tokens_of_one_model_and_tokens_that_expire(monitor):
             "/api/v1/models": 403,
             "/metrics": 403,
             "/": 403,
+            # A name that the route does not look at opens nothing.
+            "/api/v1/models?model=m": 403,
+            "/alarms?model=m": 403,
+            "/metrics?model=m": 403,
+            "/?model=m": 403,
         }.items():
             assert client.get(path, headers=mine).status_code == status, path
-        assert client.post("/api/v1/models", json={"name": "m"}, headers=mine).status_code == 403
+        for path in ("/api/v1/models", "/api/v1/models?model=m"):
+            assert client.post(path, json={"name": "n"}, headers=mine).status_code == 403
         assert client.post(f"/api/v1/alarms/{of['m']}/acknowledge", headers=mine).json()["acknowledged_by"] == "job"
         assert client.post(f"/api/v1/alarms/{other}/acknowledge", headers=mine).status_code == 403
         with monitor.writing() as session:
