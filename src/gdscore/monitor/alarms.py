@@ -393,6 +393,7 @@ def check_missing(session: Session, clock: datetime) -> None:
         select(Model, newest.c.end)
         .outerjoin(newest, newest.c.model_id == Model.id)
         .where(Model.id.in_(current_models()))
+        .order_by(Model.id)
     ).all()
     for model, newest_end in models:
         end = model.current_since if newest_end is None else newest_end

@@ -170,7 +170,7 @@ def store_model(
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
-    versions = session.scalars(select(Model).where(Model.name == name).with_for_update()).all()
+    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.id).with_for_update()).all()
     current = next((model for model in versions if model.superseded_at is None), None)
     version = (current.version if current else "1") if version is None else version
     model = next((model for model in versions if model.version == version), None)
@@ -596,9 +596,10 @@ def snooze_alarm(session: Session, number: int, until: datetime | None) -> dict[
 
 
 def _locked_alarm(session: Session, number: int) -> tuple[Alarm, Model]:
-    row = session.execute(
-        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == number).with_for_update()
-    ).first()
-    if row is None:
+    """An alarm, after its model, as all writers lock them: two that lock in different orders wait for each other."""
+    owner = session.scalar(select(Alarm.model_id).where(Alarm.id == number))
+    model = None if owner is None else lock_model(session, owner)
+    alarm = session.get(Alarm, number)
+    if alarm is None or model is None:
         raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {number}")
-    return row[0], row[1]
+    return alarm, model
