@@ -27,7 +27,6 @@ from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
-    KEYS_AT_ONCE,
     end_alarms,
     follow_again,
     follow_changed,
@@ -463,9 +462,13 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
 
 def check_added(session: Session, model: Model, made: Sequence[Made], replace: bool) -> None:
     """Refuse what `store_windows` would refuse, before a part of it is stored."""
-    series = known_series(session, model, list({one.key[2] for one in made}))
-    _check_segments(session, model, Rules.from_dict(model.rules), {m.key[2] for m in made} - set(series.series))
-    known_windows(session, model, made, replace)
+    new: set[str] = set()
+    for first in range(0, len(made), AT_ONCE):
+        together = made[first : first + AT_ONCE]
+        segments = {one.key[2] for one in together}
+        new |= segments - set(known_series(session, model, list(segments)).series)
+        known_windows(session, model, together, replace)
+    _check_segments(session, model, Rules.from_dict(model.rules), new)
 
 
 def _check_segments(session: Session, model: Model, rules: Rules, new: set[str]) -> None:
@@ -493,11 +496,8 @@ _THERE = select(Window).where(
 
 def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
     """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
-    by_key: dict[Key, Window] = {}
-    for first in range(0, len(made), KEYS_AT_ONCE):
-        keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
-        for window in session.scalars(_THERE, {"model": model.id, "keys": keys}):
-            by_key[window.start, window.end, window.segment] = window
+    there = session.scalars(_THERE, {"model": model.id, "keys": [one.key for one in made]}) if made else ()
+    by_key = {(window.start, window.end, window.segment): window for window in there}
     for one in made if by_key and not replace else ():
         same = by_key.get(one.key)
         if same is not None and same.content_hash != one.digest and not same.so_far:
