@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from gdscore._checks import integer, number
-from gdscore._stream import Bar, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.io.read import find_files
 
@@ -131,40 +130,6 @@ def files_or_dataset(ray: Any, dataset: Any) -> list[Path] | Any:
         return ray.data.read_parquet([os.fspath(path) for path in paths])
     # Workers may have another working folder.
     return [path.resolve() for path in find_files(paths)]
-
-
-@contextlib.contextmanager
-def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show: bool | None) -> Iterator[Bar]:
-    """Progress bar of rows; those of files are counted in the background, and those of blocks where Ray has them."""
-    with progress_bar(None, show) as bar:
-        if not isinstance(source, list):
-            if type(source).__name__ == "MaterializedDataset":
-                bar.set_total(source.count())
-            yield bar
-            return
-        if not bar.shown:
-            yield bar
-            return
-        ended = threading.Event()
-
-        def count() -> None:
-            total = 0
-            for path in source:
-                # What is wrong with a file is for the worker that reads it to tell.
-                with contextlib.suppress(GdscoreError, OSError):
-                    rows = None if ended.is_set() else rows_of(path)
-                    if rows is None:
-                        return
-                    total += rows
-            bar.set_total(total)
-
-        counting = threading.Thread(target=count, daemon=True)
-        counting.start()
-        try:
-            yield bar
-        finally:
-            ended.set()
-            counting.join()
 
 
 def processors(ray: Any) -> int:
