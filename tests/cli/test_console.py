@@ -91,27 +91,6 @@ def test_an_ascii_terminal(folder, args):
     assert done.stdout.isascii()
 
 
-def test_a_closed_standard_output(folder):
-    def closed(*args):
-        return run(*args, stdout=None, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
-
-    done = closed("methods")
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    done = closed("estimate", "m.gdscore", "new.npz", "--quiet", "--json", "out.json")
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert (folder / "out.json").exists()
-    both = run("methods", stdout=None, preexec_fn=lambda: (os.close(1), os.close(2)))
-    assert both.returncode == 2
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
-def test_a_full_standard_output(folder):
-    with open("/dev/full", "wb") as full:  # noqa: PTH123
-        for args in (("methods",), ("methods", "--json", "-"), ("score", "new.npz")):
-            done = run(*args, stdout=full, stderr=subprocess.PIPE)
-            assert (done.returncode != 0, done.stderr.count(b"\n")) == (True, 1), done.stderr
-
-
 def test_pipes_loops_and_long_names_are_one_line(gd, folder):
     os.mkfifo("fifo.npz")
     os.mkfifo("fifo.gdscore")
