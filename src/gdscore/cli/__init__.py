@@ -32,7 +32,7 @@ def main() -> None:
         # An exception, unlike the signal's own way, takes unfinished files away.
         signal.signal(signal.SIGTERM, end)
         for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            stream.reconfigure(errors="backslashreplace")
         from gdscore.cli.commands import app
 
         app(prog_name="gdscore")

@@ -197,10 +197,10 @@ def _read_calibration(path: Path) -> list[Agreement]:
     return agreements
 
 
-def _write_rows(path: Path, names: list[str], right: list[float]) -> None:
+def _write_rows(path: Path, names: list[str], correct: list[float]) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "right"])
-    writer.writerows((name, f"{value:.6f}") for name, value in zip(names, right, strict=True))
+    writer.writerows((name, f"{value:.6f}") for name, value in zip(names, correct, strict=True))
     with atomic(path, "wb") as file:
         file.write(text.getvalue().encode())

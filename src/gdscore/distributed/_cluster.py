@@ -251,13 +251,13 @@ class Actors:
     ) -> None:
         number("num_cpus", num_cpus, least=0)
         number("num_gpus", num_gpus, least=0)
-        there = ray.cluster_resources()
-        fits = [int(there.get(what, 0) // each) for what, each in (("CPU", num_cpus), ("GPU", num_gpus)) if each]
+        resources = ray.cluster_resources()
+        fits = [int(resources.get(what, 0) // each) for what, each in (("CPU", num_cpus), ("GPU", num_gpus)) if each]
         possible = min(fits, default=1)
         if not possible:
             raise GdscoreError(
                 f"Expected a cluster with {num_cpus:g} processors and {num_gpus:g} GPUs for an actor, but it has "
-                f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}"
+                f"{resources.get('CPU', 0):g} and {resources.get('GPU', 0):g}"
             )
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
         self._ray, self._args, self._num_gpus = ray, list(args), num_gpus

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -135,8 +135,8 @@ def extract(
             return pool.start("write", number, source, where, str(folder), str(unfinished))
 
         with contextlib.closing(_reports(ray, pool, dataset, write, on_error, skipped, progress)) as reports:
-            for number, _, n_rows, there in reports:
-                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + there
+            for number, _, n_rows, was_there in reports:
+                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + was_there
                 count = max(count, number + 1)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
@@ -212,7 +212,7 @@ def _reports(
     on_error: str,
     skipped: dict[str, str],
     progress: bool | None,
-) -> Iterator[tuple[int, Any, int, bool]]:
+) -> Generator[tuple[int, Any, int, bool], None, None]:
     """Number, result, rows and whether it was there, of each input as it ends; ``skipped`` takes in the others."""
     import pyarrow as pa
 
@@ -222,11 +222,11 @@ def _reports(
     running = _cluster.run_all(ray, calls, actors=pool)
     total = len(sources) if isinstance(sources, list) else None
     with contextlib.closing(running), progress_bar(total, progress, "inputs") as advance:
-        for number, _, result, (rows, there, wrong) in running:
+        for number, _, result, (rows, was_there, wrong) in running:
             if wrong and on_error == "raise":
                 raise GdscoreError(next(iter(wrong.values())))
             skipped |= wrong
-            yield number, result, rows, there
+            yield number, result, rows, was_there
             advance(1)
 
 

@@ -414,9 +414,9 @@ def expected_brier(
     counts = evidence.histogram.sum(axis=0)
     share, losses = counts / evidence.rows, evidence.losses / np.maximum(counts, 1)  # means of each bin
 
-    def mean(of: float, power: int = 1) -> float:
-        right = share * scaled_to(min(max(of, 0.0), 1.0), probability, share)
-        return float(losses[0] ** power @ right + losses[1] ** power @ (share - right))
+    def mean(accuracy_there: float, power: int = 1) -> float:
+        correct = share * scaled_to(min(max(accuracy_there, 0.0), 1.0), probability, share)
+        return float(losses[0] ** power @ correct + losses[1] ** power @ (share - correct))
 
     value, ends = mean(accuracy), [mean(accuracy + SETTINGS.class_width * (end - accuracy)) for end in (low, high)]
     noise = quantile_of(level) * math.sqrt(max(mean(accuracy, 2) - value**2, 0) / evidence.rows)

@@ -313,7 +313,10 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     ):
         if not fits:
             raise GdscoreError(f"Expected {what} in {where}, but it has others: the file is damaged")
-    saved = {part: {name: (header | arrays).get(name) for name in names} for part, names in _SAVED.items()}
+    values: dict[str, Any] = header | arrays
+    saved: dict[type[Any], dict[str, Any]] = {
+        part: {name: values.get(name) for name in names} for part, names in _SAVED.items()
+    }
     score = None
     if "score" in arrays:
         score = restore_score(files.read_arrays(arrays["score"].astype(np.uint8).tobytes())).reset()
