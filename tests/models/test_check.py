@@ -731,9 +731,12 @@ def test_dict_batches_as_the_estimator_takes_them():
     model = fresh().eval()
     options = {"steps": 2, "batch_size": 8, "progress": False}
     plain = models.check(model, [(x[:80], y[:80])], [x[80:120]], **options)
+    named = models.check(ByName(model), [{"pixel_values": x[:80], "labels": y[:80]}], [x[80:120]], **options)
+    np.testing.assert_allclose(named.right, plain.right, atol=1e-6)
+    options |= {"est": plain.est, "calibration": plain.calibration}
     for labels in ("labels", "target"):
         labelled = [{"pixel_values": x[:80], labels: y[:80]}]
-        for target in ([{"pixel_values": x[80:120]}], [{"pixel_values": x[80:120], labels: y[80:120]}], [x[80:120]]):
+        for target in ([{"pixel_values": x[80:120]}], [{"pixel_values": x[80:120], labels: y[80:120]}]):
             named = models.check(ByName(model), labelled, target, **options)
             np.testing.assert_allclose(named.right, plain.right, atol=1e-6)
     with pytest.raises(GdscoreError, match="only tensor of a dict, but it yields a dict of .*'mask'"):
