@@ -202,7 +202,7 @@ def run_all(
 
 
 def _failure(name: str, cause: BaseException) -> str:
-    """Word what a call raised."""
+    """Error message for what a call raised."""
     if isinstance(cause, GdscoreError):
         return f"{cause} (in {name})"
     first = next(iter(str(cause).strip().splitlines()), "")
@@ -212,12 +212,14 @@ def _failure(name: str, cause: BaseException) -> str:
             "files, or use a smaller batch_size)"
         )
     if "No module named" in first:
-        return f"Expected workers with the modules of the caller, but one says {first} (in {name}): install them there"
+        return (
+            f"Expected workers with the modules of the caller, but one reports {first} (in {name}): install them there"
+        )
     return f"Expected no error in {name}, but got {type(cause).__name__}: {first}"
 
 
 def _death(name: str, lines: list[str]) -> str:
-    """Word why there is no worker for an input."""
+    """Error message for a call whose worker died or could not be made."""
     if "creation task" in lines[0]:
         return f"Expected a worker for {name}, but none could be made ready: {lines[-1]}"
     return (

@@ -260,7 +260,7 @@ def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Float
     shift = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
     left = np.maximum(apart - chance, 0) + np.square(shift).sum(axis=-1)
     explained = (np.square(expected - reference) / scale).sum(axis=-1)
-    return Explanation(np.asarray(mix), explained * profile.told, left)
+    return Explanation(np.asarray(mix), explained * profile.tells_mix, left)
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class Correction:
         return fitted._with_errors(left_out, parts, table) if left_out else (fitted, table)
 
     def _estimates(self, s: _MixedSet) -> _LeftOut:
-        """What each assumption about the class mix says of a set whose family was left out, by class mix."""
+        """Estimates of a set whose family was left out, under each assumption about the class mix, in each mix."""
         profile, rows = self.profile, s.summary.rows
         p, shares = self.probability(s.odds, s.mean), s.cell_shares(len(profile.cells))
         best, cells = explain(profile, shares, s.mean, rows), s.in_cells(p, profile.mix)

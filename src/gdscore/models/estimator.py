@@ -48,7 +48,7 @@ def estimator(
 
     Cost: one forward pass over the rows for the reference and one for each shifted set, by default 117 × rows, and the
     corruptions. ``shifts="quick"`` makes 24 sets; 1,000 to 2,000 rows are enough. After the reference the expected time
-    is said. Images are given to the network with channels last where that is clearly faster on the first batch, which
+    is shown. Images are given to the network with channels last where that is clearly faster on the first batch, which
     changes outputs by rounding only.
 
     Memory: inputs are kept as the loader gives them, or as 8-bit images where those have the same values. Where they
