@@ -132,6 +132,24 @@ def files_or_dataset(ray: Any, dataset: Any) -> list[Path] | Any:
     return [path.resolve() for path in find_files(paths)]
 
 
+def named_sources(sources: Any) -> Iterator[tuple[str, Any]]:
+    """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
+    if isinstance(sources, list):
+        for number, item in enumerate(sources):
+            is_file = isinstance(item, Path)
+            yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
+        return
+    # Without the order kept, a part would not be the same block in the next run.
+    options = sources.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        blocks = (ref for bundle in sources.iter_internal_ref_bundles() for ref in bundle.block_refs)
+        for number, ref in enumerate(blocks):
+            yield f"block {number} of the dataset", ref
+    finally:
+        options.preserve_order = before
+
+
 def processors(ray: Any) -> int:
     """Processors of the cluster."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)))

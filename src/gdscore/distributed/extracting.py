@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import shutil
 import warnings
@@ -218,7 +217,9 @@ def _reports(
 
     tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
     sources = dataset if tables else _cluster.files_or_dataset(ray, dataset)
-    calls = ((where, partial(call, n, source, where)) for n, (where, source) in enumerate(_named_sources(sources)))
+    calls = (
+        (where, partial(call, n, source, where)) for n, (where, source) in enumerate(_cluster.named_sources(sources))
+    )
     running = _cluster.run_all(ray, calls, actors=pool)
     total = len(sources) if isinstance(sources, list) else None
     with contextlib.closing(running), progress_bar(total, progress, "inputs") as advance:
@@ -228,24 +229,6 @@ def _reports(
             skipped |= wrong
             yield number, result, rows, was_there
             advance(1)
-
-
-def _named_sources(sources: Any) -> Iterator[tuple[str, Any]]:
-    """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
-    if isinstance(sources, list):
-        for number, item in enumerate(sources):
-            is_file = isinstance(item, Path)
-            yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
-        return
-    # Without the order kept, a part would not be the same block in the next run.
-    options = sources.context.execution_options
-    before, options.preserve_order = options.preserve_order, True
-    try:
-        blocks = (ref for bundle in sources.iter_internal_ref_bundles() for ref in bundle.block_refs)
-        for number, ref in enumerate(blocks):
-            yield f"block {number} of the dataset", ref
-    finally:
-        options.preserve_order = before
 
 
 def _work(
