@@ -58,7 +58,7 @@ def results_blocks():
 
 def complete_blocks():
     """Tables that are too long for the documentation, in research/tables.md."""
-    return results_blocks() | labeling_blocks() | monitor_blocks()
+    return results_blocks() | labeling_blocks() | monitor_blocks() | check_blocks()
 
 
 def readme_blocks():
@@ -221,19 +221,10 @@ def named_rows(page, block, names):
 
 
 def properties_table():
-    """What each score is good for and which properties of the paper it has, those that need least first."""
-    lines = []
+    """What each score is good for and when it fails, those that need least first."""
     made = map(gdscore.create_score, gdscore.list_scores())
-    for score in sorted(made, key=lambda s: (len(s.needs), sorted(s.needs), s.name)):
-        trained = bool(score.needs & {"network", "peer_logits", "rotation_logits"})
-        alone = not trained and "reference" not in score.needs
-        anywhere = not score.needs & {"rotation_logits", "batch_logits"}
-        holds = {"T": not trained, "D": alone, "A": anywhere, "S": "network" in score.needs}
-        letters = " ".join(letter for letter, true in holds.items() if true) or "–"
-        lines.append(
-            [f"`{score.name}`", score.good_for, score.fails_when, "; ".join(filter(None, (letters, score.remark)))]
-        )
-    return markdown(("score", "good for", "fails when", "properties"), lines)
+    scores = sorted(made, key=lambda score: (len(score.needs), sorted(score.needs), score.name))
+    return markdown(("score", "good for", "fails when"), [[f"`{s.name}`", s.good_for, s.fails_when] for s in scores])
 
 
 def shifts_blocks():

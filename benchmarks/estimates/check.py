@@ -517,6 +517,8 @@ GROUPS = {
     "unshifted": ("as-is", True),
     "unshifted, other class mixes": ("mixed-1", True),
 }
+# Those of docs/check.md.
+SHOWN = ("shifted", "shifted, other class mixes", "unshifted")
 
 
 def summary(options):
@@ -624,7 +626,7 @@ REPORTED = {
 
 
 def blocks():
-    """Blocks of docs/check.md and of the lab notebook."""
+    """Blocks of docs/check.md, research/tables.md and the lab notebook."""
     found, lines = columns(FOLDER), []
     for suite, title in REPORTED.items():
         for check in sorted({c for s, c, _ in found if s == suite}):
@@ -636,23 +638,21 @@ def blocks():
             first = f"{title}; {'copy' if check == 'copy' else check.capitalize()}"
             others = [f"{off(c, name):.1f}" for name in ("cot", "model_reference")]
             lines.append((first, str(len(c["truth"])), *cells, *alone, *others, accuracy))
-    heads = (
-        "model; check",
-        "targets",
-        *GROUPS,
-        "agreement alone",
-        "estimator alone",
-        "COT",
-        "unchanged",
-        "accuracy of the check",
-    )
+    heads = ("model; check", "targets", *GROUPS, "agreement alone", "estimator alone")
+    heads += ("COT", "unchanged", "accuracy of the check")
+    shown = [heads.index(head) for head in ("model; check", *SHOWN, "estimator alone", "COT", "unchanged")]
+    short_lines = [[line[column] for column in shown] for line in lines]
     c = found["pacs", "copy", "shifted"]
     short = (
         f"on PACS {off(c):.1f} points off with an interval of {width(c):.0f}, instead of {off(c, 'estimator'):.1f} and "
     )
     short += f"{width(c, 'estimator_'):.0f}"
     arms = {block: arm_table(FOLDER, sources) for block, sources in DEVELOPED_ON.items()}
-    return {"check": markdown(heads, lines), "check_short": short} | arms
+    tables = {
+        "check": markdown([heads[column] for column in shown], short_lines),
+        "check_complete": markdown(heads, lines),
+    }
+    return tables | {"check_short": short} | arms
 
 
 NUMBERS = (
