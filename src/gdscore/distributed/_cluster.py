@@ -185,7 +185,7 @@ def run_all(
     running: dict[Any, _Call] = {}
     try:
         while True:
-            while len(running) < (waiting or (1 if actors is None else actors.free_slots())):
+            while len(running) < (waiting or (1 if actors is None else _CALLS_EACH * len(actors.ready()))):
                 call = again.popleft() if again else next(source, None)
                 if call is None:
                     break
@@ -289,11 +289,8 @@ class Actors:
         handle = self._made.remote(self._args, self._num_gpus)
         return _Actor(handle, handle.__ray_ready__.remote())
 
-    def free_slots(self) -> int:
-        """Calls that the actors which are ready should have; waits until one is."""
-        return _CALLS_EACH * len(self._ready())
-
-    def _ready(self) -> list[_Actor]:
+    def ready(self) -> list[_Actor]:
+        """Actors that can take calls; waits until one can."""
         refs = [actor.ready for actor in self._actors]
         ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         if not ready:
@@ -302,7 +299,7 @@ class Actors:
 
     def start(self, method: str, *args: Any) -> tuple[Any, Any]:
         """Call a method of the actor that has least to do; gives references to its result and its report."""
-        actor = min(self._ready(), key=lambda ready: len(ready.calls))
+        actor = min(self.ready(), key=lambda ready: len(ready.calls))
         result, report = getattr(actor.handle, method).options(num_returns=2).remote(*args)
         actor.calls.append(report)
         return result, report

@@ -183,13 +183,16 @@ def _merged_state(
                 failed[name] = report.wrong
                 continue
             states[number] = state
-            for what, value in (("classes", report.class_names), ("arrays", report.arrays)):
-                if value is not None:
-                    first.setdefault(what, (name, value))
             if report.class_names is not None:
-                _require_same_classes(*first["classes"], name, report.class_names)
+                before, classes = first.setdefault("classes", (name, report.class_names))
+                if classes != report.class_names:
+                    raise GdscoreError(
+                        f"Expected all files to have the same classes in the same order, but {before} has "
+                        f"{', '.join(classes)} and {name} has {', '.join(report.class_names)}: write their columns in "
+                        "one order"
+                    )
             if report.arrays is not None:
-                before, arrays = first["arrays"]
+                before, arrays = first.setdefault("arrays", (name, report.arrays))
                 require_same(arrays, Path(before.strip("'")), report.arrays, Path(name.strip("'")))
     if not states and failed:
         raise GdscoreError(
@@ -199,14 +202,6 @@ def _merged_state(
         return part.state([])[0], failed
     kind = ScoreStates if isinstance(part.target, ScoreStates) else TargetState
     return _cluster.merge_refs(ray, partial(merged, kind), [states[number] for number in sorted(states)]), failed
-
-
-def _require_same_classes(first: str, expected: tuple[str, ...], name: str, classes: tuple[str, ...]) -> None:
-    if classes != expected:
-        raise GdscoreError(
-            f"Expected all files to have the same classes in the same order, but {first} has {', '.join(expected)} and "
-            f"{name} has {', '.join(classes)}: write their columns in one order"
-        )
 
 
 # -- work on one part -----------------------------------------------------------------------------------------

@@ -40,12 +40,6 @@ _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _NEW_LOCK = threading.Lock()
 
 
-def _lock_of(model: nn.Module) -> threading.RLock:
-    """Lock that all passes of a model share; reentrant, as a model may be run within its own forward pass."""
-    with _NEW_LOCK:
-        return _LOCKS.setdefault(unwrapped(model), threading.RLock())
-
-
 def unwrapped(model: nn.Module) -> nn.Module:
     """Model inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
     while True:
@@ -98,7 +92,10 @@ class Unchanged:
             raise GdscoreError("Expected a model with weights, but it has lazy layers that saw no data: call it once")
         if batchnorm == "batch" and any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
             raise GdscoreError('Expected batchnorm="eval" for a scripted model: give the model it was scripted from')
-        self._model, self._batchnorm, self._turn = model, batchnorm, _lock_of(model)
+        self._model, self._batchnorm = model, batchnorm
+        # One for all passes of a model; reentrant, as a model may be run within its own forward pass.
+        with _NEW_LOCK:
+            self._turn = _LOCKS.setdefault(unwrapped(model), threading.RLock())
         devices = {t.device for t in (*parameters, *model.buffers())}
         self._random = RandomStream(sorted(d.index for d in devices if d.type == "cuda"), derived=True)
         self._attributes: _Attributes | None = None
