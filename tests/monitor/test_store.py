@@ -146,6 +146,19 @@ def test_a_window_that_is_deleted_takes_its_alarm_and_its_labels_along(monitor):
     assert monitor.add_estimate("m", estimate(0.9), day(0))["new"]
 
 
+def test_a_series_goes_on_where_retention_and_a_person_have_deleted_all_of_its_windows(monitor):
+    monitor.register("m", rules=FLOOR | {"recovery": 1})
+    for n in range(3):
+        monitor.add_estimate("m", estimate(0.5), day(n))
+    monitor.prune("1d", now=day(30))
+    monitor.delete_window(int(monitor.windows("m")["id"].iloc[0]))
+    assert monitor.windows("m").empty
+    with monitor.reading() as session:
+        assert [m["state"] for m in overview(session)] == ["alarm"]  # of the windows that retention deleted
+    assert monitor.add_estimate("m", estimate(0.9), day(40))["new"]
+    assert [(a.raised, a.ended) for a in monitor.alarms("m").itertuples()] == [(day(0), day(40))]
+
+
 def test_a_retired_model_is_watched_no_more_until_it_is_registered_again(monitor):
     monitor.register("m", rules=FLOOR | {"missing_after": 2})
     monitor.add_estimate("m", estimate(0.5), day(0))

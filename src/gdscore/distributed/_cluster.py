@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from gdscore._checks import integer, number
-from gdscore._stream import Bar, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.io.read import find_files
 
@@ -131,40 +130,6 @@ def files_or_dataset(ray: Any, dataset: Any) -> list[Path] | Any:
         return ray.data.read_parquet([os.fspath(path) for path in paths])
     # Workers may have another working folder.
     return [path.resolve() for path in find_files(paths)]
-
-
-@contextlib.contextmanager
-def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show: bool | None) -> Iterator[Bar]:
-    """Progress bar of rows; those of files are counted in the background, and those of blocks where Ray has them."""
-    with progress_bar(None, show) as bar:
-        if not isinstance(source, list):
-            if type(source).__name__ == "MaterializedDataset":
-                bar.set_total(source.count())
-            yield bar
-            return
-        if not bar.shown:
-            yield bar
-            return
-        ended = threading.Event()
-
-        def count() -> None:
-            total = 0
-            for path in source:
-                # What is wrong with a file is for the worker that reads it to tell.
-                with contextlib.suppress(GdscoreError, OSError):
-                    rows = None if ended.is_set() else rows_of(path)
-                    if rows is None:
-                        return
-                    total += rows
-            bar.set_total(total)
-
-        counting = threading.Thread(target=count, daemon=True)
-        counting.start()
-        try:
-            yield bar
-        finally:
-            ended.set()
-            counting.join()
 
 
 def processors(ray: Any) -> int:
@@ -286,13 +251,13 @@ class Actors:
     ) -> None:
         number("num_cpus", num_cpus, least=0)
         number("num_gpus", num_gpus, least=0)
-        there = ray.cluster_resources()
-        fits = [int(there.get(what, 0) // each) for what, each in (("CPU", num_cpus), ("GPU", num_gpus)) if each]
+        resources = ray.cluster_resources()
+        fits = [int(resources.get(what, 0) // each) for what, each in (("CPU", num_cpus), ("GPU", num_gpus)) if each]
         possible = min(fits, default=1)
         if not possible:
             raise GdscoreError(
                 f"Expected a cluster with {num_cpus:g} processors and {num_gpus:g} GPUs for an actor, but it has "
-                f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}"
+                f"{resources.get('CPU', 0):g} and {resources.get('GPU', 0):g}"
             )
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
         self._ray, self._args, self._num_gpus = ray, list(args), num_gpus

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from gdscore import files
 from gdscore._checks import choice
-from gdscore._stream import Batch
+from gdscore._stream import Batch, progress_bar
 from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
@@ -27,7 +27,7 @@ from gdscore.files import DEFAULT_LIMITS
 from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, threshold_in
 from gdscore.io.blocks import layout
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
-from gdscore.io.read import known_rows, read_batches, require_same
+from gdscore.io.read import read_batches, require_same
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, fit_together
 from gdscore.scores.registry import (
@@ -184,9 +184,9 @@ def _over_files(
     classes: tuple[str, tuple[str, ...]] | None = None
     held: tuple[Mapping[str, str], Path] | None = None
     running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
-    with closing(running), _cluster.rows_bar(paths, partial(known_rows, columns=part.columns), progress) as advance:
+    with closing(running), progress_bar(len(paths), progress, "files") as advance:
         for number, name, state, report in running:
-            advance(report.rows)
+            advance(1)
             if report.wrong and on_error == "raise":
                 raise GdscoreError(report.wrong)
             if report.wrong:
@@ -227,7 +227,7 @@ def _over_blocks(
     few = made.map_batches(partial(merged_block, kind=kind), batch_format="pyarrow", batch_size=_STATES_AT_ONCE)
     states = [part.state([])[0]]
     failed: dict[str, str] = {}
-    with _cluster.rows_bar(dataset, known_rows, progress) as advance:
+    with progress_bar(None, progress) as advance:
         for row in few.iter_rows():
             for wrong in row["wrong"]:
                 if on_error == "raise":

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._checks import choice, integer
+from gdscore._stream import progress_bar
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
@@ -129,19 +130,14 @@ def extract(
         rows = parts = reused = count = 0
         skipped: dict[str, str] = {}
         ray, pool = actors
-        sources = _Sources(ray, dataset)
-        calls = (
-            (where, partial(pool.start, "write", n, s, where, str(folder), str(unfinished)))
-            for n, (where, s) in enumerate(sources)
-        )
-        running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _cluster.rows_bar(sources.dataset, _rows_of, progress) as advance:
-            for number, _, _, (n_rows, there, wrong) in running:
-                _refuse(wrong, on_error)
-                skipped |= wrong
-                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + there
+
+        def write(number: int, source: Any, where: str) -> tuple[Any, Any]:
+            return pool.start("write", number, source, where, str(folder), str(unfinished))
+
+        with contextlib.closing(_reports(ray, pool, dataset, write, on_error, skipped, progress)) as reports:
+            for number, _, n_rows, was_there in reports:
+                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + was_there
                 count = max(count, number + 1)
-                advance(n_rows)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
         if number >= count:
@@ -191,16 +187,14 @@ def extract_estimate(
         shared = ray.put(est)
         states: dict[int, Any] = {}
         skipped: dict[str, str] = {}
-        sources = _Sources(ray, dataset)
-        calls = ((where, partial(pool.start, "state", shared, s, where, time, names, length)) for where, s in sources)
-        running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _cluster.rows_bar(sources.dataset, _rows_of, progress) as advance:
-            for number, _, state, (rows, _, wrong) in running:
-                _refuse(wrong, on_error)
-                skipped |= wrong
+
+        def state_of(number: int, source: Any, where: str) -> tuple[Any, Any]:
+            return pool.start("state", shared, source, where, time, names, length)
+
+        with contextlib.closing(_reports(ray, pool, dataset, state_of, on_error, skipped, progress)) as reports:
+            for number, state, rows, _ in reports:
                 if rows:
                     states[number] = state
-                advance(rows)
         if not states:
             raise GdscoreError("Expected a target with rows, but there is no input that can be read")
         merge = partial(merged, TargetState)
@@ -210,39 +204,48 @@ def extract_estimate(
     return estimated
 
 
-class _Sources:
+def _reports(
+    ray: Any,
+    pool: _cluster.Actors,
+    dataset: Any,
+    call: Callable[[int, Any, str], tuple[Any, Any]],
+    on_error: str,
+    skipped: dict[str, str],
+    progress: bool | None,
+) -> Generator[tuple[int, Any, int, bool], None, None]:
+    """Number, result, rows and whether it was there, of each input as it ends; ``skipped`` takes in the others."""
+    import pyarrow as pa
+
+    tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
+    sources = dataset if tables else _cluster.files_or_dataset(ray, dataset)
+    calls = ((where, partial(call, n, source, where)) for n, (where, source) in enumerate(_named_sources(sources)))
+    running = _cluster.run_all(ray, calls, actors=pool)
+    total = len(sources) if isinstance(sources, list) else None
+    with contextlib.closing(running), progress_bar(total, progress, "inputs") as advance:
+        for number, _, result, (rows, was_there, wrong) in running:
+            if wrong and on_error == "raise":
+                raise GdscoreError(next(iter(wrong.values())))
+            skipped |= wrong
+            yield number, result, rows, was_there
+            advance(1)
+
+
+def _named_sources(sources: Any) -> Iterator[tuple[str, Any]]:
     """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
-
-    def __init__(self, ray: Any, dataset: Any) -> None:
-        import pyarrow as pa
-
-        tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
-        self.dataset = dataset if tables else _cluster.files_or_dataset(ray, dataset)
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        if isinstance(self.dataset, list):
-            for number, item in enumerate(self.dataset):
-                is_file = isinstance(item, Path)
-                yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
-            return
-        # Without the order kept, a part would not be the same block in the next run.
-        options = self.dataset.context.execution_options
-        before, options.preserve_order = options.preserve_order, True
-        try:
-            blocks = (ref for bundle in self.dataset.iter_internal_ref_bundles() for ref in bundle.block_refs)
-            for number, ref in enumerate(blocks):
-                yield f"block {number} of the dataset", ref
-        finally:
-            options.preserve_order = before
-
-
-def _rows_of(path: Path | Any) -> int | None:
-    import pyarrow.parquet as pq
-
-    if not isinstance(path, Path):
-        return int(path.num_rows)
-    with decoding(path, "a Parquet file"):
-        return int(pq.read_metadata(path).num_rows)
+    if isinstance(sources, list):
+        for number, item in enumerate(sources):
+            is_file = isinstance(item, Path)
+            yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
+        return
+    # Without the order kept, a part would not be the same block in the next run.
+    options = sources.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        blocks = (ref for bundle in sources.iter_internal_ref_bundles() for ref in bundle.block_refs)
+        for number, ref in enumerate(blocks):
+            yield f"block {number} of the dataset", ref
+    finally:
+        options.preserve_order = before
 
 
 @contextlib.contextmanager
@@ -288,11 +291,6 @@ def _unfinished(folder: Path) -> Iterator[Path]:
         for _ in range(10):  # a file whose folder was looked up before the renaming may still appear in it
             if made.exists():
                 shutil.rmtree(made, ignore_errors=True)
-
-
-def _refuse(wrong: dict[str, str], on_error: str) -> None:
-    if wrong and on_error == "raise":
-        raise GdscoreError(next(iter(wrong.values())))
 
 
 def _warn(skipped: dict[str, str]) -> None:

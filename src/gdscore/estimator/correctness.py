@@ -231,9 +231,9 @@ class Explanation:
     left: Any
 
 
-def explained_share(of: Explanation | _LeftOut, strictness: float) -> Any:
+def explained_share(target: Explanation | _LeftOut, strictness: float) -> Any:
     """Share of the movement that a class mix explains, from 0 to 1; what is left counts ``strictness`` times."""
-    return of.explained / (of.explained + strictness * of.left + 1e-9)
+    return target.explained / (target.explained + strictness * target.left + 1e-9)
 
 
 def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:

@@ -134,11 +134,11 @@ class LoaderReader:
             if batch is not self._END:
                 inputs, labels = split_batch(batch)
                 # Labels that are no tensors, such as a list of numbers, stay what they are.
-                self._ahead = self._moved(inputs), self._moved(labels) if isinstance(labels, Tensor) else labels
+                self._ahead = self._on_device(inputs), self._on_device(labels) if isinstance(labels, Tensor) else labels
         except Exception as error:
             self._ahead = error
 
-    def _moved(self, part: Any) -> Any:
+    def _on_device(self, part: Any) -> Any:
         if self._side is None:
             return to_device(part, self._device)
         with torch.cuda.stream(self._side):

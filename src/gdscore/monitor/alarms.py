@@ -65,15 +65,19 @@ NEW_VERSION, RETIRED = "new version", "retired"
 
 
 class Known(NamedTuple):
-    """Series of a model: by segment with the bounds of their newest windows, their number, whether windows missed."""
+    """Series of a model: by segment with the bounds of their newest windows, their number, whether windows missed.
 
-    series: dict[str, tuple[Series, tuple[datetime, datetime]]]
+    A series has no newest window where retention and a person have deleted all of them.
+    """
+
+    series: dict[str, tuple[Series, tuple[datetime, datetime] | None]]
     total: int
     missing: bool
 
     def may_have(self, segment: str, start: datetime) -> bool:
         """Whether a window that starts then may be there: not where it starts after all others of its series."""
-        return segment in self.series and start <= self.series[segment][1][0]
+        _, newest = self.series.get(segment, (None, None))
+        return newest is not None and start <= newest[0]
 
 
 _SERIES = (
@@ -92,13 +96,13 @@ _SERIES = (
 
 def known_series(session: Session, model: Model, segments: Sequence[str]) -> Known:
     """What the history has of these segments of a model."""
-    by_segment: dict[str, tuple[Series, tuple[datetime, datetime]]] = {}
+    by_segment: dict[str, tuple[Series, tuple[datetime, datetime] | None]] = {}
     total, missed = 0, False
     for first in range(0, len(segments), KEYS_AT_ONCE):
         chosen = {"model": model.id, "segments": segments[first : first + KEYS_AT_ONCE]}
         for series, start, end, total, missed in session.execute(_SERIES, chosen):  # noqa: B007
             if series is not None:
-                by_segment[series.segment] = series, (start, end)
+                by_segment[series.segment] = series, None if start is None else (start, end)
     return Known(by_segment, total, missed)
 
 

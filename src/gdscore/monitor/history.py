@@ -7,9 +7,11 @@ import itertools
 import threading
 import time as time_module
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,15 @@ from gdscore.monitor.database import (
     utc_now,
     window_bounds,
 )
-from gdscore.monitor.labels import Collector, count_labels, delete_rows, join_labels, store_labels, store_rows
+from gdscore.monitor.labels import (
+    Collector,
+    EarlierLabels,
+    count_labels,
+    delete_rows,
+    join_labels,
+    store_labels,
+    store_rows,
+)
 from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, KeptRow, Model, Window
@@ -88,9 +98,11 @@ class Monitor:
         public_url: str | None = None,
     ) -> None:
         self.engine = open_engine(url)
+        # A monitor that nobody closes: its connections close with it.
+        weakref.finalize(self, self.engine.dispose)
         self.public_url = None if public_url is None else public_url.rstrip("/")
         self._writer = self.engine.execution_options(writes=True)
-        self._estimators: dict[str, AccuracyEstimator] = {}
+        self._estimator = lru_cache(MOST_ESTIMATORS)(self._load)
         # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
         self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
         self._queues: dict[int, Queue] = {}
@@ -229,28 +241,17 @@ class Monitor:
         if estimator is None:
             return None, None, None
         content, loaded = store.read_estimator(estimator)
-        digest = hashlib.sha256(content).hexdigest()
-        self._keep(digest, loaded)
-        return content, digest, loaded.reference_rows_
+        return content, hashlib.sha256(content).hexdigest(), loaded.reference_rows_
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
         digest = self._model(model, version).estimator_hash
         return None if digest is None else self._estimator(digest)
 
-    def _estimator(self, digest: str) -> AccuracyEstimator:
-        found = self._estimators.get(digest)
-        if found is None:
-            with self.reading() as session:
-                content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
-            found = AccuracyEstimator.load(content)
-            self._keep(digest, found)
-        return found
-
-    def _keep(self, digest: str, estimator: AccuracyEstimator) -> None:
-        """Keep an estimator in memory, so that the next window need not read it."""
-        kept = list(self._estimators.items())[-MOST_ESTIMATORS + 1 :]
-        self._estimators = {**dict(kept), digest: estimator}  # a new dict, as others may be reading the old one
+    def _load(self, digest: str) -> AccuracyEstimator:
+        with self.reading() as session:
+            content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
+        return AccuracyEstimator.load(content)
 
     def _model(self, name: str, version: str | None) -> Model:
         with self.reading() as session:
@@ -316,7 +317,7 @@ class Monitor:
         replace: bool = False,
     ) -> list[dict[str, Any]]:
         """As `add`, without warnings: what there is to know of a window is its ``note``."""
-        known = self._model(model, version)
+        known, has_labels = self._target(model, version)
         if known.estimator_hash is None:
             raise AdvisedError(
                 f"Expected {model!r} to have an estimator, but it has none",
@@ -329,9 +330,8 @@ class Monitor:
             raise GdscoreError("Expected `inputs` with `Outputs` of the same rows, but got a stream")
         estimator = self._estimator(known.estimator_hash)
         kept = Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
-        return self._store(
-            known, store.estimate_windows(estimator, outputs, time, by, inputs, known.every, kept), replace, kept
-        )
+        fresh = store.estimate_windows(estimator, outputs, time, by, inputs, known.every, kept)
+        return self._store(known, fresh, replace, has_labels, kept)
 
     def add_estimate(
         self,
@@ -347,14 +347,24 @@ class Monitor:
         if not isinstance(estimate, Estimate):
             raise GdscoreError(f"Expected a gdscore.Estimate, but got {type(estimate).__name__}")
         segment = check_name("segment", segment, empty=True)
-        found = self._model(model, version)
-        return self._store(found, {(*window_bounds(time, found.every), segment): Fresh(estimate)}, replace)[0]
+        target, has_labels = self._target(model, version)
+        fresh = {(*window_bounds(time, target.every), segment): Fresh(estimate)}
+        return self._store(target, fresh, replace, has_labels)[0]
+
+    def _target(self, name: str, version: str | None) -> tuple[Model, bool]:
+        """Model that windows are added to, and whether labels of it are known."""
+        with self.reading() as session:
+            return store.find_model(session, name, version), store.has_labels(session, name)
 
     def _store(
-        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, kept: Collector | None = None
+        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, has_labels: bool, kept: Collector | None = None
     ) -> list[dict[str, Any]]:
-        with self.reading() as session:
-            made = store.prepare_windows(session, model, fresh, self._estimator)
+        if has_labels and Rules.from_dict(model.rules).tracking:
+            with self.reading() as session:
+                labels = EarlierLabels(session, model, {key[2] for key in fresh}, self._estimator)
+                made = store.prepare_windows(model, fresh, labels)
+        else:
+            made = store.prepare_windows(model, fresh, None)
         added: list[dict[str, Any]] = []
         if len(made) > AT_ONCE:
             with self.reading() as session:

@@ -62,6 +62,7 @@ __all__ = [
     "delete_window",
     "estimate_windows",
     "find_model",
+    "has_labels",
     "known_windows",
     "learn_again",
     "lock_model",
@@ -117,11 +118,19 @@ def find_model(session: Session, name: str, version: str | None = None) -> Model
     return model
 
 
+def has_labels(session: Session, name: str) -> bool:
+    """Whether labels of any window of a model are known."""
+    return bool(session.scalar(_HAS_LABELS, {"name": name}))
+
+
 # Statements of every post are made once: to make them takes as long as to run them.
 _NAMED = select(Model).where(Model.name == bindparam("name"))
 _CURRENT = _NAMED.where(Model.superseded_at.is_(None))
 _OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
 _LOCKED = select(Model).where(Model.id == bindparam("number")).with_for_update()
+_HAS_LABELS = select(
+    exists().where(Series.model_id == Model.id, Model.name == bindparam("name"), Series.labels.is_not(None))
+)
 
 
 def lock_model(session: Session, number: int) -> Model:
@@ -277,16 +286,12 @@ class Made(NamedTuple):
     """Of the estimate without labels, so that adding a window again stays no change where labels have come since."""
 
 
-def prepare_windows(
-    session: Session, model: Model, fresh: Mapping[Key, Fresh], estimator_of: Callable[[str], AccuracyEstimator]
-) -> list[Made]:
+def prepare_windows(model: Model, fresh: Mapping[Key, Fresh], history: EarlierLabels | None) -> list[Made]:
     """Estimates as they will be stored, in the order of time, so that a transaction has less to do.
 
-    They rest on the labels of earlier windows too, where there are any. ``estimator_of`` gives the estimator of a
-    digest.
+    They rest on the labels of earlier windows too, where there are any.
     """
     rules, made = Rules.from_dict(model.rules), []
-    history = EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
     for key, (free, with_class_mix) in sorted(fresh.items(), key=lambda item: item[0]):
         facts = free.to_dict()
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
