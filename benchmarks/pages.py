@@ -58,7 +58,7 @@ def results_blocks():
 
 def complete_blocks():
     """Tables that are too long for the documentation, in research/tables.md."""
-    return results_blocks() | labeling_blocks() | monitor_blocks() | check_blocks()
+    return results_blocks() | labeling_blocks() | monitor_blocks() | check_blocks() | late_labels.blocks()
 
 
 def readme_blocks():
