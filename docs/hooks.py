@@ -92,7 +92,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri.startswith("tutorials/"):
         markdown = executed(markdown)
     depth = page.file.src_uri.count("/") + 1
-    return re.sub(rf"\[([^\]]+)\]\((?:\.\./){{{depth}}}([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", markdown)
+    link = rf"\[([^\]]+)\]\((?:\.\./){{{depth}}}([^)#]+)(?:#[^)]*)?\)"
+    return re.sub(link, r"\1 (`\2`)", re.sub(rf"\({link}\)", r"(\1: `\2`)", markdown))
 
 
 def executed(markdown: str) -> str:
