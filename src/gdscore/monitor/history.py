@@ -7,6 +7,7 @@ import itertools
 import threading
 import time as time_module
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -97,6 +98,8 @@ class Monitor:
         public_url: str | None = None,
     ) -> None:
         self.engine = open_engine(url)
+        # A monitor that nobody closes: its connections close with it.
+        weakref.finalize(self, self.engine.dispose)
         self.public_url = None if public_url is None else public_url.rstrip("/")
         self._writer = self.engine.execution_options(writes=True)
         self._estimator = lru_cache(MOST_ESTIMATORS)(self._load)
