@@ -51,7 +51,6 @@ from gdscore.cli.results import (
     document,
     end_with,
     estimate_groups,
-    estimate_on_ray,
     estimate_target,
     exit_code,
     print_csv,
@@ -158,11 +157,11 @@ def estimate(
         _set_class_mix(fitted, class_mix)
     check_options(engine, address, on_error)
     with collect_warnings() as warnings:
-        if fitted is not None and (engine is Engine.RAY or time or by):
-            groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
-            outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), target_files, debug)
+        if fitted is not None:
+            groups_of = partial(estimate_groups, fitted, every=length, quiet=quiet, engine=engine, on_error=on_error)
+            outcomes = try_groups(groups_of, target_files, debug)
         else:
-            estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
+            estimate_of = _direct(method, reference_set)
             outcomes = try_each(target_files, lambda target: estimate_target(estimate_of, target, quiet), debug)
     by_target = alarms.check(outcomes)
     checks = [check for check in by_target if check is not None]
