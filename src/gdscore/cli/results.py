@@ -342,7 +342,7 @@ _ALARM_OPTIONS = {
 
 
 def _alarms(options: dict[str, Any]) -> Alarms:
-    min_accuracy, max_drop, last, text = (options[name] for name in ("min_accuracy", "max_drop", "last", "since"))
+    min_accuracy, max_drop, last, text = options["min_accuracy"], options["max_drop"], options["last"], options["since"]
     since = None if text is None else date_in(text)
     if since is None and text is not None:
         raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")

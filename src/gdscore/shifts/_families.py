@@ -71,8 +71,10 @@ class Draws:
         """Field of uniform int32 words, rows × ``shape``."""
         count = int(np.prod(shape))
         # Hashed where the images are: what goes there is the same for every layer, family and seed.
-        low, high = (constant(w, self._like, "rows", i, *self._rows) for i, w in enumerate(_row_words(*self._rows)))
-        keys = self._hashed(low, high, layer)
+        low, high = _row_words(*self._rows)
+        keys = self._hashed(
+            constant(low, self._like, "low", *self._rows), constant(high, self._like, "high", *self._rows), layer
+        )
         words = fmix32(keys[:, None] ^ constant(_positions(count), self._like, "positions", count)[None, :])
         return namespace(words).reshape(words, (keys.shape[0], *shape))
 
@@ -116,10 +118,11 @@ class Draws:
 
     def _quantiles(self, bits: Array) -> Array:
         xp = namespace(bits)
-        left, rise = (constant(t, self._like, "normal", i) for i, t in enumerate(_normal_table()))
+        left, rise = _normal_table()
         cell = xp.reshape(logical_shift(bits, 32 - _CELL_BITS), (-1,))
         within = _unit(bits & ((1 << (32 - _CELL_BITS)) - 1), 32 - _CELL_BITS)
-        base, slope = (xp.reshape(_looked_up(t, cell), bits.shape) for t in (left, rise))
+        base = xp.reshape(_looked_up(constant(left, self._like, "left"), cell), bits.shape)
+        slope = xp.reshape(_looked_up(constant(rise, self._like, "rise"), cell), bits.shape)
         slope *= within
         slope += base
         return slope
