@@ -58,7 +58,7 @@ def results_blocks():
 
 def complete_blocks():
     """Tables that are too long for the documentation, in research/tables.md."""
-    return results_blocks() | labeling_blocks() | monitor_blocks() | check_blocks()
+    return results_blocks() | labeling_blocks() | monitor_blocks() | check_blocks() | late_labels.blocks()
 
 
 def readme_blocks():
@@ -251,26 +251,15 @@ def hash_blocks():
 
 def distributed_blocks():
     """Rows per second and memory on a local cluster, in docs/distributed.md."""
-    path = RESULTS / "ray_scale.json"
-    if not path.exists():
-        return {"ray": "100,000,000 rows have not been run."}
-    timing = json.loads(path.read_text())
-    lines = [
-        [
-            f"{row['rows_so_far']:,}",
-            *(f"{row['rows_per_second'][workers]:,.0f}" for workers in ("1", "2")),
-            f"{row['ratio']:.2f}",
-            " and ".join(f"{memory:.0f}" for memory in row["worker_memory_mib"]),
-        ]
-        for row in timing["rounds"][::3]
-    ]
-    heads = ("rows so far", "rows/s, 1 worker", "2 workers", "ratio", "largest memory of each worker so far, MiB")
-    merged = timing["merging"]
+    timing = json.loads((RESULTS / "ray_scale.json").read_text())
+    last, merged = timing["rounds"][-1], timing["merging"]
+    speeds = (last["rows_per_second"][workers] / 1e6 for workers in ("1", "2"))
     return {
-        "ray": f"{markdown(heads, lines)}\n\nThe median ratio is {timing['ratio']:.2f}; all of it took "
-        f"{timing['seconds']:.0f} s, at a load of {timing['load_before']:.1f} before. Before that, {merged['states']:,} states of "
-        f"{merged['bytes_each']:,} bytes were merged in {merged['seconds']:.1f} s, {merged['processor_seconds']:.1f} s of the "
-        "processor."
+        "ray": "{:,} rows were read at {:.2f} million rows a second by one worker and {:.2f} by two".format(
+            last["rows_so_far"], *speeds
+        )
+        + f" (median ratio {timing['ratio']:.2f}), with at most {max(last['worker_memory_mib']):.0f} MiB a worker; "
+        f"{merged['states']:,} states were merged in {merged['seconds']:.1f} s"
     }
 
 

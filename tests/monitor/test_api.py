@@ -1006,7 +1006,7 @@ def test_errors_of_bodies_name_the_field_and_give_an_example(local, fitted, meth
 def test_the_curl_lines_of_the_documentation_run(local, fitted, tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    page = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
     (script,) = re.findall(r"```sh\n(api=.*?)```", page, re.S)
     estimator = binary_estimator()
     estimator.save(tmp_path / "m.gdscore")
