@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -18,7 +17,6 @@ from gdscore.cli.console import (
     Address,
     ClassMix,
     Debug,
-    Engine,
     EngineOption,
     HtmlPath,
     JsonPath,
@@ -66,22 +64,9 @@ if TYPE_CHECKING:
     from gdscore.outputs import Outputs
 
 
-class Format(StrEnum):
-    """How estimates are printed."""
-
-    TABLE = "table"
-    CSV = "csv"
-
-
-class Method(StrEnum):
-    """Scores that are estimates of accuracy without a fitted estimator."""
-
-    CONFSCORE = "confscore"
-    DOC = "doc"
-    ATC = "atc"
-    COT = "cot"
-    COTT = "cott"
-    AGREESCORE = "agreescore"
+Format: TypeAlias = Literal["table", "csv"]
+Method: TypeAlias = Literal["confscore", "doc", "atc", "cot", "cott", "agreescore"]
+"""Scores that are estimates of accuracy without a fitted estimator."""
 
 
 @alarm_options
@@ -102,7 +87,7 @@ def estimate(
     json: JsonPath = None,
     format: Annotated[
         Format, typer.Option(help="Print a table for people, or a CSV file of windows and segments.")
-    ] = Format.TABLE,
+    ] = "table",
     method: Annotated[
         Method | None, typer.Option(help="Estimate by one score and --reference instead of a fitted estimator.")
     ] = None,
@@ -123,7 +108,7 @@ def estimate(
         ),
     ] = None,
     alarms: Alarms,
-    engine: EngineOption = Engine.LOCAL,
+    engine: EngineOption = "local",
     address: Address = None,
     on_error: OnErrorOption = None,
     quiet: Quiet = False,
@@ -148,9 +133,9 @@ def estimate(
     inputs = [path for item in (*target_files, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
     check_outputs(inputs, html=html, json=json)
-    if json == "-" and format is Format.CSV:
+    if json == "-" and format == "csv":
         raise GdscoreError("Expected one of --json - and --format csv, but got both: name a file for the JSON")
-    if engine is Engine.RAY and method is not None:
+    if engine == "ray" and method is not None:
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else load_estimator(name)
     if class_mix is not None:
@@ -174,16 +159,16 @@ def estimate(
         failed = _attempt(lambda: write_html(html, fitted, outcomes, rule, model_name, command), debug)
         checks += failed
         written += [] if failed else [str(html)]
-    facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
+    facts = document({"estimator": name, "method": method}, outcomes, rule, checks)
     if json is not None:
         failed = _attempt(lambda: write_json(json, facts), debug)
         checks += failed
         written += [] if failed else [json]
     if alarms.webhook and exit_code(checks):
         checks += _attempt(lambda: post_json(str(alarms.webhook), facts), debug)
-    if format is Format.CSV:
+    if format == "csv":
         print_csv(outcomes, length if time else None)
-    if json != "-" and not quiet and format is Format.TABLE:
+    if json != "-" and not quiet and format == "table":
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
         for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")
@@ -202,7 +187,7 @@ def _estimator_and_targets(
 ) -> tuple[str | None, Sequence[str]]:
     if method is not None:
         if reference is None:
-            raise GdscoreError(f"Expected --reference with --method {method.value}: give labelled outputs")
+            raise GdscoreError(f"Expected --reference with --method {method}: give labelled outputs")
         return None, files
     if reference is not None:
         raise GdscoreError("Expected --reference only with --method: an estimator has its reference in it")
@@ -229,7 +214,7 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
 
     assert method is not None
     assert reference is not None
-    return partial(direct_estimate, method.value, reference=reference.read_labelled())
+    return partial(direct_estimate, method, reference=reference.read_labelled())
 
 
 def _window_length(time: str | None, every: str | None, by: Sequence[str] | None, method: Method | None) -> Every:

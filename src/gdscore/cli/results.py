@@ -101,7 +101,7 @@ def estimate_groups(
     left_out: Mapping[str, str] = {}
     if target.problem is not None:
         raise target.problem
-    if engine is Engine.RAY:
+    if engine == "ray":
         from gdscore.distributed.estimating import state_of_files
 
         state, left_out = state_of_files(
@@ -109,7 +109,7 @@ def estimate_groups(
             target.paths,
             columns=target.columns,
             every=every,
-            on_error=(on_error or OnError.RAISE).value,
+            on_error=on_error or "raise",
             progress=False if quiet else None,
         )
     else:
