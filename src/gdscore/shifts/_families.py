@@ -11,7 +11,6 @@ fields), the position of the row in its set and a position within the row (a pix
 from __future__ import annotations
 
 import math
-import numbers
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -253,20 +252,12 @@ class Families:
             raise GdscoreError(f"Unknown shift family {name!r}: {nearest(str(name), self._families)}")
         return self._families[name]
 
-    def check_severity(self, severity: Any) -> int:
-        """Severity as an integer that the families have."""
-        whole = isinstance(severity, numbers.Integral) and not isinstance(severity, bool)
-        if not whole or severity not in self.severities:
-            most = self.severities[-1]
-            raise GdscoreError(f"Expected a severity to be an integer from 1 to {most}, but got {severity!r}")
-        return int(severity)
-
     def check_severities(self, severities: Iterable[int]) -> list[int]:
         """Severities as a list of integers that the families have."""
+        most = self.severities[-1]
         if isinstance(severities, (str, bytes)) or not isinstance(severities, Iterable):
-            most = self.severities[-1]
             raise GdscoreError(f"Expected `severities` to be integers from 1 to {most}, but got {severities!r}")
-        return [self.check_severity(severity) for severity in severities]
+        return [integer("severity", severity, least=1, most=most) for severity in severities]
 
     def context(self, family: str, severity: int, seed: int, start: int, rows: int) -> Context:
         """Strength and random numbers for the rows ``start, start + 1, …`` of a set."""

@@ -95,7 +95,7 @@ class Corruption(_OfImages):
 
     def __post_init__(self) -> None:
         _ = IMAGES[self.name]
-        object.__setattr__(self, "severity", IMAGES.check_severity(self.severity))
+        object.__setattr__(self, "severity", IMAGES.check_severities([self.severity])[0])
         object.__setattr__(self, "seed", integer("seed", self.seed, least=0))
 
     @property
