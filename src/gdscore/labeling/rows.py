@@ -22,7 +22,7 @@ from gdscore.frames import is_missing
 STRATA = 10
 _REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
 _NUMBERS = ("stratum", "rank", "predicted_correct", "probability")
-_OWN = {*_REQUIRED, *_NUMBERS, "id", "segment", "segment_rows", "options"}
+_RESERVED = {*_REQUIRED, *_NUMBERS, "id", "segment", "segment_rows", "options"}
 _AS_THEY_ARE = ("id", "segment", "label")
 """Columns whose white space can tell one name from another."""
 _FORMULA = ("=", "+", "-", "@", "'")
@@ -105,7 +105,7 @@ class LabelRows:
             Further columns for the person who labels, such as texts or names of images: a value for each row.
         """
         show = show or {}
-        if reserved := [name for name in show if name.strip().lower() in _OWN]:
+        if reserved := [name for name in show if name.strip().lower() in _RESERVED]:
             raise GdscoreError(
                 f"Expected to show columns of other names than the table's own, but {reserved[0]!r} is one: rename it"
             )
