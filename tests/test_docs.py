@@ -14,33 +14,11 @@ from types import ModuleType
 
 import pytest
 
+from tests.readme import examples, readers_model
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESEARCH = sorted((ROOT / "research").glob("*.md"))
-
-
-def examples(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def readers_model() -> dict[str, object]:
-    """What README calls yours: a network, labelled images that training has not seen, and images without labels."""
-    torch = pytest.importorskip("torch")
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = (torch.tensor(digits.images[:, None], dtype=torch.float32) / 16 - 0.5) / 0.5
-    labels = torch.tensor(digits.target)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    optimizer = torch.optim.Adam(model.parameters(), 0.03)
-    for _ in range(60):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images[:700]), labels[:700]).backward()
-        optimizer.step()
-    labelled = torch.utils.data.TensorDataset(images[700:900], labels[700:900])
-    return {"model": model, "val_set": labelled, "new_set": torch.utils.data.TensorDataset(images[1300:1500])}
 
 
 @pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
@@ -52,6 +30,7 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look up the types of their fields
     if page.name == "README.md":
+        pytest.importorskip("torch")
         vars(module).update(readers_model())
     for example in examples(page):
         exec(compile(example, page.name, "exec"), vars(module))
