@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import shutil
 import warnings
@@ -118,14 +117,14 @@ def extract(
     **options
         Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``, ``threshold``.
     """
-    columns = InputColumns(inputs, None if shape is None else tuple(shape), label, tuple(keep), preprocess)
+    work = _work(model, inputs, shape, label, keep, preprocess, batch_size, options, on_error)
     folder = check_path(output).resolve()
     with path_errors(output):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
         (folder / NOTES / "done.json").unlink(missing_ok=True)
     with (
         _unfinished(folder) as unfinished,
-        _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors,
+        _actors(work, num_actors, num_cpus, num_gpus, address) as actors,
     ):
         rows = parts = reused = count = 0
         skipped: dict[str, str] = {}
@@ -181,8 +180,8 @@ def extract_estimate(
     _, length = check_columns(None, by, time, every)
     names = (by,) if isinstance(by, str) else tuple(by or ())
     kept = (*names, *([] if time is None else [time]))
-    columns = InputColumns(inputs, None if shape is None else tuple(shape), None, kept, preprocess)
-    with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
+    work = _work(model, inputs, shape, None, kept, preprocess, batch_size, options, on_error)
+    with _actors(work, num_actors, num_cpus, num_gpus, address) as actors:
         ray, pool = actors
         shared = ray.put(est)
         states: dict[int, Any] = {}
@@ -218,7 +217,9 @@ def _reports(
 
     tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
     sources = dataset if tables else _cluster.files_or_dataset(ray, dataset)
-    calls = ((where, partial(call, n, source, where)) for n, (where, source) in enumerate(_named_sources(sources)))
+    calls = (
+        (where, partial(call, n, source, where)) for n, (where, source) in enumerate(_cluster.named_sources(sources))
+    )
     running = _cluster.run_all(ray, calls, actors=pool)
     total = len(sources) if isinstance(sources, list) else None
     with contextlib.closing(running), progress_bar(total, progress, "inputs") as advance:
@@ -230,41 +231,29 @@ def _reports(
             advance(1)
 
 
-def _named_sources(sources: Any) -> Iterator[tuple[str, Any]]:
-    """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
-    if isinstance(sources, list):
-        for number, item in enumerate(sources):
-            is_file = isinstance(item, Path)
-            yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
-        return
-    # Without the order kept, a part would not be the same block in the next run.
-    options = sources.context.execution_options
-    before, options.preserve_order = options.preserve_order, True
-    try:
-        blocks = (ref for bundle in sources.iter_internal_ref_bundles() for ref in bundle.block_refs)
-        for number, ref in enumerate(blocks):
-            yield f"block {number} of the dataset", ref
-    finally:
-        options.preserve_order = before
+def _work(
+    model: Any,
+    inputs: str,
+    shape: Sequence[int] | None,
+    label: str | None,
+    keep: Sequence[str],
+    preprocess: Callable[[Any], Any] | None,
+    batch_size: int,
+    options: dict[str, Any],
+    on_error: str,
+) -> ModelOptions:
+    integer("batch_size", batch_size, least=1)
+    choice("on_error", on_error, _cluster.ON_ERROR)
+    shaped = None if shape is None else tuple(shape)
+    return ModelOptions(model, inputs, shaped, label, tuple(keep), preprocess, batch_size, options, on_error == "skip")
 
 
 @contextlib.contextmanager
 def _actors(
-    model: Any,
-    columns: InputColumns,
-    batch_size: int,
-    options: dict[str, Any],
-    num_actors: int | None,
-    num_cpus: float,
-    num_gpus: float,
-    on_error: str,
-    address: str | None,
+    work: ModelOptions, num_actors: int | None, num_cpus: float, num_gpus: float, address: str | None
 ) -> Iterator[tuple[Any, _cluster.Actors]]:
-    integer("batch_size", batch_size, least=1)
-    choice("on_error", on_error, _cluster.ON_ERROR)
     ray = _cluster.connect(address)
-    shared = ray.put(ModelOptions(model, columns, batch_size, options, skip=on_error == "skip"))
-    pool = _cluster.Actors(ray, Extracting, (shared,), num_actors, num_cpus, num_gpus)
+    pool = _cluster.Actors(ray, Extracting, (ray.put(work),), num_actors, num_cpus, num_gpus)
     try:
         yield ray, pool
     finally:
@@ -304,32 +293,25 @@ def _warn(skipped: dict[str, str]) -> None:
 
 
 @dataclass(frozen=True)
-class InputColumns:
-    """Which columns of the inputs are what."""
+class ModelOptions:
+    """Model, how it is run, and which columns of the inputs are what."""
 
+    model: Any
     inputs: str
     shape: tuple[int, ...] | None = None
     label: str | None = None
     keep: tuple[str, ...] = ()
     preprocess: Callable[[Any], Any] | None = None
+    batch_size: int = 256
+    extract: dict[str, Any] = field(default_factory=dict)
+    skip: bool = False
+    """Whether rows that cannot be read are left out."""
 
     @property
     def arrays(self) -> list[str]:
         """Columns that are read as arrays; ``preprocess`` reads the others itself."""
         read_here = [] if self.preprocess is not None else [self.inputs]
         return list(dict.fromkeys([*read_here, *([self.label] if self.label else []), *self.keep]))
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """Model, and how it is run."""
-
-    model: Any
-    columns: InputColumns
-    batch_size: int
-    extract: dict[str, Any] = field(default_factory=dict)
-    skip: bool = False
-    """Whether rows that cannot be read are left out."""
 
 
 def part_of(output: str, number: int) -> Path:
@@ -354,10 +336,10 @@ class Extracting:
             raise GdscoreError(
                 f"Expected `model` to be an nn.Module or a function that returns one, but got {type(model).__name__}"
             )
-        self.options, self.columns = options, options.columns
+        self.options = options
         self.model = model.to(torch.device("cuda" if num_gpus else "cpu"))
         self.digest = hashlib.sha256(repr((sorted(options.extract.items(), key=str), options.batch_size)).encode())
-        self.digest.update(repr((self.columns.arrays, self.columns.shape)).encode())
+        self.digest.update(repr((self.options.arrays, self.options.shape)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             self.digest.update(name.encode())
             self.digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -440,7 +422,7 @@ class Extracting:
     ) -> Iterator[tuple[Any, Any, dict[str, NDArray[Any]]]]:
         import torch
 
-        spec = self.columns
+        spec = self.options
         reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS)
         first = 0
         for piece in _pieces(source, self.options.batch_size):
@@ -469,16 +451,16 @@ class Extracting:
 
         Where some cannot be read, each is tried alone.
         """
-        assert self.columns.preprocess is not None
+        assert self.options.preprocess is not None
         try:
-            return piece, self.columns.preprocess(piece)
+            return piece, self.options.preprocess(piece)
         except GdscoreError:
             if not self.options.skip:
                 raise
         readable = []
         for row in range(piece.num_rows):
             try:
-                self.columns.preprocess(piece.slice(row, 1))
+                self.options.preprocess(piece.slice(row, 1))
             except GdscoreError as error:
                 left_out[f"row {first + row} of {where}"] = str(error)
             else:
@@ -486,7 +468,7 @@ class Extracting:
         if not readable:
             return None, None
         piece = piece.take(readable)
-        return piece, self.columns.preprocess(piece)
+        return piece, self.options.preprocess(piece)
 
     def _key(self, source: Any) -> str:
         digest = self.digest.copy()

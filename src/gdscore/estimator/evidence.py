@@ -235,7 +235,7 @@ class Profile:
         return float(self.recall[self.counts > 0].std())
 
     @cached_property
-    def told(self) -> float:
+    def tells_mix(self) -> float:
         """How far cells can tell another class mix from any other change, from 0 to 1.
 
         As many cells as classes are matched by some mix whatever the target is. Of cells and predicted classes the

@@ -89,14 +89,8 @@ class Fingerprint:
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(segments))
         chosen = order[np.arange(len(order)) - starts[codes[order]] < CHECKED]
-        error, segment = self._errors(outputs[chosen]), codes[chosen]
-        order = np.lexsort((error, segment))
-        ends = np.searchsorted(segment[order], np.arange(segments), side="right")
-        counts = np.diff(ends, prepend=0)
-        error = error[order]
-        median = (error[ends - counts // 2 - 1] + error[ends - (counts + 1) // 2]) / 2
-        # NaN is in the last place.
-        return np.asarray(~(median <= TOLERANCE) | np.isnan(error[ends - 1]))
+        ends = np.searchsorted(codes[chosen], np.arange(1, segments))
+        return np.array([not np.median(part) <= TOLERANCE for part in np.split(self._errors(outputs[chosen]), ends)])
 
     def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
         x, y = _seen(outputs, self.direction)

@@ -41,7 +41,7 @@ from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.estimator.core import fitted_of, known_shares
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
 from gdscore.models._agreement import CHECK, Agreement, combine
-from gdscore.models._inputs import ImageForm, LoadedRows, checked, collected
+from gdscore.models._inputs import ImageForm, check_classes, collected
 from gdscore.models._network import check_autocast, device_of, in_full_precision, working_copy
 from gdscore.models._state import RandomStream, cuda_of
 from gdscore.models.estimator import estimator
@@ -438,10 +438,7 @@ class _Run:
 
 
 def _check_labels(labels: Tensor, classes: int, name: str) -> None:
-    try:
-        checked(LoadedRows(labels, labels.cpu()), classes)
-    except GdscoreError as error:
-        raise GdscoreError(f"{error} of `{name}`") from None
+    check_classes(labels, classes, name)
     if len(labels) < FEWEST:
         raise GdscoreError(f"Expected at least {FEWEST} labelled rows from `{name}`, but got {len(labels)}")
 

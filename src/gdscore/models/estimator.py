@@ -48,7 +48,7 @@ def estimator(
 
     Cost: one forward pass over the rows for the reference and one for each shifted set, by default 117 × rows, and the
     corruptions. ``shifts="quick"`` makes 24 sets; 1,000 to 2,000 rows are enough. After the reference the expected time
-    is said. Images are given to the network with channels last where that is clearly faster on the first batch, which
+    is shown. Images are given to the network with channels last where that is clearly faster on the first batch, which
     changes outputs by rounding only.
 
     Memory: inputs are kept as the loader gives them, or as 8-bit images where those have the same values. Where they
@@ -299,13 +299,10 @@ def shift_passes(
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
     layout = _memory_format(model)
     # A network of its own, as a stochastic one would draw other numbers after the trial.
-    trial = Network(model, **options) if choose_layout and layout is None and _has_convolutions(model) else None
+    tries = choose_layout and layout is None and any(isinstance(module, nn.Conv2d) for module in model.modules())
+    trial = Network(model, **options) if tries else None
     predictor = _Predictor(network, form, layout, inputs, decided_at, listed_names(class_names), trial)
     return ShiftPasses(inputs, predictor, chosen, batch_size)
-
-
-def _has_convolutions(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.Conv2d) for module in model.modules())
 
 
 def _memory_format(model: nn.Module) -> torch.memory_format | None:

@@ -132,9 +132,9 @@ class NewEstimate(_Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_is_stored(cls, given: Any) -> Any:
+    def _only_what_is_stored(cls, body: Any) -> Any:
         dropped = {f.name for f in fields(Estimate)} - set(cls.model_fields)
-        return {k: v for k, v in given.items() if k not in dropped} if isinstance(given, dict) else given
+        return {k: v for k, v in body.items() if k not in dropped} if isinstance(body, dict) else body
 
 
 _STORED = {f.name for f in fields(Estimate)} & set(NewEstimate.model_fields)
@@ -417,8 +417,8 @@ def list_windows(
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
         check_known(session, name)
-        found = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
-    return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
+        listed = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
+    return {"windows": listed[:limit], "next": after + limit if len(listed) > limit else None}
 
 
 @router.get("/models/{name}/series")

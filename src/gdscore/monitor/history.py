@@ -224,8 +224,10 @@ class Monitor:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
         content, digest, rows = self._read(estimator)
         with self.writing() as session:
-            found = store.find_model(session, name, version)
-            store.store_model(*(session, found.name, found.version, content, digest), reference_rows=rows, switch=False)
+            registered = store.find_model(session, name, version)
+            store.store_model(
+                *(session, registered.name, registered.version, content, digest), reference_rows=rows, switch=False
+            )
 
     def models(self) -> list[str]:
         """Names of the models that are registered."""
@@ -317,21 +319,21 @@ class Monitor:
         replace: bool = False,
     ) -> list[dict[str, Any]]:
         """As `add`, without warnings: what there is to know of a window is its ``note``."""
-        known, has_labels = self._target(model, version)
-        if known.estimator_hash is None:
+        target, has_labels = self._target(model, version)
+        if target.estimator_hash is None:
             raise AdvisedError(
                 f"Expected {model!r} to have an estimator, but it has none",
                 "register it with one (`gdscore monitor register MODEL FILE` with the file of `gdscore fit`)",
-                f"send the file of `gdscore fit`: PUT /api/v1/models/{known.name}/estimator",
+                f"send the file of `gdscore fit`: PUT /api/v1/models/{target.name}/estimator",
             )
         if by is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
         if inputs is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `inputs` with `Outputs` of the same rows, but got a stream")
-        estimator = self._estimator(known.estimator_hash)
-        kept = Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
-        fresh = store.estimate_windows(estimator, outputs, time, by, inputs, known.every, kept)
-        return self._store(known, fresh, replace, has_labels, kept)
+        estimator = self._estimator(target.estimator_hash)
+        kept = Collector(estimator) if Rules.from_dict(target.rules).keep_rows is not None else None
+        fresh = store.estimate_windows(estimator, outputs, time, by, inputs, target.every, kept)
+        return self._store(target, fresh, replace, has_labels, kept)
 
     def add_estimate(
         self,
@@ -441,10 +443,10 @@ class Monitor:
         """
         counts = count_labels(outputs, correct=correct, accuracy=accuracy, rows=rows)
         segment = check_name("segment", segment, empty=True)
-        found = self._model(model, version)
+        target = self._model(model, version)
         with self.writing() as session:
-            locked = store.lock_model(session, found.id)
-            store_labels(session, locked, (*window_bounds(time, found.every), segment), counts)
+            locked = store.lock_model(session, target.id)
+            store_labels(session, locked, (*window_bounds(time, target.every), segment), counts)
 
     def add_row_labels(
         self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None
@@ -466,16 +468,18 @@ class Monitor:
             How many labels were ``added``, ``replaced``, the ``same`` and of ``unknown`` ids; and the ``windows``, with
             their accuracy by labels, and what P(right) let expect of the labelled rows and of all.
         """
-        given, truths = [str(value) for value in ids], list(labels)
-        if not given or len(given) != len(truths):
-            raise GdscoreError(f"Expected as many labels as ids, but got {len(truths)} for {len(given)}")
-        found = self._model(model, version)
+        row_ids, truths = [str(value) for value in ids], list(labels)
+        if not row_ids or len(row_ids) != len(truths):
+            raise GdscoreError(f"Expected as many labels as ids, but got {len(truths)} for {len(row_ids)}")
+        target = self._model(model, version)
         with self.writing() as session:
-            query = select(Model).where(Model.name == found.name).order_by(Model.id).with_for_update()
+            query = select(Model).where(Model.name == target.name).order_by(Model.id).with_for_update()
             locked = [m for m in session.scalars(query) if version is None or m.version == version]
-            known = {m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked}
-            window = None if time is None else window_bounds(time, found.every)
-            return join_labels(session, known, given, truths, window)
+            versions = {
+                m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked
+            }
+            window = None if time is None else window_bounds(time, target.every)
+            return join_labels(session, versions, row_ids, truths, window)
 
     # -- alarms ---------------------------------------------------------------------------------------------
 

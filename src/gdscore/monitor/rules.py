@@ -196,11 +196,11 @@ class Rules:
 
     def changed(self, changes: Mapping[str, Any]) -> Rules:
         """Rules with some of them changed, by name; the others stay, also those of other classes and segments."""
-        known = {f.name for f in fields(self)}
+        names = {f.name for f in fields(self)}
         changes = dict(changes)
         for name in changes:
-            if name not in known:
-                raise GdscoreError(f"Unknown rule {str(name)[:60]!r}: {nearest(str(name)[:60], known)}")
+            if name not in names:
+                raise GdscoreError(f"Unknown rule {str(name)[:60]!r}: {nearest(str(name)[:60], names)}")
         for name in (*(f"min_{measure}" for measure in MEASURES), "segments"):
             if isinstance(changes.get(name), Mapping):
                 changes[name] = {**getattr(self, name), **changes[name]}

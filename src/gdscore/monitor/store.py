@@ -473,8 +473,8 @@ def _check_segments(session: Session, model: Model, rules: Rules, new: set[str])
     named = new - {""}  # that of all rows is no segment
     if not named:
         return
-    known = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
-    count = session.scalars(known).one() + len(named)
+    stored = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
+    count = session.scalars(stored).one() + len(named)
     if count > rules.max_segments:
         raise AdvisedError(
             f"Expected at most {rules.max_segments:,} segments of {model.name!r} (rule max_segments), but with "
@@ -493,13 +493,13 @@ _THERE = select(Window).where(
 
 def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
     """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
-    found: dict[Key, Window] = {}
+    by_key: dict[Key, Window] = {}
     for first in range(0, len(made), KEYS_AT_ONCE):
         keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
         for window in session.scalars(_THERE, {"model": model.id, "keys": keys}):
-            found[window.start, window.end, window.segment] = window
-    for one in made if found and not replace else ():
-        same = found.get(one.key)
+            by_key[window.start, window.end, window.segment] = window
+    for one in made if by_key and not replace else ():
+        same = by_key.get(one.key)
         if same is not None and same.content_hash != one.digest and not same.so_far:
             raise ConflictError(
                 f"Expected a new window of {model.name!r}, but the one at {shown_time(same.start)} is there with other "
@@ -507,7 +507,7 @@ def known_windows(session: Session, model: Model, made: Sequence[Made], replace:
                 "give replace=True (--replace) to replace it",
                 "send it with `replace` set to true to replace it",
             )
-    return found
+    return by_key
 
 
 def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Window, Outcome]:

@@ -40,13 +40,10 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
 def _kind_of_objects(values: list[Any]) -> str:
     present = [value for value in values if not _is_missing(value)]
-    if present and all(_is_number(value) for value in present):
+    numbers = (int, float, np.integer, np.floating)
+    if present and all(isinstance(value, numbers) and not isinstance(value, bool) for value in present):
         return "number"
     return "category" if all(isinstance(v, (str, bytes, bool, np.bool_, int, float)) for v in present) else "other"
 

@@ -235,14 +235,10 @@ def _on_host(images: NDArray[Any], parts: Sequence[Corruption], start: int) -> N
     if len(firsts) == 1:
         work(0)
     else:
-        with ThreadPoolExecutor(_cores()) as pool:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        with ThreadPoolExecutor(cores or 1) as pool:
             list(pool.map(work, firsts))
     return out
-
-
-def _cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _images_per_chunk(images: Array, values: int) -> int:

@@ -196,7 +196,7 @@ class ShiftPasses:
         return outputs
 
     def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
-        """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
+        """Shifted sets in the order of the shifts, or of some of them; ``advance`` gets the number of rows done."""
         families = iter(named_families(self.shifts)[only])
         for shift, rows, start, x in self._shifted_batches(self.shifts[only]):
             batch_rows = rows[start : start + self._size]
