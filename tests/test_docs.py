@@ -50,6 +50,14 @@ def test_named_tests_are_there(page):
         assert callable(attrgetter(name.replace("::", "."))(module)), name
 
 
+def test_the_site_stays_short():
+    """22,000 words without the generated reference; bars of tables and marks of blocks are none."""
+    pages = [page for page in PAGES[2:] if page.parent.name != "api" and page.name != "architecture.md"]
+    texts = [re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8")) for page in pages]
+    assert len(pages) > 35
+    assert sum(bool(re.search(r"\w", word)) for text in texts for word in text.split()) <= 22_000
+
+
 def test_every_warning_is_listed():
     """A row of docs/messages.md for each code that an estimate may carry."""
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "gdscore").rglob("*.py")]
