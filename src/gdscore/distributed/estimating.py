@@ -267,7 +267,7 @@ def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
     types = {name: column_type(table.schema.field(name).type) for name in chosen.names}
     check_types(chosen, types, where)
     stored = class_names_of(table.schema.metadata, path), threshold_in(table.schema.metadata, path)
-    reader = RecordBatchReader(path, chosen.names, DEFAULT_LIMITS)
+    reader = RecordBatchReader(repr(where), chosen.names, DEFAULT_LIMITS)
     start = 0
     for piece in table.select(list(chosen.names)).to_batches(max_chunksize=_BLOCK_ROWS):
         for block in reader.blocks(piece) if piece.num_rows else ():

@@ -13,7 +13,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits, PathLike, atomic
+from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, atomic
 from gdscore.io.blocks import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
 from gdscore.outputs import checked_threshold
@@ -94,12 +94,11 @@ def threshold_in(metadata: Any, path: Path) -> float | None:
 
 
 class RecordBatchReader:
-    """Turns the record batches of one file, in order, into blocks."""
+    """Turns the record batches of one table, in order, into blocks; ``where`` names the table in messages."""
 
-    def __init__(self, path: Path, names: Sequence[str], limits: Limits, start: int = 0) -> None:
+    def __init__(self, where: str, names: Sequence[str], limits: Limits, start: int = 0) -> None:
         self.rows = start
-        self._names, self._limits = names, limits
-        self._where = repr(os.fspath(path))
+        self._names, self._limits, self._where = names, limits, where
         self._widths: dict[str, list[int]] = {name: [] for name in names}
 
     def blocks(self, batch: Any) -> Iterator[Block]:
@@ -163,6 +162,12 @@ class RecordBatchReader:
         return values.reshape(rows, *widths)
 
 
+def columns_of_batch(arrays: Mapping[str, Any], where: str) -> Block:
+    """NumPy arrays of columns of Arrow."""
+    reader = RecordBatchReader(where, list(arrays), DEFAULT_LIMITS)
+    return joined_blocks(list(reader.blocks(pa.record_batch(dict(arrays)))))
+
+
 class ArrowTable:
     """Record batches of a Feather or Arrow file, each held while its rows are read."""
 
@@ -184,7 +189,7 @@ class ArrowTable:
         return rebatched(guarded(self._pieces(chosen), lambda: decoding(self.path, "an Arrow file")), batch_rows)
 
     def _pieces(self, chosen: Chosen) -> Iterator[Block]:
-        reader = RecordBatchReader(self.path, chosen.names, self._limits)
+        reader = RecordBatchReader(repr(os.fspath(self.path)), chosen.names, self._limits)
         for batch in self._batches():
             # Offsets of a damaged file may point outside of it, where reading ends the process.
             batch.validate(full=True)
@@ -255,7 +260,7 @@ class ParquetTable:
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
-        reader = RecordBatchReader(self.path, chosen.names, self._limits)
+        reader = RecordBatchReader(repr(os.fspath(self.path)), chosen.names, self._limits)
         for group in range(file.metadata.num_row_groups):
             rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
             for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
@@ -267,7 +272,7 @@ class ParquetTable:
         first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
         if first is None or not first.num_rows:
             return 1
-        block = next(RecordBatchReader(self.path, chosen.names, self._limits, start).blocks(first))
+        block = next(RecordBatchReader(repr(os.fspath(self.path)), chosen.names, self._limits, start).blocks(first))
         row_bytes = sum(array.nbytes for array in block.values())
         if row_bytes > self._limits.row:
             raise GdscoreError(
