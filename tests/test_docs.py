@@ -39,8 +39,8 @@ def readers_model() -> dict[str, object]:
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(images[:700]), labels[:700]).backward()
         optimizer.step()
-    labelled = torch.utils.data.TensorDataset(images[700:1000], labels[700:1000])
-    return {"model": model, "val_set": labelled, "new_set": torch.utils.data.TensorDataset(images[1300:])}
+    labelled = torch.utils.data.TensorDataset(images[700:900], labels[700:900])
+    return {"model": model, "val_set": labelled, "new_set": torch.utils.data.TensorDataset(images[1300:1500])}
 
 
 @pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")

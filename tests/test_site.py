@@ -71,5 +71,5 @@ def test_output_of_a_block(hooks):
 
 def test_a_link_out_of_the_site_names_the_file(hooks):
     page = SimpleNamespace(file=SimpleNamespace(src_uri="howto/x.md"))
-    shown = hooks.on_page_markdown("[a](../b.md) and [c](../../research/d.md#e)", page)
-    assert shown == "[a](../b.md) and c (`research/d.md`)"
+    shown = hooks.on_page_markdown("[a](../b.md) and [c](../../research/d.md#e) ([f](../../g.md))", page)
+    assert shown == "[a](../b.md) and c (`research/d.md`) (f: `g.md`)"

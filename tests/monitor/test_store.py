@@ -146,6 +146,19 @@ def test_a_window_that_is_deleted_takes_its_alarm_and_its_labels_along(monitor):
     assert monitor.add_estimate("m", estimate(0.9), day(0))["new"]
 
 
+def test_a_series_goes_on_where_retention_and_a_person_have_deleted_all_of_its_windows(monitor):
+    monitor.register("m", rules=FLOOR | {"recovery": 1})
+    for n in range(3):
+        monitor.add_estimate("m", estimate(0.5), day(n))
+    monitor.prune("1d", now=day(30))
+    monitor.delete_window(int(monitor.windows("m")["id"].iloc[0]))
+    assert monitor.windows("m").empty
+    with monitor.reading() as session:
+        assert [m["state"] for m in overview(session)] == ["alarm"]  # of the windows that retention deleted
+    assert monitor.add_estimate("m", estimate(0.9), day(40))["new"]
+    assert [(a.raised, a.ended) for a in monitor.alarms("m").itertuples()] == [(day(0), day(40))]
+
+
 def test_a_retired_model_is_watched_no_more_until_it_is_registered_again(monitor):
     monitor.register("m", rules=FLOOR | {"missing_after": 2})
     monitor.add_estimate("m", estimate(0.5), day(0))
@@ -250,6 +263,28 @@ def test_an_alarm_is_explained(monitor, fitted):
     with TestClient(create_app(monitor, OPEN), **HERE) as client:
         assert client.get(f"/api/v1/alarms/{number}").json()["segments"] == facts["segments"]
         assert client.get("/api/v1/alarms/999").status_code == 404
+
+
+def test_an_alarm_of_labels_is_explained_by_labels(monitor):
+    """The estimates did not see the drop, and fell most where nothing is wrong."""
+    monitor.register("m", rules=FLOOR | {"tracking": False})
+    for n in range(3):
+        for segment, accuracy, correct in (("", 0.9, 70), ("of=a", 0.88, 90), ("of=b", 0.9, 40), ("of=c", 0.5, None)):
+            monitor.add_estimate("m", estimate(accuracy if n == 2 else 0.9), day(n), segment)
+            if correct is not None:
+                monitor.add_labels("m", day(n), correct=correct if n == 2 else 90, rows=100, segment=segment)
+    alarms = monitor.alarms("m")
+    number = int(alarms[(alarms.rule == "labels:accuracy") & (alarms.segment == "")]["id"].iloc[0])
+    with TestClient(create_app(monitor, OPEN), **HERE) as client:
+        facts = client.get(f"/api/v1/alarms/{number}").json()
+        page = client.get(f"/alarms/{number}").text
+    worst, *others = facts["segments"]
+    assert (facts["segments_by"], worst["segment"], worst["rows"]) == ("labels", "of=b", 100)
+    assert (worst["accuracy"], worst["before"]) == pytest.approx((0.4, 0.9))
+    assert worst["low"] < 0.4 < worst["high"]
+    assert [s["segment"] for s in others] == ["", "of=a"]  # of=c has no labels
+    assert "of=b leads" in page
+    assert "Accuracy by labels and interval" in page
 
 
 def test_acknowledged_and_snoozed_alarms_are_silent_for_prometheus(monitor):

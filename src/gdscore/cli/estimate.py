@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
-from gdscore._windows import Every, parse_every
+from gdscore._alarms import Check, Status, post_json
+from gdscore._windows import Every, parse_every, time_text
 from gdscore.cli.console import (
     Address,
     ClassMix,
@@ -35,6 +35,9 @@ from gdscore.cli.console import (
 from gdscore.cli.files import (
     COLUMNS_PANEL,
     TargetFiles,
+    TimeColumn,
+    WindowLength,
+    check_outputs,
     column_options,
     find_targets,
     load_estimator,
@@ -43,10 +46,10 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.cli.results import (
-    alarm_rule,
-    check_outcome,
-    date_of,
+    Alarms,
+    alarm_options,
     document,
+    end_with,
     estimate_groups,
     estimate_on_ray,
     estimate_target,
@@ -57,7 +60,6 @@ from gdscore.cli.results import (
     write_html,
 )
 from gdscore.errors import GdscoreError
-from gdscore.files import check_different, check_writable
 from gdscore.io import SUFFIXES, Columns
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class Method(StrEnum):
     AGREESCORE = "agreescore"
 
 
+@alarm_options
 @column_options()
 def estimate(
     context: typer.Context,
@@ -110,20 +113,8 @@ def estimate(
     class_mix: ClassMix = None,
     *,
     columns: Columns,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Column of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTH",
-            help="Length of windows: 30min, 6h, 1d (default), week, month; in a time zone 'month Europe/Paris'.",
-            rich_help_panel=COLUMNS_PANEL,
-        ),
-    ] = None,
+    time: TimeColumn = None,
+    every: WindowLength = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,31 +123,7 @@ def estimate(
             rich_help_panel=COLUMNS_PANEL,
         ),
     ] = None,
-    min_accuracy: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
-    ] = None,
-    max_drop: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Alarm where the accuracy is this far below the reference's: 0.05 is 5 points."
-        ),
-    ] = None,
-    alarm_on: Annotated[
-        AlarmOn | None,
-        typer.Option(
-            help="What is compared: the estimate (default), or the low or high end of its interval.",
-            show_default=False,
-        ),
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(metavar="N", help="Check the N newest dates for an alarm; by default the newest.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Check all dates from this one on: 2026-01-31.")
-    ] = None,
-    webhook: Annotated[
-        str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
-    ] = None,
+    alarms: Alarms,
     engine: EngineOption = Engine.LOCAL,
     address: Address = None,
     on_error: OnErrorOption = None,
@@ -173,9 +140,7 @@ def estimate(
     wide interval, and the floor is inside it; or no date to check), 1 a target failed, 2 wrong usage. An
     alarm comes before an error, and an error before code 4.
     """
-    rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
-    if webhook is not None:
-        check_address(webhook)
+    rule = alarms.rule
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
     columns = replace(columns, time=time, by=by or None)
     length = _window_length(time, every, by, method)
@@ -183,9 +148,7 @@ def estimate(
     reference_set = None if reference is None else one_set(reference, columns)
     inputs = [path for item in (*target_files, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
-    check_writable(json, inputs=inputs)
-    check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
-    check_different(json, html, "--html and --json")
+    check_outputs(inputs, html=html, json=json)
     if json == "-" and format is Format.CSV:
         raise GdscoreError("Expected one of --json - and --format csv, but got both: name a file for the JSON")
     if engine is Engine.RAY and method is not None:
@@ -201,14 +164,10 @@ def estimate(
         else:
             estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
             outcomes = try_each(target_files, lambda target: estimate_target(estimate_of, target, quiet), debug)
-    times = [outcome.target.when for outcome in outcomes]
-    checked = checked_targets(times, last=last, since=date_of(since)) if rule else [True] * len(outcomes)
-    by_target = [
-        check_outcome(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)
-    ]
+    by_target = alarms.check(outcomes)
     checks = [check for check in by_target if check is not None]
-    if rule and not any(checked):  # data that no longer come are not fine
-        reason = f"nothing was checked, as no target has a date from {since} on"
+    if alarms.since and not checks:  # data that no longer come are not fine
+        reason = f"nothing was checked, as no target has a date from {time_text(alarms.since)} on"
         checks.append(Check("", Status.NOT_ENOUGH_DATA, reason))
     written: list[str] = []
     if html is not None and any(o.value for o in outcomes):
@@ -221,8 +180,8 @@ def estimate(
         failed = _attempt(lambda: write_json(json, facts), debug)
         checks += failed
         written += [] if failed else [json]
-    if webhook is not None and exit_code(checks):
-        checks += _attempt(lambda: post_json(webhook, facts), debug)
+    if alarms.webhook and exit_code(checks):
+        checks += _attempt(lambda: post_json(str(alarms.webhook), facts), debug)
     if format is Format.CSV:
         print_csv(outcomes, length if time else None)
     if json != "-" and not quiet and format is Format.TABLE:
@@ -234,13 +193,9 @@ def estimate(
     elif not quiet:
         for line in dict.fromkeys(warnings):
             complain(f"warning: {line}")
-    for status in Status:
-        if line := summarize([check for check in checks if check.status is status]):
-            complain(line)
-    if old := [o.name for o, is_checked in zip(outcomes, checked, strict=True) if o.value is None and not is_checked]:
+    if old := [o.name for o, check in zip(outcomes, by_target, strict=True) if o.value is None and check is None]:
         complain(f"not estimated, but older than what is checked: {', '.join(old[:3])}{' …' if len(old) > 3 else ''}")
-    if code := exit_code(checks):
-        raise typer.Exit(code)
+    end_with(checks)
 
 
 def _estimator_and_targets(

@@ -15,7 +15,9 @@ import typer
 from gdscore._format import percent
 from gdscore.cli.console import Debug, HtmlPath, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
+    IdColumn,
     TargetFiles,
+    check_outputs,
     column_arguments,
     column_options,
     load_estimator,
@@ -23,7 +25,7 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
-from gdscore.files import check_different, check_writable
+from gdscore.files import check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ TargetFile = Annotated[
 TableFile = Annotated[
     Path, typer.Argument(metavar="TABLE", help="Table that `gdscore label choose` wrote, with labels filled in.")
 ]
-IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column that names the rows.")]
 
 _columns = column_options("probabilities", "logits", "features", "prediction", "threshold", "class_names")
 
@@ -147,9 +148,7 @@ def estimate(
     from gdscore import labeling
 
     rows_of = _target(target, columns, id_column, None)
-    check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
-    check_writable(html, inputs=[*rows_of.paths, Path(estimator), table], suffixes=(".html", ".htm"))
-    check_different(json, html, "--html and --json")
+    check_outputs([*rows_of.paths, Path(estimator), table], html=html, json=json)
     drawn, labels = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
     labelled = labeling.estimate(fitted, opener, drawn, labels)

@@ -8,13 +8,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from gdscore import __version__
-from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
+from gdscore._alarms import (
+    AlarmOn,
+    AlarmRule,
+    Check,
+    Status,
+    check_address,
+    checked_targets,
+    summarize,
+    worst_status,
+)
 from gdscore._format import percent, points
 from gdscore._windows import Every, Group, end_of, group_of, time_text, window_columns
-from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
+from gdscore.cli.console import Cell, ExitCode, OnError, complain, group_messages, shared_options, show, show_table
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError
 
@@ -286,36 +297,84 @@ def write_html(
     )
 
 
-def alarm_rule(
-    min_accuracy: float | None,
-    max_drop: float | None,
-    alarm_on: AlarmOn | None,
-    last: int | None,
-    since: str | None,
-) -> AlarmRule | None:
-    """Rule of the options; None where they name no bound."""
-    if min_accuracy is None and max_drop is None:
-        for name, value in (("--alarm-on", alarm_on), ("--last", last), ("--since", since)):
-            if value is not None:
-                raise GdscoreError(f"Expected --min-accuracy or --max-drop with {name}, but there is neither")
-        return None
-    for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
-        if share is not None and not 0 <= share <= 1:
-            raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
-    checked_targets([], last=last, since=date_of(since))  # refuses both
-    return AlarmRule(min_accuracy, max_drop, alarm_on or AlarmOn.ESTIMATE)
+@dataclass(frozen=True)
+class Alarms:
+    """What the options ask of alarms: a rule, if any, the targets that are checked, and an address to post to."""
+
+    rule: AlarmRule | None
+    last: int | None
+    since: datetime | None
+    webhook: str | None
+
+    def check(self, outcomes: Sequence[Outcome[Estimated]]) -> list[Check | None]:
+        """Status of each target, by the rule or whether it could be estimated; None where it is not checked."""
+        times = [outcome.target.when for outcome in outcomes]
+        checked = checked_targets(times, last=self.last, since=self.since) if self.rule else [True] * len(outcomes)
+        return [self._status(outcome) if chosen else None for outcome, chosen in zip(outcomes, checked, strict=True)]
+
+    def _status(self, outcome: Outcome[Estimated]) -> Check:
+        if outcome.value is None:
+            return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
+        if self.rule is None:
+            return Check(outcome.name, Status.FINE)
+        return self.rule.check_all(outcome.name, outcome.value.estimate)
 
 
-def date_of(text: str | None) -> datetime | None:
-    """Date of ``--since``."""
-    when = None if text is None else date_in(text)
-    if when is None and text is not None:
+_ALARM_OPTIONS = {
+    "min_accuracy": Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
+    ],
+    "max_drop": Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Alarm where the accuracy is this far below the reference's: 0.05 is 5 points."
+        ),
+    ],
+    "alarm_on": Annotated[
+        AlarmOn | None,
+        typer.Option(help="What is compared: the estimate (default), or the low or high end of its interval."),
+    ],
+    "last": Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Check the N newest dates for an alarm; by default the newest."),
+    ],
+    "since": Annotated[str | None, typer.Option(metavar="DATE", help="Check all dates from this one on: 2026-01-31.")],
+    "webhook": Annotated[
+        str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
+    ],
+}
+
+
+def _alarms(options: dict[str, Any]) -> Alarms:
+    min_accuracy, max_drop, last, text = (options[name] for name in ("min_accuracy", "max_drop", "last", "since"))
+    since = None if text is None else date_in(text)
+    if since is None and text is not None:
         raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")
-    return when
+    rule = None
+    if min_accuracy is not None or max_drop is not None:
+        for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
+            if share is not None and not 0 <= share <= 1:
+                raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
+        checked_targets([], last=last, since=since)  # refuses both
+        rule = AlarmRule(min_accuracy, max_drop, options["alarm_on"] or AlarmOn.ESTIMATE)
+    for name in ("alarm_on", "last", "since") if rule is None else ():
+        if options[name] is not None:
+            raise GdscoreError(
+                f"Expected --min-accuracy or --max-drop with --{name.replace('_', '-')}, but there is neither"
+            )
+    if options["webhook"] is not None:
+        check_address(options["webhook"])
+    return Alarms(rule, last, since, options["webhook"])
 
 
-def check_outcome(rule: AlarmRule | None, outcome: Outcome[Estimated]) -> Check:
-    """Status of a target by the rule; without one, whether it could be estimated."""
-    if outcome.value is None:
-        return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
-    return Check(outcome.name, Status.FINE) if rule is None else rule.check_all(outcome.name, outcome.value.estimate)
+alarm_options = shared_options("alarms", _ALARM_OPTIONS, _alarms)
+"""Gives a command the options of alarms, which it gets as one argument, ``alarms``."""
+
+
+def end_with(checks: Sequence[Check]) -> None:
+    """Print what is not fine, and end the command with its exit code."""
+    for status in Status:
+        if line := summarize([check for check in checks if check.status is status]):
+            complain(line)
+    if code := exit_code(checks):
+        raise typer.Exit(code)

@@ -153,12 +153,6 @@ def read_batches(
     return _stream(paths, plan, columns, batch_rows, progress, limits)
 
 
-def known_rows(path: Path, columns: Columns = _DEFAULT_COLUMNS) -> int | None:
-    """Rows of a file, or None where only reading them all would tell."""
-    with _open(path, DEFAULT_LIMITS) as table:
-        return table.count_rows(_chosen(table, columns))
-
-
 @dataclass(frozen=True)
 class _Plan:
     """What is known before rows are read."""

@@ -5,8 +5,8 @@ predicted correctness. It rises within the first class, falls within the second,
 alike. Rows are sorted by confidence, with which predicted correctness rises. Where the caller gives a probability for
 each row, the order is by segment and by that probability alone.
 
-Memory does not grow with rows. The first pass counts rows by segment, class and cell of the grid; in the second, a
-row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order in which they
+Memory does not grow with rows. The first pass counts rows by segment, class and bin of the grid; in the second, a
+row's rank is known from those counts and the rows of its bin before it. Rows of one bin keep the order in which they
 are read.
 """
 
@@ -35,7 +35,7 @@ from gdscore.outputs import Outputs
 TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 """Outputs, a list of them, or a function that opens a stream of them."""
 
-MOST_CELLS, CELLS_OF_SEGMENTS, CELLS_OF_CLASS = 1 << 16, 1 << 13, 1024
+MOST_BINS, BINS_OF_SEGMENTS, BINS_OF_CLASS = 1 << 16, 1 << 13, 1024
 MOST_SEGMENTS = 1000
 CHUNK = 1 << 15
 _U64 = np.uint64
@@ -101,35 +101,37 @@ class Survey:
     n_rows: int  # rows of the target
     fingerprint: str  # see `FingerprintSum`
     with_ids: bool  # whether rows have ids
-    # Shape (K, cells): rows by predicted class and cell of confidence, by segment. With probabilities of the caller's
-    # own, rows by cell of these, shape (1, cells).
+    # Shape (K, bins): rows by predicted class and bin of confidence, by segment. With probabilities of the caller's
+    # own, rows by bin of these, shape (1, bins).
     segments: dict[Any, NDArray[np.int64]]
     evidence: NDArray[np.float64]  # mean evidence of the rows, from which predicted correctness is computed
 
 
-def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:
-    """First pass over a target; ``right`` are the caller's probabilities, one for each row."""
+def survey(
+    est: AccuracyEstimator, outputs: TargetLike, by: Any, by_caller: NDArray[np.float64] | None = None
+) -> Survey:
+    """First pass over a target; ``by_caller`` are the caller's probabilities, one for each row."""
     mark, counts = FingerprintSum(), dict[Any, NDArray[np.int64]]()
     fitted = fitted_of(est)
-    classes = fitted.n_classes if right is None else 1
-    cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
+    classes = fitted.n_classes if by_caller is None else 1
+    bins = min(max((MOST_BINS if by is None else BINS_OF_SEGMENTS) // classes, 1), BINS_OF_CLASS)
     total: Any = 0.0
     for part, keys, codes in segmented_parts(outputs, by):
         mark.add(part)
         check_outputs(fitted, part)
         rows = fitted.correction.profile.rows(part)
         total = total + rows.evidence.sum(axis=0)
-        if right is not None and mark.rows > len(right):
+        if by_caller is not None and mark.rows > len(by_caller):
             break  # there are too few of them, which is an error below
-        flat = _cells(rows, cells, None if right is None else right[mark.rows - len(part) : mark.rows])
+        flat = _bins_of_rows(rows, bins, None if by_caller is None else by_caller[mark.rows - len(part) : mark.rows])
         for number in np.unique(codes).tolist():
-            segment_counts = np.bincount(flat[codes == number], minlength=classes * cells).reshape(classes, cells)
+            segment_counts = np.bincount(flat[codes == number], minlength=classes * bins).reshape(classes, bins)
             counts[keys[number]] = counts[keys[number]] + segment_counts if keys[number] in counts else segment_counts
         if len(counts) > MOST_SEGMENTS:
             raise GdscoreError(
                 f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
             )
-    check_count(right, mark.rows)
+    check_count(by_caller, mark.rows)
     in_order = dict(sorted(counts.items(), key=lambda item: segment_to_text(item[0])))
     return Survey(mark.rows, mark.text, bool(mark.with_ids), in_order, total / mark.rows)
 
@@ -139,9 +141,9 @@ class Ranks:
 
     def __init__(self, survey: Survey) -> None:
         total = np.sum(list(survey.segments.values()), axis=0)
-        classes, self._cells = total.shape
-        mean = total @ np.arange(self._cells) / np.maximum(total.sum(axis=1), 1)
-        order = np.arange(classes * self._cells).reshape(total.shape)[np.argsort(mean, kind="stable")]
+        classes, self._bins = total.shape
+        mean = total @ np.arange(self._bins) / np.maximum(total.sum(axis=1), 1)
+        order = np.arange(classes * self._bins).reshape(total.shape)[np.argsort(mean, kind="stable")]
         order[1::2] = order[1::2, ::-1]
         sizes = np.stack([counts.ravel()[order.ravel()] for counts in survey.segments.values()])
         starts = np.zeros_like(sizes)
@@ -149,17 +151,21 @@ class Ranks:
         self._next = dict(zip(survey.segments, starts, strict=True))
 
     def of(
-        self, evidence: Rows, keys: list[Any], codes: NDArray[np.int64], right: NDArray[np.float64] | None = None
+        self,
+        evidence: Rows,
+        keys: list[Any],
+        codes: NDArray[np.int64],
+        by_caller: NDArray[np.float64] | None = None,
     ) -> NDArray[np.int64]:
         """Ranks of the next rows."""
-        cells = _cells(evidence, self._cells, right)
+        bins = _bins_of_rows(evidence, self._bins, by_caller)
         ranks = np.zeros(len(codes), dtype=np.int64)
         for number in np.unique(codes).tolist():
             if keys[number] not in self._next:
                 raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
             rows, following = np.flatnonzero(codes == number), self._next[keys[number]]
-            order = rows[np.argsort(cells[rows], kind="stable")]
-            in_order = cells[order]
+            order = rows[np.argsort(bins[rows], kind="stable")]
+            in_order = bins[order]
             first = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
             lengths = np.diff(np.append(first, len(in_order)))
             before = np.arange(len(in_order)) - np.repeat(first, lengths)
@@ -168,12 +174,12 @@ class Ranks:
         return ranks
 
 
-def _cells(rows: Rows, cells: int, right: NDArray[np.float64] | None) -> NDArray[np.int64]:
-    """Predicted class and, within it, cells of equal width of the log-odds of confidence; or cells of ``right``."""
-    if right is not None:
-        return np.minimum(right * cells, cells - 1).astype(np.int64)
-    cell = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64)
-    return np.asarray(rows.predicted * cells + cell)
+def _bins_of_rows(rows: Rows, bins: int, by_caller: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    """Predicted class and, within it, bins of equal width of the log-odds of confidence; or of the caller's own."""
+    if by_caller is not None:
+        return np.minimum(by_caller * bins, bins - 1).astype(np.int64)
+    bin_of_row = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * bins, 0, bins - 1).astype(np.int64)
+    return np.asarray(rows.predicted * bins + bin_of_row)
 
 
 DESIGNS = ("stratified", "random")
@@ -289,12 +295,12 @@ def as_probabilities(right: Any) -> NDArray[np.float64]:
     return probabilities.astype(np.float64)
 
 
-def check_count(right: NDArray[np.float64] | None, n_rows: int) -> None:
+def check_count(by_caller: NDArray[np.float64] | None, n_rows: int) -> None:
     """Refuse probabilities of another number of rows."""
-    if right is not None and len(right) != n_rows:
+    if by_caller is not None and len(by_caller) != n_rows:
         raise GdscoreError(
-            f"Expected `right` to have a probability for each row, but it has {len(right):,} and the target has "
-            f"{'more' if n_rows > len(right) else f'{n_rows:,}'}: give those of the same target in the same order"
+            f"Expected `right` to have a probability for each row, but it has {len(by_caller):,} and the target has "
+            f"{'more' if n_rows > len(by_caller) else f'{n_rows:,}'}: give those of the same target in the same order"
         )
 
 

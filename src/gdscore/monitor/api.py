@@ -40,7 +40,7 @@ from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
-__all__ = ["describe", "example_of", "fields_of", "router"]
+__all__ = ["WindowQuery", "describe", "example_of", "fields_of", "router"]
 
 router = APIRouter(prefix="/api/v1")
 Reader = Annotated[Visitor, Depends(require("read"))]
@@ -132,9 +132,9 @@ class NewEstimate(_Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_is_stored(cls, given: Any) -> Any:
+    def _only_what_is_stored(cls, body: Any) -> Any:
         dropped = {f.name for f in fields(Estimate)} - set(cls.model_fields)
-        return {k: v for k, v in given.items() if k not in dropped} if isinstance(given, dict) else given
+        return {k: v for k, v in body.items() if k not in dropped} if isinstance(body, dict) else body
 
 
 _STORED = {f.name for f in fields(Estimate)} & set(NewEstimate.model_fields)
@@ -186,6 +186,29 @@ class NewOutputs(_Body):
     ids: list[str | Whole] | None = None
     time: list[str] | None = Field(None, description="Time of each row, such as 2026-01-31T05:00:00Z.")
     by: dict[str, list[Segment]] = Field({}, max_length=MOST_COLUMNS, description="Segment of each row.")
+
+
+class WindowQuery(_Body):
+    """Which window outputs are of, and the names of their columns."""
+
+    time: str | None = None
+    end: str | None = None
+    version: str | None = None
+    replace: bool = False
+    time_column: str | None = None
+    by: list[str] | None = Field(None, max_length=MOST_COLUMNS)
+    probabilities: str | None = None
+    logits: str | None = None
+    features: str | None = None
+    prediction: str | None = None
+    threshold: float | None = None
+    label: str | None = None
+    id: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """Arguments of `Columns`."""
+        window = {"time", "end", "version", "replace", "time_column"}
+        return self.model_dump(exclude=window) | {"time": self.time_column}
 
 
 class NewRowLabels(_Body):
@@ -314,23 +337,7 @@ async def put_estimator(
 
 @router.post("/models/{name}/windows", status_code=201, openapi_extra=_files(_SUFFIXES, NewOutputs))
 async def add_windows(
-    name: str,
-    request: Request,
-    history: History,
-    visitor: Writer,
-    time: str | None = None,
-    end: str | None = None,
-    version: str | None = None,
-    replace: bool = False,
-    time_column: str | None = None,
-    by: Annotated[list[str] | None, Query(max_length=MOST_COLUMNS)] = None,
-    probabilities: str | None = None,
-    logits: str | None = None,
-    features: str | None = None,
-    prediction: str | None = None,
-    threshold: float | None = None,
-    label: str | None = None,
-    id: str | None = None,
+    name: str, request: Request, history: History, visitor: Writer, query: Annotated[WindowQuery, Query()]
 ) -> list[dict[str, Any]]:
     """Post the outputs of one or more windows as Parquet, Arrow, CSV, npz or JSON.
 
@@ -340,15 +347,12 @@ async def add_windows(
     ``features``, ``predictions`` or ``threshold``, ``labels``, ``ids``, ``time`` and ``by``.
     """
     settings: Settings = request.app.state.settings
-    names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label, "id": id}
-    named: dict[str, Any] = {**names, "prediction": prediction, "threshold": threshold, "time": time_column, "by": by}
-    columns = Columns(**{column: name for column, name in named.items() if name})
+    columns = Columns(**{column: value for column, value in query.columns().items() if value})
+    when = None if query.time is None else _bounds(query.time, query.end)
 
     def add(path: Any) -> list[dict[str, Any]]:
-        when = None if time is None else _bounds(time, end)
-        return history.add_quietly(
-            name, _read_body(path, columns, settings.max_rows), when, version=version, replace=replace
-        )
+        batches = _read_body(path, columns, settings.max_rows)
+        return history.add_quietly(name, batches, when, version=query.version, replace=query.replace)
 
     async with _body_file(request) as path:
         return await run_in_threadpool(add, path)
@@ -413,8 +417,8 @@ def list_windows(
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
         check_known(session, name)
-        found = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
-    return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
+        listed = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
+    return {"windows": listed[:limit], "next": after + limit if len(listed) > limit else None}
 
 
 @router.get("/models/{name}/series")

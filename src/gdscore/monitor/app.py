@@ -162,7 +162,9 @@ def _misunderstood(request: Request, error: Exception) -> Response:
     elif first["type"] == "json_invalid":
         message = f"Expected the body to be JSON, but it is not: {first['ctx']['error']}"
     elif first["type"] == "extra_forbidden":
-        hint = nearest(str(first["loc"][-1])[:60], api.fields_of(request.scope.get("route")))
+        in_query = first["loc"][0] == "query"
+        names = list(api.WindowQuery.model_fields) if in_query else api.fields_of(request.scope.get("route"))
+        hint = nearest(str(first["loc"][-1])[:60], names)
         message = f"Unknown field {where}: {hint}"
     else:
         where = where if place else "the body"

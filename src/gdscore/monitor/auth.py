@@ -130,10 +130,10 @@ def list_tokens(monitor: Monitor) -> list[dict[str, Any]]:
 def find_token(monitor: Monitor, token: str) -> Visitor | None:
     """Whose token it is, or None where it is none or has expired."""
     with monitor.reading() as session:
-        found = session.scalars(select(Token).where(Token.digest == _digest(token))).first()
-        if found is None or (found.expires_at is not None and found.expires_at <= utc_now()):
+        stored = session.scalars(select(Token).where(Token.digest == _digest(token))).first()
+        if stored is None or (stored.expires_at is not None and stored.expires_at <= utc_now()):
             return None
-        return Visitor(found.name, "write" if found.role == "write" else "read", found.model)
+        return Visitor(stored.name, "write" if stored.role == "write" else "read", stored.model)
 
 
 def revoke_token(monitor: Monitor, name: str) -> None:
@@ -192,8 +192,8 @@ def _visitor(request: Request) -> Visitor | None:
     settings: Settings = request.app.state.settings
     token, by_cookie = _token(request)
     if token:
-        found = find_token(monitor, token)
-        return None if found is None else replace(found, by_cookie=by_cookie)
+        visitor = find_token(monitor, token)
+        return None if visitor is None else replace(visitor, by_cookie=by_cookie)
     if settings.auth or request.client is None or request.client.host not in _LOCAL:
         return None
     if any(name in request.headers for name in _FORWARDED) or not _LOCAL_HOST.fullmatch(

@@ -79,8 +79,8 @@ class Collector:
         if "ids" not in outputs.has:
             raise AdvisedError(
                 "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none",
-                "give `ids` (a column `id`), or remove the rule",
-                "send `ids` in JSON or a column `id`, or remove the rule",
+                "give `ids`, name their column (--id COLUMN), or remove the rule",
+                "send `ids` in JSON, name their column in the query (&id=COLUMN), or remove the rule",
             )
         ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
         _check_ids(ids)
@@ -122,7 +122,9 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
             )
             continue
         mine = KeptRow.window_id == window["id"]
-        known = {row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))}
+        label_before = {
+            row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))
+        }
         rows = {
             row_id: {"prediction": int(prediction), "right": round(float(right), 4), "segments": segments}
             for part in parts
@@ -135,9 +137,11 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
                 f"once ({total - len(rows)} rows too many)"
             )
         session.execute(delete(KeptRow).where(mine))
-        kept = [{"window_id": window["id"], "row_id": i, "label": known.get(i), **row} for i, row in rows.items()]
+        kept = [
+            {"window_id": window["id"], "row_id": i, "label": label_before.get(i), **row} for i, row in rows.items()
+        ]
         session.execute(insert(KeptRow.__table__), kept)  # type: ignore[arg-type]
-        if any(label is not None for label in known.values()):
+        if any(label is not None for label in label_before.values()):
             recount(session, model, session.get_one(Window, window["id"]), collected.estimator.n_classes_)
 
 
@@ -198,33 +202,33 @@ def join_labels(
         Start and end of the window that the rows are in; needed where an id is in several.
     """
     _check_ids(ids)
-    given = dict(zip(ids, labels, strict=True))
+    label_of = dict(zip(ids, labels, strict=True))
     where = [
         Window.model_id.in_(models),
         *([] if window is None else [Window.start == window[0], Window.end == window[1]]),
     ]
-    found: list[Row[Any]] = []
-    wanted = list(given)
+    kept: list[Row[Any]] = []
+    wanted = list(label_of)
     for first in range(0, len(wanted), _CHUNK):
-        found += session.execute(
+        kept += session.execute(
             select(KeptRow.row_id, KeptRow.window_id, KeptRow.label, Window.model_id, Window.start)
             .join(Window, Window.id == KeptRow.window_id)
             .where(*where, KeptRow.row_id.in_(wanted[first : first + _CHUNK]))
         )
     seen: dict[str, datetime] = {}
-    for row in found:  # versions may have the same rows, but windows of different times may not
+    for row in kept:  # versions may have the same rows, but windows of different times may not
         if seen.setdefault(row.row_id, row.start) != row.start:
             raise GdscoreError(
                 f"Expected ids of one window, but {shown(row.row_id)} is in those of {shown_time(seen[row.row_id])} "
                 f"and {shown_time(row.start)}: give the time of the window"
             )
     expired = _expired(session, models, window)
-    if not found and not expired:
+    if not kept and not expired:
         _check_kept(models)
-    positions = {number: _positions(given, estimator) for number, (_, estimator) in models.items()}
+    positions = {number: _positions(label_of, estimator) for number, (_, estimator) in models.items()}
     values = [
         {"window": row.window_id, "id": row.row_id, "value": positions[row.model_id][row.row_id], "before": row.label}
-        for row in found
+        for row in kept
     ]
     changed = [value for value in values if value["value"] != value["before"]]
     if changed:
@@ -238,7 +242,7 @@ def join_labels(
     replaced = sum(value["before"] is not None for value in changed)
     unknown = [i for i in wanted if i not in seen]
     n_classes = {number: 0 if est is None else est.n_classes_ for number, (_, est) in models.items()}
-    touched = sorted({(row.start, row.window_id, row.model_id) for row in found})
+    touched = sorted({(row.start, row.window_id, row.model_id) for row in kept})
     return {
         "added": len(changed) - replaced,
         "replaced": replaced,
@@ -283,26 +287,26 @@ def _expired(
     return ""
 
 
-def _positions(given: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:
+def _positions(label_of: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:
     """Class of each id's label."""
     if estimator is None:
         return {}
-    labels = list(given.values())
+    labels = list(label_of.values())
     kinds = {type(label) for label in labels}
     column = np.array(labels if len(kinds) == 1 else [str(label) for label in labels])
     try:
-        found = class_positions(column, estimator.class_names_, estimator.n_classes_)
+        positions = class_positions(column, estimator.class_names_, estimator.n_classes_)
     except RowError as error:
-        ids = list(given)
+        ids = list(label_of)
         raise GdscoreError(f"{error} (id {shown(ids[error.row])})") from None
-    outside = (found < 0) | (found >= estimator.n_classes_)
+    outside = (positions < 0) | (positions >= estimator.n_classes_)
     if outside.any():
         row = int(outside.argmax())
         raise GdscoreError(
             f"Expected labels from 0 to {estimator.n_classes_ - 1}, but got {shown(labels[row])} for the id "
-            f"{shown(list(given)[row])}"
+            f"{shown(list(label_of)[row])}"
         )
-    return dict(zip(given, found.tolist(), strict=True))
+    return dict(zip(label_of, positions.tolist(), strict=True))
 
 
 def recount(session: Session, model: Model, window: Window, n_classes: int) -> list[dict[str, Any]]:
@@ -318,12 +322,12 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
     there = set(session.scalars(select(Window.segment).where(*same)))  # that of a segment may have been deleted
     counted = []
     for segment, mine in by_segment.items():
-        known = [row for row in mine if row.label is not None]
-        if not known or segment not in there:
+        with_label = [row for row in mine if row.label is not None]
+        if not with_label or segment not in there:
             continue
-        correct = sum(row.label == row.prediction for row in known)
-        by_class = np.bincount([row.label for row in known], minlength=n_classes).tolist()
-        counts = LabelCounts(correct, len(known), by_class)
+        correct = sum(row.label == row.prediction for row in with_label)
+        by_class = np.bincount([row.label for row in with_label], minlength=n_classes).tolist()
+        counts = LabelCounts(correct, len(with_label), by_class)
         store_labels(session, model, (window.start, window.end, segment), counts)
         counted.append(
             {
@@ -332,10 +336,10 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
                 "end": window.end.isoformat(),
                 "segment": segment,
                 "rows": len(mine),
-                "labelled": len(known),
+                "labelled": len(with_label),
                 "correct": correct,
-                "accuracy": correct / len(known),
-                "expected": sum(row.right for row in known) / len(known),
+                "accuracy": correct / len(with_label),
+                "expected": sum(row.right for row in with_label) / len(with_label),
                 "expected_of_all": sum(row.right for row in mine) / len(mine),
             }
         )

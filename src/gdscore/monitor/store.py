@@ -62,6 +62,7 @@ __all__ = [
     "delete_window",
     "estimate_windows",
     "find_model",
+    "has_labels",
     "known_windows",
     "learn_again",
     "lock_model",
@@ -117,11 +118,19 @@ def find_model(session: Session, name: str, version: str | None = None) -> Model
     return model
 
 
+def has_labels(session: Session, name: str) -> bool:
+    """Whether labels of any window of a model are known."""
+    return bool(session.scalar(_HAS_LABELS, {"name": name}))
+
+
 # Statements of every post are made once: to make them takes as long as to run them.
 _NAMED = select(Model).where(Model.name == bindparam("name"))
 _CURRENT = _NAMED.where(Model.superseded_at.is_(None))
 _OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
 _LOCKED = select(Model).where(Model.id == bindparam("number")).with_for_update()
+_HAS_LABELS = select(
+    exists().where(Series.model_id == Model.id, Model.name == bindparam("name"), Series.labels.is_not(None))
+)
 
 
 def lock_model(session: Session, number: int) -> Model:
@@ -277,16 +286,12 @@ class Made(NamedTuple):
     """Of the estimate without labels, so that adding a window again stays no change where labels have come since."""
 
 
-def prepare_windows(
-    session: Session, model: Model, fresh: Mapping[Key, Fresh], estimator_of: Callable[[str], AccuracyEstimator]
-) -> list[Made]:
+def prepare_windows(model: Model, fresh: Mapping[Key, Fresh], history: EarlierLabels | None) -> list[Made]:
     """Estimates as they will be stored, in the order of time, so that a transaction has less to do.
 
-    They rest on the labels of earlier windows too, where there are any. ``estimator_of`` gives the estimator of a
-    digest.
+    They rest on the labels of earlier windows too, where there are any.
     """
     rules, made = Rules.from_dict(model.rules), []
-    history = EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
     for key, (free, with_class_mix) in sorted(fresh.items(), key=lambda item: item[0]):
         facts = free.to_dict()
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -468,8 +473,8 @@ def _check_segments(session: Session, model: Model, rules: Rules, new: set[str])
     named = new - {""}  # that of all rows is no segment
     if not named:
         return
-    known = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
-    count = session.scalars(known).one() + len(named)
+    stored = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
+    count = session.scalars(stored).one() + len(named)
     if count > rules.max_segments:
         raise AdvisedError(
             f"Expected at most {rules.max_segments:,} segments of {model.name!r} (rule max_segments), but with "
@@ -488,13 +493,13 @@ _THERE = select(Window).where(
 
 def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
     """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
-    found: dict[Key, Window] = {}
+    by_key: dict[Key, Window] = {}
     for first in range(0, len(made), KEYS_AT_ONCE):
         keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
         for window in session.scalars(_THERE, {"model": model.id, "keys": keys}):
-            found[window.start, window.end, window.segment] = window
-    for one in made if found and not replace else ():
-        same = found.get(one.key)
+            by_key[window.start, window.end, window.segment] = window
+    for one in made if by_key and not replace else ():
+        same = by_key.get(one.key)
         if same is not None and same.content_hash != one.digest and not same.so_far:
             raise ConflictError(
                 f"Expected a new window of {model.name!r}, but the one at {shown_time(same.start)} is there with other "
@@ -502,7 +507,7 @@ def known_windows(session: Session, model: Model, made: Sequence[Made], replace:
                 "give replace=True (--replace) to replace it",
                 "send it with `replace` set to true to replace it",
             )
-    return found
+    return by_key
 
 
 def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Window, Outcome]:

@@ -91,7 +91,6 @@ class COT(SampleScore):
         "a class mix like the reference's: it sees predictions that pile up in few classes, whatever their confidence"
     )
     fails_when = "the true mix of classes has changed: the change is counted as error"
-    remark = "the class mix of the labelled reference"
     optional_inputs = frozenset({"predictions", "ids"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar[tuple[str, ...]] = ("class_weights_",)

@@ -388,8 +388,8 @@ def elastic_transform(x: Array, draws: Draws, strength: float, sigma: float, aff
     size = (height * width) ** 0.5
     middle, arm = np.array([height // 2, width // 2]), min(height, width) // 3
     corners = np.array([middle + arm, middle + np.array([arm, -arm]), middle - arm], dtype=np.float64)
-    moved = corners + (2 * draws.uniform(0, 6).reshape(n, 3, 2) - 1) * affine * size
-    maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], moved)
+    new_corners = corners + (2 * draws.uniform(0, 6).reshape(n, 3, 2) - 1) * affine * size
+    maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], new_corners)
     rows = resample.constant(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
         draws, 1, x, sigma * size, strength * size
     )

@@ -130,7 +130,7 @@ def answer(
     >>> known = Known(np.arange(3.0), accuracy, noise, noise, estimate, estimate)
     >>> answered = answer(known, 3.0, 0.80, 0.80, 0.05)
     >>> round(answered.accuracy, 2), answered.weights.round(2).tolist()
-    (0.72, [0.04, 0.2, 0.23, 0.2, 0.18, 0.15])
+    (0.73, [0.07, 0.32, 0.07, 0.31, 0.24])
     """
     n, place = len(known.position), np.append(known.position, position)
     age = place[:, None] - known.position  # one row for each known window, and the last one for the new window

@@ -191,7 +191,7 @@ class Tally(NamedTuple):
         Examples
         --------
         >>> [round(Tally(10, missed).factor(0.9), 2) for missed in (0, 1, 4)]
-        [1.49, 1.64, 2.22]
+        [1.42, 1.64, 2.58]
         """
         exponent = settings.rate * (self.missed - (1 - level) * self.tested)
         return quantile_of(level) * math.exp(min(max(exponent, -50.0), 50.0))
