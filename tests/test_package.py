@@ -111,19 +111,6 @@ def test_estimate_of_the_installed_package(installed):
     assert 0.9 < float(installed("python", "-c", code)) <= 1
 
 
-def test_examples_of_the_readme_run_with_the_wheel(installed):
-    pytest.importorskip("torch")
-    pytest.importorskip("pandas")
-    code = (
-        f"import sys; sys.path.append({str(ROOT)!r}); import warnings; warnings.simplefilter('ignore');"
-        "from tests.test_docs import ROOT, examples, readers_model; import gdscore; names = readers_model();"
-        "[exec(example, names) for example in examples(ROOT / 'README.md')]; print(gdscore.__file__)"
-    )
-    *printed, where = installed("python", "-c", code).splitlines()
-    assert Path(where).is_relative_to(installed.folder)
-    assert sum(" accurate, between " in line for line in printed) == 3
-
-
 def test_report_finds_its_templates(installed):
     code = (
         "import gdscore.report, gdscore.report.page as page; print(gdscore.__file__);"
