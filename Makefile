@@ -19,7 +19,7 @@ help:
 	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (2 minutes)"
 	@echo "make bench-csv       estimates of 5,000,000 rows of CSV beside Parquet: rows/s and memory (2 GB of disk)"
 	@echo "make bench-fit       fitting against the bare forward passes, estimating against reading (2 minutes; DEVICE=cuda on a GPU)"
-	@echo "make bench-transport exact transport solver against POT"
+	@echo "make bench-transport transport solver against POT"
 	@echo "make coverage        the tests with coverage of lines, at least 90 % (ten minutes)"
 	@echo "make test-slow       tests of faults in a Ray cluster (minutes)"
 	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (7 minutes, 1.1 GB of disk; ROWS=2000000 for less)"

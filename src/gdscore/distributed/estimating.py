@@ -23,7 +23,7 @@ from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import DEFAULT_LIMITS
-from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, threshold_in
+from gdscore.io.arrow import RecordBatchReader, column_type, stored_in
 from gdscore.io.blocks import layout
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
 from gdscore.io.read import read_batches, require_same
@@ -226,12 +226,11 @@ def check_columns(
 
 def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
     """Outputs of a table of Arrow; Ray's tensors are columns of lists to it."""
-    path = Path(where)
     chosen = choose_columns(columns, list(table.column_names), where)
     types = {name: column_type(table.schema.field(name).type) for name in chosen.names}
     check_types(chosen, types, where)
-    stored = class_names_of(table.schema.metadata, path), threshold_in(table.schema.metadata, path)
-    reader = RecordBatchReader(path, chosen.names, DEFAULT_LIMITS)
+    stored = stored_in(table.schema.metadata, repr(where))
+    reader = RecordBatchReader(repr(where), chosen.names, DEFAULT_LIMITS)
     start = 0
     for piece in table.select(list(chosen.names)).to_batches(max_chunksize=_BLOCK_ROWS):
         for block in reader.blocks(piece) if piece.num_rows else ():
@@ -353,7 +352,7 @@ def state_of_part(part: Part, source: Any, where: str) -> tuple[bytes, Report]:
 
 def merged(kind: type[TargetState] | type[ScoreStates], *states: bytes) -> bytes:
     """State of all rows of some states."""
-    first, *others = (kind.from_bytes(state) for state in states)
+    first, *others = [kind.from_bytes(state) for state in states]
     for other in others:
         first.merge(other)  # type: ignore[arg-type]
     return first.to_bytes()

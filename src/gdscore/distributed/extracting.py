@@ -423,7 +423,7 @@ class Extracting:
         import torch
 
         spec = self.options
-        reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS)
+        reader = RecordBatchReader(repr(where), spec.arrays, DEFAULT_LIMITS)
         first = 0
         for piece in _pieces(source, self.options.batch_size):
             for name in spec.arrays:

@@ -256,15 +256,16 @@ class Profile:
         share = np.interp(_tied(rows.confidence), self.knots, self.levels)
         return np.asarray(log_odds(share, SETTINGS.calibration_edge) + self.class_odds[rows.predicted])
 
-    def rows(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Rows:
-        """Evidence of rows; ``labels`` are those of rows that the centres were made of, or of copies of them."""
+    def rows(self, outputs: Outputs) -> Rows:
+        """Evidence of rows."""
         parts = [self._measured(outputs[s : s + CHUNK])[0] for s in range(0, len(outputs), CHUNK)]
-        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), labels)
+        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), None)
 
     def begin(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Callable[[], tuple[Rows, Floats]]:
         """Begin to compute `rows`, and the shares of their other classes, on an accelerator.
 
-        The function returned gives them, and waits for nothing later.
+        ``labels`` are those of rows that the centres were made of, or of copies of them. The function returned gives
+        the result, and waits for nothing later.
         """
         parts = [self._measured(outputs[s : s + CHUNK]) for s in range(0, len(outputs), CHUNK)]
         measured = arrays.fetch(arrays.concatenate([measures for measures, _ in parts]))

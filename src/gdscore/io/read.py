@@ -228,7 +228,7 @@ def _open(path: Path, limits: Limits) -> AbstractContextManager[Table]:
 
     if kind == "CSV":
         return csv.open_csv(path, limits)
-    return arrow.open_arrow(path, limits) if kind == "Arrow" else arrow.open_parquet(path, limits)
+    return arrow.open_table(path, limits, kind)
 
 
 def _chosen(table: Table, columns: Columns) -> Chosen:

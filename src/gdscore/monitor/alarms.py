@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORGET_TARGET",
-    "KEYS_AT_ONCE",
     "Known",
     "Outbox",
     "check_missing",
@@ -51,7 +50,6 @@ __all__ = [
 
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
-KEYS_AT_ONCE = 500
 ARRIVALS = 200
 """Newest windows of a model whose times of arrival tell how often windows come."""
 FORGET_TARGET = timedelta(days=7)
@@ -95,15 +93,15 @@ _SERIES = (
 
 
 def known_series(session: Session, model: Model, segments: Sequence[str]) -> Known:
-    """What the history has of these segments of a model."""
-    by_segment: dict[str, tuple[Series, tuple[datetime, datetime] | None]] = {}
-    total, missed = 0, False
-    for first in range(0, len(segments), KEYS_AT_ONCE):
-        chosen = {"model": model.id, "segments": segments[first : first + KEYS_AT_ONCE]}
-        for series, start, end, total, missed in session.execute(_SERIES, chosen):  # noqa: B007
-            if series is not None:
-                by_segment[series.segment] = series, None if start is None else (start, end)
-    return Known(by_segment, total, missed)
+    """What the history has of these segments of a model, which are as many as are stored at once."""
+    rows = session.execute(_SERIES, {"model": model.id, "segments": segments}).all()
+    by_segment = {
+        series.segment: (series, None if start is None else (start, end))
+        for series, start, end, _, _ in rows
+        if series is not None
+    }
+    total, missing = rows[0][3:] if rows else (0, False)  # somebody may have deleted the model
+    return Known(by_segment, total, missing)
 
 
 # -- following ------------------------------------------------------------------------------------------------
@@ -393,6 +391,7 @@ def check_missing(session: Session, clock: datetime) -> None:
         select(Model, newest.c.end)
         .outerjoin(newest, newest.c.model_id == Model.id)
         .where(Model.id.in_(current_models()))
+        .order_by(Model.id)
     ).all()
     for model, newest_end in models:
         end = model.current_since if newest_end is None else newest_end
