@@ -28,7 +28,7 @@ help:
 	@echo "make postgres        tests of the monitor on PostgreSQL too: installs it if need be, starts it in a temporary folder"
 	@echo "make prometheus      tests of the monitor with a real Prometheus: installs it if need be (Debian package)"
 	@echo "make docs            HTML documentation in site/; runs the tutorials (1 minute)"
-	@echo "make dist            source archive and wheel in dist/, the wheel tried in a fresh environment"
+	@echo "make dist            source archive and wheel in dist/; README with the wheel in a fresh environment"
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -132,11 +132,13 @@ docs: $(VENV)/.dev
 dist: $(VENV)/.dev
 	rm -rf dist .venv-dist
 	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m tarfile --list dist/*.tar.gz
+	$(PYTHON) -m zipfile --list dist/*.whl
 	$(PYTHON) -m venv .venv-dist
 	.venv-dist/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	.venv-dist/bin/gdscore --help > .venv-dist/help.txt
-	cd .venv-dist && bin/python -c "import gdscore, numpy as np; z = np.random.default_rng(0).normal(size=(600, 3)) * 3; \
-	  r = gdscore.Outputs(logits=z, labels=z.argmax(1)); print(gdscore.AccuracyEstimator().fit(r).estimate(r))"
+	.venv-dist/bin/pip install --quiet --constraint constraints.txt torch pandas
+	cd .venv-dist && PYTHONPATH=.. bin/python -m tests.readme
 	rm -rf .venv-dist
 	@ls -l dist
 

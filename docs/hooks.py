@@ -72,7 +72,8 @@ def mathml(tex: str, display: str) -> str:
 
 
 def on_page_content(text: str, **_: Any) -> str:
-    """Replace formulas that Arithmatex has marked."""
+    """Replace formulas that Arithmatex has marked; options such as ``--every`` are not broken at their hyphens."""
+    text = re.sub(r"<code>(--[\w-]{1,30})</code>", r'<code class="option">\1</code>', text)
     text = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda match: mathml(html.unescape(match[1]), "inline"),

@@ -45,6 +45,10 @@ def test_formulas_of_a_page_are_replaced(hooks):
     assert shown.endswith("<code>$x$</code>")
 
 
+def test_options_are_not_broken(hooks):
+    assert hooks.on_page_content("<code>--by</code> <code>a --by</code>").count('class="option"') == 1
+
+
 def test_formulas_of_docstrings(hooks):
     text = "Summary.\n\n.. math:: a_b +\n          c\n\nMore text.\n\n.. math:: d"
     obj = SimpleNamespace(docstring=SimpleNamespace(value=text))

@@ -44,8 +44,8 @@ from benchmarks.markdown import markdown
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit
 from gdscore import models, shifts
+from gdscore.labeling.choice import stratified_ranks
 from gdscore.labeling.labelled import interval
-from gdscore.labeling.sampling import stratified_ranks
 from gdscore.models import _adaptation, _agreement
 from gdscore.models._agreement import combine
 

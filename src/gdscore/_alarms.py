@@ -289,7 +289,7 @@ def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
 
     def connect(kind: type[HTTPConnection], *args: Any, **options: Any) -> HTTPConnection:
         connection = kind(*args, **options)
-        connection._create_connection = lambda *given: watch(socket.create_connection(*given))  # type: ignore[attr-defined]
+        connection._create_connection = lambda *address: watch(socket.create_connection(*address))  # type: ignore[attr-defined]
         return connection
 
     check_address(url)

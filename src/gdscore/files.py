@@ -232,6 +232,8 @@ def _replaceable(path: PathLike) -> tuple[Path, int | None]:
     checked = check_path(path)
     with path_errors(path):
         target = checked.resolve()
+        if target.is_symlink():  # from Python 3.13 on, a loop of links resolves to itself
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         folder = target.parent.is_dir()
         before = target.stat().st_mode if target.exists() else None
     if before is not None and not stat.S_ISREG(before):

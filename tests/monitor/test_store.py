@@ -1,5 +1,6 @@
 """What went to the wrong place once, or was lost: versions, numbers, rows, segments; what is deleted and retired."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -9,14 +10,15 @@ from starlette.testclient import TestClient
 
 from gdscore import GdscoreError, GdscoreWarning, Outputs
 from gdscore.estimator import ClassEstimate, Estimate, Quantity
-from gdscore.monitor import Rules
+from gdscore.monitor import Monitor, Rules
 from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import create_token
 from gdscore.monitor.queries import explain_alarm, learned, overview, segments_of, series_points
 from gdscore.monitor.rules import usual_pause
-from gdscore.monitor.schema import KeptRow, Token
+from gdscore.monitor.schema import Alarm, KeptRow, Token
 from gdscore.monitor.settings import Settings
+from gdscore.monitor.store import find_model, lock_model
 from tests.monitor.conftest import OPEN, day, estimate, make_outputs
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
@@ -308,6 +310,23 @@ def test_acknowledged_and_snoozed_alarms_are_silent_for_prometheus(monitor):
     assert 'gdscore_notices_waiting{target="webhook example.org"} 0.0' in render_metrics(monitor).decode()
 
 
+def test_acknowledging_waits_for_a_writer_of_the_model_and_not_the_other_way_round(monitor, url):
+    """PostgreSQL ended one of the two, as the alarm was locked before its model."""
+    monitor.register("m", rules=FLOOR)
+    monitor.add_estimate("m", estimate(0.5), day(0))
+    number, seen = int(monitor.alarms()["id"].iloc[0]), []
+    other = Monitor(url)
+    with other.writing() as session:
+        model = lock_model(session, find_model(session, "m").id)
+        thread = threading.Thread(target=lambda: seen.append(monitor.acknowledge(number, "Ada")))
+        thread.start()
+        thread.join(0.3)
+        session.execute(update(Alarm).where(Alarm.model_id == model.id).values(latest=0.4))
+    thread.join()
+    other.close()
+    assert [alarm["latest"] for alarm in seen] == [0.4]
+
+
 def test_tokens_of_one_model_and_tokens_that_expire(monitor):
     for name in ("m", "n"):
         monitor.register(name, rules=FLOOR)
@@ -331,9 +350,15 @@ def test_tokens_of_one_model_and_tokens_that_expire(monitor):
             "/api/v1/models": 403,
             "/metrics": 403,
             "/": 403,
+            # A name that the route does not look at opens nothing.
+            "/api/v1/models?model=m": 403,
+            "/alarms?model=m": 403,
+            "/metrics?model=m": 403,
+            "/?model=m": 403,
         }.items():
             assert client.get(path, headers=mine).status_code == status, path
-        assert client.post("/api/v1/models", json={"name": "m"}, headers=mine).status_code == 403
+        for path in ("/api/v1/models", "/api/v1/models?model=m"):
+            assert client.post(path, json={"name": "n"}, headers=mine).status_code == 403
         assert client.post(f"/api/v1/alarms/{of['m']}/acknowledge", headers=mine).json()["acknowledged_by"] == "job"
         assert client.post(f"/api/v1/alarms/{other}/acknowledge", headers=mine).status_code == 403
         with monitor.writing() as session:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -18,7 +17,6 @@ from gdscore.cli.console import (
     Address,
     ClassMix,
     Debug,
-    Engine,
     EngineOption,
     HtmlPath,
     JsonPath,
@@ -51,7 +49,6 @@ from gdscore.cli.results import (
     document,
     end_with,
     estimate_groups,
-    estimate_on_ray,
     estimate_target,
     exit_code,
     print_csv,
@@ -67,22 +64,9 @@ if TYPE_CHECKING:
     from gdscore.outputs import Outputs
 
 
-class Format(StrEnum):
-    """How estimates are printed."""
-
-    TABLE = "table"
-    CSV = "csv"
-
-
-class Method(StrEnum):
-    """Scores that are estimates of accuracy without a fitted estimator."""
-
-    CONFSCORE = "confscore"
-    DOC = "doc"
-    ATC = "atc"
-    COT = "cot"
-    COTT = "cott"
-    AGREESCORE = "agreescore"
+Format: TypeAlias = Literal["table", "csv"]
+Method: TypeAlias = Literal["confscore", "doc", "atc", "cot", "cott", "agreescore"]
+"""Scores that are estimates of accuracy without a fitted estimator."""
 
 
 @alarm_options
@@ -103,7 +87,7 @@ def estimate(
     json: JsonPath = None,
     format: Annotated[
         Format, typer.Option(help="Print a table for people, or a CSV file of windows and segments.")
-    ] = Format.TABLE,
+    ] = "table",
     method: Annotated[
         Method | None, typer.Option(help="Estimate by one score and --reference instead of a fitted estimator.")
     ] = None,
@@ -124,7 +108,7 @@ def estimate(
         ),
     ] = None,
     alarms: Alarms,
-    engine: EngineOption = Engine.LOCAL,
+    engine: EngineOption = "local",
     address: Address = None,
     on_error: OnErrorOption = None,
     quiet: Quiet = False,
@@ -149,20 +133,20 @@ def estimate(
     inputs = [path for item in (*target_files, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
     check_outputs(inputs, html=html, json=json)
-    if json == "-" and format is Format.CSV:
+    if json == "-" and format == "csv":
         raise GdscoreError("Expected one of --json - and --format csv, but got both: name a file for the JSON")
-    if engine is Engine.RAY and method is not None:
+    if engine == "ray" and method is not None:
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else load_estimator(name)
     if class_mix is not None:
         _set_class_mix(fitted, class_mix)
     check_options(engine, address, on_error)
     with collect_warnings() as warnings:
-        if fitted is not None and (engine is Engine.RAY or time or by):
-            groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
-            outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), target_files, debug)
+        if fitted is not None:
+            groups_of = partial(estimate_groups, fitted, every=length, quiet=quiet, engine=engine, on_error=on_error)
+            outcomes = try_groups(groups_of, target_files, debug)
         else:
-            estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
+            estimate_of = _direct(method, reference_set)
             outcomes = try_each(target_files, lambda target: estimate_target(estimate_of, target, quiet), debug)
     by_target = alarms.check(outcomes)
     checks = [check for check in by_target if check is not None]
@@ -175,16 +159,16 @@ def estimate(
         failed = _attempt(lambda: write_html(html, fitted, outcomes, rule, model_name, command), debug)
         checks += failed
         written += [] if failed else [str(html)]
-    facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
+    facts = document({"estimator": name, "method": method}, outcomes, rule, checks)
     if json is not None:
         failed = _attempt(lambda: write_json(json, facts), debug)
         checks += failed
         written += [] if failed else [json]
     if alarms.webhook and exit_code(checks):
         checks += _attempt(lambda: post_json(str(alarms.webhook), facts), debug)
-    if format is Format.CSV:
+    if format == "csv":
         print_csv(outcomes, length if time else None)
-    if json != "-" and not quiet and format is Format.TABLE:
+    if json != "-" and not quiet and format == "table":
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
         for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")
@@ -203,7 +187,7 @@ def _estimator_and_targets(
 ) -> tuple[str | None, Sequence[str]]:
     if method is not None:
         if reference is None:
-            raise GdscoreError(f"Expected --reference with --method {method.value}: give labelled outputs")
+            raise GdscoreError(f"Expected --reference with --method {method}: give labelled outputs")
         return None, files
     if reference is not None:
         raise GdscoreError("Expected --reference only with --method: an estimator has its reference in it")
@@ -230,7 +214,7 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
 
     assert method is not None
     assert reference is not None
-    return partial(direct_estimate, method.value, reference=reference.read_labelled())
+    return partial(direct_estimate, method, reference=reference.read_labelled())
 
 
 def _window_length(time: str | None, every: str | None, by: Sequence[str] | None, method: Method | None) -> Every:

@@ -226,11 +226,10 @@ def date_in(name: str) -> datetime | None:
     True
     """
     for match in _DATE.finditer(name):
-        year, _, month, day, *time = match.groups()
+        year, _, month, day, hour, minute, second = match.groups()
         # A number that only looks like a date, such as 20261345, is none.
         with contextlib.suppress(ValueError):
-            hour, minute, second = (int(part or 0) for part in time)
-            return datetime(int(year), int(month), int(day), hour, minute, second)
+            return datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0))
     return None
 
 

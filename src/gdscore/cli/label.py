@@ -6,9 +6,8 @@ import math
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -43,13 +42,6 @@ TableFile = Annotated[
 _columns = column_options("probabilities", "logits", "features", "prediction", "threshold", "class_names")
 
 
-class Design(StrEnum):
-    """How rows are drawn."""
-
-    STRATIFIED = "stratified"
-    RANDOM = "random"
-
-
 label = typer.Typer(
     name="label",
     help="Which rows to label, and the accuracy with a few labels.",
@@ -68,8 +60,9 @@ def choose(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Table to write: todo.csv.")],
     budget: Annotated[int, typer.Option(help="Rows to label.")] = 50,
     design: Annotated[
-        Design, typer.Option(help="`random` for an interval that may be looked at after every label.")
-    ] = Design.STRATIFIED,
+        Literal["stratified", "random"],
+        typer.Option(help="`random` for an interval that may be looked at after every label."),
+    ] = "stratified",
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of segments, each of which gets its share.")
     ] = None,
@@ -109,7 +102,7 @@ def choose(
         fitted,
         _opener(rows_of, quiet),
         budget,
-        design=design.value,
+        design=design,
         by=None if by is None else segments,
         seed=seed,
     )

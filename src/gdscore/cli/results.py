@@ -25,12 +25,22 @@ from gdscore._alarms import (
 )
 from gdscore._format import percent, points
 from gdscore._windows import Every, Group, end_of, group_of, time_text, window_columns
-from gdscore.cli.console import Cell, ExitCode, OnError, complain, group_messages, shared_options, show, show_table
+from gdscore.cli.console import (
+    Cell,
+    Engine,
+    ExitCode,
+    OnError,
+    complain,
+    group_messages,
+    shared_options,
+    show,
+    show_table,
+)
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+    from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
 
 
@@ -78,53 +88,44 @@ def estimate_target(
 
 
 def estimate_groups(
-    estimator: AccuracyEstimator, target: TargetFiles, every: Every, quiet: bool, prefix: str
-) -> list[tuple[TargetFiles, Estimated]]:
-    """Estimate each window and segment of a target from one pass over it: windows in order, the worst segment first."""
-    state = estimator.state()
-    for batch in target.batches(quiet):
-        state.update(batch.outputs, window_columns(batch.time, batch.by, every))
-    return estimated_groups(estimator, state, target, prefix)
-
-
-def estimated_groups(
-    estimator: AccuracyEstimator, state: TargetState, target: TargetFiles, prefix: str, left_out: Mapping[str, str] = {}
-) -> list[tuple[TargetFiles, Estimated]]:
-    """Estimates of the windows and segments of a state, with the accuracy by their labels."""
-    timed, by, truth = target.columns.time is not None, target.columns.by, state.truth()
-    names = [by] if isinstance(by, str) else list(by or ())
-    return in_order(
-        [
-            (group_target(target, group_of(key, timed, names), prefix), Estimated(e, truth[key].accuracy, left_out))
-            for key, e in estimator.estimate(state).items()
-        ]
-    )
-
-
-def estimate_on_ray(
     estimator: AccuracyEstimator,
     target: TargetFiles,
+    prefix: str,
+    *,
     every: Every,
     quiet: bool,
-    prefix: str,
+    engine: Engine,
     on_error: OnError | None,
 ) -> list[tuple[TargetFiles, Estimated]]:
-    """Estimate each window and segment of a target, or all of it, as `estimate_groups` does in one process."""
-    from gdscore.distributed.estimating import state_of_files
-
+    """Estimate each window and segment of a target: windows in order, the worst segment first. Labels are counted."""
+    left_out: Mapping[str, str] = {}
     if target.problem is not None:
         raise target.problem
-    state, left_out = state_of_files(
-        estimator,
-        target.paths,
-        columns=target.columns,
-        every=every,
-        on_error=(on_error or OnError.RAISE).value,
-        progress=False if quiet else None,
-    )
+    if engine == "ray":
+        from gdscore.distributed.estimating import state_of_files
+
+        state, left_out = state_of_files(
+            estimator,
+            target.paths,
+            columns=target.columns,
+            every=every,
+            on_error=on_error or "raise",
+            progress=False if quiet else None,
+        )
+    else:
+        state = estimator.state()
+        for batch in target.batches(quiet):
+            state.update(batch.outputs, window_columns(batch.time, batch.by, every) or None)
+    estimates, truth = estimator.estimate(state), state.truth()
     if state.segments is None:
-        return [(target, Estimated(estimator.estimate(state), state.truth()[None].accuracy, left_out))]
-    return estimated_groups(estimator, state, target, prefix, left_out)
+        return [(target, Estimated(estimates, truth[None].accuracy, left_out))]
+    timed, by = target.columns.time is not None, target.columns.by
+    names = [by] if isinstance(by, str) else list(by or ())
+    groups = [
+        (group_target(target, group_of(key, timed, names), prefix), Estimated(e, truth[key].accuracy, left_out))
+        for key, e in estimates.items()
+    ]
+    return sorted(groups, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
 
 
 def try_groups(
@@ -132,7 +133,7 @@ def try_groups(
 ) -> list[Outcome[Estimated]]:
     """Estimate the groups of every target; one that fails has one outcome."""
     several = len(targets) > 1
-    nested = try_each(targets, lambda target: groups_of(target, prefix=target.name if several else ""), debug)
+    nested = try_each(targets, lambda target: groups_of(target, target.name if several else ""), debug)
     return [
         outcome
         for item in nested
@@ -148,11 +149,6 @@ def group_target(target: TargetFiles, group: Group, prefix: str) -> TargetFiles:
     """Window and segment of a target, as a target of its own."""
     names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
     return replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
-
-
-def in_order(estimated: Sequence[tuple[TargetFiles, Estimated]]) -> list[tuple[TargetFiles, Estimated]]:
-    """Windows in order, and in each the worst segment first."""
-    return sorted(estimated, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
 
 
 def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> None:
@@ -346,7 +342,7 @@ _ALARM_OPTIONS = {
 
 
 def _alarms(options: dict[str, Any]) -> Alarms:
-    min_accuracy, max_drop, last, text = (options[name] for name in ("min_accuracy", "max_drop", "last", "since"))
+    min_accuracy, max_drop, last, text = options["min_accuracy"], options["max_drop"], options["last"], options["since"]
     since = None if text is None else date_in(text)
     if since is None and text is not None:
         raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")

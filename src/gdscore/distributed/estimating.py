@@ -352,7 +352,7 @@ def state_of_part(part: Part, source: Any, where: str) -> tuple[bytes, Report]:
 
 def merged(kind: type[TargetState] | type[ScoreStates], *states: bytes) -> bytes:
     """State of all rows of some states."""
-    first, *others = (kind.from_bytes(state) for state in states)
+    first, *others = [kind.from_bytes(state) for state in states]
     for other in others:
         first.merge(other)  # type: ignore[arg-type]
     return first.to_bytes()

@@ -81,7 +81,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     method : str, default "correctness"
         As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
     seed : int, default 0
-        Of default shifts.
+        Seed of the default shifts.
 
     Attributes
     ----------

@@ -229,11 +229,6 @@ class Profile:
         """Shares of the classes in the population that the reference comes from, none of them 0."""
         return np.asarray((self.counts + 0.5) / (self.counts.sum() + 0.5 * len(self.counts)))
 
-    @property
-    def exposed(self) -> float:
-        """Standard deviation of the reference's recall over the classes."""
-        return float(self.recall[self.counts > 0].std())
-
     @cached_property
     def tells_mix(self) -> float:
         """How far cells can tell another class mix from any other change, from 0 to 1.
@@ -256,15 +251,16 @@ class Profile:
         share = np.interp(_tied(rows.confidence), self.knots, self.levels)
         return np.asarray(log_odds(share, SETTINGS.calibration_edge) + self.class_odds[rows.predicted])
 
-    def rows(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Rows:
-        """Evidence of rows; ``labels`` are those of rows that the centres were made of, or of copies of them."""
+    def rows(self, outputs: Outputs) -> Rows:
+        """Evidence of rows."""
         parts = [self._measured(outputs[s : s + CHUNK])[0] for s in range(0, len(outputs), CHUNK)]
-        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), labels)
+        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), None)
 
     def begin(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Callable[[], tuple[Rows, Floats]]:
         """Begin to compute `rows`, and the shares of their other classes, on an accelerator.
 
-        The function returned gives them, and waits for nothing later.
+        ``labels`` are those of rows that the centres were made of, or of copies of them. The function returned gives
+        the result, and waits for nothing later.
         """
         parts = [self._measured(outputs[s : s + CHUNK]) for s in range(0, len(outputs), CHUNK)]
         measured = arrays.fetch(arrays.concatenate([measures for measures, _ in parts]))

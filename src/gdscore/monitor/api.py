@@ -42,7 +42,19 @@ from gdscore.outputs import Outputs
 
 __all__ = ["WindowQuery", "describe", "example_of", "fields_of", "router"]
 
-router = APIRouter(prefix="/api/v1")
+
+class Problem(BaseModel):
+    """Why a request was refused: what was expected, what came, and where the body was wrong an example of one."""
+
+    error: str
+    example: Any = None
+
+
+router = APIRouter(
+    prefix="/api/v1",
+    generate_unique_id_function=lambda route: route.name,
+    responses={422: {"description": "The request cannot be used", "model": Problem}},
+)
 Reader = Annotated[Visitor, Depends(require("read"))]
 Writer = Annotated[Visitor, Depends(require("write"))]
 MOST_ITEMS, MOST_COLUMNS, LARGEST_FOOTER = 1000, 10, 4 << 20
@@ -219,29 +231,15 @@ class NewRowLabels(_Body):
     label: list[str | Whole] = Field(min_length=1, max_length=MOST_LABELS)
 
 
-class Problem(BaseModel):
-    """Why a request was refused: what was expected, what came, and where the body was wrong an example of one."""
-
-    error: str
-    example: Any = None
-
-
 def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Description of the API in OpenAPI."""
     described = get_openapi(title="gdscore monitor", version=gdscore.__version__, routes=routes)
-    schemas = described["components"]["schemas"]
-    for body in (NewOutputs, NewRowLabels, Problem):
-        schemas[body.__name__] = body.model_json_schema(ref_template="#/components/schemas/{model}")
-    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own answer to wrong bodies, not ours
-        schemas.pop(unused, None)
-    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for body in _FILE_BODIES.values():
+        described["components"]["schemas"][body.__name__] = body.model_json_schema(
+            ref_template="#/components/schemas/{model}"
+        )
     described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    described["security"] = [{"token": []}]
-    for methods in described["paths"].values():
-        for operation in methods.values():
-            operation["operationId"] = operation["operationId"].partition("_api_v1")[0]
-            operation["responses"]["422"] = {"description": "The request cannot be used", "content": refused}
-    return described
+    return described | {"security": [{"token": []}]}
 
 
 Changes = Annotated[dict[str, Any], Body(examples=[{"missing_after": 2, "keep_rows": "90d"}])]

@@ -176,7 +176,9 @@ def _model_of(request: Request) -> str | None:
             with monitor.reading() as session:
                 owner = select(Model.name).join(table, table.model_id == Model.id)
                 return session.scalars(owner.where(table.id == min(number, 2**62))).first()
-    asked = path.get("name", request.query_params.get("model"))
+    # What others ignore must not open them: `?model=` counts only where the route looks at it.
+    by_query = any(parameter.name == "model" for parameter in request.scope["route"].dependant.query_params)
+    asked = path.get("name", request.query_params.get("model") if by_query else None)
     return None if asked is None else normalize("NFC", asked)
 
 

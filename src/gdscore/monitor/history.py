@@ -441,12 +441,12 @@ class Monitor:
         correct, accuracy, rows : int, float, int, optional
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
-        counts = count_labels(outputs, correct=correct, accuracy=accuracy, rows=rows)
         segment = check_name("segment", segment, empty=True)
         target = self._model(model, version)
+        key = (*window_bounds(time, target.every), segment)
+        counts = count_labels(key, outputs, correct=correct, accuracy=accuracy, rows=rows)
         with self.writing() as session:
-            locked = store.lock_model(session, target.id)
-            store_labels(session, locked, (*window_bounds(time, target.every), segment), counts)
+            store_labels(session, store.lock_model(session, target.id), [counts])
 
     def add_row_labels(
         self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None

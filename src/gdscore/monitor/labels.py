@@ -47,7 +47,6 @@ __all__ = [
     "delete_rows",
     "join_labels",
     "read_row_labels",
-    "recount",
     "store_labels",
     "store_rows",
     "tracked_window",
@@ -111,6 +110,7 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
     Rows that are older than rows are kept are not, and the window gets a ``note`` that says so.
     """
     oldest = _oldest_kept(model)
+    counted: list[LabelCounts] = []
     for window in added:
         parts = collected.parts.get(datetime.fromisoformat(window["start"]))
         if window["segment"] or window["id"] is None or parts is None:
@@ -142,7 +142,9 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
         ]
         session.execute(insert(KeptRow.__table__), kept)  # type: ignore[arg-type]
         if any(label is not None for label in label_before.values()):
-            recount(session, model, session.get_one(Window, window["id"]), collected.estimator.n_classes_)
+            again = session.get_one(Window, window["id"])
+            counted += [counts for counts, _ in _count_rows(session, model, again, collected.estimator.n_classes_)]
+    store_labels(session, model, counted)
 
 
 def _oldest_kept(model: Model) -> datetime | None:
@@ -243,6 +245,13 @@ def join_labels(
     unknown = [i for i in wanted if i not in seen]
     n_classes = {number: 0 if est is None else est.n_classes_ for number, (_, est) in models.items()}
     touched = sorted({(row.start, row.window_id, row.model_id) for row in kept})
+    counted = [
+        (model, *one)
+        for _, number, model in touched
+        for one in _count_rows(session, models[model][0], session.get_one(Window, number), n_classes[model])
+    ]
+    for owner, (version, _) in models.items():
+        store_labels(session, version, [counts for model, counts, _ in counted if model == owner])
     return {
         "added": len(changed) - replaced,
         "replaced": replaced,
@@ -250,11 +259,7 @@ def join_labels(
         "unknown": len(unknown),
         "unknown_ids": unknown[:SHOWN_IDS],
         **({"expired": expired} if unknown and expired else {}),
-        "windows": [
-            counted
-            for _, number, model in touched
-            for counted in recount(session, models[model][0], session.get_one(Window, number), n_classes[model])
-        ],
+        "windows": [facts for _, _, facts in counted],
     }
 
 
@@ -309,8 +314,10 @@ def _positions(label_of: Mapping[str, Any], estimator: AccuracyEstimator | None)
     return dict(zip(label_of, positions.tolist(), strict=True))
 
 
-def recount(session: Session, model: Model, window: Window, n_classes: int) -> list[dict[str, Any]]:
-    """Store what the labels of a window's rows say of it and of its segments, and return it."""
+def _count_rows(
+    session: Session, model: Model, window: Window, n_classes: int
+) -> list[tuple[LabelCounts, dict[str, Any]]]:
+    """What the labels of a window's rows say of it and of its segments, and the same as plain data."""
     rows = session.execute(
         select(KeptRow.prediction, KeptRow.label, KeptRow.right, KeptRow.segments).where(KeptRow.window_id == window.id)
     ).all()
@@ -327,22 +334,20 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
             continue
         correct = sum(row.label == row.prediction for row in with_label)
         by_class = np.bincount([row.label for row in with_label], minlength=n_classes).tolist()
-        counts = LabelCounts(correct, len(with_label), by_class)
-        store_labels(session, model, (window.start, window.end, segment), counts)
-        counted.append(
-            {
-                "version": model.version,
-                "start": window.start.isoformat(),
-                "end": window.end.isoformat(),
-                "segment": segment,
-                "rows": len(mine),
-                "labelled": len(with_label),
-                "correct": correct,
-                "accuracy": correct / len(with_label),
-                "expected": sum(row.right for row in with_label) / len(with_label),
-                "expected_of_all": sum(row.right for row in mine) / len(mine),
-            }
-        )
+        facts = {
+            "version": model.version,
+            "start": window.start.isoformat(),
+            "end": window.end.isoformat(),
+            "segment": segment,
+            "rows": len(mine),
+            "labelled": len(with_label),
+            "correct": correct,
+            "accuracy": correct / len(with_label),
+            "expected": sum(row.right for row in with_label) / len(with_label),
+            "expected_of_all": sum(row.right for row in mine) / len(mine),
+        }
+        key = window.start, window.end, segment
+        counted.append((LabelCounts(key, correct, len(with_label), by_class), facts))
     return counted
 
 
@@ -352,6 +357,7 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
 class LabelCounts(NamedTuple):
     """What labels show of a window."""
 
+    key: Key
     correct: int
     rows: int
     classes: list[int] | None = None
@@ -359,7 +365,7 @@ class LabelCounts(NamedTuple):
 
 
 def count_labels(
-    outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
+    key: Key, outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
 ) -> LabelCounts:
     """How many rows were predicted right, of how many: from outputs with labels, or from the numbers given."""
     classes = None
@@ -380,29 +386,31 @@ def count_labels(
     correct = integer("correct", correct, least=0)
     if correct > rows:
         raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
-    return LabelCounts(correct, rows, classes)
+    return LabelCounts(key, correct, rows, classes)
 
 
-def store_labels(session: Session, model: Model, key: Key, counts: LabelCounts) -> None:
-    """Keep how many rows of a window were predicted right, and compute the alarms of its series."""
-    start, end, segment = key
-    window = session.scalars(
-        select(Window).where(
-            Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
-        )
-    ).first()
-    if window is None:
-        raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
-    if counts.rows > window.rows:
-        raise GdscoreError(
-            f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but got "
-            f"{counts.rows}"
-        )
-    same = (window.labelled, window.correct) == (counts.rows, counts.correct)
-    window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
-    window.labels_at = utc_now()
-    window.missed = None if window.tracked is None else tracked_window(window).missed
-    if not same:
+def store_labels(session: Session, model: Model, counted: Iterable[LabelCounts]) -> None:
+    """Keep how many rows of windows were predicted right, and compute the alarms of each series once."""
+    changed = set()
+    for counts in counted:
+        start, end, segment = counts.key
+        mine = (Window.model_id == model.id, Window.segment == segment)
+        window = session.scalars(select(Window).where(*mine, Window.start == start, Window.end == end)).first()
+        if window is None:
+            raise NotFoundError(
+                f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it"
+            )
+        if counts.rows > window.rows:
+            raise GdscoreError(
+                f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but "
+                f"got {counts.rows}"
+            )
+        if (window.labelled, window.correct) != (counts.rows, counts.correct):
+            changed.add(segment)
+        window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
+        window.labels_at = utc_now()
+        window.missed = None if window.tracked is None else tracked_window(window).missed
+    for segment in sorted(changed):
         follow_again(session, model, segment)
         session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 

@@ -27,7 +27,6 @@ from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
-    KEYS_AT_ONCE,
     end_alarms,
     follow_again,
     follow_changed,
@@ -170,7 +169,7 @@ def store_model(
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
-    versions = session.scalars(select(Model).where(Model.name == name).with_for_update()).all()
+    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.id).with_for_update()).all()
     current = next((model for model in versions if model.superseded_at is None), None)
     version = (current.version if current else "1") if version is None else version
     model = next((model for model in versions if model.version == version), None)
@@ -463,9 +462,13 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
 
 def check_added(session: Session, model: Model, made: Sequence[Made], replace: bool) -> None:
     """Refuse what `store_windows` would refuse, before a part of it is stored."""
-    series = known_series(session, model, list({one.key[2] for one in made}))
-    _check_segments(session, model, Rules.from_dict(model.rules), {m.key[2] for m in made} - set(series.series))
-    known_windows(session, model, made, replace)
+    new: set[str] = set()
+    for first in range(0, len(made), AT_ONCE):
+        together = made[first : first + AT_ONCE]
+        segments = {one.key[2] for one in together}
+        new |= segments - set(known_series(session, model, list(segments)).series)
+        known_windows(session, model, together, replace)
+    _check_segments(session, model, Rules.from_dict(model.rules), new)
 
 
 def _check_segments(session: Session, model: Model, rules: Rules, new: set[str]) -> None:
@@ -493,11 +496,8 @@ _THERE = select(Window).where(
 
 def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
     """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
-    by_key: dict[Key, Window] = {}
-    for first in range(0, len(made), KEYS_AT_ONCE):
-        keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
-        for window in session.scalars(_THERE, {"model": model.id, "keys": keys}):
-            by_key[window.start, window.end, window.segment] = window
+    there = session.scalars(_THERE, {"model": model.id, "keys": [one.key for one in made]}) if made else ()
+    by_key = {(window.start, window.end, window.segment): window for window in there}
     for one in made if by_key and not replace else ():
         same = by_key.get(one.key)
         if same is not None and same.content_hash != one.digest and not same.so_far:
@@ -538,18 +538,13 @@ def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Wind
 def prune_windows(session: Session, number: int, limit: datetime) -> int:
     """Delete windows of a model that ended before this time, but for the newest of each series, and its alarms."""
     model = lock_model(session, number)
-    deleted = sum(prune_series(session, model, segment, limit) for segment in _prunable(session, number, limit))
+    of_series = (Series.model_id == Window.model_id) & (Series.segment == Window.segment)
+    old = (Window.model_id == number, Window.end < limit, Window.id != Series.last_window)
+    segments = session.scalars(select(Window.segment).join(Series, of_series).where(*old).distinct()).all()
+    deleted = sum(prune_series(session, model, segment, limit) for segment in segments)
     session.flush()
     prune_alarms(session, model, limit)
     return deleted
-
-
-def _prunable(session: Session, number: int, limit: datetime) -> Sequence[str]:
-    """Segments that have windows to delete."""
-    last = (Series.model_id == Window.model_id, Series.segment == Window.segment)
-    query = select(Window.segment).join(Series, last[0] & last[1])
-    query = query.where(Window.model_id == number, Window.end < limit, Window.id != Series.last_window)
-    return session.scalars(query.distinct()).all()
 
 
 def prunable_models(session: Session, limit: datetime) -> Sequence[int]:
@@ -596,9 +591,10 @@ def snooze_alarm(session: Session, number: int, until: datetime | None) -> dict[
 
 
 def _locked_alarm(session: Session, number: int) -> tuple[Alarm, Model]:
-    row = session.execute(
-        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == number).with_for_update()
-    ).first()
-    if row is None:
+    """An alarm, after its model, as all writers lock them: two that lock in different orders wait for each other."""
+    owner = session.scalar(select(Alarm.model_id).where(Alarm.id == number))
+    model = None if owner is None else lock_model(session, owner)
+    alarm = session.get(Alarm, number)
+    if alarm is None or model is None:
         raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {number}")
-    return row[0], row[1]
+    return alarm, model

@@ -159,7 +159,7 @@ def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
         noise = noise if spacing == 1 else resample.upsample(noise, spacing, height, width)
         total = noise if total is None else total + noise
         spacing, octave = spacing // 2, octave + 1
-    low, high = (f(total, axis=(1, 2), keepdims=True) for f in (xp.min, xp.max))
+    low, high = xp.min(total, axis=(1, 2), keepdims=True), xp.max(total, axis=(1, 2), keepdims=True)
     return ((total - low) / (high - low))[:, None, :, :]
 
 
@@ -233,7 +233,7 @@ def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
         along = np.arange(size)
         places.append(first[:, None] + np.where(of_image[:, axis + 2, None] < 0.5, along, size - 1 - along))
     places[0] = (places[0] + which[:, None] * panes.shape[1]) * panes.shape[2]
-    rows, columns = (like(place, x) for place in places)
+    rows, columns = like(places[0], x), like(places[1], x)
     xp = namespace(x)
     index = xp.reshape(rows[:, :, None] + columns[:, None, :], (-1,))
     texture = xp.reshape(xp.take(xp.reshape(panes, (-1,)), index, axis=0), (n, 1, height, width))

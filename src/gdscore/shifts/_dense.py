@@ -271,8 +271,8 @@ class DenseReference:
             # Columns without any value: their statistics become 0, and shifts leave them alone.
             warnings.simplefilter("ignore", RuntimeWarning)
             low, median, high = np.nanquantile(finite, [0.05, 0.5, 0.95], axis=0).reshape(3, -1)
-            spread = np.nanstd(finite, axis=0)
-        self.low, self.median, self.high, self.spread = (np.nan_to_num(v) for v in (low, median, high, spread))
+            self.spread = np.nan_to_num(np.nanstd(finite, axis=0))
+        self.low, self.high, self.median = np.nan_to_num(low), np.nan_to_num(high), np.nan_to_num(median)
         # A median between two values is none that the column holds; of 0/1 columns it would be 0.5.
         self.median = _nearest_value(finite, self.median)
         self.missing_numbers = np.isnan(values.numbers).any(axis=0)

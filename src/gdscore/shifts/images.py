@@ -95,7 +95,7 @@ class Corruption(_OfImages):
 
     def __post_init__(self) -> None:
         _ = IMAGES[self.name]
-        object.__setattr__(self, "severity", IMAGES.check_severity(self.severity))
+        object.__setattr__(self, "severity", IMAGES.check_severities([self.severity])[0])
         object.__setattr__(self, "seed", integer("seed", self.seed, least=0))
 
     @property
@@ -294,7 +294,7 @@ def check_image_shape(shape: tuple[int, ...]) -> None:
 def _check_range(images: Array) -> None:
     xp = namespace(images)
     # One copy to the host, for which an accelerator is waited for once.
-    low, high = (float(v) for v in to_numpy(xp.stack([xp.min(images), xp.max(images)])))
+    low, high = map(float, to_numpy(xp.stack([xp.min(images), xp.max(images)])))
     if low != low or high != high:
         bad = xp.any(xp.reshape(images != images, (images.shape[0], -1)), axis=1)
         raise GdscoreError(
