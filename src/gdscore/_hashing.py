@@ -49,15 +49,14 @@ def fmix32(x: Array) -> Array:
 def _multipliers(words: Array) -> tuple[Array, Array]:
     """Constants c and d for a matrix of words, kept for each width and device: a copy to a device waits for it."""
     place = (words.shape[1], library(words), str(device(words)))
-    found = _MULTIPLIERS.get(place)
-    if found is None:
+    if place not in _MULTIPLIERS:
         if len(_MULTIPLIERS) >= 64:
             _MULTIPLIERS.clear()
         position = np.arange(1, words.shape[1] + 1, dtype=np.uint32)
         both = (position.view(np.int32), (position + np.uint32(1 << 31)).view(np.int32))
         first, second = (like(fmix32(p) | 1, words) for p in both)
-        _MULTIPLIERS[place] = found = first, second
-    return found
+        _MULTIPLIERS[place] = first, second
+    return _MULTIPLIERS[place]
 
 
 def value_words(values: Array) -> Array:

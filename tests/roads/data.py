@@ -54,8 +54,8 @@ def arrays(rows, level=1.0, seed=0, *, classes=5):
 
 def outputs(rows, level=1.0, seed=0, *, names=("logits", "features", "labels"), dtype="float32"):
     """`Outputs` as an estimator takes them."""
-    given = arrays(rows, level, seed)
-    return gdscore.Outputs(**{n: given[n] if n == "labels" else given[n].astype(dtype) for n in names})
+    held = arrays(rows, level, seed)
+    return gdscore.Outputs(**{n: held[n] if n == "labels" else held[n].astype(dtype) for n in names})
 
 
 def target(*, names=("logits", "features"), dtype="float32"):

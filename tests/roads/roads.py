@@ -45,8 +45,8 @@ def command(folder, *arguments):
 
     done = CliRunner().invoke(app, [*map(str, arguments), "--json", str(folder / "out.json"), "--quiet"])
     assert done.exit_code == 0, done.output
-    (found,) = json.loads((folder / "out.json").read_text())["targets"]
-    return found
+    (target,) = json.loads((folder / "out.json").read_text())["targets"]
+    return target
 
 
 # -- scores ---------------------------------------------------------------------------------------------------
@@ -58,21 +58,21 @@ def score_roads(reference, target):
 
     from gdscore import models
 
-    def filled(name, outputs=target, known=reference):
+    def filled(name, outputs=target, labelled=reference):
         score = gdscore.create_score(name)
-        score = score.fit(known) if score.reference_inputs else score
+        score = score.fit(labelled) if score.reference_inputs else score
         for part in parts(outputs):
             score.update(part)
         return score
 
     def converted(convert):
-        known, outputs = (gdscore.Outputs(**{n: convert(a) for n, a in o.arrays.items()}) for o in (reference, target))
-        return lambda name: filled(name, outputs, known).compute()
+        both = [gdscore.Outputs(**{n: convert(a) for n, a in out.arrays.items()}) for out in (target, reference)]
+        return lambda name: filled(name, *both).compute()
 
     def called(name):
         score = gdscore.create_score(name)
-        known = {f"reference_{n}": reference.arrays[n] for n in score.reference_inputs}
-        return getattr(functional, name)(**{n: target.arrays[n] for n in score.inputs}, **known)
+        labelled = {f"reference_{n}": reference.arrays[n] for n in score.reference_inputs}
+        return getattr(functional, name)(**{n: target.arrays[n] for n in score.inputs}, **labelled)
 
     def metric(name):
         made = models.ScoreMetric(name, reference=reference)
@@ -96,9 +96,10 @@ def score_roads(reference, target):
     names = ("logits", "features", "labels")
     with files(*(gdscore.Outputs(**{n: out.arrays[n] for n in names}) for out in (reference, target))) as folder:
         for suffix, columns in COLUMNS.items():
-            known = ["--reference", folder / f"reference.{suffix}", *(["--label", "label"] if suffix == "csv" else [])]
-            found = command(folder, "score", folder / f"target.{suffix}", *known, *columns)
-            yield f"command line, {suffix}", found["scores"]
+            options = ["--reference", folder / f"reference.{suffix}", *columns]
+            options += ["--label", "label"] if suffix == "csv" else []
+            document = command(folder, "score", folder / f"target.{suffix}", *options)
+            yield f"command line, {suffix}", document["scores"]
 
 
 # -- estimates ------------------------------------------------------------------------------------------------
@@ -117,8 +118,8 @@ def estimate_roads(est, reference, target):
     def ends(e):
         return [e.accuracy, e.low, e.high]
 
-    def windows(found):
-        return [found[name] for name in ("accuracy", "low", "high")]
+    def window(document):
+        return [document[name] for name in ("accuracy", "low", "high")]
 
     def shards():
         state = est.state()
@@ -142,12 +143,12 @@ def estimate_roads(est, reference, target):
     with files(reference, target, est) as folder:
         yield "loaded", ends(gdscore.AccuracyEstimator.load(folder / "m.gdscore").estimate(target))
         for suffix, columns in COLUMNS.items():
-            found = command(folder, "estimate", folder / "m.gdscore", folder / f"target.{suffix}", *columns)
-            yield f"command line, {suffix}", windows(found)
+            document = command(folder, "estimate", folder / "m.gdscore", folder / f"target.{suffix}", *columns)
+            yield f"command line, {suffix}", window(document)
         monitor = Monitor(f"sqlite:///{folder}/history.db")
         monitor.register("m", est, every="1d")
         monitor.add("m", target, time="2026-01-01")
-        yield "monitor", windows(monitor.windows("m").iloc[0])
+        yield "monitor", window(monitor.windows("m").iloc[0])
         app = create_app(monitor, Settings(auth=False))
         with TestClient(app, client=("127.0.0.1", 50000), base_url="http://127.0.0.1") as client:
             answer = client.post(
@@ -155,5 +156,5 @@ def estimate_roads(est, reference, target):
                 content=(folder / "target.parquet").read_bytes(),
                 headers={"content-type": "application/vnd.apache.parquet"},
             )
-            yield "service", windows(answer.json()[0])
+            yield "service", window(answer.json()[0])
         monitor.close()

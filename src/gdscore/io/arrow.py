@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gdscore.errors import GdscoreError
 from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, atomic
 from gdscore.io.blocks import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
-from gdscore.io.columns import Chosen, ColumnType, missing, too_long
+from gdscore.io.columns import Chosen, ColumnType, check_row_bytes, missing, too_long
 from gdscore.outputs import checked_threshold
 
 _READ_AHEAD = 1 << 20
@@ -257,11 +257,7 @@ class ParquetTable(SchemaTable):
             return 1
         block = next(RecordBatchReader(self._where, chosen.names, self._limits, start).blocks(first))
         row_bytes = sum(array.nbytes for array in block.values())
-        if row_bytes > self._limits.row:
-            raise GdscoreError(
-                f"Expected rows of at most {self._limits.row:,} bytes in {self._where}, but they take "
-                f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
-            )
+        check_row_bytes(row_bytes, self._where, self._limits)
         metadata = file.metadata.row_group(group)
         lists = {name for name, array in block.items() if array.ndim > 1}
         for number in range(len(file.schema)) if lists else ():

@@ -457,6 +457,15 @@ def too_long(column: str, length: int, where: str, limits: Limits) -> GdscoreErr
     )
 
 
+def check_row_bytes(row_bytes: int, where: str, limits: Limits) -> None:
+    """Refuse rows that would take too much memory."""
+    if row_bytes > limits.row:
+        raise GdscoreError(
+            f"Expected rows of at most {limits.row:,} bytes in {where}, but they take {row_bytes:,}: raise the limit "
+            "with limits=Limits(row=...) if you trust the file"
+        )
+
+
 def missing(column: str, where: str) -> GdscoreError:
     """Error about a missing value."""
     return GdscoreError(f"Expected a value everywhere in column {column!r}, but got none in {where}: fill or drop it")

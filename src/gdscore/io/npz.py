@@ -12,7 +12,7 @@ import numpy as np
 from gdscore.errors import GdscoreError
 from gdscore.files import Archive, ArrayMember, Limits, PathLike, open_archive, write_arrays
 from gdscore.io.blocks import Block, default_rows
-from gdscore.io.columns import Chosen, ColumnType, too_long
+from gdscore.io.columns import Chosen, ColumnType, check_row_bytes, too_long
 from gdscore.outputs import checked_threshold
 
 _CLASS_NAMES, _THRESHOLD = "class_names", "threshold"
@@ -66,12 +66,7 @@ class NpzTable:
         for member in members:
             if member.dtype.kind == "U" and member.dtype.itemsize > 4 * self._limits.text:
                 raise too_long(member.name, member.dtype.itemsize // 4, repr(os.fspath(self.path)), self._limits)
-        row_bytes = sum(self._member(name).row_bytes for name in chosen.names)
-        if row_bytes > self._limits.row:
-            raise GdscoreError(
-                f"Expected rows of at most {self._limits.row:,} bytes in {os.fspath(self.path)!r}, but they take "
-                f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
-            )
+        check_row_bytes(sum(member.row_bytes for member in members), repr(os.fspath(self.path)), self._limits)
         return first.shape[0]
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:

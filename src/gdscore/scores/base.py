@@ -221,13 +221,6 @@ class Score:
             raise GdscoreError(self.overflow_message())
         return value
 
-    def decision_message(self, decision: str) -> str:
-        """Error for rows that were not decided by the largest logit, which the number is about."""
-        return (
-            f"`{self.name}` is about the classes of largest probability, but these rows were decided otherwise "
-            f"({decision}): leave out `predictions` or `threshold` for the number of those classes"
-        )
-
     def overflow_message(self) -> str:
         """Error for numbers that are finite, but too large for the sums and products of the score."""
         named = "` or `".join(sorted(self.inputs - {"labels"}))
@@ -277,7 +270,10 @@ class Score:
             )
         layout = _RowLayout.of(outputs, self.inputs)
         if self.argmax_only and layout.decision != ARGMAX:
-            raise GdscoreError(self.decision_message(layout.decision))
+            raise GdscoreError(
+                f"`{self.name}` is about the classes of largest probability, but these rows were decided otherwise "
+                f"({layout.decision}): leave out `predictions` or `threshold` for the number of those classes"
+            )
         if self.reference_decision:
             same_decision(self.reference_decision, layout.decision, "the reference")
         for what, expected in self.reference_shape.items():
