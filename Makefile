@@ -19,7 +19,7 @@ help:
 	@echo "make bench-small     the paper's tables, ablations and figures in small: digits, five corruptions (2 minutes)"
 	@echo "make bench-csv       estimates of 5,000,000 rows of CSV beside Parquet: rows/s and memory (2 GB of disk)"
 	@echo "make bench-fit       fitting against the bare forward passes, estimating against reading (2 minutes; DEVICE=cuda on a GPU)"
-	@echo "make bench-transport exact transport solver against POT"
+	@echo "make bench-transport transport solver against POT"
 	@echo "make coverage        the tests with coverage of lines, at least 90 % (ten minutes)"
 	@echo "make test-slow       tests of faults in a Ray cluster (minutes)"
 	@echo "make bench-ray       estimates of 100,000,000 rows on 1 and 2 Ray workers (7 minutes, 1.1 GB of disk; ROWS=2000000 for less)"
@@ -28,7 +28,7 @@ help:
 	@echo "make postgres        tests of the monitor on PostgreSQL too: installs it if need be, starts it in a temporary folder"
 	@echo "make prometheus      tests of the monitor with a real Prometheus: installs it if need be (Debian package)"
 	@echo "make docs            HTML documentation in site/; runs the tutorials (1 minute)"
-	@echo "make dist            source archive and wheel in dist/, the wheel tried in a fresh environment"
+	@echo "make dist            source archive and wheel in dist/; README with the wheel in a fresh environment"
 
 $(VENV)/.user: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -132,11 +132,13 @@ docs: $(VENV)/.dev
 dist: $(VENV)/.dev
 	rm -rf dist .venv-dist
 	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m tarfile --list dist/*.tar.gz
+	$(PYTHON) -m zipfile --list dist/*.whl
 	$(PYTHON) -m venv .venv-dist
 	.venv-dist/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	.venv-dist/bin/gdscore --help > .venv-dist/help.txt
-	cd .venv-dist && bin/python -c "import gdscore, numpy as np; z = np.random.default_rng(0).normal(size=(600, 3)) * 3; \
-	  r = gdscore.Outputs(logits=z, labels=z.argmax(1)); print(gdscore.AccuracyEstimator().fit(r).estimate(r))"
+	.venv-dist/bin/pip install --quiet --constraint constraints.txt torch pandas
+	cd .venv-dist && PYTHONPATH=.. bin/python -m tests.readme
 	rm -rf .venv-dist
 	@ls -l dist
 

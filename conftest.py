@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 # Workers share the cores: more threads than those wait for each other. Read when NumPy and torch are imported.
+# Those of OpenMP that wait for work sleep instead of spinning; programs that tests start inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ |= {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if name not in os.environ}
 

@@ -58,7 +58,7 @@ def results_blocks():
 
 def complete_blocks():
     """Tables that are too long for the documentation, in research/tables.md."""
-    return results_blocks() | labeling_blocks() | monitor_blocks()
+    return results_blocks() | labeling_blocks() | monitor_blocks() | check_blocks() | late_labels.blocks()
 
 
 def readme_blocks():
@@ -221,19 +221,10 @@ def named_rows(page, block, names):
 
 
 def properties_table():
-    """What each score is good for and which properties of the paper it has, those that need least first."""
-    lines = []
+    """What each score is good for and when it fails, those that need least first."""
     made = map(gdscore.create_score, gdscore.list_scores())
-    for score in sorted(made, key=lambda s: (len(s.needs), sorted(s.needs), s.name)):
-        trained = bool(score.needs & {"network", "peer_logits", "rotation_logits"})
-        alone = not trained and "reference" not in score.needs
-        anywhere = not score.needs & {"rotation_logits", "batch_logits"}
-        holds = {"T": not trained, "D": alone, "A": anywhere, "S": "network" in score.needs}
-        letters = " ".join(letter for letter, true in holds.items() if true) or "–"
-        lines.append(
-            [f"`{score.name}`", score.good_for, score.fails_when, "; ".join(filter(None, (letters, score.remark)))]
-        )
-    return markdown(("score", "good for", "fails when", "properties"), lines)
+    scores = sorted(made, key=lambda score: (len(score.needs), sorted(score.needs), score.name))
+    return markdown(("score", "good for", "fails when"), [[f"`{s.name}`", s.good_for, s.fails_when] for s in scores])
 
 
 def shifts_blocks():
@@ -260,26 +251,15 @@ def hash_blocks():
 
 def distributed_blocks():
     """Rows per second and memory on a local cluster, in docs/distributed.md."""
-    path = RESULTS / "ray_scale.json"
-    if not path.exists():
-        return {"ray": "100,000,000 rows have not been run."}
-    timing = json.loads(path.read_text())
-    lines = [
-        [
-            f"{row['rows_so_far']:,}",
-            *(f"{row['rows_per_second'][workers]:,.0f}" for workers in ("1", "2")),
-            f"{row['ratio']:.2f}",
-            " and ".join(f"{memory:.0f}" for memory in row["worker_memory_mib"]),
-        ]
-        for row in timing["rounds"][::3]
-    ]
-    heads = ("rows so far", "rows/s, 1 worker", "2 workers", "ratio", "largest memory of each worker so far, MiB")
-    merged = timing["merging"]
+    timing = json.loads((RESULTS / "ray_scale.json").read_text())
+    last, merged = timing["rounds"][-1], timing["merging"]
+    speeds = (last["rows_per_second"][workers] / 1e6 for workers in ("1", "2"))
     return {
-        "ray": f"{markdown(heads, lines)}\n\nThe median ratio is {timing['ratio']:.2f}; all of it took "
-        f"{timing['seconds']:.0f} s, at a load of {timing['load_before']:.1f} before. Before that, {merged['states']:,} states of "
-        f"{merged['bytes_each']:,} bytes were merged in {merged['seconds']:.1f} s, {merged['processor_seconds']:.1f} s of the "
-        "processor."
+        "ray": "{:,} rows were read at {:.2f} million rows a second by one worker and {:.2f} by two".format(
+            last["rows_so_far"], *speeds
+        )
+        + f" (median ratio {timing['ratio']:.2f}), with at most {max(last['worker_memory_mib']):.0f} MiB a worker; "
+        f"{merged['states']:,} states were merged in {merged['seconds']:.1f} s"
     }
 
 

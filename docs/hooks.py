@@ -14,6 +14,7 @@ import contextlib
 import html
 import importlib
 import io
+import os
 import re
 import shutil
 import tempfile
@@ -28,6 +29,9 @@ from mkdocs.exceptions import PluginError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Threads of OpenMP that wait sleep instead of spinning: on a busy machine tutorials take a tenth of the time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Signs that the pages write as themselves; converted as letters they would get no space around them.
 SIGNS = {
@@ -68,7 +72,8 @@ def mathml(tex: str, display: str) -> str:
 
 
 def on_page_content(text: str, **_: Any) -> str:
-    """Replace formulas that Arithmatex has marked."""
+    """Replace formulas that Arithmatex has marked; options such as ``--every`` are not broken at their hyphens."""
+    text = re.sub(r"<code>(--[\w-]{1,30})</code>", r'<code class="option">\1</code>', text)
     text = re.sub(
         r'<span class="arithmatex">\\\((.*?)\\\)</span>',
         lambda match: mathml(html.unescape(match[1]), "inline"),
@@ -88,7 +93,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri.startswith("tutorials/"):
         markdown = executed(markdown)
     depth = page.file.src_uri.count("/") + 1
-    return re.sub(rf"\[([^\]]+)\]\((?:\.\./){{{depth}}}([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", markdown)
+    link = rf"\[([^\]]+)\]\((?:\.\./){{{depth}}}([^)#]+)(?:#[^)]*)?\)"
+    return re.sub(link, r"\1 (`\2`)", re.sub(rf"\({link}\)", r"(\1: `\2`)", markdown))
 
 
 def executed(markdown: str) -> str:

@@ -76,7 +76,6 @@ def test_every_file_and_package_that_the_page_names_exists():
                 SOURCE / package / name
                 for package in (
                     "scores",
-                    "scores/_transport",
                     "shifts",
                     "models",
                     "estimator",

@@ -14,33 +14,11 @@ from types import ModuleType
 
 import pytest
 
+from tests.readme import examples, readers_model
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESEARCH = sorted((ROOT / "research").glob("*.md"))
-
-
-def examples(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-def readers_model() -> dict[str, object]:
-    """What README calls yours: a network, labelled images that training has not seen, and images without labels."""
-    torch = pytest.importorskip("torch")
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = (torch.tensor(digits.images[:, None], dtype=torch.float32) / 16 - 0.5) / 0.5
-    labels = torch.tensor(digits.target)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    optimizer = torch.optim.Adam(model.parameters(), 0.03)
-    for _ in range(60):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images[:700]), labels[:700]).backward()
-        optimizer.step()
-    labelled = torch.utils.data.TensorDataset(images[700:1000], labels[700:1000])
-    return {"model": model, "val_set": labelled, "new_set": torch.utils.data.TensorDataset(images[1300:])}
 
 
 @pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
@@ -52,6 +30,7 @@ def test_examples_run(page, tmp_path, monkeypatch, capsys):
     module = ModuleType("example")
     monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look up the types of their fields
     if page.name == "README.md":
+        pytest.importorskip("torch")
         vars(module).update(readers_model())
     for example in examples(page):
         exec(compile(example, page.name, "exec"), vars(module))
@@ -69,6 +48,14 @@ def test_named_tests_are_there(page):
     for file, name in re.findall(r"`tests/([\w/]+)\.py::([\w:]+)`", page.read_text(encoding="utf-8")):
         module = importlib.import_module(f"tests.{file.replace('/', '.')}")
         assert callable(attrgetter(name.replace("::", "."))(module)), name
+
+
+def test_the_site_stays_short():
+    """22,000 words without the generated reference; bars of tables and marks of blocks are none."""
+    pages = [page for page in PAGES[2:] if page.parent.name != "api" and page.name != "architecture.md"]
+    texts = [re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8")) for page in pages]
+    assert len(pages) > 35
+    assert sum(bool(re.search(r"\w", word)) for text in texts for word in text.split()) <= 22_000
 
 
 def test_every_warning_is_listed():

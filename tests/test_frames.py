@@ -160,6 +160,16 @@ def test_types_of_pandas():
     assert from_frame(df, probabilities="prob_*", label="i").labels.tolist() == [2, 1, 0]
     df["z"] = [np.float32([1, 2]), [1.5, 2], (3.0, 4)]
     assert from_frame(df, logits="z", label="b").labels.tolist() == [1, 0, 1]
+    df["q"] = [np.float32([[0.25, 0.75], [1, 0]])[i] for i in (0, 1, 0)]
+    assert from_frame(df, probabilities="q").arrays["probabilities"].tolist() == [[0.25, 0.75], [1, 0], [0.25, 0.75]]
+    df["r"] = [np.eye(4)] * 3
+    assert from_frame(df.rename(columns={"r": "rotation_logits"})[["rotation_logits"]]).rotation_logits.shape == (
+        3,
+        4,
+        4,
+    )
+    turned = pd.DataFrame({"p": np.array([0.25, 0.5], dtype=">f8"), "y": np.array([1, 0], dtype=">i4")})
+    assert from_frame(turned, probabilities="p", label="y").labels.tolist() == [1, 0]
     decimals = pa.table({"p": pa.array([decimal.Decimal("0.25"), decimal.Decimal("0.75")])})
     assert from_frame(decimals, probabilities="p").arrays["probabilities"][:, 1].tolist() == [0.25, 0.75]
 
@@ -177,7 +187,7 @@ def swapped(at, name, value):
         (swapped(1, "prob_2", float("inf")), {}, r"finite.*Inf in column 'prob_2' in row 1"),
         (swapped(2, "y", None), {}, r"column 'y'.*row 2"),
         (swapped(2, "y", 3), {}, r"3 in column 'y' in row 2.*classes are '0', '1', '2'"),
-        (swapped(0, "id", "x" * 2000), {"id": "id"}, r"1,024 characters in column 'id'.*2,000 in row 0.*Limits"),
+        (swapped(0, "id", "x" * 2000), {"id": "id"}, r"1,024 characters in column 'id'.*2,000 in the data"),
         (swapped(0, "id", "x"), {"label": "id"}, r"'x' in column 'id' in row 0.*classes are"),
         (swapped(0, "id", "x"), {"label": "labl"}, r"'labl'.*none"),
         (swapped(0, "id", "x"), {"probabilities": "p_*"}, r"match 'p_\*'.*'prob_0'"),
@@ -208,7 +218,7 @@ def test_mistakes_are_named_with_row_and_column(frame, values, options, message)
 def test_mixed_objects_and_other_types():
     df = pd.DataFrame(columns(P, range(3)))
     for values, message in [
-        ([1, "a", 2], "int in row 0 .*str in row 1"),
+        ([1, "a", 2], "one type in column 'y'"),
         ([dt.date(2026, 1, 1)] * 3, "date"),
         ([0.5, 1, 2], r"0\.5 in column 'y' in row 0"),
         ([{"a": 1}] * 3, "dict|truct"),

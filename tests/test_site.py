@@ -45,6 +45,10 @@ def test_formulas_of_a_page_are_replaced(hooks):
     assert shown.endswith("<code>$x$</code>")
 
 
+def test_options_are_not_broken(hooks):
+    assert hooks.on_page_content("<code>--by</code> <code>a --by</code>").count('class="option"') == 1
+
+
 def test_formulas_of_docstrings(hooks):
     text = "Summary.\n\n.. math:: a_b +\n          c\n\nMore text.\n\n.. math:: d"
     obj = SimpleNamespace(docstring=SimpleNamespace(value=text))
@@ -71,5 +75,5 @@ def test_output_of_a_block(hooks):
 
 def test_a_link_out_of_the_site_names_the_file(hooks):
     page = SimpleNamespace(file=SimpleNamespace(src_uri="howto/x.md"))
-    shown = hooks.on_page_markdown("[a](../b.md) and [c](../../research/d.md#e)", page)
-    assert shown == "[a](../b.md) and c (`research/d.md`)"
+    shown = hooks.on_page_markdown("[a](../b.md) and [c](../../research/d.md#e) ([f](../../g.md))", page)
+    assert shown == "[a](../b.md) and c (`research/d.md`) (f: `g.md`)"

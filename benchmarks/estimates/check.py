@@ -44,8 +44,8 @@ from benchmarks.markdown import markdown
 from benchmarks.processes import run_jobs
 from benchmarks.row_files import Rows, commit
 from gdscore import models, shifts
+from gdscore.labeling.choice import stratified_ranks
 from gdscore.labeling.labelled import interval
-from gdscore.labeling.sampling import stratified_ranks
 from gdscore.models import _adaptation, _agreement
 from gdscore.models._agreement import combine
 
@@ -79,7 +79,7 @@ class Shared(_adaptation.Adaptation):
         own, certain, other = self.forward(torch.cat([labelled, weak, strong])).split(len(labelled))
         value, classes = self.remember(certain.detach(), rows).max(dim=1)
         each = functional.cross_entropy(other, classes, reduction="none")
-        return functional.cross_entropy(own, labels) + (each * (value >= _adaptation.SETTINGS.threshold)).mean()
+        return functional.cross_entropy(own, labels) + (each * (value >= _adaptation.ADAPTATION.threshold)).mean()
 
 
 class Frozen(_adaptation.Adaptation):
@@ -93,7 +93,7 @@ class Frozen(_adaptation.Adaptation):
             certain, classes = self.remember(self.forward(weak), rows).max(dim=1)
         each = functional.cross_entropy(self.forward(strong), classes, reduction="none")
         own = functional.cross_entropy(self.forward(labelled), labels)
-        return own + (each * (certain >= _adaptation.SETTINGS.threshold)).mean()
+        return own + (each * (certain >= _adaptation.ADAPTATION.threshold)).mean()
 
     def set_statistics(self):
         pass
@@ -164,12 +164,12 @@ MIXED = ("base", "plain-sampling", "shared-batches", "steps-400", "weight-3")
 @contextlib.contextmanager
 def changed(kind=_adaptation.Adaptation, settings=None):
     """Context in which the adaptation is another one."""
-    before = CHECK.Adaptation, _adaptation.SETTINGS
-    CHECK.Adaptation, _adaptation.SETTINGS = kind, replace(_adaptation.SETTINGS, **settings or {})
+    before = CHECK.Adaptation, _adaptation.ADAPTATION
+    CHECK.Adaptation, _adaptation.ADAPTATION = kind, replace(_adaptation.ADAPTATION, **settings or {})
     try:
         yield
     finally:
-        CHECK.Adaptation, _adaptation.SETTINGS = before
+        CHECK.Adaptation, _adaptation.ADAPTATION = before
 
 
 # -- one job --------------------------------------------------------------------------------------------------
@@ -459,9 +459,9 @@ COMPARED = (
 
 def compare(options):
     """Error / coverage / width on development targets by today's constants and by others, one at a time."""
-    kept, lines, heads = _agreement.SETTINGS, [], []
+    kept, lines, heads = _agreement.CHECK, [], []
     for changes in COMPARED:
-        _agreement.SETTINGS = replace(kept, **changes)
+        _agreement.CHECK = replace(kept, **changes)
         found = {}
         for _, rows in saved_rows(options, "development"):
             for row, _, e, _ in rows:
@@ -474,7 +474,7 @@ def compare(options):
         heads = ["changed", *sorted(found)]
         name = ", ".join(f"{key} {value}" for key, value in changes.items()) or "as it is"
         lines.append([name, *(f"{m[0]:.1f} / {m[1]:.0f} / {m[2]:.0f}" for m in means)])
-    _agreement.SETTINGS = kept
+    _agreement.CHECK = kept
     print(markdown(heads, lines))
 
 
@@ -517,6 +517,8 @@ GROUPS = {
     "unshifted": ("as-is", True),
     "unshifted, other class mixes": ("mixed-1", True),
 }
+# Those of docs/check.md.
+SHOWN = ("shifted", "shifted, other class mixes", "unshifted")
 
 
 def summary(options):
@@ -624,7 +626,7 @@ REPORTED = {
 
 
 def blocks():
-    """Blocks of docs/check.md and of the lab notebook."""
+    """Blocks of docs/check.md, research/tables.md and the lab notebook."""
     found, lines = columns(FOLDER), []
     for suite, title in REPORTED.items():
         for check in sorted({c for s, c, _ in found if s == suite}):
@@ -636,23 +638,21 @@ def blocks():
             first = f"{title}; {'copy' if check == 'copy' else check.capitalize()}"
             others = [f"{off(c, name):.1f}" for name in ("cot", "model_reference")]
             lines.append((first, str(len(c["truth"])), *cells, *alone, *others, accuracy))
-    heads = (
-        "model; check",
-        "targets",
-        *GROUPS,
-        "agreement alone",
-        "estimator alone",
-        "COT",
-        "unchanged",
-        "accuracy of the check",
-    )
+    heads = ("model; check", "targets", *GROUPS, "agreement alone", "estimator alone")
+    heads += ("COT", "unchanged", "accuracy of the check")
+    shown = [heads.index(head) for head in ("model; check", *SHOWN, "estimator alone", "COT", "unchanged")]
+    short_lines = [[line[column] for column in shown] for line in lines]
     c = found["pacs", "copy", "shifted"]
     short = (
         f"on PACS {off(c):.1f} points off with an interval of {width(c):.0f}, instead of {off(c, 'estimator'):.1f} and "
     )
     short += f"{width(c, 'estimator_'):.0f}"
     arms = {block: arm_table(FOLDER, sources) for block, sources in DEVELOPED_ON.items()}
-    return {"check": markdown(heads, lines), "check_short": short} | arms
+    tables = {
+        "check": markdown([heads[column] for column in shown], short_lines),
+        "check_complete": markdown(heads, lines),
+    }
+    return tables | {"check_short": short} | arms
 
 
 NUMBERS = (

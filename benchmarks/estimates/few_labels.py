@@ -29,8 +29,8 @@ import gdscore
 from benchmarks import RESULTS, ROOT
 from gdscore import labeling
 from gdscore.labeling.betting import wealth
+from gdscore.labeling.choice import stratified_ranks
 from gdscore.labeling.labelled import interval, variance_ratio
-from gdscore.labeling.sampling import stratified_ranks
 
 LABELS = (10, 20, 50, 100, 200)
 LEVEL = 0.9

@@ -43,7 +43,7 @@ def methods_table(main, metric="r2"):
             rows = [main.get((name, protocol, method)) for protocol in ("published", "deployed")]
             numbers = [in_paper(name, method, metric), *(abs(row[metric]) if row else None for row in rows)]
             texts = ["–" if number is None or np.isnan(number) else f"{number:.3f}" for number in numbers]
-            line.append("/".join(texts))
+            line.append("/<wbr>".join(texts))  # wide tables may wrap there
         lines.append(line)
     return markdown(("method", *map(titled, benchmarks)), lines)
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gdscore.sklearn import from_sklearn, sklearn_head
     from gdscore.tracking import AccuracyTracker
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 _LAZY = {
     "gdscore._windows": ("window_starts",),

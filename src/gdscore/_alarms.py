@@ -159,13 +159,13 @@ class AlarmRule:
 
     def check_all(self, name: str, estimate: Estimate) -> Check:
         """As `check`; a critical warning is an alarm too, as the estimate may then be meaningless."""
-        found = self.check(name, estimate)
+        checked = self.check(name, estimate)
         critical = [w for w in estimate.warnings if w.severity == "critical"]
-        if found.status is Status.ALARM or not critical:
-            return found
+        if checked.status is Status.ALARM or not critical:
+            return checked
         codes = ", ".join(w.code for w in critical)
         reason = f"{name}: critical warning ({codes}): {critical[0].message}"
-        return replace(found, status=Status.ALARM, reason=reason)
+        return replace(checked, status=Status.ALARM, reason=reason)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as the JSON has it."""
@@ -195,13 +195,13 @@ def checked_targets(
     >>> checked_targets([*days, None]), checked_targets(days, last=2), checked_targets(days, since=days[2])
     ([False, True, False, True], [False, True, True], [False, True, True])
     """
-    known = sorted({as_utc(when) for when in times if when is not None})
+    dates = sorted({as_utc(when) for when in times if when is not None})
     if since is not None:
         if last is not None:
             raise GdscoreError("Expected the number of newest times or the first time to check, but got both: give one")
         first = as_utc(since)
     else:
-        newest = known[-integer("last", 1 if last is None else last, least=1) :]
+        newest = dates[-integer("last", 1 if last is None else last, least=1) :]
         if not newest:
             return [True] * len(times)
         first = newest[0]
@@ -289,7 +289,7 @@ def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
 
     def connect(kind: type[HTTPConnection], *args: Any, **options: Any) -> HTTPConnection:
         connection = kind(*args, **options)
-        connection._create_connection = lambda *given: watch(socket.create_connection(*given))  # type: ignore[attr-defined]
+        connection._create_connection = lambda *address: watch(socket.create_connection(*address))  # type: ignore[attr-defined]
         return connection
 
     check_address(url)

@@ -317,28 +317,6 @@ def segment_from_text(text: str) -> Any:
         return text
 
 
-class Bar:
-    """Function that takes the rows (or other units) done, and the total where it becomes known later."""
-
-    def __init__(self, update: Callable[..., Any] | None = None) -> None:
-        self._update = update
-
-    @property
-    def shown(self) -> bool:
-        """Whether the progress bar is shown."""
-        return self._update is not None
-
-    def __call__(self, done: int) -> None:
-        """Move on by so many."""
-        if self._update is not None:
-            self._update(advance=done)
-
-    def set_total(self, total: int) -> None:
-        """Tell how many there are."""
-        if self._update is not None:
-            self._update(total=total)
-
-
 LONG = 300.0
 """Seconds from which on a warning says how long something will take, where nobody watches."""
 
@@ -358,7 +336,7 @@ def duration(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(total: int | None, show: bool | None, unit: str = "rows") -> Iterator[Bar]:
+def progress_bar(total: int | None, show: bool | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
     """Give a function that takes the rows (or other units) done.
 
     ``show=None`` shows the bar where a terminal is attached; ``total=None`` means that the number is not known.
@@ -366,7 +344,7 @@ def progress_bar(total: int | None, show: bool | None, unit: str = "rows") -> It
     if show is None:
         show = sys.stderr is not None and sys.stderr.isatty()
     if not show:
-        yield Bar()
+        yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -384,4 +362,4 @@ def progress_bar(total: int | None, show: bool | None, unit: str = "rows") -> It
     )
     with bar:
         task = bar.add_task(unit, total=total)
-        yield Bar(partial(bar.update, task))
+        yield partial(bar.advance, task)

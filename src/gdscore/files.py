@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import hashlib
 import io
 import json
 import math
@@ -25,7 +24,6 @@ import os
 import secrets
 import stat
 import tempfile
-import time
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -47,8 +45,6 @@ Value: TypeAlias = NDArray[Any] | int | float | str | bool
 
 _NAMES_COMPARED = 1000
 """Names of a folder that are compared with one that is not there."""
-_ABANDONED_SECONDS = 86_400
-"""After so long without a change, a temporary file is what a killed writer left."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PIECE = 1 << 22
 _DEFLATE_RATIO = 1032
@@ -205,17 +201,12 @@ def atomic(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     if mode not in ("wb", "w"):
         raise GdscoreError(f"Expected `mode` to be 'wb' or 'w', but got {mode!r}")
     target, permissions = _replaceable(path)
-    # A hash instead of the name: the name may already be as long as the system allows.
-    prefix = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
-    temporary = target.with_name(f"{prefix}{secrets.token_hex(8)}.tmp")
+    # Not the name of the file in it, which may already be as long as the system allows.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     with path_errors(path):
         # Nobody may read contents that are replaced under tighter permissions, not even while they are written.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, 0o666 if permissions is None else 0o600)
-    for other in target.parent.glob(f"{prefix}*.tmp"):
-        with contextlib.suppress(OSError):
-            if time.time() - other.stat().st_mtime > _ABANDONED_SECONDS:
-                other.unlink()
     try:
         with os.fdopen(descriptor, mode, encoding=None if mode == "wb" else "utf-8") as file:
             if permissions is not None:
@@ -241,6 +232,8 @@ def _replaceable(path: PathLike) -> tuple[Path, int | None]:
     checked = check_path(path)
     with path_errors(path):
         target = checked.resolve()
+        if target.is_symlink():  # from Python 3.13 on, a loop of links resolves to itself
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         folder = target.parent.is_dir()
         before = target.stat().st_mode if target.exists() else None
     if before is not None and not stat.S_ISREG(before):
@@ -508,11 +501,15 @@ def read_json(path: PathLike, *, limits: Limits = DEFAULT_LIMITS) -> Any:
 def json_text(value: Any, indent: int | None = None) -> str:
     """Text of a value that JSON has."""
     try:
-        return json.dumps(_plain(value, "the value"), indent=indent, allow_nan=False)
-    except RecursionError:
-        raise GdscoreError(
-            "Expected values that JSON has, but they are nested too deeply or within themselves"
-        ) from None
+        return json.dumps(value, indent=indent, allow_nan=False, default=_of_numpy)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GdscoreError(f"Expected values that JSON has, but got others: {error}") from None
+
+
+def _of_numpy(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{shown(value)} is of type {type(value).__name__}")
 
 
 def json_from_bytes(raw: bytes, where: str) -> Any:
@@ -528,22 +525,3 @@ def json_from_bytes(raw: bytes, where: str) -> Any:
             f"Expected {where!r} to be JSON in UTF-8, but it is damaged or another kind of file ({error}): "
             "write it again"
         ) from error
-
-
-def _plain(value: Any, where: str) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise GdscoreError(f"Expected numbers that JSON has, but {where} is {value}: leave it out or give None")
-        return value
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise GdscoreError(f"Expected names as keys in JSON, but {where} has the key {key!r}")
-        return {key: _plain(item, f"{key!r} of {where}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"item {i} of {where}") for i, item in enumerate(value)]
-    raise GdscoreError(f"Expected values that JSON has, but {where} is of type {type(value).__name__}")

@@ -7,22 +7,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gdscore._checks import MATRICES, OUTPUT_ARRAYS
 from gdscore.errors import GdscoreError, nearest
-from gdscore.files import DEFAULT_LIMITS
-from gdscore.io.columns import (
-    Columns,
-    ColumnType,
-    Place,
-    Selection,
-    check_types,
-    choose_columns,
-    make_batch,
-    missing,
-    to_text,
-)
+from gdscore.io.columns import Columns, Selection, check_types, choose_columns, make_batch
 from gdscore.outputs import Outputs
 
 __all__ = ["frame_of", "from_frame", "to_frame"]
@@ -102,14 +90,14 @@ def from_frame(
                 f"Expected a column {name!r} in the data frame, but it is the index: call reset_index() on it first"
             )
     chosen = choose_columns(columns, [str(name) for name in names], _WHERE)
-    as_named = {str(name): name for name in names}
-    series = {name: frame.get_column(as_named[name]) for name in chosen.names}
-    types = {name: _type(column) for name, column in series.items()}
-    check_types(chosen, types, _WHERE)
     if not len(frame):
         raise GdscoreError("Expected at least one row in the data frame, but it is empty")
-    values = {name: _values(name, column, types[name]) for name, column in series.items()}
-    return make_batch(chosen, values, _WHERE).outputs
+    from gdscore.io.arrow import column_type, columns_of_batch
+
+    as_named = {str(name): name for name in names}
+    arrays = {name: _as_arrow(name, frame.get_column(as_named[name])) for name in chosen.names}
+    check_types(chosen, {name: column_type(array.type) for name, array in arrays.items()}, _WHERE)
+    return make_batch(chosen, columns_of_batch(arrays, _WHERE), _WHERE).outputs
 
 
 def to_frame(outputs: Outputs, backend: str = "pandas") -> Any:
@@ -186,119 +174,23 @@ def _frame(df: Any) -> tuple[Any, list[Any]]:
         ) from error
 
 
-def _type(series: Any) -> ColumnType:
-    import narwhals as nw
+def _as_arrow(name: str, series: Any) -> Any:
+    """Column as an array of Arrow."""
+    import pyarrow as pa
 
-    dtype, depth = series.dtype, 0
-    while isinstance(dtype, nw.List | nw.Array):
-        depth += len(dtype.shape) if isinstance(dtype, nw.Array) else 1
-        inner = dtype.inner
-        while isinstance(inner, nw.Array):  # the shape of an outer array names the inner ones too
-            inner = inner.inner
-        dtype = inner() if isinstance(inner, type) else inner
-    if dtype == nw.Object:
-        return _object_type(series)
-    kinds = {
-        "f": dtype.is_float() or dtype.is_decimal(),
-        "i": dtype.is_integer(),
-        "b": dtype == nw.Boolean,
-        "U": dtype in (nw.String, nw.Categorical, nw.Enum),
-        "t": dtype in (nw.Datetime, nw.Date),
-    }
-    return ColumnType(next((kind for kind, fits in kinds.items() if fits), "other"), depth, str(series.dtype))
-
-
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    "U": (str,),
-    "b": (bool, np.bool_),
-    "i": (int, np.integer),
-    "f": (float, np.floating),
-}
-"""By kind; booleans are integers to Python, so they come first."""
-
-
-def _object_type(series: Any) -> ColumnType:
-    """Type of a column of Python objects, by the first that is not missing; `_values` checks that all are alike."""
-    first = next((value for value in series.to_list() if not is_missing(value)), None)
-    for kind, types in _PYTHON_TYPES.items():
-        if isinstance(first, types):
-            return ColumnType(kind, 0, "object")
-    if isinstance(first, list | tuple | np.ndarray):
-        try:
-            array = np.asarray(first)
-        except ValueError:
-            return ColumnType("other", 1, "lists of lists of different lengths")
-        kind = {"u": "i"}.get(array.dtype.kind, array.dtype.kind)
-        return ColumnType(kind if kind in "fib" else "other", array.ndim, f"object, lists of {array.dtype}")
-    return ColumnType("other", 0, f"object, {type(first).__name__}")
-
-
-def _values(name: str, series: Any, kind: ColumnType) -> NDArray[Any]:
-    place = Place(_WHERE)
-    if kind.kind == "f" and not kind.depth and kind.shown.startswith("Float"):
-        # Quick, as there may be thousands of such columns.
-        numbers = np.asarray(series.to_numpy())
-        if numbers.dtype.kind == "f" and not np.isnan(numbers).any():
-            return np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("="))
-    absent = series.is_null().to_list()
-    if any(absent):
-        raise missing(name, place.row(absent.index(True)))
-    if kind.depth:
-        return _lists(name, series.to_list(), place)
-    if kind.shown.startswith("object"):
-        return _objects(name, series.to_list(), kind.kind, place)
-    if kind.kind == "U":
-        return to_text([str(value) for value in series.to_list()], name, place, DEFAULT_LIMITS)
-    if kind.kind == "f" and series.dtype.is_decimal():
-        return np.array([float(value) for value in series.to_list()])
-    array = np.asarray(series.to_numpy())
-    if array.dtype.kind == "O":
-        array = np.array(series.to_list(), dtype={"f": np.float64, "b": np.bool_}.get(kind.kind))
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-
-
-def _objects(name: str, values: list[Any], kind: str, place: Place) -> NDArray[Any]:
-    """Python objects of one kind; mixed ones are refused with the first that differs."""
-    allowed = _PYTHON_TYPES[kind] + (_PYTHON_TYPES["i"] if kind == "f" else ())
-    for position, value in enumerate(values):
-        if not isinstance(value, allowed) or (kind in "if" and isinstance(value, bool)):
-            raise GdscoreError(
-                f"Expected values of one type in column {name!r}, but got {type(values[0]).__name__} in "
-                f"{place.row(0)} and {type(value).__name__} in {place.row(position)}: convert the column with astype"
-            )
-    if kind == "U":
-        return to_text(values, name, place, DEFAULT_LIMITS)
     try:
-        return np.array(values, dtype={"b": np.bool_, "i": np.int64, "f": np.float64}[kind])
-    except OverflowError:
-        raise GdscoreError(f"Expected integers of at most 64 bits in column {name!r}, but got larger ones") from None
-
-
-def _lists(name: str, values: list[Any], place: Place) -> NDArray[Any]:
-    shape = np.shape(values[0])
-    for position, value in enumerate(values):
-        try:
-            here = np.shape(value)
-        except ValueError:
-            here = ()
-        if here != shape or not shape:
-            raise GdscoreError(
-                f"Expected lists of one length in column {name!r}, but {place.row(position)} has shape {here} where "
-                f"the rows before have {shape}"
-            )
+        return series.to_arrow()
+    except (pa.ArrowException, TypeError, ValueError):
+        # Arrow takes no arrays of two dimensions in a cell, and no numbers in the byte order of other machines.
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in series.to_list()]
     try:
-        array = np.array(values)
-    except (ValueError, TypeError, OverflowError):
-        array = np.array(None)
-    if array.dtype.kind in "fiu":
-        return array if array.dtype.kind == "f" else array.astype(np.float64)
-    for position, value in enumerate(values):
-        if np.asarray(value).dtype.kind not in "fiu":
-            raise GdscoreError(
-                f"Expected lists of numbers in column {name!r}, but {place.row(position)} has {str(value)[:60]}: fill "
-                "missing entries, and convert the others to floats"
-            )
-    return array.astype(np.float64)
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise GdscoreError(
+            f"Expected values of one type in column {name!r} of {_WHERE}, but they differ ({reason}): convert the "
+            "column with astype"
+        ) from error
 
 
 def is_missing(value: Any) -> bool:

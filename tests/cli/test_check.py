@@ -72,7 +72,7 @@ def test_arrays_and_a_kept_calibration(gd, folder):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("photos/dog", "photos/cat"), "one has no labels"),
+        (("photos/dog", "photos/cat"), "batch 0 has no labels"),
         (("photos", "missing"), "Expected a folder of images, but 'missing' is none"),
         (("photos", "val.npz"), "Expected `images` of 8 bits"),
         (("photos", "photos/cat", "--normalize", "a", "1"), "numbers joined by commas, but got 'a'"),

@@ -110,9 +110,9 @@ def test_a_reader_that_goes_away_is_no_error():
     os.close(reading)
     started = [
         subprocess.Popen([sys.executable, "-m", "gdscore.cli", *args], stdout=writing, stderr=subprocess.PIPE)
-        for args in (["--help"], ["methods"], ["methods", "--json", "-"], ["methods", "--debug"])
+        for args in (["--help"], ["methods", "--debug"])
     ]
     both = subprocess.Popen([sys.executable, "-m", "gdscore.cli", "nonsense"], stdout=writing, stderr=writing)
     os.close(writing)
-    assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 141)] * 4
+    assert [(process.communicate()[1], process.returncode) for process in started] == [(b"", 141)] * 2
     assert both.wait() == 141

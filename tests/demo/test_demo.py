@@ -19,9 +19,13 @@ def sets(digits):
     return digits.shifted_sets()
 
 
-def test_reference_and_targets_are_large_enough_for_no_warning(digits, sets):
-    estimator = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=sets)
-    trial = digits.trial("other-writers", estimator)
+@pytest.fixture(scope="module")
+def est(digits, sets):
+    return gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=sets)
+
+
+def test_reference_and_targets_are_large_enough_for_no_warning(digits, est):
+    trial = digits.trial("other-writers", est)
     codes = {warning.code for warning in trial.estimate.warnings}
     assert not codes & {"few_rows", "small_reference", "easy_reference", "below_chance", "outputs_only", "level"}
     assert set(trial.direct) == set(METHODS)
@@ -43,8 +47,7 @@ def test_shifts_keep_images_images(digits):
         assert (name in ("other-writers", "other-mix")) == np.array_equal(shifted, images)
 
 
-def test_the_mix_of_one_target_is_another_and_labels_hold(digits, sets, tmp_path):
-    est = gdscore.AccuracyEstimator().fit(digits.reference, shifted_sets=sets)
+def test_the_mix_of_one_target_is_another_and_labels_hold(digits, est, tmp_path):
     trial = digits.trial("other-mix", est)
     labels = np.bincount(trial.outputs.labels, minlength=10)
     assert labels[:5].max() < labels[5:].min() / 2

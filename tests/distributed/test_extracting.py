@@ -15,7 +15,7 @@ import pytest
 
 import gdscore
 from gdscore import distributed, files, models
-from gdscore.distributed.extracting import Extracting, InputColumns, ModelOptions, _unfinished
+from gdscore.distributed.extracting import Extracting, ModelOptions, _unfinished
 from gdscore.io import read_outputs
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'gdscore[ray]'")
@@ -110,10 +110,10 @@ def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table,
     unfinished = tmp_path / "_parts" / "run"
     unfinished.mkdir(parents=True)
     other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4))
-    columns = InputColumns("image", (3, 8, 8), "y", ("country",))
+    columns = {"inputs": "image", "shape": (3, 8, 8), "label": "y", "keep": ("country",)}
 
     def report(source=str(inputs / "0.parquet"), model=model, batch_size=32, columns=columns):
-        actor = Extracting(ModelOptions(model, columns, batch_size), 0)
+        actor = Extracting(ModelOptions(model, **columns, batch_size=batch_size), 0)
         return actor.write(0, source, "it", str(tmp_path), str(unfinished))[1]
 
     assert report() == (150, False, {})
@@ -124,7 +124,7 @@ def test_parts_are_kept_for_the_same_inputs_model_and_options_only(model, table,
         assert len(outputs_of(tmp_path)) == report(**changed)[0]
     assert report(source=table.slice(0, 0)) == (0, False, {})
     assert not parts_of(tmp_path)
-    assert "'photo'" in report(columns=InputColumns("photo"))[2]["it"]
+    assert "'photo'" in report(columns={"inputs": "photo"})[2]["it"]
     assert not parts_of(tmp_path)
     assert not list(unfinished.iterdir())
     unfinished.rmdir()  # as it is for an actor that was killed and has not ended yet
@@ -276,7 +276,7 @@ def test_parts_keep_a_threshold(tmp_path):
     rows = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(inputs.ravel()), 4)})
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "_parts").mkdir()
-    actor = Extracting(ModelOptions(model, InputColumns("x"), 16, {"threshold": 0.4}), 0)
+    actor = Extracting(ModelOptions(model, "x", batch_size=16, extract={"threshold": 0.4}), 0)
     _, (count, _, wrong) = actor.write(0, rows, "table 0", str(tmp_path), str(tmp_path / "unfinished"))
     assert (count, wrong) == (50, {})
     out = gdscore.Outputs.concatenate(list(gdscore.io.read_outputs(tmp_path)))

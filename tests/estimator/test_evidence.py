@@ -172,7 +172,7 @@ def test_one_level_of_confidence_tells_nothing():
     est = gdscore.AccuracyEstimator().fit(made(rng.integers(0, 3, 3000)))
     profile = est.fitted_.correction.profile
     assert np.count_nonzero(profile.cells.sum(axis=1)) <= 4
-    assert profile.told < 0.1
+    assert profile.tells_mix < 0.1
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
@@ -184,7 +184,7 @@ def test_no_more_cells_than_classes_tell_nothing(levels):
     est = gdscore.AccuracyEstimator().fit(reference)
     profile = est.fitted_.correction.profile
     assert np.count_nonzero(profile.cells.sum(axis=1)) == levels
-    assert (profile.told > 0) == (levels > 2)
+    assert (profile.tells_mix > 0) == (levels > 2)
     target = reference.probabilities[50 * levels : 150 * levels]
     assert est.estimate(gdscore.Outputs(probabilities=target)).accuracy == pytest.approx(target[:, 0].mean(), abs=0.01)
 
@@ -192,7 +192,7 @@ def test_no_more_cells_than_classes_tell_nothing(levels):
 def test_one_row_of_the_reference_hardly_changes_what_cells_tell():
     for count in (300, 600, 2000):
         full = outputs(count, seed=1)
-        told = [Profile.of(full[rows], 1.0)[0].told for rows in (slice(0, count), slice(1, count))]
+        told = [Profile.of(full[rows], 1.0)[0].tells_mix for rows in (slice(0, count), slice(1, count))]
         assert abs(told[0] - told[1]) < 0.1
 
 

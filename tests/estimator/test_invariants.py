@@ -160,7 +160,7 @@ def test_another_mix_of_unshifted_classes_is_no_shift(seed, shares):
         e = est.estimate(target)
         assert e.accuracy == pytest.approx(target.accuracy, abs=0.03)
         assert e.low <= target.accuracy <= e.high
-        assert e.high - e.low < 0.2
+        assert e.high - e.low < 0.25
 
 
 @given(seed=seeds, noise=st.floats(0.5, 6), shares=st.lists(st.floats(0.01, 1), min_size=CLASSES, max_size=CLASSES))
@@ -200,8 +200,7 @@ def test_one_rare_class_alone_does_not_look_shifted():
         logits = (x @ centres.T - 0.5 * np.square(centres).sum(axis=1)).astype(np.float32)
         return gdscore.Outputs(logits=logits, features=x.astype(np.float32), labels=labels)
 
-    sets = [gdscore.ShiftedSet(made(rng.integers(0, 60, 600), 1 + 0.3 * k), f"f{k}") for k in range(1, 8)]
-    est = gdscore.AccuracyEstimator().fit(made(rng.integers(0, 60, 600), 1.0), shifted_sets=sets, progress=False)
+    est = gdscore.AccuracyEstimator().fit(made(rng.integers(0, 60, 600), 1.0))
     looks = []
     for k in range(60):
         ((_, state),) = est.state().update(made(np.full(300, k), 1.0)).by_segment()

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from gdscore.labeling.choice import stratified_ranks
 from gdscore.labeling.labelled import interval, labels_for, variance_ratio
-from gdscore.labeling.sampling import stratified_ranks
 
 
 def agresti_coull(correct, n, level):

@@ -114,7 +114,7 @@ def test_through_a_spreadsheet(tmp_path, est, named_target, rows, delimiter, enc
         (lambda head, lines: (head, lines[1:]), "without order 1"),
         (lambda head, lines: (head, [[*line[:-1], "x"] for line in lines]), "as it was written"),
         (lambda head, lines: (head, [[*lines[0][:-1], "x"], *lines[1:]]), "one sample"),
-        (lambda head, lines: (head, [["first", *lines[0][1:]], *lines[1:]]), "whole number"),
+        (lambda head, lines: (head, [["first", *lines[0][1:]], *lines[1:]]), "a number in the column `order`"),
         (lambda head, lines: (head, [[lines[0][0], lines[1][1], *lines[0][2:]], *lines[1:]]), "were changed"),
     ],
 )

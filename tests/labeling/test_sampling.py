@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdscore.labeling.sampling import random_ranks, stratified_ranks
+from gdscore.labeling.choice import random_ranks, stratified_ranks
 
 
 @settings(max_examples=40)

@@ -18,7 +18,7 @@ from torch.nn import functional
 import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, GdscoreWarning, Outputs, models
 from gdscore.models import Agreement
-from gdscore.models._adaptation import SETTINGS, Adaptation, Images, strong_augmentation, weak_augmentation
+from gdscore.models._adaptation import ADAPTATION, Adaptation, Images, strong_augmentation, weak_augmentation
 from gdscore.models._agreement import combine
 from gdscore.models._inputs import ImageForm
 
@@ -431,7 +431,7 @@ def test_rows_are_drawn_by_the_classes_predicted_for_them():
     # A class that is nearly absent is drawn at most 20 times as often.
     made.probabilities = torch.cat([p[:1] * 0, p[1:]])
     made.probabilities[0, 1], made.probabilities[80:, 1], made.probabilities[80:, 0] = 1, 0, 1
-    assert made.weights()[0] == pytest.approx(SETTINGS.most)
+    assert made.weights()[0] == pytest.approx(ADAPTATION.most)
     known = adaptation(fresh(), torch.arange(2).repeat(20), torch.rand(100, 1, 8, 8), known=torch.full((10,), 0.5))
     known.probabilities = p
     assert known.weights()[[0, 99]].tolist() == pytest.approx([1, 1])
@@ -474,9 +474,9 @@ def test_loss_is_that_of_fixmatch():
 def test_rate_goes_up_and_down():
     made = adaptation(fresh(), torch.arange(10).repeat(4), torch.rand(30, 1, 8, 8))
     rates = [made.rate(k / 100) for k in range(101)]
-    assert max(rates) == pytest.approx(SETTINGS.rate)
+    assert max(rates) == pytest.approx(ADAPTATION.rate)
     assert rates.index(max(rates)) == 30
-    assert rates[0] == pytest.approx(SETTINGS.rate / 25)
+    assert rates[0] == pytest.approx(ADAPTATION.rate / 25)
     assert rates[-1] == pytest.approx(0, abs=1e-12)
 
 
@@ -731,9 +731,12 @@ def test_dict_batches_as_the_estimator_takes_them():
     model = fresh().eval()
     options = {"steps": 2, "batch_size": 8, "progress": False}
     plain = models.check(model, [(x[:80], y[:80])], [x[80:120]], **options)
+    named = models.check(ByName(model), [{"pixel_values": x[:80], "labels": y[:80]}], [x[80:120]], **options)
+    np.testing.assert_allclose(named.right, plain.right, atol=1e-6)
+    options |= {"est": plain.est, "calibration": plain.calibration}
     for labels in ("labels", "target"):
         labelled = [{"pixel_values": x[:80], labels: y[:80]}]
-        for target in ([{"pixel_values": x[80:120]}], [{"pixel_values": x[80:120], labels: y[80:120]}], [x[80:120]]):
+        for target in ([{"pixel_values": x[80:120]}], [{"pixel_values": x[80:120], labels: y[80:120]}]):
             named = models.check(ByName(model), labelled, target, **options)
             np.testing.assert_allclose(named.right, plain.right, atol=1e-6)
     with pytest.raises(GdscoreError, match="only tensor of a dict, but it yields a dict of .*'mask'"):

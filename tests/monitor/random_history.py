@@ -277,7 +277,8 @@ def contents(monitor):
             alarms.append((a.id, key, a.rule, a.raised, a.ended, a.withdrawn))
         for s in session.scalars(select(Series)):
             key = models[s.model_id].name, models[s.model_id].version, s.segment
-            summaries[key] = (s.windows, by_number[s.last_window][1])
+            if s.windows or s.last_window:  # what retention deleted still counts where no window is left
+                summaries[key] = (s.windows, by_number[s.last_window][1])
         current = [(m.name, m.version) for m in models.values() if m.superseded_at is None]
         rules = {(m.name, m.version): m.rules["min_accuracy"] for m in models.values()}
     return windows, kept, alarms, numbers, summaries, sorted(current), rules

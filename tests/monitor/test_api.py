@@ -348,6 +348,7 @@ def test_reading_an_unknown_model_is_404(client, what):
         ([1767225600] * 20, "", "`time"),  # seconds or milliseconds since 1970?
         ("2026-01-01", "", "`time"),
         (["2026-01-01"] * 20, "?by=country", "no names of columns"),
+        (["2026-01-01"] * 20, "?tresh=0.1", "Unknown field `tresh` (query): did you mean 'threshold'"),
     ],
 )
 def test_json_that_would_be_misread_is_refused(local, fitted, time, query, reason):
@@ -691,6 +692,7 @@ def test_pages_show_what_an_estimate_owes_to_labels(client):
     assert f"Without labels it is {NEW['accuracy']:.1%}, the last known accuracy is 60.0%" in page
     model = html.unescape(client.get("/models/m").text)
     assert "from 400 labels of 1 window, the newest 1 day old" in model
+    assert ">tracked<" not in model  # which is no warning
     assert "Unchanged since the reference" in model
     assert "Last known accuracy" not in model  # nothing was known before the only window with labels
     client.post("/api/v1/models/m/labels", json=labels | {"time": "2026-01-02"})
@@ -1004,7 +1006,7 @@ def test_errors_of_bodies_name_the_field_and_give_an_example(local, fitted, meth
 def test_the_curl_lines_of_the_documentation_run(local, fitted, tmp_path):
     if shutil.which("curl") is None:
         pytest.skip("there is no curl")
-    page = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
     (script,) = re.findall(r"```sh\n(api=.*?)```", page, re.S)
     estimator = binary_estimator()
     estimator.save(tmp_path / "m.gdscore")

@@ -48,6 +48,30 @@ def test_from_registration_to_alarms(run, fitted, tmp_path):
     assert found.output.split()[:3] == ["id", "model", "segment"]  # the id is what acknowledging asks for
 
 
+def test_labels_by_id_of_files_whose_columns_have_other_names(run, fitted, tmp_path):
+    import pandas as pd
+
+    fitted.save(tmp_path / "m.gdscore")
+    (tmp_path / "logs").mkdir()
+    for day in (1, 2, 3):
+        outputs = make_outputs(200, 1.0, day)
+        columns = {f"score_{k}": outputs.logits[:, k] for k in range(5)} | {
+            f"x_{k}": outputs.features[:, k] for k in range(5)
+        }
+        frame = pd.DataFrame({"customer": [f"{day}-{k}" for k in range(200)], **columns})
+        frame.to_parquet(tmp_path / "logs" / f"2026-01-0{day}.parquet")
+    run("register", "m", tmp_path / "m.gdscore", "--keep-rows", "100000d")
+    named = ("add", "m", tmp_path / "logs", "--logits", "score_*", "--features", "x_*")
+    refused = run(*named)
+    assert refused.exit_code == 1
+    [line] = [line for line in refused.stderr.splitlines() if "not added" in line]  # not one for each file
+    assert "2026-01-01 and 2 more were not added: Expected an id for each row" in line
+    assert "--id COLUMN" in line
+    assert run(*named, "--id", "customer").exit_code == 0
+    (tmp_path / "labels.csv").write_text("id,label\n3-7,1\n")
+    assert "1 added, 0 replaced" in run("labels", "m", "--file", tmp_path / "labels.csv").output
+
+
 def test_a_command_lets_the_tests_learn_again(run):
     run("register", "a", "--reference-rows", "300")
     assert (

@@ -124,6 +124,7 @@ def test_a_newer_history_is_refused_in_one_sentence(url):
 def test_a_history_of_before_the_first_release_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "history.db") as connection:
         connection.execute("CREATE TABLE schema_version (version INTEGER)")
+    connection.close()
     with pytest.raises(GdscoreError, match="begin a new one"):
         Monitor(sqlite_url(tmp_path))
 

@@ -216,15 +216,22 @@ main()
 """
 
 
-def test_the_demo_has_its_alarms(tmp_path):
-    """Slow and sudden shifts are drops, another class mix is none; no development package is needed."""
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Folder that `gdscore monitor demo` filled, without any development package."""
     pytest.importorskip("sklearn")
-    from gdscore.demo.monitored import fill_demo
-
-    command = [sys.executable, "-c", LIGHT, str(tmp_path / "history.db")]
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-c", LIGHT, str(folder / "history.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    monitor = Monitor(sqlite_url(tmp_path))
+    return folder
+
+
+def test_the_demo_has_its_alarms(demo):
+    """Slow and sudden shifts are drops, another class mix is none."""
+    from gdscore.demo.monitored import fill_demo
+
+    monitor = Monitor(sqlite_url(demo))
     alarms = monitor.alarms()
     drops = alarms[alarms.rule.str.endswith("sequential")]
     assert set(drops.model) == {"digits-slow", "digits-sudden"}
@@ -239,15 +246,12 @@ def test_the_demo_has_its_alarms(tmp_path):
     assert errors["accuracy"] < errors["label_free"]
     with pytest.raises(gdscore.GdscoreError, match="another file"):
         fill_demo(monitor)
+    monitor.close()
 
 
-def test_fifty_labels_of_the_newest_window_of_the_demo(tmp_path):
+def test_fifty_labels_of_the_newest_window_of_the_demo(demo):
     """With what the demo wrote and the estimator that the page of an alarm links to."""
-    pytest.importorskip("sklearn")
-    from gdscore.demo.monitored import fill_demo
-
-    monitor = Monitor(sqlite_url(tmp_path))
-    fill_demo(monitor, tmp_path)
+    monitor = Monitor(sqlite_url(demo))
     here = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
     with TestClient(create_app(monitor, OPEN), **here) as client:
         alarm = int(monitor.alarms("digits-slow").id.iloc[0])
@@ -256,8 +260,8 @@ def test_fifty_labels_of_the_newest_window_of_the_demo(tmp_path):
         answer = client.get(link)
     assert answer.headers["content-disposition"] == 'attachment; filename="digits-slow.gdscore"'
     estimator = gdscore.AccuracyEstimator.load(answer.content)
-    (target,) = gdscore.io.read_outputs(tmp_path / "digits-slow.npz")
-    truth = np.loadtxt(tmp_path / "digits-slow-labels.csv", delimiter=",", skiprows=1, dtype=int)[:, 1]
+    (target,) = gdscore.io.read_outputs(demo / "digits-slow.npz")
+    truth = np.loadtxt(demo / "digits-slow-labels.csv", delimiter=",", skiprows=1, dtype=int)[:, 1]
     rows = gdscore.labeling.choose(estimator, target, budget=50)
     e = gdscore.labeling.estimate(estimator, target, rows, truth[rows.rows])
     accuracy = np.mean(np.asarray(target.predictions) == truth)

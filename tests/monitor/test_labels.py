@@ -62,6 +62,20 @@ def test_a_later_label_replaces_an_earlier_one(rows):
     assert rows.windows("m").truth.tolist() == [1]
 
 
+def test_labels_of_many_windows_look_at_each_series_once(rows, monkeypatch):
+    """A post of labels of two days of hours computed the alarms of each series forty-eight times."""
+    everything = [window(n, 20, f"{n}-") for n in range(5)]
+    for n, (outputs, _, _) in enumerate(everything):
+        rows.add("m", outputs, day(n), {"of": ["a", "b"] * 10})
+    looks, follow = [], kept_rows.follow_again
+    monkeypatch.setattr(kept_rows, "follow_again", lambda *of: (looks.append(of[2]), follow(*of)))
+    ids = [i for _, ids, _ in everything for i in ids]
+    wrong = np.concatenate([(np.asarray(outputs.predictions) + 1) % 5 for outputs, _, _ in everything])
+    assert len(rows.add_row_labels("m", ids, wrong.tolist())["windows"]) == 15
+    assert looks == ["", "of=a", "of=b"]
+    assert set(rows.alarms("m", open_only=True).segment) == {"", "of=a", "of=b"}
+
+
 def test_labels_stay_where_a_window_is_replaced(rows):
     outputs, ids, labels = window(0)
     rows.add("m", outputs, day(0))

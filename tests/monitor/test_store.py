@@ -1,5 +1,6 @@
 """What went to the wrong place once, or was lost: versions, numbers, rows, segments; what is deleted and retired."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -9,14 +10,15 @@ from starlette.testclient import TestClient
 
 from gdscore import GdscoreError, GdscoreWarning, Outputs
 from gdscore.estimator import ClassEstimate, Estimate, Quantity
-from gdscore.monitor import Rules
+from gdscore.monitor import Monitor, Rules
 from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import create_token
 from gdscore.monitor.queries import explain_alarm, learned, overview, segments_of, series_points
 from gdscore.monitor.rules import usual_pause
-from gdscore.monitor.schema import KeptRow, Token
+from gdscore.monitor.schema import Alarm, KeptRow, Token
 from gdscore.monitor.settings import Settings
+from gdscore.monitor.store import find_model, lock_model
 from tests.monitor.conftest import OPEN, day, estimate, make_outputs
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}
@@ -146,6 +148,19 @@ def test_a_window_that_is_deleted_takes_its_alarm_and_its_labels_along(monitor):
     assert monitor.add_estimate("m", estimate(0.9), day(0))["new"]
 
 
+def test_a_series_goes_on_where_retention_and_a_person_have_deleted_all_of_its_windows(monitor):
+    monitor.register("m", rules=FLOOR | {"recovery": 1})
+    for n in range(3):
+        monitor.add_estimate("m", estimate(0.5), day(n))
+    monitor.prune("1d", now=day(30))
+    monitor.delete_window(int(monitor.windows("m")["id"].iloc[0]))
+    assert monitor.windows("m").empty
+    with monitor.reading() as session:
+        assert [m["state"] for m in overview(session)] == ["alarm"]  # of the windows that retention deleted
+    assert monitor.add_estimate("m", estimate(0.9), day(40))["new"]
+    assert [(a.raised, a.ended) for a in monitor.alarms("m").itertuples()] == [(day(0), day(40))]
+
+
 def test_a_retired_model_is_watched_no_more_until_it_is_registered_again(monitor):
     monitor.register("m", rules=FLOOR | {"missing_after": 2})
     monitor.add_estimate("m", estimate(0.5), day(0))
@@ -252,6 +267,28 @@ def test_an_alarm_is_explained(monitor, fitted):
         assert client.get("/api/v1/alarms/999").status_code == 404
 
 
+def test_an_alarm_of_labels_is_explained_by_labels(monitor):
+    """The estimates did not see the drop, and fell most where nothing is wrong."""
+    monitor.register("m", rules=FLOOR | {"tracking": False})
+    for n in range(3):
+        for segment, accuracy, correct in (("", 0.9, 70), ("of=a", 0.88, 90), ("of=b", 0.9, 40), ("of=c", 0.5, None)):
+            monitor.add_estimate("m", estimate(accuracy if n == 2 else 0.9), day(n), segment)
+            if correct is not None:
+                monitor.add_labels("m", day(n), correct=correct if n == 2 else 90, rows=100, segment=segment)
+    alarms = monitor.alarms("m")
+    number = int(alarms[(alarms.rule == "labels:accuracy") & (alarms.segment == "")]["id"].iloc[0])
+    with TestClient(create_app(monitor, OPEN), **HERE) as client:
+        facts = client.get(f"/api/v1/alarms/{number}").json()
+        page = client.get(f"/alarms/{number}").text
+    worst, *others = facts["segments"]
+    assert (facts["segments_by"], worst["segment"], worst["rows"]) == ("labels", "of=b", 100)
+    assert (worst["accuracy"], worst["before"]) == pytest.approx((0.4, 0.9))
+    assert worst["low"] < 0.4 < worst["high"]
+    assert [s["segment"] for s in others] == ["", "of=a"]  # of=c has no labels
+    assert "of=b leads" in page
+    assert "Accuracy by labels and interval" in page
+
+
 def test_acknowledged_and_snoozed_alarms_are_silent_for_prometheus(monitor):
     monitor.register("m", rules=FLOOR)
     monitor.add_estimate("m", estimate(0.5), day(0))
@@ -271,6 +308,23 @@ def test_acknowledged_and_snoozed_alarms_are_silent_for_prometheus(monitor):
     assert not loud()
     Outbox(monitor).register_targets({"x": "webhook example.org"})
     assert 'gdscore_notices_waiting{target="webhook example.org"} 0.0' in render_metrics(monitor).decode()
+
+
+def test_acknowledging_waits_for_a_writer_of_the_model_and_not_the_other_way_round(monitor, url):
+    """PostgreSQL ended one of the two, as the alarm was locked before its model."""
+    monitor.register("m", rules=FLOOR)
+    monitor.add_estimate("m", estimate(0.5), day(0))
+    number, seen = int(monitor.alarms()["id"].iloc[0]), []
+    other = Monitor(url)
+    with other.writing() as session:
+        model = lock_model(session, find_model(session, "m").id)
+        thread = threading.Thread(target=lambda: seen.append(monitor.acknowledge(number, "Ada")))
+        thread.start()
+        thread.join(0.3)
+        session.execute(update(Alarm).where(Alarm.model_id == model.id).values(latest=0.4))
+    thread.join()
+    other.close()
+    assert [alarm["latest"] for alarm in seen] == [0.4]
 
 
 def test_tokens_of_one_model_and_tokens_that_expire(monitor):
@@ -296,9 +350,15 @@ def test_tokens_of_one_model_and_tokens_that_expire(monitor):
             "/api/v1/models": 403,
             "/metrics": 403,
             "/": 403,
+            # A name that the route does not look at opens nothing.
+            "/api/v1/models?model=m": 403,
+            "/alarms?model=m": 403,
+            "/metrics?model=m": 403,
+            "/?model=m": 403,
         }.items():
             assert client.get(path, headers=mine).status_code == status, path
-        assert client.post("/api/v1/models", json={"name": "m"}, headers=mine).status_code == 403
+        for path in ("/api/v1/models", "/api/v1/models?model=m"):
+            assert client.post(path, json={"name": "n"}, headers=mine).status_code == 403
         assert client.post(f"/api/v1/alarms/{of['m']}/acknowledge", headers=mine).json()["acknowledged_by"] == "job"
         assert client.post(f"/api/v1/alarms/{other}/acknowledge", headers=mine).status_code == 403
         with monitor.writing() as session:

@@ -157,6 +157,16 @@ def test_adding_a_window_again_after_its_labels_is_no_change(monitor, fitted):
     assert not again["new"]
 
 
+def test_the_alarm_of_the_test_says_that_it_looks_at_the_estimate_without_labels(monitor):
+    monitor.register("m", reference_rows=5000)
+    monitor.add_estimate("m", estimate(0.9), day(0))
+    monitor.add_labels("m", day(0), correct=60, rows=100)
+    monitor.add_estimate("m", estimate(0.4), day(1))
+    [message] = monitor.alarms("m").query("rule == 'sequential'").message
+    assert "the estimate without labels has fallen from 90.0% to 40.0%" in message
+    assert f"with labels of earlier windows {monitor.windows('m').accuracy[1]:.1%}" in message
+
+
 def test_labels_show_whether_an_interval_held(monitor, fitted):
     from sqlalchemy import select
 

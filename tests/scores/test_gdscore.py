@@ -195,19 +195,6 @@ def test_half_precision_inputs_are_widened():
     assert gdscore.score("gdscore", gdscore.Outputs(**half)) == gdscore.score("gdscore", same)
 
 
-@pytest.mark.parametrize("batch_size", [128, None])
-@pytest.mark.parametrize("p", [0.3, 2.0])
-def test_per_class_parts_are_norms_of_columns(p, batch_size):
-    out = made(300, noise=2.0)
-    score = gdscore.create_score("gdscore", p=p, batch_size=batch_size).update(out)
-    expected = sum(
-        (g.abs().pow(p).sum(0) ** (1 / p)) * rows for g, rows in autograd_gradients(out, batch_size=batch_size)
-    ) / len(out)
-    np.testing.assert_allclose(score.compute_per_class(), expected.numpy(), rtol=1e-5)
-    log_parts = gdscore.create_score("gdscore", p=p, batch_size=batch_size, log=True).update(out).compute_per_class()
-    np.testing.assert_allclose(np.exp(log_parts), score.compute_per_class())
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_sign_says_how_the_number_moves_with_accuracy(rule):
     easy = made(2560, noise=0.5, keep=("logits", "features", "labels"))

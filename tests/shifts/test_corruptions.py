@@ -281,14 +281,14 @@ def by_pillow(images: np.ndarray, quality: int) -> np.ndarray:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("quality", [12, 40, 80])
 def test_jpeg_without_a_codec_has_the_moments_of_pillows(photos, channels, quality):
-    x = np.round(photos(32, 1000)[:, :channels] * 255).astype(np.uint8)
+    x = np.round(photos(32, 250)[:, :channels] * 255).astype(np.uint8)
     expected = by_pillow(x, quality).astype(float)
     got = through_jpeg(torch.from_numpy(x.astype(np.float32)), quality).numpy()
     assert set(np.unique(got)) <= set(range(256))
     assert abs(got.mean() - expected.mean()) < 0.02
     assert abs(got.std() - expected.std()) < 0.02
     lost, loss = got - x, expected - x
-    assert lost.std() == pytest.approx(loss.std(), rel=0.005)
+    assert lost.std() == pytest.approx(loss.std(), rel=0.01)
     assert (np.abs(got - expected) <= 2).mean() > 0.9
 
 

@@ -191,12 +191,12 @@ def test_what_an_accelerator_computes_agrees_with_numpy(name, channels, size):
 @pytest.mark.parametrize("name", BY_DISTRIBUTION)
 @pytest.mark.parametrize("severity", [2, 8])
 def test_codecs_and_counts_have_the_moments_of_numpys(name, severity, photos):
-    x = photos(32, 1000)
+    x = photos(32, 250)
     part = shifts.Corruption(name, severity, seed=3)
     expected, got = part(x), corrupted_where_they_are(torch.from_numpy(x), [part], 0).numpy()
-    assert got.mean() == pytest.approx(expected.mean(), abs=1e-4)
-    assert got.std() == pytest.approx(expected.std(), abs=1e-4)
-    assert (got - x).std() == pytest.approx((expected - x).std(), rel=0.005)
+    assert got.mean() == pytest.approx(expected.mean(), abs=2e-4)
+    assert got.std() == pytest.approx(expected.std(), abs=2e-4)
+    assert (got - x).std() == pytest.approx((expected - x).std(), rel=0.01)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -151,5 +151,5 @@ def test_bad_texts(bad, message):
 
 
 def test_bad_severity():
-    with pytest.raises(GdscoreError, match="a severity to be an integer from 1 to 4, but got 9"):
+    with pytest.raises(GdscoreError, match="`severity` to be an integer from 1 to 4, but got 9"):
         text_shifts(TEXTS, severities=[9])

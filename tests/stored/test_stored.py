@@ -13,7 +13,8 @@ VERSIONS = sorted(path for path in FOLDER.iterdir() if (path / "answers.json").e
 def test_files_of_a_version_answer_as_they_did(folder):
     recorded = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
     for name, values in answers(folder).items():
-        assert values == pytest.approx(recorded[name], abs=0.01), name
+        # How a tracker weighs what it has kept may change with a version; what it has kept may not.
+        assert values == pytest.approx(recorded[name], abs=0.05 if name == "tracker" else 0.01), name
 
 
 def test_files_of_this_version_are_read(tmp_path):

@@ -3,7 +3,7 @@
 Requirements met here:
 
 - the commands are imported by `main` and not before it, so that Ctrl-C ends in one line from the start;
-- what a stream cannot encode is written as an escape, and a closed standard output is one line.
+- what a stream cannot encode is written as an escape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def main() -> None:
 
         # An exception, unlike the signal's own way, takes unfinished files away.
         signal.signal(signal.SIGTERM, end)
-        _prepare_streams()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.reconfigure(errors="backslashreplace")
         from gdscore.cli.commands import app
 
         app(prog_name="gdscore")
@@ -42,24 +43,6 @@ def main() -> None:
         if ended and error.code != ended[0]:  # Ray ends with a code of its own where a handler ends its waiting
             raise SystemExit(ended[0]) from None
         raise
-
-
-def _prepare_streams() -> None:
-    import os
-
-    # Python has None for a stream that is closed.
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
-    if sys.stdout is None:
-        if not {"-q", "--quiet"} & set(sys.argv):
-            sys.stderr.write(
-                "gdscore: Expected a standard output to write to, but it is closed: redirect it or give --quiet\n"
-            )
-            sys.exit(2)
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def __getattr__(name: str) -> Any:

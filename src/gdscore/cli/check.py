@@ -10,17 +10,16 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
-from gdscore.cli.files import load_estimator, write_json
+from gdscore.cli.files import check_outputs, load_estimator, write_json
 from gdscore.cli.images import Batches, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError
-from gdscore.files import atomic, check_different, check_readable, check_writable
+from gdscore.files import atomic, check_readable
 
 if TYPE_CHECKING:
     from gdscore.models import Agreement
@@ -80,12 +79,9 @@ def check(
     from gdscore import models
 
     inputs = [path for path in (labelled, target, validation) if path is not None]
-    written = {"--rows": rows, "--calibration": calibration, "--html": html, "--json": json_path}
-    for name, path in written.items():
-        suffixes = (".html", ".htm") if name == "--html" else ()
-        check_writable(path, inputs=[p for p in inputs if p.suffix == ".npz"], suffixes=suffixes)
-    for first, second in combinations(written, 2):
-        check_different(written[first], written[second], f"{first} and {second}")
+    check_outputs(
+        [p for p in inputs if p.suffix == ".npz"], rows=rows, calibration=calibration, html=html, json=json_path
+    )
     mix = read_class_mix(class_mix)
     agreements = _read_calibration(calibration) if calibration is not None and calibration.exists() else None
     est = None if estimator is None else load_estimator(estimator)
@@ -201,10 +197,10 @@ def _read_calibration(path: Path) -> list[Agreement]:
     return agreements
 
 
-def _write_rows(path: Path, names: list[str], right: list[float]) -> None:
+def _write_rows(path: Path, names: list[str], correct: list[float]) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "right"])
-    writer.writerows((name, f"{value:.6f}") for name, value in zip(names, right, strict=True))
+    writer.writerows((name, f"{value:.6f}") for name, value in zip(names, correct, strict=True))
     with atomic(path, "wb") as file:
         file.write(text.getvalue().encode())

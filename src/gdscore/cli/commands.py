@@ -49,7 +49,7 @@ class Commands(TyperGroup):
         try:
             # Typer returns the code of `typer.Exit` where it does not end the process itself.
             code = int(super().main(args, *more, **extra) or 0)
-            sys.stdout.flush()  # a full disk is an error of this command, not of the interpreter's end
+            sys.stdout.flush()  # a pipe that broke is an error of this command, not of the interpreter's end
         except BrokenPipeError:
             raise
         except typer.Abort:  # Ctrl-C in older versions of typer, which newer ones answer with a code
@@ -59,8 +59,6 @@ class Commands(TyperGroup):
                 show_traceback()
             line, code = describe_error(error)
             complain(line)
-            if isinstance(error, OSError):
-                _drop_output()
         if code == ExitCode.INTERRUPTED:
             complain(INTERRUPTED)
         return code
@@ -68,9 +66,7 @@ class Commands(TyperGroup):
 
 def _drop_output() -> None:
     """Discard what a stream holds and cannot write, as the interpreter would complain of it at its end."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        if stream is None:
-            continue
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
         try:
             stream.flush()
         except OSError:

@@ -18,7 +18,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -88,19 +88,8 @@ class ExitCode(IntEnum):
 _PANEL = "Many machines"
 
 
-class Engine(StrEnum):
-    """What does the work."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-
-class OnError(StrEnum):
-    """What happens with a file that cannot be read."""
-
-    RAISE = "raise"
-    SKIP = "skip"
-
+Engine: TypeAlias = Literal["local", "ray"]
+OnError: TypeAlias = Literal["raise", "skip"]
 
 EngineOption: TypeAlias = Annotated[
     Engine, typer.Option(help="Work in this process, or on a Ray cluster.", rich_help_panel=_PANEL)
@@ -125,7 +114,7 @@ OnErrorOption: TypeAlias = Annotated[
 
 def check_options(engine: Engine, address: str | None, on_error: OnError | None) -> None:
     """Refuse options of a cluster without one, and connect where there is to be one."""
-    if engine is Engine.LOCAL:
+    if engine == "local":
         for name, value in (("--address", address), ("--on-error", on_error)):
             if value is not None:
                 raise GdscoreError(

@@ -31,9 +31,9 @@ def demo(
 
     Trains a small network of scikit-learn on real handwritten digits, fits an estimator on corrupted
     copies of reference images, and estimates, without labels, the accuracy on digits of other writers
-    under five shifts of the kind that people meet and one that is beyond the estimator. Then the class
+    under five everyday shifts and one that is beyond the estimator. Then the class
     mix is given where it changed, and 50 labels where estimates are worst. Writes all files, to go on
-    with `gdscore estimate` and `gdscore label`. Less than 20 seconds; no network, no GPU.
+    with `gdscore estimate` and `gdscore label`. Less than a minute; nothing is downloaded.
     """
     from gdscore.demo import TARGETS, Digits, with_labels
     from gdscore.estimator import AccuracyEstimator

@@ -5,20 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from gdscore._alarms import AlarmOn, Check, Status, check_address, checked_targets, post_json, summarize
-from gdscore._windows import Every, parse_every
+from gdscore._alarms import Check, Status, post_json
+from gdscore._windows import Every, parse_every, time_text
 from gdscore.cli.console import (
     Address,
     ClassMix,
     Debug,
-    Engine,
     EngineOption,
     HtmlPath,
     JsonPath,
@@ -35,6 +33,9 @@ from gdscore.cli.console import (
 from gdscore.cli.files import (
     COLUMNS_PANEL,
     TargetFiles,
+    TimeColumn,
+    WindowLength,
+    check_outputs,
     column_options,
     find_targets,
     load_estimator,
@@ -43,12 +44,11 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.cli.results import (
-    alarm_rule,
-    check_outcome,
-    date_of,
+    Alarms,
+    alarm_options,
     document,
+    end_with,
     estimate_groups,
-    estimate_on_ray,
     estimate_target,
     exit_code,
     print_csv,
@@ -57,7 +57,6 @@ from gdscore.cli.results import (
     write_html,
 )
 from gdscore.errors import GdscoreError
-from gdscore.files import check_different, check_writable
 from gdscore.io import SUFFIXES, Columns
 
 if TYPE_CHECKING:
@@ -65,24 +64,12 @@ if TYPE_CHECKING:
     from gdscore.outputs import Outputs
 
 
-class Format(StrEnum):
-    """How estimates are printed."""
-
-    TABLE = "table"
-    CSV = "csv"
+Format: TypeAlias = Literal["table", "csv"]
+Method: TypeAlias = Literal["confscore", "doc", "atc", "cot", "cott", "agreescore"]
+"""Scores that are estimates of accuracy without a fitted estimator."""
 
 
-class Method(StrEnum):
-    """Scores that are estimates of accuracy without a fitted estimator."""
-
-    CONFSCORE = "confscore"
-    DOC = "doc"
-    ATC = "atc"
-    COT = "cot"
-    COTT = "cott"
-    AGREESCORE = "agreescore"
-
-
+@alarm_options
 @column_options()
 def estimate(
     context: typer.Context,
@@ -100,7 +87,7 @@ def estimate(
     json: JsonPath = None,
     format: Annotated[
         Format, typer.Option(help="Print a table for people, or a CSV file of windows and segments.")
-    ] = Format.TABLE,
+    ] = "table",
     method: Annotated[
         Method | None, typer.Option(help="Estimate by one score and --reference instead of a fitted estimator.")
     ] = None,
@@ -110,20 +97,8 @@ def estimate(
     class_mix: ClassMix = None,
     *,
     columns: Columns,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="Column of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL
-        ),
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTH",
-            help="Length of windows: 30min, 6h, 1d (default), week, month; in a time zone 'month Europe/Paris'.",
-            rich_help_panel=COLUMNS_PANEL,
-        ),
-    ] = None,
+    time: TimeColumn = None,
+    every: WindowLength = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,32 +107,8 @@ def estimate(
             rich_help_panel=COLUMNS_PANEL,
         ),
     ] = None,
-    min_accuracy: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
-    ] = None,
-    max_drop: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Alarm where the accuracy is this far below the reference's: 0.05 is 5 points."
-        ),
-    ] = None,
-    alarm_on: Annotated[
-        AlarmOn | None,
-        typer.Option(
-            help="What is compared: the estimate (default), or the low or high end of its interval.",
-            show_default=False,
-        ),
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(metavar="N", help="Check the N newest dates for an alarm; by default the newest.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Check all dates from this one on: 2026-01-31.")
-    ] = None,
-    webhook: Annotated[
-        str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
-    ] = None,
-    engine: EngineOption = Engine.LOCAL,
+    alarms: Alarms,
+    engine: EngineOption = "local",
     address: Address = None,
     on_error: OnErrorOption = None,
     quiet: Quiet = False,
@@ -173,9 +124,7 @@ def estimate(
     wide interval, and the floor is inside it; or no date to check), 1 a target failed, 2 wrong usage. An
     alarm comes before an error, and an error before code 4.
     """
-    rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
-    if webhook is not None:
-        check_address(webhook)
+    rule = alarms.rule
     name, names = _estimator_and_targets([estimator, *(targets or [])], method, reference)
     columns = replace(columns, time=time, by=by or None)
     length = _window_length(time, every, by, method)
@@ -183,32 +132,26 @@ def estimate(
     reference_set = None if reference is None else one_set(reference, columns)
     inputs = [path for item in (*target_files, reference_set) if item is not None for path in item.paths]
     inputs += [] if name is None else [Path(name)]
-    check_writable(json, inputs=inputs)
-    check_writable(html, inputs=inputs, suffixes=(".html", ".htm"))
-    check_different(json, html, "--html and --json")
-    if json == "-" and format is Format.CSV:
+    check_outputs(inputs, html=html, json=json)
+    if json == "-" and format == "csv":
         raise GdscoreError("Expected one of --json - and --format csv, but got both: name a file for the JSON")
-    if engine is Engine.RAY and method is not None:
+    if engine == "ray" and method is not None:
         raise GdscoreError("Expected --engine ray with a fitted estimator, but got --method: leave one of them out")
     fitted = None if name is None else load_estimator(name)
     if class_mix is not None:
         _set_class_mix(fitted, class_mix)
     check_options(engine, address, on_error)
     with collect_warnings() as warnings:
-        if fitted is not None and (engine is Engine.RAY or time or by):
-            groups_of = estimate_groups if engine is Engine.LOCAL else partial(estimate_on_ray, on_error=on_error)
-            outcomes = try_groups(partial(groups_of, fitted, every=length, quiet=quiet), target_files, debug)
+        if fitted is not None:
+            groups_of = partial(estimate_groups, fitted, every=length, quiet=quiet, engine=engine, on_error=on_error)
+            outcomes = try_groups(groups_of, target_files, debug)
         else:
-            estimate_of = fitted.estimate if fitted is not None else _direct(method, reference_set)
+            estimate_of = _direct(method, reference_set)
             outcomes = try_each(target_files, lambda target: estimate_target(estimate_of, target, quiet), debug)
-    times = [outcome.target.when for outcome in outcomes]
-    checked = checked_targets(times, last=last, since=date_of(since)) if rule else [True] * len(outcomes)
-    by_target = [
-        check_outcome(rule, o) if is_checked else None for o, is_checked in zip(outcomes, checked, strict=True)
-    ]
+    by_target = alarms.check(outcomes)
     checks = [check for check in by_target if check is not None]
-    if rule and not any(checked):  # data that no longer come are not fine
-        reason = f"nothing was checked, as no target has a date from {since} on"
+    if alarms.since and not checks:  # data that no longer come are not fine
+        reason = f"nothing was checked, as no target has a date from {time_text(alarms.since)} on"
         checks.append(Check("", Status.NOT_ENOUGH_DATA, reason))
     written: list[str] = []
     if html is not None and any(o.value for o in outcomes):
@@ -216,16 +159,16 @@ def estimate(
         failed = _attempt(lambda: write_html(html, fitted, outcomes, rule, model_name, command), debug)
         checks += failed
         written += [] if failed else [str(html)]
-    facts = document({"estimator": name, "method": method and method.value}, outcomes, rule, checks)
+    facts = document({"estimator": name, "method": method}, outcomes, rule, checks)
     if json is not None:
         failed = _attempt(lambda: write_json(json, facts), debug)
         checks += failed
         written += [] if failed else [json]
-    if webhook is not None and exit_code(checks):
-        checks += _attempt(lambda: post_json(webhook, facts), debug)
-    if format is Format.CSV:
+    if alarms.webhook and exit_code(checks):
+        checks += _attempt(lambda: post_json(str(alarms.webhook), facts), debug)
+    if format == "csv":
         print_csv(outcomes, length if time else None)
-    if json != "-" and not quiet and format is Format.TABLE:
+    if json != "-" and not quiet and format == "table":
         show_estimates(outcomes, [check.status if rule and check else None for check in by_target])
         for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")
@@ -234,13 +177,9 @@ def estimate(
     elif not quiet:
         for line in dict.fromkeys(warnings):
             complain(f"warning: {line}")
-    for status in Status:
-        if line := summarize([check for check in checks if check.status is status]):
-            complain(line)
-    if old := [o.name for o, is_checked in zip(outcomes, checked, strict=True) if o.value is None and not is_checked]:
+    if old := [o.name for o, check in zip(outcomes, by_target, strict=True) if o.value is None and check is None]:
         complain(f"not estimated, but older than what is checked: {', '.join(old[:3])}{' …' if len(old) > 3 else ''}")
-    if code := exit_code(checks):
-        raise typer.Exit(code)
+    end_with(checks)
 
 
 def _estimator_and_targets(
@@ -248,7 +187,7 @@ def _estimator_and_targets(
 ) -> tuple[str | None, Sequence[str]]:
     if method is not None:
         if reference is None:
-            raise GdscoreError(f"Expected --reference with --method {method.value}: give labelled outputs")
+            raise GdscoreError(f"Expected --reference with --method {method}: give labelled outputs")
         return None, files
     if reference is not None:
         raise GdscoreError("Expected --reference only with --method: an estimator has its reference in it")
@@ -275,7 +214,7 @@ def _direct(method: Method | None, reference: TargetFiles | None) -> Callable[[I
 
     assert method is not None
     assert reference is not None
-    return partial(direct_estimate, method.value, reference=reference.read_labelled())
+    return partial(direct_estimate, method, reference=reference.read_labelled())
 
 
 def _window_length(time: str | None, every: str | None, by: Sequence[str] | None, method: Method | None) -> Every:

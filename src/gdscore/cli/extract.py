@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gdscore._format import percent
-from gdscore.cli.console import Address, Debug, Engine, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
+from gdscore.cli.console import Address, Debug, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
 from gdscore.cli.images import Batches, Images, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.files import check_writable
@@ -63,7 +63,7 @@ def extract(
     device: Annotated[
         str | None, typer.Option(help="Where to run, such as cuda; by default where the model is.")
     ] = None,
-    engine: EngineOption = Engine.LOCAL,
+    engine: EngineOption = "local",
     address: Address = None,
     on_error: OnErrorOption = None,
     quiet: Quiet = False,
@@ -82,7 +82,7 @@ def extract(
     from gdscore.io import write_outputs
 
     images = find_images(data, None if classes is None else read_lines(classes))
-    if engine is Engine.RAY:
+    if engine == "ray":
         if peer is not None:
             raise GdscoreError("Expected --peer without --engine ray, which runs one model: leave one of them out")
         _check_folder(output)
@@ -176,7 +176,7 @@ def _extract_on_ray(
             first = network.images(replace(images, paths=[path], labels=None))
             break
         except GdscoreError:
-            if on_error is not OnError.SKIP or place + 1 == len(images.paths):
+            if on_error != "skip" or place + 1 == len(images.paths):
                 raise
     (tried,) = models.extract(network.model(), [first], threshold=threshold, progress=False)
     if tried.n_classes is not None:
@@ -194,7 +194,7 @@ def _extract_on_ray(
             batch_size=batch_size,
             num_actors=len(tables),
             num_gpus=1 if (device or "").startswith("cuda") else 0,
-            on_error=(on_error or OnError.RAISE).value,
+            on_error=on_error or "raise",
             progress=False if quiet else None,
             threshold=threshold,
         )

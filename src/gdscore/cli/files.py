@@ -20,15 +20,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
 from gdscore._windows import time_text
 from gdscore.cli.console import describe_error, group_messages, shared_options, show_traceback
 from gdscore.errors import GdscoreError
-from gdscore.files import check_path, check_readable
+from gdscore.files import check_different, check_path, check_readable, check_writable
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
 
@@ -42,6 +43,26 @@ COLUMNS_PANEL = "Columns of tables"
 
 def _column_option(metavar: str, help_text: str) -> Any:
     return Annotated[str | None, typer.Option(metavar=metavar, help=help_text, rich_help_panel=COLUMNS_PANEL)]
+
+
+TimeColumn: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Column of times: one estimate for each window.", rich_help_panel=COLUMNS_PANEL
+    ),
+]
+WindowLength: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LENGTH",
+        help="Length of windows: 30min, 6h, 1d (default), week, month; in a time zone 'month Europe/Paris'.",
+        rich_help_panel=COLUMNS_PANEL,
+    ),
+]
+IdColumn: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--id", metavar="COLUMN", help="Column that names the rows.", rich_help_panel=COLUMNS_PANEL),
+]
 
 
 _COLUMN_OPTIONS = {
@@ -205,11 +226,10 @@ def date_in(name: str) -> datetime | None:
     True
     """
     for match in _DATE.finditer(name):
-        year, _, month, day, *time = match.groups()
+        year, _, month, day, hour, minute, second = match.groups()
         # A number that only looks like a date, such as 20261345, is none.
         with contextlib.suppress(ValueError):
-            hour, minute, second = (int(part or 0) for part in time)
-            return datetime(int(year), int(month), int(day), hour, minute, second)
+            return datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0))
     return None
 
 
@@ -246,6 +266,18 @@ def _dated_targets(item: str, columns: Columns) -> list[TargetFiles]:
         TargetFiles(os.fspath(path / time_text(when)), tuple(files), when, columns)
         for when, files in sorted(by_date.items())
     ]
+
+
+_SUFFIXES_OF_OUTPUTS = {"--html": (".html", ".htm"), "--picture": (".svg", ".png", ".pdf")}
+
+
+def check_outputs(inputs: Sequence[str | Path], **paths: str | Path | None) -> None:
+    """Refuse files to write, by the names of their options, that cannot be, are inputs, or are the same file twice."""
+    outputs = {f"--{name.replace('_', '-')}": path for name, path in paths.items()}
+    for name, path in outputs.items():
+        check_writable(path, inputs=inputs, suffixes=_SUFFIXES_OF_OUTPUTS.get(name, ()))
+    for first, second in combinations(outputs, 2):
+        check_different(outputs[first], outputs[second], f"{first} and {second}")
 
 
 def write_json(path: str, value: Any) -> None:

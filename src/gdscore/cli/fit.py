@@ -45,7 +45,6 @@ def fit(
         ),
     ] = "unknown",
     level: Annotated[float, typer.Option(help="Share of intervals that are meant to hold the true accuracy.")] = 0.9,
-    seed: Annotated[int, typer.Option(help="Seed of the class mixes in which shifted sets are seen.")] = 0,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -64,7 +63,7 @@ def fit(
 
     files = [] if shifted_sets is None else _shifted_set_files(shifted_sets)
     check_writable(output, inputs=[*one_set(reference).paths, *files])
-    estimator = AccuracyEstimator(level=level, class_mix=class_mix, seed=seed)
+    estimator = AccuracyEstimator(level=level, class_mix=class_mix)
     with collect_warnings() as warnings:
         rows = one_set(reference, columns).read_labelled(quiet)
         sets = None

@@ -6,16 +6,17 @@ import math
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gdscore._format import percent
 from gdscore.cli.console import Debug, HtmlPath, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
+    IdColumn,
     TargetFiles,
+    check_outputs,
     column_arguments,
     column_options,
     load_estimator,
@@ -23,7 +24,7 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
-from gdscore.files import check_different, check_writable
+from gdscore.files import check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -37,16 +38,8 @@ TargetFile = Annotated[
 TableFile = Annotated[
     Path, typer.Argument(metavar="TABLE", help="Table that `gdscore label choose` wrote, with labels filled in.")
 ]
-IdColumn = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column that names the rows.")]
 
 _columns = column_options("probabilities", "logits", "features", "prediction", "threshold", "class_names")
-
-
-class Design(StrEnum):
-    """How rows are drawn."""
-
-    STRATIFIED = "stratified"
-    RANDOM = "random"
 
 
 label = typer.Typer(
@@ -67,8 +60,9 @@ def choose(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="Table to write: todo.csv.")],
     budget: Annotated[int, typer.Option(help="Rows to label.")] = 50,
     design: Annotated[
-        Design, typer.Option(help="`random` for an interval that may be looked at after every label.")
-    ] = Design.STRATIFIED,
+        Literal["stratified", "random"],
+        typer.Option(help="`random` for an interval that may be looked at after every label."),
+    ] = "stratified",
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of segments, each of which gets its share.")
     ] = None,
@@ -108,7 +102,7 @@ def choose(
         fitted,
         _opener(rows_of, quiet),
         budget,
-        design=design.value,
+        design=design,
         by=None if by is None else segments,
         seed=seed,
     )
@@ -147,9 +141,7 @@ def estimate(
     from gdscore import labeling
 
     rows_of = _target(target, columns, id_column, None)
-    check_writable(json, inputs=[*rows_of.paths, Path(estimator), table])
-    check_writable(html, inputs=[*rows_of.paths, Path(estimator), table], suffixes=(".html", ".htm"))
-    check_different(json, html, "--html and --json")
+    check_outputs([*rows_of.paths, Path(estimator), table], html=html, json=json)
     drawn, labels = labeling.read_csv(table)
     fitted, opener = load_estimator(estimator), _opener(rows_of, quiet)
     labelled = labeling.estimate(fitted, opener, drawn, labels)

@@ -36,27 +36,34 @@ Database: TypeAlias = Annotated[
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 Segment: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Only this segment; '' is all rows.")]
-Webhook: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="URL", help="Post alarms there, begin and end; also GDSCORE_WEBHOOK.")
-]
-Run: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--run", metavar="COMMAND", help="Run this for alarms, with the notice on its input; also GDSCORE_RUN."
-    ),
-]
-Mail: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--mail",
-        metavar="ADDRESSES",
-        help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
-    ),
-]
-PublicUrl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Where people see the pages, for links in notices; also GDSCORE_PUBLIC_URL."),
-]
+_notice_options = shared_options(
+    "notices",
+    {
+        "webhook": Annotated[
+            str | None, typer.Option(metavar="URL", help="Post alarms there, begin and end; also GDSCORE_WEBHOOK.")
+        ],
+        "run": Annotated[
+            str | None,
+            typer.Option(
+                metavar="COMMAND", help="Run this for alarms, with the notice on its input; also GDSCORE_RUN."
+            ),
+        ],
+        "mail": Annotated[
+            str | None,
+            typer.Option(
+                metavar="ADDRESSES",
+                help="Send alarms to a@b,c@d; the server is in GDSCORE_SMTP_HOST, _PORT, _FROM, _USER and _PASSWORD.",
+            ),
+        ],
+        "public_url": Annotated[
+            str | None,
+            typer.Option(
+                metavar="URL", help="Where people see the pages, for links in notices; also GDSCORE_PUBLIC_URL."
+            ),
+        ],
+    },
+    dict,
+)
 _NEEDED = ("alembic", "fastapi", "prometheus_client", "psycopg", "pydantic_settings", "sqlalchemy", "uvicorn")
 
 
@@ -108,9 +115,9 @@ _RULES = {
     ),
 }
 _rule_options = shared_options(
-    "given",
+    "changed",
     _RULES,
-    lambda given: {name: _rule_value(name, value) for name, value in given.items() if value not in (None, [])},
+    lambda options: {name: _rule_value(name, value) for name, value in options.items() if value not in (None, [])},
 )
 
 
@@ -149,17 +156,17 @@ def register(
         int | None, typer.Option(help="Rows of the reference where no estimator tells; 100 by default.")
     ] = None,
     *,
-    given: dict[str, Any],
+    changed: dict[str, Any],
     database: Database = None,
     debug: Debug = False,
 ) -> None:
     """Register a model with its estimator and its rules. Rules that are not given stay, also for a new version."""
     history = _open(database)
-    found = history.register(
-        model, estimator, version=version, every=every, rules=given, reference_rows=reference_rows, by=_person()
+    kept = history.register(
+        model, estimator, version=version, every=every, rules=changed, reference_rows=reference_rows, by=_person()
     )
     show(f"Registered: {model} version {history.version(model)}")
-    show(f"Rules: {found}")
+    show(f"Rules: {kept}")
 
 
 @monitor.command()
@@ -174,7 +181,7 @@ def rules(
         str | None, typer.Option(metavar="NAME", help="Change the rules that this segment has of its own.")
     ] = None,
     *,
-    given: dict[str, Any],
+    changed: dict[str, Any],
     database: Database = None,
     debug: Debug = False,
 ) -> None:
@@ -182,13 +189,13 @@ def rules(
     from gdscore.monitor.queries import rules_changes
 
     history = _open(database)
-    changes = dict.fromkeys(remove or ()) | given
+    changes = dict.fromkeys(remove or ()) | changed
     if segment is not None and changes:
         before = dict(history.rules(model).segments.get(segment, {}))
         mine = {name: value for name, value in (before | changes).items() if value is not None}
         changes = {"segments": {segment: mine}}
-    found = history.set_rules(model, changes, by=_person()) if changes else history.rules(model)
-    show(f"Rules: {found}")
+    kept = history.set_rules(model, changes, by=_person()) if changes else history.rules(model)
+    show(f"Rules: {kept}")
     with history.reading() as session:
         for change in rules_changes(session, model):
             values = ", ".join(f"{name} {value}" for name, value in change["rules"].items())
@@ -205,8 +212,8 @@ def learn(
     debug: Debug = False,
 ) -> None:
     """Let the tests learn again what the windows of a model are like while nothing is wrong."""
-    found = _open(database).learn_again(model, since=since, by=_person())
-    show(f"Learning from the windows since {found:%Y-%m-%d %H:%M} (UTC)")
+    since_when = _open(database).learn_again(model, since=since, by=_person())
+    show(f"Learning from the windows since {since_when:%Y-%m-%d %H:%M} (UTC)")
 
 
 def _person() -> str:
@@ -220,6 +227,7 @@ def _person() -> str:
 
 @monitor.command()
 @column_options()
+@_notice_options
 def add(
     model: Name,
     targets: Annotated[list[str], typer.Argument(metavar="TARGET", help="Outputs: files or folders.")],
@@ -233,11 +241,9 @@ def add(
     ] = None,
     *,
     columns: Columns,
+    notices: dict[str, Any],
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of ids, for --keep-rows.")] = None,
     replace: Annotated[bool, typer.Option(help="Replace windows that are there with other numbers.")] = False,
-    webhook: Webhook = None,
-    run: Run = None,
-    mail: Mail = None,
-    public_url: PublicUrl = None,
     database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
@@ -250,29 +256,31 @@ def add(
     from gdscore.monitor.store import check_known
 
     check_writable(json)
-    history = _open(database, webhook=webhook, run=run, mail=mail, public_url=public_url)
-    columns = dataclasses.replace(columns, time=time, by=by or None)
+    history = _open(database, **notices)
+    columns = dataclasses.replace(columns, time=time, by=by or None, id=id)
     with history.reading() as session:
         check_known(session, model)
-    found = find_targets(targets, columns)
+    dated = find_targets(targets, columns)
     if at is not None and time is not None:
         raise GdscoreError("Expected --at or --time, but got both: --at is one time for all rows, --time their column")
-    if at is not None and len(found) > 1:
-        raise GdscoreError(f"Expected one target with --at, but got {len(found)}: give one at a time, or a pattern")
-    for target in found:
+    if at is not None and len(dated) > 1:
+        raise GdscoreError(f"Expected one target with --at, but got {len(dated)}: give one at a time, or a pattern")
+    for target in dated:
         if at is None and time is None and target.when is None:
             raise GdscoreError(f"Expected a time for {target.name!r}: give --at, --time, or a date in its name")
     added: list[dict[str, Any]] = []
-    failed = False
+    failed: dict[str, list[str]] = {}  # names of targets by what is wrong with them
     with collect_warnings() as told:
-        for target in found:
+        for target in dated:
             when = None if time else at or target.when
             try:
                 added += history.add(model, target.batches(quiet=False), when, replace=replace)
             except GdscoreError as error:
-                failed = True
-                complain(f"{target.name} was not added: {error}")
+                failed.setdefault(str(error).replace(target.name, "…"), []).append(target.name)
         history.deliver()
+    for problem, (first, *others) in failed.items():
+        who = f"{first} and {len(others)} more were" if others else f"{first} was"
+        complain(f"{who} not added: {problem.replace('…', first)}")
     _show_windows(added, json)
     for line in told:
         complain(line)
@@ -307,8 +315,8 @@ def labels(
         raise GdscoreError("Expected --file without counts and segments: the rows tell where they belong")
     from gdscore.monitor.labels import read_row_labels
 
-    ids, found = read_row_labels(check_readable(file))
-    counted = _open(database).add_row_labels(model, ids, found, time=at)
+    ids, classes = read_row_labels(check_readable(file))
+    counted = _open(database).add_row_labels(model, ids, classes, time=at)
     show(", ".join(f"{counted[key]:,} {key}" for key in ("added", "replaced", "same", "unknown")))
     show_table(
         ("version", "start", "segment", "labels", "rows", "accuracy"),
@@ -347,13 +355,12 @@ def windows(
 
 
 @monitor.command()
+@_notice_options
 def alarms(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this model.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also alarms that have ended.")] = False,
-    webhook: Webhook = None,
-    run: Run = None,
-    mail: Mail = None,
-    public_url: PublicUrl = None,
+    *,
+    notices: dict[str, Any],
     database: Database = None,
     json: JsonPath = None,
     debug: Debug = False,
@@ -363,16 +370,16 @@ def alarms(
     from gdscore.monitor.store import check_known
 
     check_writable(json)
-    history = _open(database, webhook=webhook, run=run, mail=mail, public_url=public_url)
+    history = _open(database, **notices)
     with collect_warnings() as told:
         history.check()
     for line in told:
         complain(line)
     with history.reading() as session:
         check_known(session, model)
-        found = list_alarms(session, model, open_only=not everything, limit=None)
+        listed = list_alarms(session, model, open_only=not everything, limit=None)
     if json is not None:
-        write_json(json, found)
+        write_json(json, listed)
     if json != "-":
         show_table(
             ("id", "model", "segment", "began", "ended", "what"),
@@ -385,11 +392,11 @@ def alarms(
                     (a["ended"] or "open")[:16],
                     f"{a['message']}; {a['text']}",
                 )
-                for a in found
+                for a in listed
             ],
             left=(1, 2, 5),
         )
-    if any(a["ended"] is None for a in found):
+    if any(a["ended"] is None for a in listed):
         raise typer.Exit(ExitCode.ALARM)
 
 
@@ -408,8 +415,8 @@ def acknowledge(
     Where somebody has acknowledged an alarm before, that name stays.
     """
     history = _open(database)
-    for found in history.acknowledge_all(alarms, by or _person()):
-        show(f"{found['id']}: {found['message']}; {found['text']}")
+    for alarm in history.acknowledge_all(alarms, by or _person()):
+        show(f"{alarm['id']}: {alarm['message']}; {alarm['text']}")
 
 
 @monitor.command()
@@ -422,9 +429,9 @@ def snooze(
     debug: Debug = False,
 ) -> None:
     """Silence an alarm for Prometheus until a time."""
-    found = _open(database).snooze(alarm, None if until == "now" else until)
-    silent = f"silent until {found['snoozed_until']}" if found["snoozed_until"] else "not silent"
-    show(f"{found['id']}: {silent}")
+    snoozed = _open(database).snooze(alarm, None if until == "now" else until)
+    silent = f"silent until {snoozed['snoozed_until']}" if snoozed["snoozed_until"] else "not silent"
+    show(f"{snoozed['id']}: {silent}")
 
 
 @monitor.command()
@@ -501,15 +508,15 @@ def tokens(database: Database = None, debug: Debug = False) -> None:
 
 
 @monitor.command()
+@_notice_options
 def serve(
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen at; 0.0.0.0 for all. 127.0.0.1 by default.")
-    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen at; 127.0.0.1 by default.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen at; 8600 by default.")] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask for no token; only requests of this machine are answered.")
+        bool, typer.Option("--no-auth", help="Ask for no token; only this machine is answered.")
     ] = False,
-    public_url: PublicUrl = None,
+    *,
+    notices: dict[str, Any],
     behind_tls: Annotated[
         bool, typer.Option("--behind-tls", help="A proxy in front speaks TLS: the cookie is sent over TLS only.")
     ] = False,
@@ -520,9 +527,6 @@ def serve(
     max_body: Annotated[int | None, typer.Option(help="Largest body in bytes.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Most rows of a body.")] = None,
     check_seconds: Annotated[float | None, typer.Option(help="Pause between looks for missing windows.")] = None,
-    webhook: Webhook = None,
-    run: Run = None,
-    mail: Mail = None,
     database: Database = None,
     debug: Debug = False,
 ) -> None:
@@ -538,16 +542,13 @@ def serve(
         host=host,
         port=port,
         auth=False if no_auth else None,
-        public_url=public_url,
         behind_tls=behind_tls or None,
         keep=keep,
         access_log=access_log or None,
         max_body=max_body,
         max_rows=max_rows,
         check_seconds=check_seconds,
-        webhook=webhook,
-        run=run,
-        mail=mail,
+        **notices,
     )
     serve_app(_open_with(settings), settings, show)
 
@@ -576,9 +577,9 @@ def demo(
         serve_app(history, settings, show)
 
 
-def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
+def _show_windows(windows: list[dict[str, Any]], json: str | None) -> None:
     if json is not None:
-        write_json(json, found)
+        write_json(json, windows)
     if json != "-":
         show_table(
             ("model", "segment", "start", "estimate", "interval", "labels", "rows"),
@@ -592,7 +593,7 @@ def _show_windows(found: list[dict[str, Any]], json: str | None) -> None:
                     "" if w["truth"] is None else percent(w["truth"]),
                     f"{w['rows']:,}",
                 )
-                for w in found
+                for w in windows
             ],
             left=(0, 1),
         )

@@ -8,18 +8,39 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from gdscore import __version__
-from gdscore._alarms import AlarmOn, AlarmRule, Check, Status, checked_targets, summarize, worst_status
+from gdscore._alarms import (
+    AlarmOn,
+    AlarmRule,
+    Check,
+    Status,
+    check_address,
+    checked_targets,
+    summarize,
+    worst_status,
+)
 from gdscore._format import percent, points
 from gdscore._windows import Every, Group, end_of, group_of, time_text, window_columns
-from gdscore.cli.console import Cell, ExitCode, OnError, group_messages, show, show_table
+from gdscore.cli.console import (
+    Cell,
+    Engine,
+    ExitCode,
+    OnError,
+    complain,
+    group_messages,
+    shared_options,
+    show,
+    show_table,
+)
 from gdscore.cli.files import Outcome, TargetFiles, date_in, failures, try_each
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
+    from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.outputs import Outputs
 
 
@@ -67,53 +88,44 @@ def estimate_target(
 
 
 def estimate_groups(
-    estimator: AccuracyEstimator, target: TargetFiles, every: Every, quiet: bool, prefix: str
-) -> list[tuple[TargetFiles, Estimated]]:
-    """Estimate each window and segment of a target from one pass over it: windows in order, the worst segment first."""
-    state = estimator.state()
-    for batch in target.batches(quiet):
-        state.update(batch.outputs, window_columns(batch.time, batch.by, every))
-    return estimated_groups(estimator, state, target, prefix)
-
-
-def estimated_groups(
-    estimator: AccuracyEstimator, state: TargetState, target: TargetFiles, prefix: str, left_out: Mapping[str, str] = {}
-) -> list[tuple[TargetFiles, Estimated]]:
-    """Estimates of the windows and segments of a state, with the accuracy by their labels."""
-    timed, by, truth = target.columns.time is not None, target.columns.by, state.truth()
-    names = [by] if isinstance(by, str) else list(by or ())
-    return in_order(
-        [
-            (group_target(target, group_of(key, timed, names), prefix), Estimated(e, truth[key].accuracy, left_out))
-            for key, e in estimator.estimate(state).items()
-        ]
-    )
-
-
-def estimate_on_ray(
     estimator: AccuracyEstimator,
     target: TargetFiles,
+    prefix: str,
+    *,
     every: Every,
     quiet: bool,
-    prefix: str,
+    engine: Engine,
     on_error: OnError | None,
 ) -> list[tuple[TargetFiles, Estimated]]:
-    """Estimate each window and segment of a target, or all of it, as `estimate_groups` does in one process."""
-    from gdscore.distributed.estimating import state_of_files
-
+    """Estimate each window and segment of a target: windows in order, the worst segment first. Labels are counted."""
+    left_out: Mapping[str, str] = {}
     if target.problem is not None:
         raise target.problem
-    state, left_out = state_of_files(
-        estimator,
-        target.paths,
-        columns=target.columns,
-        every=every,
-        on_error=(on_error or OnError.RAISE).value,
-        progress=False if quiet else None,
-    )
+    if engine == "ray":
+        from gdscore.distributed.estimating import state_of_files
+
+        state, left_out = state_of_files(
+            estimator,
+            target.paths,
+            columns=target.columns,
+            every=every,
+            on_error=on_error or "raise",
+            progress=False if quiet else None,
+        )
+    else:
+        state = estimator.state()
+        for batch in target.batches(quiet):
+            state.update(batch.outputs, window_columns(batch.time, batch.by, every) or None)
+    estimates, truth = estimator.estimate(state), state.truth()
     if state.segments is None:
-        return [(target, Estimated(estimator.estimate(state), state.truth()[None].accuracy, left_out))]
-    return estimated_groups(estimator, state, target, prefix, left_out)
+        return [(target, Estimated(estimates, truth[None].accuracy, left_out))]
+    timed, by = target.columns.time is not None, target.columns.by
+    names = [by] if isinstance(by, str) else list(by or ())
+    groups = [
+        (group_target(target, group_of(key, timed, names), prefix), Estimated(e, truth[key].accuracy, left_out))
+        for key, e in estimates.items()
+    ]
+    return sorted(groups, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
 
 
 def try_groups(
@@ -121,7 +133,7 @@ def try_groups(
 ) -> list[Outcome[Estimated]]:
     """Estimate the groups of every target; one that fails has one outcome."""
     several = len(targets) > 1
-    nested = try_each(targets, lambda target: groups_of(target, prefix=target.name if several else ""), debug)
+    nested = try_each(targets, lambda target: groups_of(target, target.name if several else ""), debug)
     return [
         outcome
         for item in nested
@@ -137,11 +149,6 @@ def group_target(target: TargetFiles, group: Group, prefix: str) -> TargetFiles:
     """Window and segment of a target, as a target of its own."""
     names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
     return replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
-
-
-def in_order(estimated: Sequence[tuple[TargetFiles, Estimated]]) -> list[tuple[TargetFiles, Estimated]]:
-    """Windows in order, and in each the worst segment first."""
-    return sorted(estimated, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
 
 
 def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> None:
@@ -286,36 +293,84 @@ def write_html(
     )
 
 
-def alarm_rule(
-    min_accuracy: float | None,
-    max_drop: float | None,
-    alarm_on: AlarmOn | None,
-    last: int | None,
-    since: str | None,
-) -> AlarmRule | None:
-    """Rule of the options; None where they name no bound."""
-    if min_accuracy is None and max_drop is None:
-        for name, value in (("--alarm-on", alarm_on), ("--last", last), ("--since", since)):
-            if value is not None:
-                raise GdscoreError(f"Expected --min-accuracy or --max-drop with {name}, but there is neither")
-        return None
-    for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
-        if share is not None and not 0 <= share <= 1:
-            raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
-    checked_targets([], last=last, since=date_of(since))  # refuses both
-    return AlarmRule(min_accuracy, max_drop, alarm_on or AlarmOn.ESTIMATE)
+@dataclass(frozen=True)
+class Alarms:
+    """What the options ask of alarms: a rule, if any, the targets that are checked, and an address to post to."""
+
+    rule: AlarmRule | None
+    last: int | None
+    since: datetime | None
+    webhook: str | None
+
+    def check(self, outcomes: Sequence[Outcome[Estimated]]) -> list[Check | None]:
+        """Status of each target, by the rule or whether it could be estimated; None where it is not checked."""
+        times = [outcome.target.when for outcome in outcomes]
+        checked = checked_targets(times, last=self.last, since=self.since) if self.rule else [True] * len(outcomes)
+        return [self._status(outcome) if chosen else None for outcome, chosen in zip(outcomes, checked, strict=True)]
+
+    def _status(self, outcome: Outcome[Estimated]) -> Check:
+        if outcome.value is None:
+            return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
+        if self.rule is None:
+            return Check(outcome.name, Status.FINE)
+        return self.rule.check_all(outcome.name, outcome.value.estimate)
 
 
-def date_of(text: str | None) -> datetime | None:
-    """Date of ``--since``."""
-    when = None if text is None else date_in(text)
-    if when is None and text is not None:
+_ALARM_OPTIONS = {
+    "min_accuracy": Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
+    ],
+    "max_drop": Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Alarm where the accuracy is this far below the reference's: 0.05 is 5 points."
+        ),
+    ],
+    "alarm_on": Annotated[
+        AlarmOn | None,
+        typer.Option(help="What is compared: the estimate (default), or the low or high end of its interval."),
+    ],
+    "last": Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Check the N newest dates for an alarm; by default the newest."),
+    ],
+    "since": Annotated[str | None, typer.Option(metavar="DATE", help="Check all dates from this one on: 2026-01-31.")],
+    "webhook": Annotated[
+        str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
+    ],
+}
+
+
+def _alarms(options: dict[str, Any]) -> Alarms:
+    min_accuracy, max_drop, last, text = options["min_accuracy"], options["max_drop"], options["last"], options["since"]
+    since = None if text is None else date_in(text)
+    if since is None and text is not None:
         raise GdscoreError(f"Expected --since to be a date such as 2026-01-31, but got {text!r}")
-    return when
+    rule = None
+    if min_accuracy is not None or max_drop is not None:
+        for name, share in (("--min-accuracy", min_accuracy), ("--max-drop", max_drop)):
+            if share is not None and not 0 <= share <= 1:
+                raise GdscoreError(f"Expected {name} to be a share from 0 to 1, but got {share:g}: 0.8 is 80 %")
+        checked_targets([], last=last, since=since)  # refuses both
+        rule = AlarmRule(min_accuracy, max_drop, options["alarm_on"] or AlarmOn.ESTIMATE)
+    for name in ("alarm_on", "last", "since") if rule is None else ():
+        if options[name] is not None:
+            raise GdscoreError(
+                f"Expected --min-accuracy or --max-drop with --{name.replace('_', '-')}, but there is neither"
+            )
+    if options["webhook"] is not None:
+        check_address(options["webhook"])
+    return Alarms(rule, last, since, options["webhook"])
 
 
-def check_outcome(rule: AlarmRule | None, outcome: Outcome[Estimated]) -> Check:
-    """Status of a target by the rule; without one, whether it could be estimated."""
-    if outcome.value is None:
-        return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
-    return Check(outcome.name, Status.FINE) if rule is None else rule.check_all(outcome.name, outcome.value.estimate)
+alarm_options = shared_options("alarms", _ALARM_OPTIONS, _alarms)
+"""Gives a command the options of alarms, which it gets as one argument, ``alarms``."""
+
+
+def end_with(checks: Sequence[Check]) -> None:
+    """Print what is not fine, and end the command with its exit code."""
+    for status in Status:
+        if line := summarize([check for check in checks if check.status is status]):
+            complain(line)
+    if code := exit_code(checks):
+        raise typer.Exit(code)

@@ -12,30 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gdscore._alarms import AlarmOn, Status, check_address, checked_targets, post_json, summarize
+from gdscore._alarms import post_json
 from gdscore._format import points
 from gdscore._windows import Every, as_time, parse_every, time_text, window_end, window_starts
 from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, show
 from gdscore.cli.files import (
-    COLUMNS_PANEL,
+    IdColumn,
     Outcome,
     TargetFiles,
+    TimeColumn,
+    WindowLength,
+    check_outputs,
     column_options,
     find_targets,
     load_estimator,
     write_json,
 )
-from gdscore.cli.results import (
-    Estimated,
-    alarm_rule,
-    check_outcome,
-    date_of,
-    document,
-    exit_code,
-    show_estimates,
-)
+from gdscore.cli.results import Alarms, Estimated, alarm_options, document, end_with, exit_code, show_estimates
 from gdscore.errors import GdscoreError, shown
-from gdscore.files import check_different, check_readable, check_writable, path_errors
+from gdscore.files import check_readable, check_writable, path_errors
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -43,9 +38,8 @@ if TYPE_CHECKING:
     from gdscore.tracking import AccuracyTracker
     from gdscore.tracking.rows import WindowRows
 
-PICTURES = (".svg", ".png", ".pdf")
 
-
+@alarm_options
 @column_options("probabilities", "logits", "features", "class_names")
 def track(
     context: typer.Context,
@@ -69,48 +63,12 @@ def track(
     ] = None,
     json: JsonPath = None,
     level: Annotated[float, typer.Option(help="Share of intervals that are meant to hold.")] = 0.9,
-    id_column: Annotated[
-        str | None,
-        typer.Option("--id", metavar="COLUMN", help="Column that names the rows.", rich_help_panel=COLUMNS_PANEL),
-    ] = None,
+    id_column: IdColumn = None,
     *,
     columns: Columns,
-    time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column of times.", rich_help_panel=COLUMNS_PANEL)
-    ] = None,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LENGTH",
-            help="Length of windows: 30min, 6h, 1d (default), week, month; in a time zone 'month Europe/Paris'.",
-            rich_help_panel=COLUMNS_PANEL,
-        ),
-    ] = None,
-    min_accuracy: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Alarm, exit code 3, below this accuracy: 0.8 is 80 %.")
-    ] = None,
-    max_drop: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Alarm where the accuracy is this far below the reference's: 0.05 is 5 points."
-        ),
-    ] = None,
-    alarm_on: Annotated[
-        AlarmOn | None,
-        typer.Option(
-            help="What is compared: the estimate (default), or the low or high end of its interval.",
-            show_default=False,
-        ),
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(metavar="N", help="Check the N newest windows for an alarm; by default the newest.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Check all windows from this one on: 2026-01-31.")
-    ] = None,
-    webhook: Annotated[
-        str | None, typer.Option(metavar="URL", help="Post the JSON there unless all is fine (exit codes 1, 3 and 4).")
-    ] = None,
+    time: TimeColumn = None,
+    every: WindowLength = None,
+    alarms: Alarms,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -125,9 +83,6 @@ def track(
     """
     from gdscore.tracking import AccuracyTracker
 
-    rule = alarm_rule(min_accuracy, max_drop, alarm_on, last, since)
-    if webhook is not None:
-        check_address(webhook)
     if every is not None and time is None:
         raise GdscoreError("Expected --time with --every: name the column of times")
     length = parse_every(every or "1d")
@@ -135,10 +90,7 @@ def track(
     targets = find_targets([target], columns)
     inputs = [Path(estimator), labels, *(path for item in targets for path in item.paths)]
     check_writable(output, inputs=inputs, suffixes=(".csv",))
-    check_writable(picture, inputs=inputs, suffixes=PICTURES)
-    check_writable(save, inputs=inputs)
-    check_writable(json, inputs=inputs)
-    check_different(output, picture, "--output and --picture")
+    check_outputs(inputs, output=output, picture=picture, save=save, json=json)
     fitted = load_estimator(estimator)
     arrivals = read_labels(labels)
     with collect_warnings() as warnings:
@@ -149,14 +101,9 @@ def track(
         Outcome(TargetFiles(name, (), when.replace(tzinfo=None)), Estimated(estimate, truth))
         for (when, name, estimate), truth in zip(played, truths, strict=True)
     ]
-    times = [outcome.target.when for outcome in outcomes]
-    checked = checked_targets(times, last=last, since=date_of(since)) if rule else [True] * len(outcomes)
-    by_window = [
-        check_outcome(rule, outcome) if is_checked else None
-        for outcome, is_checked in zip(outcomes, checked, strict=True)
-    ]
+    by_window = alarms.check(outcomes)
     checks = [check for check in by_window if check is not None]
-    facts = document({"estimator": estimator, "labels": str(labels)}, outcomes, rule, checks)
+    facts = document({"estimator": estimator, "labels": str(labels)}, outcomes, alarms.rule, checks)
     facts |= {"coverage": _finite(tracker.coverage()), "errors": errors_of(tracker)}
     if output is not None:
         _write_table(tracker, output)
@@ -166,21 +113,17 @@ def track(
         tracker.save(save)
     if json is not None:
         write_json(json, facts)
-    if webhook is not None and exit_code(checks):
-        post_json(webhook, facts)
+    if alarms.webhook and exit_code(checks):
+        post_json(alarms.webhook, facts)
     if json != "-" and not quiet:
-        show_estimates(outcomes, [check.status if rule and check else None for check in by_window])
+        show_estimates(outcomes, [check.status if alarms.rule and check else None for check in by_window])
         for line in _summary(tracker):
             show(line)
         for path in filter(None, (output, picture, save, json)):
             show(f"Written: {path}")
     for line in dict.fromkeys(warnings) if not quiet else ():
         complain(f"warning: {line}")
-    for status in Status:
-        if line := summarize([check for check in checks if check.status is status]):
-            complain(line)
-    if code := exit_code(checks):
-        raise typer.Exit(code)
+    end_with(checks)
 
 
 class Arrival(NamedTuple):

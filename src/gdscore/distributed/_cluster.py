@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from gdscore._checks import integer, number
-from gdscore._stream import Bar, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.io.read import find_files
 
@@ -133,38 +132,22 @@ def files_or_dataset(ray: Any, dataset: Any) -> list[Path] | Any:
     return [path.resolve() for path in find_files(paths)]
 
 
-@contextlib.contextmanager
-def rows_bar(source: list[Any] | Any, rows_of: Callable[[Any], int | None], show: bool | None) -> Iterator[Bar]:
-    """Progress bar of rows; those of files are counted in the background, and those of blocks where Ray has them."""
-    with progress_bar(None, show) as bar:
-        if not isinstance(source, list):
-            if type(source).__name__ == "MaterializedDataset":
-                bar.set_total(source.count())
-            yield bar
-            return
-        if not bar.shown:
-            yield bar
-            return
-        ended = threading.Event()
-
-        def count() -> None:
-            total = 0
-            for path in source:
-                # What is wrong with a file is for the worker that reads it to tell.
-                with contextlib.suppress(GdscoreError, OSError):
-                    rows = None if ended.is_set() else rows_of(path)
-                    if rows is None:
-                        return
-                    total += rows
-            bar.set_total(total)
-
-        counting = threading.Thread(target=count, daemon=True)
-        counting.start()
-        try:
-            yield bar
-        finally:
-            ended.set()
-            counting.join()
+def named_sources(sources: Any) -> Iterator[tuple[str, Any]]:
+    """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
+    if isinstance(sources, list):
+        for number, item in enumerate(sources):
+            is_file = isinstance(item, Path)
+            yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
+        return
+    # Without the order kept, a part would not be the same block in the next run.
+    options = sources.context.execution_options
+    before, options.preserve_order = options.preserve_order, True
+    try:
+        blocks = (ref for bundle in sources.iter_internal_ref_bundles() for ref in bundle.block_refs)
+        for number, ref in enumerate(blocks):
+            yield f"block {number} of the dataset", ref
+    finally:
+        options.preserve_order = before
 
 
 def processors(ray: Any) -> int:
@@ -202,7 +185,7 @@ def run_all(
     running: dict[Any, _Call] = {}
     try:
         while True:
-            while len(running) < (waiting or (1 if actors is None else actors.free_slots())):
+            while len(running) < (waiting or (1 if actors is None else _CALLS_EACH * len(actors.ready()))):
                 call = again.popleft() if again else next(source, None)
                 if call is None:
                     break
@@ -237,7 +220,7 @@ def run_all(
 
 
 def _failure(name: str, cause: BaseException) -> str:
-    """Word what a call raised."""
+    """Error message for what a call raised."""
     if isinstance(cause, GdscoreError):
         return f"{cause} (in {name})"
     first = next(iter(str(cause).strip().splitlines()), "")
@@ -247,12 +230,14 @@ def _failure(name: str, cause: BaseException) -> str:
             "files, or use a smaller batch_size)"
         )
     if "No module named" in first:
-        return f"Expected workers with the modules of the caller, but one says {first} (in {name}): install them there"
+        return (
+            f"Expected workers with the modules of the caller, but one reports {first} (in {name}): install them there"
+        )
     return f"Expected no error in {name}, but got {type(cause).__name__}: {first}"
 
 
 def _death(name: str, lines: list[str]) -> str:
-    """Word why there is no worker for an input."""
+    """Error message for a call whose worker died or could not be made."""
     if "creation task" in lines[0]:
         return f"Expected a worker for {name}, but none could be made ready: {lines[-1]}"
     return (
@@ -286,13 +271,13 @@ class Actors:
     ) -> None:
         number("num_cpus", num_cpus, least=0)
         number("num_gpus", num_gpus, least=0)
-        there = ray.cluster_resources()
-        fits = [int(there.get(what, 0) // each) for what, each in (("CPU", num_cpus), ("GPU", num_gpus)) if each]
+        resources = ray.cluster_resources()
+        fits = [int(resources.get(what, 0) // each) for what, each in (("CPU", num_cpus), ("GPU", num_gpus)) if each]
         possible = min(fits, default=1)
         if not possible:
             raise GdscoreError(
                 f"Expected a cluster with {num_cpus:g} processors and {num_gpus:g} GPUs for an actor, but it has "
-                f"{there.get('CPU', 0):g} and {there.get('GPU', 0):g}"
+                f"{resources.get('CPU', 0):g} and {resources.get('GPU', 0):g}"
             )
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
         self._ray, self._args, self._num_gpus = ray, list(args), num_gpus
@@ -304,11 +289,8 @@ class Actors:
         handle = self._made.remote(self._args, self._num_gpus)
         return _Actor(handle, handle.__ray_ready__.remote())
 
-    def free_slots(self) -> int:
-        """Calls that the actors which are ready should have; waits until one is."""
-        return _CALLS_EACH * len(self._ready())
-
-    def _ready(self) -> list[_Actor]:
+    def ready(self) -> list[_Actor]:
+        """Actors that can take calls; waits until one can."""
         refs = [actor.ready for actor in self._actors]
         ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
         if not ready:
@@ -317,7 +299,7 @@ class Actors:
 
     def start(self, method: str, *args: Any) -> tuple[Any, Any]:
         """Call a method of the actor that has least to do; gives references to its result and its report."""
-        actor = min(self._ready(), key=lambda ready: len(ready.calls))
+        actor = min(self.ready(), key=lambda ready: len(ready.calls))
         result, report = getattr(actor.handle, method).options(num_returns=2).remote(*args)
         actor.calls.append(report)
         return result, report

@@ -6,7 +6,6 @@ Each file or block becomes the bytes of a state, on the worker that reads it, an
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,16 +17,16 @@ from typing import Any, NamedTuple, Self
 
 from gdscore import files
 from gdscore._checks import choice
-from gdscore._stream import Batch
+from gdscore._stream import Batch, progress_bar
 from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import DEFAULT_LIMITS
-from gdscore.io.arrow import RecordBatchReader, class_names_of, column_type, threshold_in
+from gdscore.io.arrow import RecordBatchReader, column_type, stored_in
 from gdscore.io.blocks import layout
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
-from gdscore.io.read import known_rows, read_batches, require_same
+from gdscore.io.read import read_batches, require_same
 from gdscore.outputs import Outputs
 from gdscore.scores.base import Score, fit_together
 from gdscore.scores.registry import (
@@ -41,8 +40,6 @@ from gdscore.scores.registry import (
 )
 
 _BLOCK_ROWS = 4096
-
-_STATES_AT_ONCE = 64
 
 
 def estimate(
@@ -146,16 +143,15 @@ def state_of_files(
     Parameters are those of `estimate`; ``columns`` names the columns of times and segments.
     """
     ray, resolved = _cluster.connect(None), [path.resolve() for path in paths]
-    state, failed = _over_files(ray, Part(est, columns, every), resolved, on_error, progress)
+    state, failed = _merged_state(ray, Part(est, columns, every), resolved, on_error, progress)
     return TargetState.from_bytes(state), failed
 
 
 def _state(part: Part, dataset: Any, on_error: str, address: str | None, progress: bool | None) -> bytes:
     choice("on_error", on_error, _cluster.ON_ERROR)
     ray = _cluster.connect(address)
-    source = _cluster.files_or_dataset(ray, dataset)
-    over = _over_files if isinstance(source, list) else _over_blocks
-    state, failed = over(ray, part, source, on_error, progress)
+    sources = _cluster.files_or_dataset(ray, dataset)
+    state, failed = _merged_state(ray, part, sources, on_error, progress)
     if failed:
         name, why = next(iter(failed.items()))
         warnings.warn(
@@ -166,27 +162,21 @@ def _state(part: Part, dataset: Any, on_error: str, address: str | None, progres
     return state
 
 
-def _kind(part: Part) -> type[TargetState] | type[ScoreStates]:
-    return ScoreStates if isinstance(part.target, ScoreStates) else TargetState
-
-
-# -- files ----------------------------------------------------------------------------------------------------
-
-
-def _over_files(
-    ray: Any, part: Part, paths: list[Path], on_error: str, progress: bool | None
+def _merged_state(
+    ray: Any, part: Part, sources: list[Path] | Any, on_error: str, progress: bool | None
 ) -> tuple[bytes, dict[str, str]]:
+    """State of all files, or blocks of a Ray Dataset, that can be read, and the others with the reason."""
     shared = ray.put(part)
-    read = ray.remote(file_state).options(num_returns=2, max_retries=_cluster.RETRIES)
-    calls = ((repr(os.fspath(p)), partial(read.remote, shared, os.fspath(p))) for p in paths)
+    read = ray.remote(state_of_part).options(num_returns=2, max_retries=_cluster.RETRIES)
+    calls = ((where, partial(read.remote, shared, source, where)) for where, source in _cluster.named_sources(sources))
     states: dict[int, Any] = {}
     failed: dict[str, str] = {}
-    classes: tuple[str, tuple[str, ...]] | None = None
-    held: tuple[Mapping[str, str], Path] | None = None
+    first: dict[str, tuple[str, Any]] = {}
     running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
-    with closing(running), _cluster.rows_bar(paths, partial(known_rows, columns=part.columns), progress) as advance:
+    total = len(sources) if isinstance(sources, list) else None
+    with closing(running), progress_bar(total, progress, "inputs") as advance:
         for number, name, state, report in running:
-            advance(report.rows)
+            advance(1)
             if report.wrong and on_error == "raise":
                 raise GdscoreError(report.wrong)
             if report.wrong:
@@ -194,50 +184,24 @@ def _over_files(
                 continue
             states[number] = state
             if report.class_names is not None:
-                classes = classes or (name, report.class_names)
-                _require_same_classes(*classes, name, report.class_names)
+                before, classes = first.setdefault("classes", (name, report.class_names))
+                if classes != report.class_names:
+                    raise GdscoreError(
+                        f"Expected all files to have the same classes in the same order, but {before} has "
+                        f"{', '.join(classes)} and {name} has {', '.join(report.class_names)}: write their columns in "
+                        "one order"
+                    )
             if report.arrays is not None:
-                held = held or (report.arrays, paths[number])
-                require_same(*held, report.arrays, paths[number])
+                before, arrays = first.setdefault("arrays", (name, report.arrays))
+                require_same(arrays, Path(before.strip("'")), report.arrays, Path(name.strip("'")))
+    if not states and failed:
+        raise GdscoreError(
+            f"Expected files that can be read, but none of {len(failed)} can: {next(iter(failed.values()))}"
+        )
     if not states:
-        raise GdscoreError(
-            f"Expected files that can be read, but none of {len(paths)} can: {next(iter(failed.values()))}"
-        )
-    return _cluster.merge_refs(ray, partial(merged, _kind(part)), [states[number] for number in sorted(states)]), failed
-
-
-def _require_same_classes(first: str, expected: tuple[str, ...], name: str, classes: tuple[str, ...]) -> None:
-    if classes != expected:
-        raise GdscoreError(
-            f"Expected all files to have the same classes in the same order, but {first} has {', '.join(expected)} and "
-            f"{name} has {', '.join(classes)}: write their columns in one order"
-        )
-
-
-# -- blocks of a Ray Dataset ----------------------------------------------------------------------------------
-
-
-def _over_blocks(
-    ray: Any, part: Part, dataset: Any, on_error: str, progress: bool | None
-) -> tuple[bytes, dict[str, str]]:
-    made = dataset.map_batches(
-        partial(block_state, part=part), batch_format="pyarrow", batch_size=None, zero_copy_batch=True
-    )
-    kind = _kind(part)
-    few = made.map_batches(partial(merged_block, kind=kind), batch_format="pyarrow", batch_size=_STATES_AT_ONCE)
-    states = [part.state([])[0]]
-    failed: dict[str, str] = {}
-    with _cluster.rows_bar(dataset, known_rows, progress) as advance:
-        for row in few.iter_rows():
-            for wrong in row["wrong"]:
-                if on_error == "raise":
-                    raise GdscoreError(wrong)
-                failed[f"bad block {len(failed) + 1}"] = wrong
-            states.append(row["state"])
-            advance(row["rows"])
-            if len(states) == _STATES_AT_ONCE:
-                states = [merged(kind, *states)]
-    return merged(kind, *states), failed
+        return part.state([])[0], failed
+    kind = ScoreStates if isinstance(part.target, ScoreStates) else TargetState
+    return _cluster.merge_refs(ray, partial(merged, kind), [states[number] for number in sorted(states)]), failed
 
 
 # -- work on one part -----------------------------------------------------------------------------------------
@@ -262,12 +226,11 @@ def check_columns(
 
 def arrow_batches(table: Any, columns: Columns, where: str) -> Iterator[Batch]:
     """Outputs of a table of Arrow; Ray's tensors are columns of lists to it."""
-    path = Path(where)
     chosen = choose_columns(columns, list(table.column_names), where)
     types = {name: column_type(table.schema.field(name).type) for name in chosen.names}
     check_types(chosen, types, where)
-    stored = class_names_of(table.schema.metadata, path), threshold_in(table.schema.metadata, path)
-    reader = RecordBatchReader(path, chosen.names, DEFAULT_LIMITS)
+    stored = stored_in(table.schema.metadata, repr(where))
+    reader = RecordBatchReader(repr(where), chosen.names, DEFAULT_LIMITS)
     start = 0
     for piece in table.select(list(chosen.names)).to_batches(max_chunksize=_BLOCK_ROWS):
         for block in reader.blocks(piece) if piece.num_rows else ():
@@ -373,42 +336,23 @@ class Part:
         return state.to_bytes(), Report(rows, "", class_names, arrays)
 
 
-def file_state(part: Part, path: str) -> tuple[bytes, Report]:
-    """State of a file."""
+def state_of_part(part: Part, source: Any, where: str) -> tuple[bytes, Report]:
+    """State of a file, named by its path, or of a block of a Ray Dataset."""
     try:
-        return part.state(read_batches(path, columns=part.columns, progress=False))
+        if isinstance(source, str):
+            return part.state(read_batches(source, columns=part.columns, progress=False))
+        from ray.data.block import BlockAccessor
+
+        return part.state(arrow_batches(BlockAccessor.for_block(source).to_arrow(), part.columns, where))
     except NoRowsError:
         return part.state([])
     except GdscoreError as error:
-        return b"", Report(wrong=str(error) if path in str(error) else f"{error} (in {path!r})")
-
-
-def block_state(table: Any, part: Part) -> Any:
-    """State of a block of a Ray Dataset, as a table of one row."""
-    wrong = []
-    try:
-        state, report = part.state(arrow_batches(table, part.columns, "a block of the dataset"))
-    except GdscoreError as error:
-        (state, report), wrong = part.state([]), [str(error)]
-    return _row(state, report.rows, wrong)
-
-
-def merged_block(table: Any, kind: type) -> Any:
-    """Rows that `block_state` made as one."""
-    wrong = [text for texts in table["wrong"].to_pylist() for text in texts]
-    return _row(merged(kind, *table["state"].to_pylist()), sum(table["rows"].to_pylist()), wrong)
+        return b"", Report(wrong=str(error) if where in str(error) else f"{error} (in {where})")
 
 
 def merged(kind: type[TargetState] | type[ScoreStates], *states: bytes) -> bytes:
     """State of all rows of some states."""
-    first, *others = (kind.from_bytes(state) for state in states)
+    first, *others = [kind.from_bytes(state) for state in states]
     for other in others:
         first.merge(other)  # type: ignore[arg-type]
     return first.to_bytes()
-
-
-def _row(state: bytes, rows: int, wrong: list[str]) -> Any:
-    import pyarrow as pa
-
-    texts = pa.array([wrong], pa.list_(pa.string()))
-    return pa.table({"state": pa.array([state], pa.large_binary()), "rows": [rows], "wrong": texts})

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import shutil
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from gdscore import files
 from gdscore._checks import choice, integer
+from gdscore._stream import progress_bar
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
@@ -117,31 +117,26 @@ def extract(
     **options
         Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``, ``threshold``.
     """
-    columns = InputColumns(inputs, None if shape is None else tuple(shape), label, tuple(keep), preprocess)
+    work = _work(model, inputs, shape, label, keep, preprocess, batch_size, options, on_error)
     folder = check_path(output).resolve()
     with path_errors(output):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
         (folder / NOTES / "done.json").unlink(missing_ok=True)
     with (
         _unfinished(folder) as unfinished,
-        _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors,
+        _actors(work, num_actors, num_cpus, num_gpus, address) as actors,
     ):
         rows = parts = reused = count = 0
         skipped: dict[str, str] = {}
         ray, pool = actors
-        sources = _Sources(ray, dataset)
-        calls = (
-            (where, partial(pool.start, "write", n, s, where, str(folder), str(unfinished)))
-            for n, (where, s) in enumerate(sources)
-        )
-        running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _cluster.rows_bar(sources.dataset, _rows_of, progress) as advance:
-            for number, _, _, (n_rows, there, wrong) in running:
-                _refuse(wrong, on_error)
-                skipped |= wrong
-                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + there
+
+        def write(number: int, source: Any, where: str) -> tuple[Any, Any]:
+            return pool.start("write", number, source, where, str(folder), str(unfinished))
+
+        with contextlib.closing(_reports(ray, pool, dataset, write, on_error, skipped, progress)) as reports:
+            for number, _, n_rows, was_there in reports:
+                rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + was_there
                 count = max(count, number + 1)
-                advance(n_rows)
     for old in sorted((folder / NOTES).glob("part-*.json")):
         number = int(old.stem.removeprefix("part-"))
         if number >= count:
@@ -185,22 +180,20 @@ def extract_estimate(
     _, length = check_columns(None, by, time, every)
     names = (by,) if isinstance(by, str) else tuple(by or ())
     kept = (*names, *([] if time is None else [time]))
-    columns = InputColumns(inputs, None if shape is None else tuple(shape), None, kept, preprocess)
-    with _actors(model, columns, batch_size, options, num_actors, num_cpus, num_gpus, on_error, address) as actors:
+    work = _work(model, inputs, shape, None, kept, preprocess, batch_size, options, on_error)
+    with _actors(work, num_actors, num_cpus, num_gpus, address) as actors:
         ray, pool = actors
         shared = ray.put(est)
         states: dict[int, Any] = {}
         skipped: dict[str, str] = {}
-        sources = _Sources(ray, dataset)
-        calls = ((where, partial(pool.start, "state", shared, s, where, time, names, length)) for where, s in sources)
-        running = _cluster.run_all(ray, calls, actors=pool)
-        with contextlib.closing(running), _cluster.rows_bar(sources.dataset, _rows_of, progress) as advance:
-            for number, _, state, (rows, _, wrong) in running:
-                _refuse(wrong, on_error)
-                skipped |= wrong
+
+        def state_of(number: int, source: Any, where: str) -> tuple[Any, Any]:
+            return pool.start("state", shared, source, where, time, names, length)
+
+        with contextlib.closing(_reports(ray, pool, dataset, state_of, on_error, skipped, progress)) as reports:
+            for number, state, rows, _ in reports:
                 if rows:
                     states[number] = state
-                advance(rows)
         if not states:
             raise GdscoreError("Expected a target with rows, but there is no input that can be read")
         merge = partial(merged, TargetState)
@@ -210,58 +203,57 @@ def extract_estimate(
     return estimated
 
 
-class _Sources:
-    """Inputs in a fixed order: files by name, tables, or references to the blocks of a Ray Dataset as they are made."""
+def _reports(
+    ray: Any,
+    pool: _cluster.Actors,
+    dataset: Any,
+    call: Callable[[int, Any, str], tuple[Any, Any]],
+    on_error: str,
+    skipped: dict[str, str],
+    progress: bool | None,
+) -> Generator[tuple[int, Any, int, bool], None, None]:
+    """Number, result, rows and whether it was there, of each input as it ends; ``skipped`` takes in the others."""
+    import pyarrow as pa
 
-    def __init__(self, ray: Any, dataset: Any) -> None:
-        import pyarrow as pa
-
-        tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
-        self.dataset = dataset if tables else _cluster.files_or_dataset(ray, dataset)
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        if isinstance(self.dataset, list):
-            for number, item in enumerate(self.dataset):
-                is_file = isinstance(item, Path)
-                yield (repr(os.fspath(item)), os.fspath(item)) if is_file else (f"table {number}", item)
-            return
-        # Without the order kept, a part would not be the same block in the next run.
-        options = self.dataset.context.execution_options
-        before, options.preserve_order = options.preserve_order, True
-        try:
-            blocks = (ref for bundle in self.dataset.iter_internal_ref_bundles() for ref in bundle.block_refs)
-            for number, ref in enumerate(blocks):
-                yield f"block {number} of the dataset", ref
-        finally:
-            options.preserve_order = before
+    tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
+    sources = dataset if tables else _cluster.files_or_dataset(ray, dataset)
+    calls = (
+        (where, partial(call, n, source, where)) for n, (where, source) in enumerate(_cluster.named_sources(sources))
+    )
+    running = _cluster.run_all(ray, calls, actors=pool)
+    total = len(sources) if isinstance(sources, list) else None
+    with contextlib.closing(running), progress_bar(total, progress, "inputs") as advance:
+        for number, _, result, (rows, was_there, wrong) in running:
+            if wrong and on_error == "raise":
+                raise GdscoreError(next(iter(wrong.values())))
+            skipped |= wrong
+            yield number, result, rows, was_there
+            advance(1)
 
 
-def _rows_of(path: Path | Any) -> int | None:
-    import pyarrow.parquet as pq
-
-    if not isinstance(path, Path):
-        return int(path.num_rows)
-    with decoding(path, "a Parquet file"):
-        return int(pq.read_metadata(path).num_rows)
+def _work(
+    model: Any,
+    inputs: str,
+    shape: Sequence[int] | None,
+    label: str | None,
+    keep: Sequence[str],
+    preprocess: Callable[[Any], Any] | None,
+    batch_size: int,
+    options: dict[str, Any],
+    on_error: str,
+) -> ModelOptions:
+    integer("batch_size", batch_size, least=1)
+    choice("on_error", on_error, _cluster.ON_ERROR)
+    shaped = None if shape is None else tuple(shape)
+    return ModelOptions(model, inputs, shaped, label, tuple(keep), preprocess, batch_size, options, on_error == "skip")
 
 
 @contextlib.contextmanager
 def _actors(
-    model: Any,
-    columns: InputColumns,
-    batch_size: int,
-    options: dict[str, Any],
-    num_actors: int | None,
-    num_cpus: float,
-    num_gpus: float,
-    on_error: str,
-    address: str | None,
+    work: ModelOptions, num_actors: int | None, num_cpus: float, num_gpus: float, address: str | None
 ) -> Iterator[tuple[Any, _cluster.Actors]]:
-    integer("batch_size", batch_size, least=1)
-    choice("on_error", on_error, _cluster.ON_ERROR)
     ray = _cluster.connect(address)
-    shared = ray.put(ModelOptions(model, columns, batch_size, options, skip=on_error == "skip"))
-    pool = _cluster.Actors(ray, Extracting, (shared,), num_actors, num_cpus, num_gpus)
+    pool = _cluster.Actors(ray, Extracting, (ray.put(work),), num_actors, num_cpus, num_gpus)
     try:
         yield ray, pool
     finally:
@@ -290,11 +282,6 @@ def _unfinished(folder: Path) -> Iterator[Path]:
                 shutil.rmtree(made, ignore_errors=True)
 
 
-def _refuse(wrong: dict[str, str], on_error: str) -> None:
-    if wrong and on_error == "raise":
-        raise GdscoreError(next(iter(wrong.values())))
-
-
 def _warn(skipped: dict[str, str]) -> None:
     if skipped:
         warnings.warn(
@@ -306,32 +293,25 @@ def _warn(skipped: dict[str, str]) -> None:
 
 
 @dataclass(frozen=True)
-class InputColumns:
-    """Which columns of the inputs are what."""
+class ModelOptions:
+    """Model, how it is run, and which columns of the inputs are what."""
 
+    model: Any
     inputs: str
     shape: tuple[int, ...] | None = None
     label: str | None = None
     keep: tuple[str, ...] = ()
     preprocess: Callable[[Any], Any] | None = None
+    batch_size: int = 256
+    extract: dict[str, Any] = field(default_factory=dict)
+    skip: bool = False
+    """Whether rows that cannot be read are left out."""
 
     @property
     def arrays(self) -> list[str]:
         """Columns that are read as arrays; ``preprocess`` reads the others itself."""
         read_here = [] if self.preprocess is not None else [self.inputs]
         return list(dict.fromkeys([*read_here, *([self.label] if self.label else []), *self.keep]))
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """Model, and how it is run."""
-
-    model: Any
-    columns: InputColumns
-    batch_size: int
-    extract: dict[str, Any] = field(default_factory=dict)
-    skip: bool = False
-    """Whether rows that cannot be read are left out."""
 
 
 def part_of(output: str, number: int) -> Path:
@@ -356,10 +336,10 @@ class Extracting:
             raise GdscoreError(
                 f"Expected `model` to be an nn.Module or a function that returns one, but got {type(model).__name__}"
             )
-        self.options, self.columns = options, options.columns
+        self.options = options
         self.model = model.to(torch.device("cuda" if num_gpus else "cpu"))
         self.digest = hashlib.sha256(repr((sorted(options.extract.items(), key=str), options.batch_size)).encode())
-        self.digest.update(repr((self.columns.arrays, self.columns.shape)).encode())
+        self.digest.update(repr((self.options.arrays, self.options.shape)).encode())
         for name, tensor in sorted(model.state_dict().items()):
             self.digest.update(name.encode())
             self.digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -442,8 +422,8 @@ class Extracting:
     ) -> Iterator[tuple[Any, Any, dict[str, NDArray[Any]]]]:
         import torch
 
-        spec = self.columns
-        reader = RecordBatchReader(Path(where), spec.arrays, DEFAULT_LIMITS)
+        spec = self.options
+        reader = RecordBatchReader(repr(where), spec.arrays, DEFAULT_LIMITS)
         first = 0
         for piece in _pieces(source, self.options.batch_size):
             for name in spec.arrays:
@@ -471,16 +451,16 @@ class Extracting:
 
         Where some cannot be read, each is tried alone.
         """
-        assert self.columns.preprocess is not None
+        assert self.options.preprocess is not None
         try:
-            return piece, self.columns.preprocess(piece)
+            return piece, self.options.preprocess(piece)
         except GdscoreError:
             if not self.options.skip:
                 raise
         readable = []
         for row in range(piece.num_rows):
             try:
-                self.columns.preprocess(piece.slice(row, 1))
+                self.options.preprocess(piece.slice(row, 1))
             except GdscoreError as error:
                 left_out[f"row {first + row} of {where}"] = str(error)
             else:
@@ -488,7 +468,7 @@ class Extracting:
         if not readable:
             return None, None
         piece = piece.take(readable)
-        return piece, self.columns.preprocess(piece)
+        return piece, self.options.preprocess(piece)
 
     def _key(self, source: Any) -> str:
         digest = self.digest.copy()

@@ -126,7 +126,9 @@ def target_warnings(
         expected, where, whose = given_mix, "in the mix given", "the one given"
         cure = "Give the shares of the target's true classes, or leave class_mix out"
     predicted = evidence.histogram.sum(axis=1) / rows
-    spread, usual = effective_number(predicted), effective_number(_sampled(expected, rows))
+    # What so many rows of that mix show; in order of their shares, so that the order of the classes means nothing.
+    sampled = np.random.default_rng(0).multinomial(rows, np.sort(expected / expected.sum())) / rows
+    spread, usual = effective_number(predicted), effective_number(sampled)
     if spread < 0.5 * usual:
         yield EstimateWarning(
             "collapse",
@@ -243,13 +245,6 @@ def _example_mix(fitted: Fitted) -> str:
     first = dict(zip(names[:3], fitted.correction.profile.mix.tolist(), strict=False))
     more = ", …" if fitted.n_classes > 3 else ""
     return f"{{{', '.join(f'{name!r}: {share:.2f}' for name, share in first.items())}{more}}}"
-
-
-def _sampled(mix: Floats, rows: int) -> Floats:
-    """Class mix that so many rows of the reference show."""
-    # In order of their shares, so that the order of the classes means nothing.
-    shares = np.sort(mix / mix.sum())
-    return np.asarray(np.random.default_rng(0).multinomial(rows, shares) / rows)
 
 
 def begin_set(shifted: Any, profile: Profile, reference: Outputs, labels: NDArray[Any]) -> Callable[[], SetSummary]:

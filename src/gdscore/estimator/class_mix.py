@@ -44,7 +44,7 @@ class KnownMix:
     def nearest(self, mix: Floats, usual: Floats) -> Floats:
         """The mix within the ranges that is nearest to this one; ``usual`` is the proportion of the others."""
         low, high = self._bounds()
-        wanted = self._gathered(mix)
+        wanted = mix if self.named.all() else np.append(mix[self.named], mix[~self.named].sum())
         # Shares between their bounds move by one number; it is found by bisection.
         least, most = -2.0, 2.0
         for _ in range(60):
@@ -69,9 +69,6 @@ class KnownMix:
         if self.named.all():
             return self.low, self.high
         return np.append(self.low[self.named], 0.0), np.append(self.high[self.named], 1.0)
-
-    def _gathered(self, mix: Floats) -> Floats:
-        return mix if self.named.all() else np.append(mix[self.named], mix[~self.named].sum())
 
     def _proportion(self, usual: Floats) -> Floats:
         others = usual[~self.named]

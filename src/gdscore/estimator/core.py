@@ -49,8 +49,8 @@ from gdscore.files import PathLike, atomic
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.sets import (
+    InputRows,
     Predictions,
-    Rows,
     ShiftedSet,
     ShiftPasses,
     as_predictor,
@@ -81,7 +81,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     method : str, default "correctness"
         As above; or the name of a score, for the straight line from that score to accuracy as in the GdScore paper.
     seed : int, default 0
-        Of default shifts.
+        Seed of the default shifts.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             )
         chosen = default_shifts(inputs, time=time, seed=self.seed) if shifts is None else checked_shifts(shifts)
         function, classes = as_predictor(predict, inputs, labels, class_names)
-        passes = ShiftPasses(Rows(inputs), Predictions(function, classes), chosen, batch_size)
+        passes = ShiftPasses(InputRows(inputs), Predictions(function, classes), chosen, batch_size)
         reference = labelled_reference(passes.reference())
         profile = TableProfile.of(inputs)
         with progress_bar(len(chosen) * len(passes.inputs), progress) as advance:

@@ -202,11 +202,6 @@ class _MixedSet:
             cells=summary.predicted * groups + group_of_bin(groups)[summary.bin],
         )
 
-    def cell_shares(self, size: int) -> Floats:
-        """Share of the rows in each cell, of shape (R, C)."""
-        at = np.arange(len(self.mix))[:, None] * size + self.cells
-        return _summed(at, self.of_row, (len(self.mix), size))
-
     def in_cells(self, probability: Floats, usual: Floats) -> Cells:
         """Rows by cell; ``probability`` is that of being right, of shape (R, B)."""
         cells, starts = np.unique(self.cells, return_index=True)
@@ -231,9 +226,9 @@ class Explanation:
     left: Any
 
 
-def explained_share(of: Explanation | _LeftOut, strictness: float) -> Any:
+def explained_share(target: Explanation | _LeftOut, strictness: float) -> Any:
     """Share of the movement that a class mix explains, from 0 to 1; what is left counts ``strictness`` times."""
-    return of.explained / (of.explained + strictness * of.left + 1e-9)
+    return target.explained / (target.explained + strictness * target.left + 1e-9)
 
 
 def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Floats | None = None) -> Explanation:
@@ -260,7 +255,7 @@ def explain(profile: Profile, cells: Floats, mean: Floats, rows: Any, mix: Float
     shift = np.clip(profile.standardised(mean - mix @ profile.label_means), -FARTHEST, FARTHEST)
     left = np.maximum(apart - chance, 0) + np.square(shift).sum(axis=-1)
     explained = (np.square(expected - reference) / scale).sum(axis=-1)
-    return Explanation(np.asarray(mix), explained * profile.told, left)
+    return Explanation(np.asarray(mix), explained * profile.tells_mix, left)
 
 
 @dataclass(frozen=True)
@@ -318,9 +313,10 @@ class Correction:
         return fitted._with_errors(left_out, parts, table) if left_out else (fitted, table)
 
     def _estimates(self, s: _MixedSet) -> _LeftOut:
-        """What each assumption about the class mix says of a set whose family was left out, by class mix."""
+        """Estimates of a set whose family was left out, under each assumption about the class mix, in each mix."""
         profile, rows = self.profile, s.summary.rows
-        p, shares = self.probability(s.odds, s.mean), s.cell_shares(len(profile.cells))
+        p, shape = self.probability(s.odds, s.mean), (len(s.mix), len(profile.cells))
+        shares = _summed(np.arange(len(s.mix))[:, None] * len(profile.cells) + s.cells, s.of_row, shape)
         best, cells = explain(profile, shares, s.mean, rows), s.in_cells(p, profile.mix)
         return _LeftOut(
             accuracy=s.accuracy,
@@ -361,7 +357,7 @@ class Correction:
             weighed = sets.only(others).weights(self) if others.any() else self
             in_group = np.array([other == group for other in groups])
             unknown_mix[in_group] = sets.only(in_group).with_unknown_mix(weighed.strictness, weighed.lean)
-            known_mix[in_group] = sets.only(in_group).with_known_mix(weighed.reserve)
+            known_mix[in_group] = (sets.raked + weighed.reserve * (sets.shown - sets.raked))[in_group]
         table.predicted[numbers] = unknown_mix[:, 0]
         families = sorted(frozenset[str]().union(*groups))
         members = np.array([[family in group for group in groups] for family in families], dtype=np.float64)
@@ -510,10 +506,6 @@ class _LeftOut(NamedTuple):
         """Estimate where the class mix is not known."""
         nearer = self.shown + explained_share(self, strictness) * (self.only_mix - self.shown)
         return np.asarray(nearer + lean * self.looks * (self.stable - nearer))
-
-    def with_known_mix(self, reserve: float) -> Floats:
-        """Estimate where the class mix is known."""
-        return np.asarray(self.raked + reserve * (self.shown - self.raked))
 
     def weights(self, correction: Correction) -> Correction:
         """The correction with the strictness, lean and reserve that have the least squared error on these sets."""

@@ -114,8 +114,27 @@ class ClassEstimate:
     f1: Quantity
 
 
+class _Reported:
+    """What a page can be made of."""
+
+    def to_html(self, path: PathLike, est: Any = None, **options: Any) -> None:
+        """Write one HTML file that needs nothing else; several estimates are a series where all have times.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, which appears complete or not at all.
+        est : AccuracyEstimator, optional
+            The fitted estimator, for what its estimates rest on.
+        **options
+            Of `gdscore.report.write_report`: ``model_name``, ``min_accuracy`` and others.
+        """
+        # The report is made of estimates; this one way back is no import, so that neither needs the other to load.
+        importlib.import_module("gdscore.report").write_report(path, est, self, **options)
+
+
 @dataclass(frozen=True, repr=False)
-class Estimate:
+class Estimate(_Reported):
     """Accuracy on the population that the target's rows come from.
 
     Attributes
@@ -247,21 +266,6 @@ class Estimate:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False)
         return ax
 
-    def to_html(self, path: PathLike, est: Any = None, **options: Any) -> None:
-        """Write the estimate as one HTML file that needs nothing else.
-
-        Parameters
-        ----------
-        path : path
-            Of the file, which appears complete or not at all.
-        est : AccuracyEstimator, optional
-            The fitted estimator that made it, for what the estimate rests on.
-        **options
-            Of `gdscore.report.write_report`: ``model_name``, ``min_accuracy`` and others.
-        """
-        # The report is made of estimates; this one way back is no import, so that neither needs the other to load.
-        importlib.import_module("gdscore.report").write_report(path, est, self, **options)
-
     @property
     def headline(self) -> str:
         """What a person should read first: the gravest warning where one is critical, otherwise the accuracy."""
@@ -312,7 +316,7 @@ class Estimate:
         )
 
 
-class Estimates(dict[Any, Estimate]):
+class Estimates(_Reported, dict[Any, Estimate]):
     """Estimates by segment or window, worst first: a dict that can become a table.
 
     Attributes
@@ -350,20 +354,6 @@ class Estimates(dict[Any, Estimate]):
             Library of the data frame; the first of these that is installed by default.
         """
         return table_of([(*self._place(key, every), e, self.truth.get(key)) for key, e in self.items()], backend)
-
-    def to_html(self, path: PathLike, est: Any = None, **options: Any) -> None:
-        """Write all estimates as one HTML file that needs nothing else: a series where all have times.
-
-        Parameters
-        ----------
-        path : path
-            Of the file, which appears complete or not at all.
-        est : AccuracyEstimator, optional
-            The fitted estimator that made them, for what the estimates rest on.
-        **options
-            Of `gdscore.report.write_report`: ``model_name``, ``min_accuracy`` and others.
-        """
-        importlib.import_module("gdscore.report").write_report(path, est, self, **options)
 
     def _place(self, key: Any, every: Any) -> tuple[datetime | None, datetime | None, str]:
         parts = key if isinstance(key, tuple) else (key,)
@@ -424,9 +414,9 @@ def expected_brier(
     counts = evidence.histogram.sum(axis=0)
     share, losses = counts / evidence.rows, evidence.losses / np.maximum(counts, 1)  # means of each bin
 
-    def mean(of: float, power: int = 1) -> float:
-        right = share * scaled_to(min(max(of, 0.0), 1.0), probability, share)
-        return float(losses[0] ** power @ right + losses[1] ** power @ (share - right))
+    def mean(accuracy_there: float, power: int = 1) -> float:
+        correct = share * scaled_to(min(max(accuracy_there, 0.0), 1.0), probability, share)
+        return float(losses[0] ** power @ correct + losses[1] ** power @ (share - correct))
 
     value, ends = mean(accuracy), [mean(accuracy + SETTINGS.class_width * (end - accuracy)) for end in (low, high)]
     noise = quantile_of(level) * math.sqrt(max(mean(accuracy, 2) - value**2, 0) / evidence.rows)

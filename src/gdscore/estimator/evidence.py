@@ -123,7 +123,7 @@ class Profile:
         from sklearn.isotonic import IsotonicRegression
 
         classes = int(reference.n_classes or 0)
-        labels, right = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.correct).astype(np.float64)
+        labels, correct = arrays.to_numpy(reference.labels), arrays.to_numpy(reference.correct).astype(np.float64)
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
         located = next((name for name in ("inputs", "features") if name in reference.has), "")
         units, centres, spread = None, None, 1.0
@@ -156,7 +156,7 @@ class Profile:
             spread=spread or 1.0,
         )
         rows, others = plain.begin(reference, labels)()
-        curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), right)
+        curve = IsotonicRegression(out_of_bounds="clip").fit(_tied(rows.confidence), correct)
         mean, reach = rows.evidence.mean(axis=0), REACH * rows.evidence.std(axis=0)
         lowest, highest = np.clip(_rounded(np.stack([mean - reach, mean + reach])), -most, most)
         evidence = np.clip(rows.evidence, lowest, highest)
@@ -178,13 +178,13 @@ class Profile:
             label_means=label_means,
         )
         odds = profile.calibrated(rows)
-        profile = replace(profile, class_odds=_class_odds(odds, right, rows.predicted, classes))
+        profile = replace(profile, class_odds=_class_odds(odds, correct, rows.predicted, classes))
         rows = replace(rows, evidence=evidence, calibrated=profile.calibrated(rows))
         n_cells = classes * groups_of(classes)
         cells = np.bincount(profile.cells_of(rows) * classes + labels, minlength=n_cells * classes)
-        correct = expit(rows.calibrated)
-        others *= (1 - correct)[:, None]
-        others[np.arange(len(labels)), rows.predicted] = correct
+        probability = expit(rows.calibrated)
+        others *= (1 - probability)[:, None]
+        others[np.arange(len(labels)), rows.predicted] = probability
         expected = np.zeros((n_cells, classes))
         np.add.at(expected, profile.cells_of(rows), others)
         return replace(profile, cells=cells.reshape(n_cells, classes).astype(np.float64), expected=expected), rows
@@ -197,8 +197,8 @@ class Profile:
     def recall(self) -> Floats:
         """Share of the reference's rows of each class that are predicted right; 0 for a class without rows."""
         classes = len(self.mix)
-        right = self.cells.reshape(classes, -1, classes).sum(axis=1).diagonal()
-        return np.asarray(right / np.maximum(self.counts, 1))
+        correct = self.cells.reshape(classes, -1, classes).sum(axis=1).diagonal()
+        return np.asarray(correct / np.maximum(self.counts, 1))
 
     @cached_property
     def of_class(self) -> Floats:
@@ -235,7 +235,7 @@ class Profile:
         return float(self.recall[self.counts > 0].std())
 
     @cached_property
-    def told(self) -> float:
+    def tells_mix(self) -> float:
         """How far cells can tell another class mix from any other change, from 0 to 1.
 
         As many cells as classes are matched by some mix whatever the target is. Of cells and predicted classes the
@@ -256,15 +256,16 @@ class Profile:
         share = np.interp(_tied(rows.confidence), self.knots, self.levels)
         return np.asarray(log_odds(share, SETTINGS.calibration_edge) + self.class_odds[rows.predicted])
 
-    def rows(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Rows:
-        """Evidence of rows; ``labels`` are those of rows that the centres were made of, or of copies of them."""
+    def rows(self, outputs: Outputs) -> Rows:
+        """Evidence of rows."""
         parts = [self._measured(outputs[s : s + CHUNK])[0] for s in range(0, len(outputs), CHUNK)]
-        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), labels)
+        return self._rows(arrays.to_numpy(arrays.concatenate(parts)), None)
 
     def begin(self, outputs: Outputs, labels: NDArray[Any] | None = None) -> Callable[[], tuple[Rows, Floats]]:
         """Begin to compute `rows`, and the shares of their other classes, on an accelerator.
 
-        The function returned gives them, and waits for nothing later.
+        ``labels`` are those of rows that the centres were made of, or of copies of them. The function returned gives
+        the result, and waits for nothing later.
         """
         parts = [self._measured(outputs[s : s + CHUNK]) for s in range(0, len(outputs), CHUNK)]
         measured = arrays.fetch(arrays.concatenate([measures for measures, _ in parts]))
@@ -344,9 +345,9 @@ def _losses(outputs: Outputs, others: Array, total: Array) -> Array:
     ``others`` are the probabilities of the classes that are not predicted, up to their sum ``total``.
     """
     xp, p = arrays.namespace(others), outputs.probabilities
-    right = arrays.wide(arrays.pick(p, arrays.like(outputs.predictions, others)))
+    correct = arrays.wide(arrays.pick(p, arrays.like(outputs.predictions, others)))
     wrong = arrays.wide(xp.vecdot(xp.astype(others, p.dtype), p)) / xp.clip(total, 1e-300, None)
-    return arrays.wide(xp.vecdot(p, p))[:, None] + 1 - 2 * xp.stack([right, wrong], axis=1)
+    return arrays.wide(xp.vecdot(p, p))[:, None] + 1 - 2 * xp.stack([correct, wrong], axis=1)
 
 
 def _other_shares(others: Floats, total: Floats, predicted: NDArray[Any]) -> Floats:
@@ -359,7 +360,7 @@ def _other_shares(others: Floats, total: Floats, predicted: NDArray[Any]) -> Flo
     return others
 
 
-def _class_odds(odds: Floats, right: Floats, predicted: NDArray[Any], classes: int) -> Floats:
+def _class_odds(odds: Floats, correct: Floats, predicted: NDArray[Any], classes: int) -> Floats:
     """Log-odds that rows predicted as each class have beyond these, without what they differ by chance.
 
     Classes differ where a model was trained with weights of classes, for instance. Their own log-odds are found by
@@ -368,13 +369,13 @@ def _class_odds(odds: Floats, right: Floats, predicted: NDArray[Any], classes: i
     beyond = np.zeros(classes)
     expected = expit(odds)
     information = np.bincount(predicted, expected * (1 - expected), classes)
-    score = np.bincount(predicted, right - expected, classes)
+    score = np.bincount(predicted, correct - expected, classes)
     present = information > 0
     spread = (np.square(score[present]) / information[present]).sum() - np.count_nonzero(present)
     variance = max(float(spread), 0.0) / max(float(information.sum()), 1e-300)
     for _ in range(20):  # Newton's steps
         expected = expit(odds + beyond[predicted])
-        score = np.bincount(predicted, right - expected, classes)
+        score = np.bincount(predicted, correct - expected, classes)
         curvature = np.bincount(predicted, expected * (1 - expected), classes)
         beyond += np.where(present, np.clip(score / np.maximum(curvature, 1e-9), -1, 1), 0.0)
     return np.asarray(np.clip(beyond, -LIMIT, LIMIT) * variance * information / (1 + variance * information))

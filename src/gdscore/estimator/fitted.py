@@ -89,14 +89,8 @@ class Fingerprint:
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(segments))
         chosen = order[np.arange(len(order)) - starts[codes[order]] < CHECKED]
-        error, segment = self._errors(outputs[chosen]), codes[chosen]
-        order = np.lexsort((error, segment))
-        ends = np.searchsorted(segment[order], np.arange(segments), side="right")
-        counts = np.diff(ends, prepend=0)
-        error = error[order]
-        median = (error[ends - counts // 2 - 1] + error[ends - (counts + 1) // 2]) / 2
-        # NaN is in the last place.
-        return np.asarray(~(median <= TOLERANCE) | np.isnan(error[ends - 1]))
+        ends = np.searchsorted(codes[chosen], np.arange(1, segments))
+        return np.array([not np.median(part) <= TOLERANCE for part in np.split(self._errors(outputs[chosen]), ends)])
 
     def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
         x, y = _seen(outputs, self.direction)
@@ -230,47 +224,38 @@ SCHEMA = RecordSchema(
     },
     least_sizes={"classes": 2, "sets": 0},
 )
-_CORRECTION_NUMBERS = [f.name for f in fields(Correction) if f.name in SCHEMA.header]
-_PROFILE_ARRAYS = [f.name for f in fields(Profile) if f.name in SCHEMA.arrays and f.name not in ("centres", "units")]
+_TRANSLATED = {"class_names", "confidence", "fingerprint", "line", "score"}
+_SAVED = {
+    part: [f.name for f in fields(part) if f.name in {*SCHEMA.header, *SCHEMA.arrays} - _TRANSLATED]
+    for part in (Fitted, Profile, Correction)
+}
+"""Fields that a file has under their own names."""
 
 
 def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     """Bytes of the file of an estimator: what was learned, and its parameters."""
-    correction, table, mark, line = fitted.correction, fitted.table, fitted.fingerprint, fitted.line
-    profile, seen = correction.profile, fitted.table_profile
+    table, mark, seen = fitted.table, fitted.fingerprint, fitted.table_profile
+    parts = (fitted, fitted.correction.profile, fitted.correction)
+    saved = {name: getattr(part, name) for part in parts for name in _SAVED[type(part)]}
     mix = known_mix(params["class_mix"], fitted.n_classes, fitted.class_names)
-    header = {
+    header = {name: value for name, value in saved.items() if name in SCHEMA.header} | {
         "level": float(params["level"]),
         "class_mix": params["class_mix"]
         if mix is None
         else {name: np.asarray(values, dtype=np.float64).tolist() for name, values in vars(mix).items()},
-        "method": fitted.method,
         "seed": int(params["seed"]),
-        "reference_accuracy": fitted.reference_accuracy,
-        "reference_rows": fitted.reference_rows,
-        "temperature": float(profile.temperature),
-        "spread": profile.spread,
-        "located": profile.located,
-        "n_features": fitted.n_features,
-        **{name: getattr(correction, name) for name in _CORRECTION_NUMBERS},
-        "farthest": fitted.farthest,
-        "reaction": fitted.reaction,
         "families": table.families,
         "class_names": None if fitted.class_names is None else list(fitted.class_names),
-        "decision": fitted.decision,
-        "line": None if line is None else asdict(line),
+        "line": None if fitted.line is None else asdict(fitted.line),
         "fingerprint": None if mark is None else {"offset": mark.offset, "spread": mark.spread},
         "columns": [{"name": n, "values": v} for n, v in zip(seen.names, seen.values, strict=True)] if seen else [],
     }
-    arrays: dict[str, Any] = {name: getattr(profile, name) for name in _PROFILE_ARRAYS}
-    arrays |= {"shift": correction.shift, "slope": correction.slope}
-    arrays |= {"set_accuracy": table.accuracy, "set_rows": table.rows}
-    arrays["set_predicted"] = np.nan_to_num(table.predicted, nan=-1.0)
-    arrays["confidence"] = np.array(list(asdict(fitted.confidence).values()))
-    if profile.centres is not None:
-        arrays["centres"] = profile.centres
-    if profile.units is not None:
-        arrays["units"] = profile.units
+    arrays = {name: value for name, value in saved.items() if name in SCHEMA.arrays and value is not None} | {
+        "set_accuracy": table.accuracy,
+        "set_rows": table.rows,
+        "set_predicted": np.nan_to_num(table.predicted, nan=-1.0),
+        "confidence": np.array(list(asdict(fitted.confidence).values())),
+    }
     if mark is not None:
         arrays |= {"direction": mark.direction, "weights": mark.weights}
     if seen is not None:
@@ -322,14 +307,10 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     ):
         if not fits:
             raise GdscoreError(f"Expected {what} in {where}, but it has others: the file is damaged")
-    profile = Profile(
-        temperature=float(header["temperature"]),
-        centres=arrays.get("centres"),
-        units=arrays.get("units"),
-        spread=float(header["spread"]),
-        located=header["located"],
-        **{name: arrays[name] for name in _PROFILE_ARRAYS},
-    )
+    values: dict[str, Any] = header | arrays
+    saved: dict[type[Any], dict[str, Any]] = {
+        part: {name: values.get(name) for name in names} for part, names in _SAVED.items()
+    }
     score = None
     if "score" in arrays:
         score = restore_score(files.read_arrays(arrays["score"].astype(np.uint8).tobytes())).reset()
@@ -337,25 +318,14 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
             raise GdscoreError(f"Expected the score {header['method']!r} in {where}, but it has {score.name!r}")
     predicted = np.where(arrays["set_predicted"] < 0, np.nan, arrays["set_predicted"])
     fitted = Fitted(
-        method=header["method"],
-        correction=Correction(
-            profile,
-            arrays["shift"],
-            arrays["slope"],
-            *(header[name] for name in _CORRECTION_NUMBERS),
-        ),
+        **saved[Fitted],
+        correction=Correction(profile=Profile(**saved[Profile]), **saved[Correction]),
         table=ShiftedSetTable(header["families"], arrays["set_accuracy"], predicted, arrays["set_rows"]),
         line=None if header["line"] is None else ScoreLine(**header["line"]),
         score=score,
-        farthest=header["farthest"],
-        reaction=header["reaction"],
-        reference_accuracy=header["reference_accuracy"],
-        reference_rows=header["reference_rows"],
-        n_features=header["n_features"],
         class_names=None if header["class_names"] is None else tuple(header["class_names"]),
         fingerprint=None if mark is None else Fingerprint(arrays["direction"], arrays["weights"], **mark),
         confidence=ConfidenceHistogram(*arrays["confidence"].tolist()),
-        decision=header["decision"],
         table_profile=_table_profile(header["columns"], arrays),
     )
     params = {"level": header["level"], "method": header["method"], "seed": header["seed"]}

@@ -13,7 +13,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits, PathLike, atomic
+from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, atomic
 from gdscore.io.blocks import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
 from gdscore.io.columns import Chosen, ColumnType, missing, too_long
 from gdscore.outputs import checked_threshold
@@ -70,36 +70,28 @@ def column_type(kind: Any) -> ColumnType:
     return ColumnType(next((name for name, fits in kinds.items() if fits), "other"), depth, str(kind), zoned)
 
 
-def class_names_of(metadata: Any, path: Path) -> tuple[str, ...] | None:
-    """Names of classes that `write_outputs` put into the schema."""
-    raw = (metadata or {}).get(b"gdscore.class_names")
-    if raw is None:
-        return None
+def stored_in(metadata: Any, where: str) -> tuple[tuple[str, ...] | None, float | None]:
+    """Names of classes and threshold that `write_outputs` put into the schema, None where it has none."""
+    metadata = metadata or {}
     try:
-        names = json.loads(raw)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise GdscoreError(f"Expected names of classes in the schema of {os.fspath(path)!r}, but they are damaged")
-    return tuple(names)
-
-
-def threshold_in(metadata: Any, path: Path) -> float | None:
-    """Threshold that `write_outputs` put into the schema."""
-    raw = (metadata or {}).get(b"gdscore.threshold")
-    try:
-        return None if raw is None else checked_threshold(float(raw))
-    except ValueError:
-        raise GdscoreError(f"Expected a threshold in the schema of {os.fspath(path)!r}, but it is damaged") from None
+        names = json.loads(metadata.get(b"gdscore.class_names", "null"))
+        threshold = json.loads(metadata.get(b"gdscore.threshold", "null"))
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise ValueError("other than names")
+        threshold = None if threshold is None else checked_threshold(threshold)
+        return None if names is None else tuple(names), threshold
+    except (ValueError, RecursionError) as error:
+        raise GdscoreError(
+            f"Expected names of classes and a threshold in the schema of {where}, but they are damaged"
+        ) from error
 
 
 class RecordBatchReader:
-    """Turns the record batches of one file, in order, into blocks."""
+    """Turns the record batches of one table, in order, into blocks; ``where`` names the table in messages."""
 
-    def __init__(self, path: Path, names: Sequence[str], limits: Limits, start: int = 0) -> None:
+    def __init__(self, where: str, names: Sequence[str], limits: Limits, start: int = 0) -> None:
         self.rows = start
-        self._names, self._limits = names, limits
-        self._where = repr(os.fspath(path))
+        self._names, self._limits, self._where = names, limits, where
         self._widths: dict[str, list[int]] = {name: [] for name in names}
 
     def blocks(self, batch: Any) -> Iterator[Block]:
@@ -163,35 +155,59 @@ class RecordBatchReader:
         return values.reshape(rows, *widths)
 
 
-class ArrowTable:
-    """Record batches of a Feather or Arrow file, each held while its rows are read."""
+def columns_of_batch(arrays: Mapping[str, Any], where: str) -> Block:
+    """NumPy arrays of columns of Arrow."""
+    reader = RecordBatchReader(where, list(arrays), DEFAULT_LIMITS)
+    return joined_blocks(list(reader.blocks(pa.record_batch(dict(arrays)))))
 
-    def __init__(self, path: Path, reader: Any, limits: Limits) -> None:
-        self.path, self._reader, self._limits = path, reader, limits
-        self.names = list(reader.schema.names)
-        self.class_names = class_names_of(reader.schema.metadata, path)
-        self.threshold = threshold_in(reader.schema.metadata, path)
+
+class SchemaTable:
+    """Columns of a file with a schema of Arrow."""
+
+    def __init__(self, path: Path, schema: Any, limits: Limits, kind: str) -> None:
+        self.path, self._schema, self._limits, self._kind = path, schema, limits, kind
+        self._where = repr(os.fspath(path))
+        self._types: dict[str, ColumnType] = {}
+        self.names = list(schema.names)
+        self.class_names, self.threshold = stored_in(schema.metadata, self._where)
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
-        return column_type(self._reader.schema.field(name).type)
-
-    def count_rows(self, chosen: Chosen) -> None:
-        """Not known before the batches are read."""
+        if name not in self._types:
+            self._types[name] = column_type(self._schema.field(name).type)
+        return self._types[name]
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Rows in order."""
-        return rebatched(guarded(self._pieces(chosen), lambda: decoding(self.path, "an Arrow file")), batch_rows)
+        pieces = self._pieces(chosen, batch_rows)
+        return rebatched(guarded(pieces, lambda: decoding(self.path, self._kind)), batch_rows)
 
-    def _pieces(self, chosen: Chosen) -> Iterator[Block]:
-        reader = RecordBatchReader(self.path, chosen.names, self._limits)
+    def count_rows(self, chosen: Chosen) -> int | None:
+        """Rows, by default not known before they are read."""
+        return None
+
+    def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        raise NotImplementedError
+
+
+class ArrowTable(SchemaTable):
+    """Record batches of a Feather or Arrow file, each held while its rows are read."""
+
+    def __init__(self, path: Path, handle: Any, limits: Limits) -> None:
+        stream = handle.read(6) != b"ARROW1"
+        handle.seek(0)
+        self._reader = (pa.ipc.open_stream if stream else pa.ipc.open_file)(handle)
+        super().__init__(path, self._reader.schema, limits, "an Arrow file")
+
+    def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
+        reader = RecordBatchReader(self._where, chosen.names, self._limits)
         for batch in self._batches():
             # Offsets of a damaged file may point outside of it, where reading ends the process.
             batch.validate(full=True)
             size = batch.get_total_buffer_size()
             if size > self._limits.memory:
                 raise GdscoreError(
-                    f"Expected record batches of at most {self._limits.memory:,} bytes in {os.fspath(self.path)!r}, "
+                    f"Expected record batches of at most {self._limits.memory:,} bytes in {self._where}, "
                     f"but one has {size:,}: write smaller ones, or raise the limit with "
                     "limits=Limits(memory=...)"
                 )
@@ -203,45 +219,17 @@ class ArrowTable:
         return iter(self._reader)
 
 
-@contextlib.contextmanager
-def open_arrow(path: Path, limits: Limits) -> Iterator[ArrowTable]:
-    """Open a Feather file or an Arrow file or stream."""
-    with contextlib.ExitStack() as stack:
-        with decoding(path, "an Arrow file"):
-            handle = stack.enter_context(open_file(path))
-            stream = handle.read(6) != b"ARROW1"
-            handle.seek(0)
-            reader = (pa.ipc.open_stream if stream else pa.ipc.open_file)(handle)
-            table = ArrowTable(path, reader, limits)
-        yield table
-
-
-class ParquetTable:
+class ParquetTable(SchemaTable):
     """Columns of a Parquet file."""
 
     def __init__(self, path: Path, handle: Any, limits: Limits) -> None:
-        self.path, self._handle, self._limits = path, handle, limits
+        self._handle = handle
         self._file = self._opened([])
-        self._schema = self._file.schema_arrow
-        self._types: dict[str, ColumnType] = {}
-        self.names = list(self._schema.names)
-        self.class_names = class_names_of(self._schema.metadata, path)
-        self.threshold = threshold_in(self._schema.metadata, path)
-
-    def describe(self, name: str) -> ColumnType:
-        """Type of a column."""
-        if name not in self._types:
-            self._types[name] = column_type(self._schema.field(name).type)
-        return self._types[name]
+        super().__init__(path, self._file.schema_arrow, limits, "a Parquet file")
 
     def count_rows(self, chosen: Chosen) -> int:
         """Rows of the file, by its metadata."""
         return int(self._file.metadata.num_rows)
-
-    def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
-        """Rows in order."""
-        pieces = self._pieces(chosen, batch_rows)
-        return rebatched(guarded(pieces, lambda: decoding(self.path, "a Parquet file")), batch_rows)
 
     def _opened(self, text: list[str]) -> Any:
         # Text is kept as a dictionary until its length is checked: a long string may stand in every row.
@@ -255,7 +243,7 @@ class ParquetTable:
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
-        reader = RecordBatchReader(self.path, chosen.names, self._limits)
+        reader = RecordBatchReader(self._where, chosen.names, self._limits)
         for group in range(file.metadata.num_row_groups):
             rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
             for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
@@ -267,11 +255,11 @@ class ParquetTable:
         first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
         if first is None or not first.num_rows:
             return 1
-        block = next(RecordBatchReader(self.path, chosen.names, self._limits, start).blocks(first))
+        block = next(RecordBatchReader(self._where, chosen.names, self._limits, start).blocks(first))
         row_bytes = sum(array.nbytes for array in block.values())
         if row_bytes > self._limits.row:
             raise GdscoreError(
-                f"Expected rows of at most {self._limits.row:,} bytes in {os.fspath(self.path)!r}, but they take "
+                f"Expected rows of at most {self._limits.row:,} bytes in {self._where}, but they take "
                 f"{row_bytes:,}: raise the limit with limits=Limits(row=...) if you trust the file"
             )
         metadata = file.metadata.row_group(group)
@@ -287,7 +275,7 @@ class ParquetTable:
             # A small difference is left to reading, which names the row.
             if column.num_values - expected > BLOCK_BYTES // 8:
                 raise GdscoreError(
-                    f"Expected lists of one length in column {name!r} of {os.fspath(self.path)!r}, but the "
+                    f"Expected lists of one length in column {name!r} of {self._where}, but the "
                     f"{metadata.num_rows} rows of row group {group} hold {column.num_values} numbers where the first "
                     f"has {math.prod(block[name].shape[1:])}: write the file again"
                 )
@@ -295,12 +283,12 @@ class ParquetTable:
 
 
 @contextlib.contextmanager
-def open_parquet(path: Path, limits: Limits) -> Iterator[ParquetTable]:
-    """Open a Parquet file."""
+def open_table(path: Path, limits: Limits, kind: str) -> Iterator[SchemaTable]:
+    """Open a file of the kind "Parquet", or "Arrow" for Feather files, Arrow files and streams."""
     with contextlib.ExitStack() as stack:
-        with decoding(path, "a Parquet file"):
+        with decoding(path, "a Parquet file" if kind == "Parquet" else "an Arrow file"):
             handle = stack.enter_context(open_file(path))
-            table = ParquetTable(path, handle, limits)
+            table = (ParquetTable if kind == "Parquet" else ArrowTable)(path, handle, limits)
         yield table
 
 

@@ -449,15 +449,6 @@ def _placed(error: RowError, chosen: Chosen, arrays: Mapping[str, NDArray[Any]],
     )
 
 
-def to_text(values: Sequence[str], column: str, place: Place, limits: Limits) -> NDArray[np.str_]:
-    """Strings as a NumPy array, which takes for each as much memory as the longest needs."""
-    longest = max(map(len, values), default=0)
-    if longest > limits.text:
-        row = next(i for i, value in enumerate(values) if len(value) > limits.text)
-        raise too_long(column, len(values[row]), place.row(row), limits)
-    return np.array(values, dtype=f"<U{max(longest, 1)}")
-
-
 def too_long(column: str, length: int, where: str, limits: Limits) -> GdscoreError:
     """Error about text that would take too much memory."""
     return GdscoreError(

@@ -55,7 +55,7 @@ class CsvTable:
         return rebatched(guarded(self._pieces(chosen), self._wording), batch_rows)
 
     def _pieces(self, chosen: Chosen) -> Iterator[Block]:
-        reader = RecordBatchReader(self.path, chosen.names, self._limits)
+        reader = RecordBatchReader(repr(os.fspath(self.path)), chosen.names, self._limits)
         with open_file(self.path) as handle:
             batches = arrow_csv.open_csv(
                 handle,

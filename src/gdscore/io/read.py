@@ -153,12 +153,6 @@ def read_batches(
     return _stream(paths, plan, columns, batch_rows, progress, limits)
 
 
-def known_rows(path: Path, columns: Columns = _DEFAULT_COLUMNS) -> int | None:
-    """Rows of a file, or None where only reading them all would tell."""
-    with _open(path, DEFAULT_LIMITS) as table:
-        return table.count_rows(_chosen(table, columns))
-
-
 @dataclass(frozen=True)
 class _Plan:
     """What is known before rows are read."""
@@ -234,7 +228,7 @@ def _open(path: Path, limits: Limits) -> AbstractContextManager[Table]:
 
     if kind == "CSV":
         return csv.open_csv(path, limits)
-    return arrow.open_arrow(path, limits) if kind == "Arrow" else arrow.open_parquet(path, limits)
+    return arrow.open_table(path, limits, kind)
 
 
 def _chosen(table: Table, columns: Columns) -> Chosen:

@@ -111,15 +111,15 @@ def sequence(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
     exact = n <= GRID
     shares = np.linspace(0, 1, (n if exact else GRID) + 1)
     worth = wealth(
-        labelled.right[None] & labelled.has_label[None],
-        labelled.right[None] | ~labelled.has_label[None],
+        labelled.correct[None] & labelled.has_label[None],
+        labelled.correct[None] | ~labelled.has_label[None],
         rows.predicted_correct[None, :count],
         rows.mean_predicted_correct,
         n,
         shares[None],
         level,
     )
-    rights, unknown = np.cumsum(labelled.right & labelled.has_label), np.cumsum(~labelled.has_label)
+    counts, unknown = np.cumsum(labelled.correct & labelled.has_label), np.cumsum(~labelled.has_label)
     low, high, accuracy = np.zeros(count), np.ones(count), np.zeros(count)
     kept = np.ones(len(shares), dtype=bool)
     step = 0.0 if exact else 1 / GRID
@@ -127,10 +127,10 @@ def sequence(est: AccuracyEstimator, outputs: TargetLike, rows: LabelRows, label
         kept &= reached[0] < 1 / (1 - level)
         left = shares[kept] if kept.any() else shares
         before = (low[t - 1], high[t - 1]) if t else (0.0, 1.0)
-        low[t] = max(before[0], left[0] - step, rights[t] / n)
-        high[t] = max(low[t], min(before[1], left[-1] + step, (rights[t] + unknown[t] + n - t - 1) / n))
+        low[t] = max(before[0], left[0] - step, counts[t] / n)
+        high[t] = max(low[t], min(before[1], left[-1] + step, (counts[t] + unknown[t] + n - t - 1) / n))
         labelled = t + 1 - unknown[t]
-        accuracy[t] = np.clip(rights[t] / labelled if labelled else 0.5, low[t], high[t])
+        accuracy[t] = np.clip(counts[t] / labelled if labelled else 0.5, low[t], high[t])
     return LabelSequence(accuracy, low, high, level, n)
 
 

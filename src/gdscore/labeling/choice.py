@@ -5,9 +5,20 @@ predicted correctness. It rises within the first class, falls within the second,
 alike. Rows are sorted by confidence, with which predicted correctness rises. Where the caller gives a probability for
 each row, the order is by segment and by that probability alone.
 
-Memory does not grow with rows. The first pass counts rows by segment, class and cell of the grid; in the second, a
-row's rank is known from those counts and the rows of its cell before it. Rows of one cell keep the order in which they
+Memory does not grow with rows. The first pass counts rows by segment, class and bin of the grid; in the second, a
+row's rank is known from those counts and the rows of its bin before it. Rows of one bin keep the order in which they
 are read.
+
+Rows drawn are a random sequence every beginning of which is spread evenly over that order. The order is halved again
+and again, down to single rows. Of the first c draws from a part of m rows, its first half of h rows gets
+⌊(U + c h) / m⌋, with U drawn uniformly from 0 … m − 1 for each part: the proportional number, rounded up or down, and
+c h / m in expectation. So every row has the same probability n / N of being among the first n, no row is drawn twice,
+and more labels continue the sequence. Where N and n are powers of two there is one row in each of n equal strata: that
+is the van der Corput sequence with Owen's nested scrambling [1]_, of which this is the form for any number of rows.
+
+References
+----------
+.. [1] A. B. Owen, "Randomly permuted (t, m, s)-nets and (t, s)-sequences", 1995.
 """
 
 from __future__ import annotations
@@ -29,16 +40,16 @@ from gdscore.estimator.core import fitted_of
 from gdscore.estimator.evidence import LARGEST, Rows
 from gdscore.estimator.state import check_outputs
 from gdscore.labeling.rows import LabelRows
-from gdscore.labeling.sampling import random_ranks, stratified_ranks
 from gdscore.outputs import Outputs
 
 TargetLike = Outputs | Iterable[Outputs] | Callable[[], Iterable[Outputs]]
 """Outputs, a list of them, or a function that opens a stream of them."""
 
-MOST_CELLS, CELLS_OF_SEGMENTS, CELLS_OF_CLASS = 1 << 16, 1 << 13, 1024
+MOST_BINS, BINS_OF_SEGMENTS, BINS_OF_CLASS = 1 << 16, 1 << 13, 1024
 MOST_SEGMENTS = 1000
 CHUNK = 1 << 15
 _U64 = np.uint64
+DRAWN_AT_ONCE = 1 << 16
 
 
 def read_again(outputs: TargetLike) -> Iterator[Outputs]:
@@ -101,35 +112,37 @@ class Survey:
     n_rows: int  # rows of the target
     fingerprint: str  # see `FingerprintSum`
     with_ids: bool  # whether rows have ids
-    # Shape (K, cells): rows by predicted class and cell of confidence, by segment. With probabilities of the caller's
-    # own, rows by cell of these, shape (1, cells).
+    # Shape (K, bins): rows by predicted class and bin of confidence, by segment. With probabilities of the caller's
+    # own, rows by bin of these, shape (1, bins).
     segments: dict[Any, NDArray[np.int64]]
     evidence: NDArray[np.float64]  # mean evidence of the rows, from which predicted correctness is computed
 
 
-def survey(est: AccuracyEstimator, outputs: TargetLike, by: Any, right: NDArray[np.float64] | None = None) -> Survey:
-    """First pass over a target; ``right`` are the caller's probabilities, one for each row."""
+def survey(
+    est: AccuracyEstimator, outputs: TargetLike, by: Any, by_caller: NDArray[np.float64] | None = None
+) -> Survey:
+    """First pass over a target; ``by_caller`` are the caller's probabilities, one for each row."""
     mark, counts = FingerprintSum(), dict[Any, NDArray[np.int64]]()
     fitted = fitted_of(est)
-    classes = fitted.n_classes if right is None else 1
-    cells = min(max((MOST_CELLS if by is None else CELLS_OF_SEGMENTS) // classes, 1), CELLS_OF_CLASS)
+    classes = fitted.n_classes if by_caller is None else 1
+    bins = min(max((MOST_BINS if by is None else BINS_OF_SEGMENTS) // classes, 1), BINS_OF_CLASS)
     total: Any = 0.0
     for part, keys, codes in segmented_parts(outputs, by):
         mark.add(part)
         check_outputs(fitted, part)
         rows = fitted.correction.profile.rows(part)
         total = total + rows.evidence.sum(axis=0)
-        if right is not None and mark.rows > len(right):
+        if by_caller is not None and mark.rows > len(by_caller):
             break  # there are too few of them, which is an error below
-        flat = _cells(rows, cells, None if right is None else right[mark.rows - len(part) : mark.rows])
+        flat = _bins_of_rows(rows, bins, None if by_caller is None else by_caller[mark.rows - len(part) : mark.rows])
         for number in np.unique(codes).tolist():
-            segment_counts = np.bincount(flat[codes == number], minlength=classes * cells).reshape(classes, cells)
+            segment_counts = np.bincount(flat[codes == number], minlength=classes * bins).reshape(classes, bins)
             counts[keys[number]] = counts[keys[number]] + segment_counts if keys[number] in counts else segment_counts
         if len(counts) > MOST_SEGMENTS:
             raise GdscoreError(
                 f"Expected at most {MOST_SEGMENTS} segments, but `by` has more: give coarser ones, such as countries"
             )
-    check_count(right, mark.rows)
+    check_count(by_caller, mark.rows)
     in_order = dict(sorted(counts.items(), key=lambda item: segment_to_text(item[0])))
     return Survey(mark.rows, mark.text, bool(mark.with_ids), in_order, total / mark.rows)
 
@@ -139,9 +152,9 @@ class Ranks:
 
     def __init__(self, survey: Survey) -> None:
         total = np.sum(list(survey.segments.values()), axis=0)
-        classes, self._cells = total.shape
-        mean = total @ np.arange(self._cells) / np.maximum(total.sum(axis=1), 1)
-        order = np.arange(classes * self._cells).reshape(total.shape)[np.argsort(mean, kind="stable")]
+        classes, self._bins = total.shape
+        mean = total @ np.arange(self._bins) / np.maximum(total.sum(axis=1), 1)
+        order = np.arange(classes * self._bins).reshape(total.shape)[np.argsort(mean, kind="stable")]
         order[1::2] = order[1::2, ::-1]
         sizes = np.stack([counts.ravel()[order.ravel()] for counts in survey.segments.values()])
         starts = np.zeros_like(sizes)
@@ -149,17 +162,21 @@ class Ranks:
         self._next = dict(zip(survey.segments, starts, strict=True))
 
     def of(
-        self, evidence: Rows, keys: list[Any], codes: NDArray[np.int64], right: NDArray[np.float64] | None = None
+        self,
+        evidence: Rows,
+        keys: list[Any],
+        codes: NDArray[np.int64],
+        by_caller: NDArray[np.float64] | None = None,
     ) -> NDArray[np.int64]:
         """Ranks of the next rows."""
-        cells = _cells(evidence, self._cells, right)
+        bins = _bins_of_rows(evidence, self._bins, by_caller)
         ranks = np.zeros(len(codes), dtype=np.int64)
         for number in np.unique(codes).tolist():
             if keys[number] not in self._next:
                 raise GdscoreError("Expected the same rows in both passes over the target, but they differ")
             rows, following = np.flatnonzero(codes == number), self._next[keys[number]]
-            order = rows[np.argsort(cells[rows], kind="stable")]
-            in_order = cells[order]
+            order = rows[np.argsort(bins[rows], kind="stable")]
+            in_order = bins[order]
             first = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
             lengths = np.diff(np.append(first, len(in_order)))
             before = np.arange(len(in_order)) - np.repeat(first, lengths)
@@ -168,12 +185,56 @@ class Ranks:
         return ranks
 
 
-def _cells(rows: Rows, cells: int, right: NDArray[np.float64] | None) -> NDArray[np.int64]:
-    """Predicted class and, within it, cells of equal width of the log-odds of confidence; or cells of ``right``."""
-    if right is not None:
-        return np.minimum(right * cells, cells - 1).astype(np.int64)
-    cell = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * cells, 0, cells - 1).astype(np.int64)
-    return np.asarray(rows.predicted * cells + cell)
+def _bins_of_rows(rows: Rows, bins: int, by_caller: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    """Predicted class and, within it, bins of equal width of the log-odds of confidence; or of the caller's own."""
+    if by_caller is not None:
+        return np.minimum(by_caller * bins, bins - 1).astype(np.int64)
+    bin_of_row = np.clip((rows.evidence[:, 0] + LARGEST) / (2 * LARGEST) * bins, 0, bins - 1).astype(np.int64)
+    return np.asarray(rows.predicted * bins + bin_of_row)
+
+
+def stratified_ranks(n_rows: int, budget: int, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Ranks in the order in which they are to be labelled, one line for every seed.
+
+    Examples
+    --------
+    >>> stratified_ranks(1000, 4, np.array([0, 1]))
+    array([[324, 863, 170, 745],
+           [801, 307, 664, 108]])
+    """
+    salt = _mix(seeds.astype(_U64)[:, None] + _U64(0x9E3779B97F4A7C15))
+    first = np.zeros((len(seeds), budget), dtype=np.int64)
+    size = np.full_like(first, n_rows)
+    draw = np.tile(np.arange(1, budget + 1), (len(seeds), 1))  # number of the draw within the part that it falls in
+    while size.max() > 1:
+        half = size // 2
+        phase = _mix(salt + _mix((first.astype(_U64) << _U64(32)) + size.astype(_U64))) % size.astype(_U64)
+        into_half = (phase.astype(np.int64) + draw * half) // size
+        before = (phase.astype(np.int64) + (draw - 1) * half) // size
+        chosen = into_half > before
+        first = np.where(chosen, first, first + half)
+        draw = np.where(chosen, into_half, draw - into_half)
+        size = np.where(chosen, half, size - half)
+    return first
+
+
+def random_ranks(n_rows: int, budget: int, seed: int) -> NDArray[np.int64]:
+    """Ranks drawn uniformly without replacement; a larger budget begins with the same ones."""
+    rng = np.random.default_rng(seed)
+    keys, ranks = np.zeros(0), np.zeros(0, dtype=np.int64)
+    for start in range(0, n_rows, DRAWN_AT_ONCE):
+        rows = np.arange(start, min(start + DRAWN_AT_ONCE, n_rows))
+        keys, ranks = np.concatenate([keys, rng.random(len(rows))]), np.concatenate([ranks, rows])
+        first = np.argsort(keys, kind="stable")[:budget]
+        keys, ranks = keys[first], ranks[first]
+    return ranks
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Finaliser of SplitMix64 (S. Vigna, public domain)."""
+    x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> _U64(31)))
 
 
 DESIGNS = ("stratified", "random")
@@ -289,12 +350,12 @@ def as_probabilities(right: Any) -> NDArray[np.float64]:
     return probabilities.astype(np.float64)
 
 
-def check_count(right: NDArray[np.float64] | None, n_rows: int) -> None:
+def check_count(by_caller: NDArray[np.float64] | None, n_rows: int) -> None:
     """Refuse probabilities of another number of rows."""
-    if right is not None and len(right) != n_rows:
+    if by_caller is not None and len(by_caller) != n_rows:
         raise GdscoreError(
-            f"Expected `right` to have a probability for each row, but it has {len(right):,} and the target has "
-            f"{'more' if n_rows > len(right) else f'{n_rows:,}'}: give those of the same target in the same order"
+            f"Expected `right` to have a probability for each row, but it has {len(by_caller):,} and the target has "
+            f"{'more' if n_rows > len(by_caller) else f'{n_rows:,}'}: give those of the same target in the same order"
         )
 
 

@@ -50,15 +50,15 @@ PRIOR_LABELS = 15
 """Labels that the variance of random rows counts as; ``benchmarks/estimates/few_labels.py`` compares others with it."""
 
 
-def variance_ratio(right: NDArray[Any]) -> Floats:
-    """Variance relative to that of random rows; for ``right`` see `interval`.
+def variance_ratio(correct: NDArray[Any]) -> Floats:
+    """Variance relative to that of random rows; for ``correct`` see `interval`.
 
     Examples
     --------
     >>> float(variance_ratio(np.array([0] * 25 + [1] * 75)).round(3)), float(variance_ratio(np.array([0, 1] * 50)))
     (0.154, 1.0)
     """
-    y = np.asarray(right, dtype=np.float64)
+    y = np.asarray(correct, dtype=np.float64)
     n = y.shape[-1]
     if n < 3:
         return np.ones(y.shape[:-1])
@@ -68,10 +68,10 @@ def variance_ratio(right: NDArray[Any]) -> Floats:
     return np.asarray(1 - (1 - plain) * n / (n + PRIOR_LABELS))
 
 
-def interval(right: NDArray[Any], n_rows: int, level: float, ratio: Any = None) -> tuple[Floats, Floats]:
+def interval(correct: NDArray[Any], n_rows: int, level: float, ratio: Any = None) -> tuple[Floats, Floats]:
     """Low and high end of the interval for the accuracy on the N = ``n_rows`` rows of the target.
 
-    ``right``, shape (…, n), tells whether the labelled rows are predicted right, in the order of their predicted
+    ``correct``, shape (…, n), tells whether the labelled rows are predicted right, in the order of their predicted
     correctness. ``ratio`` is the variance relative to that of random rows, by default `variance_ratio`.
 
     Examples
@@ -80,13 +80,13 @@ def interval(right: NDArray[Any], n_rows: int, level: float, ratio: Any = None) 
     >>> print(f"{low:.3f} {high:.3f}")
     0.746 0.845
     """
-    n = right.shape[-1]
-    correct = np.asarray(right, dtype=np.float64).sum(axis=-1)
-    share = correct / n
-    low, high = _agresti_coull(share, _effective(n, n_rows, variance_ratio(right) if ratio is None else ratio), level)
+    n = correct.shape[-1]
+    count = np.asarray(correct, dtype=np.float64).sum(axis=-1)
+    share = count / n
+    low, high = _agresti_coull(share, _effective(n, n_rows, variance_ratio(correct) if ratio is None else ratio), level)
     # The labelled rows are known: the others can make no more than all of them right or wrong.
     low, high = np.floor(low * n_rows + 1e-9) / n_rows, np.ceil(high * n_rows - 1e-9) / n_rows
-    return np.maximum(low, correct / n_rows), np.minimum(high, (correct + n_rows - n) / n_rows)
+    return np.maximum(low, count / n_rows), np.minimum(high, (count + n_rows - n) / n_rows)
 
 
 def _effective(labels: int, n_rows: int, ratio: Any) -> Any:
@@ -238,14 +238,14 @@ class Labelled:
 
     rows: LabelRows  # all drawn rows
     # Shape (t,): whether the label equals the prediction, and whether there is a label
-    right: NDArray[np.bool_]
+    correct: NDArray[np.bool_]
     has_label: NDArray[np.bool_]
     label_free: Estimate  # the estimate without labels
 
     @property
     def count(self) -> int:
         """Rows up to the last labelled one."""
-        return len(self.right)
+        return len(self.correct)
 
     @property
     def everything(self) -> NDArray[np.int64]:
@@ -257,14 +257,14 @@ class Labelled:
     ) -> LabelledEstimate:
         """Estimate of the ``n_rows`` rows that the chosen ones were drawn from."""
         chosen = chosen[np.argsort(self.rows.ranks[chosen])]
-        right, has_label = self.right[chosen], self.has_label[chosen]
+        correct, has_label = self.correct[chosen], self.has_label[chosen]
         labels, without_label = int(has_label.sum()), int((~has_label).sum())
         # Random rows gain nothing from the order; with unknown ones the gain cannot be known.
         plain = without_label > 0 or self.rows.design != "stratified"
-        ratio = 1.0 if plain else float(variance_ratio(right))
-        low = float(interval(right & has_label, n_rows, float(est.level), ratio)[0])
-        high = float(interval(right | ~has_label, n_rows, float(est.level), ratio)[1])
-        accuracy = min(max(float(right[has_label].mean()), low), high)
+        ratio = 1.0 if plain else float(variance_ratio(correct))
+        low = float(interval(correct & has_label, n_rows, float(est.level), ratio)[0])
+        high = float(interval(correct | ~has_label, n_rows, float(est.level), ratio)[1])
+        accuracy = min(max(float(correct[has_label].mean()), low), high)
         free = self.label_free
         return LabelledEstimate(
             accuracy=accuracy,
@@ -282,7 +282,7 @@ class Labelled:
             label_free=Quantity(free.accuracy, free.low, free.high) if all_rows else None,
             variance_ratio=ratio,
             warnings=most_severe_first(
-                _warnings(labels, without_label, right[has_label], (low, high), free if all_rows else None)
+                _warnings(labels, without_label, correct[has_label], (low, high), free if all_rows else None)
             ),
         )
 
@@ -343,15 +343,15 @@ def _predictions(
 
 
 def _warnings(
-    labels: int, unknown: int, right: NDArray[np.bool_], ends: tuple[float, float], free: Estimate | None
+    labels: int, unknown: int, correct: NDArray[np.bool_], ends: tuple[float, float], free: Estimate | None
 ) -> list[EstimateWarning]:
     warnings = []
     open_rows = ends[0] < ends[1]  # where all rows are labelled, nothing is left to estimate
     if open_rows and labels < FEW_LABELS:
         count = f"{labels} labels give" if labels > 1 else "1 label gives"
         warnings.append(EstimateWarning("few_labels", "info", f"{count} a wide interval: label 20 or more"))
-    if open_rows and (right.all() or not right.any()):
-        word = "right" if right.all() else "wrong"
+    if open_rows and (correct.all() or not correct.any()):
+        word = "right" if correct.all() else "wrong"
         warnings.append(
             EstimateWarning(
                 f"all_{word}",

@@ -22,7 +22,7 @@ from gdscore.frames import is_missing
 STRATA = 10
 _REQUIRED = ("order", "row", "rank", "predicted_correct", "sample", "label")
 _NUMBERS = ("stratum", "rank", "predicted_correct", "probability")
-_OWN = {*_REQUIRED, *_NUMBERS, "id", "segment", "segment_rows", "options"}
+_RESERVED = {*_REQUIRED, *_NUMBERS, "id", "segment", "segment_rows", "options"}
 _AS_THEY_ARE = ("id", "segment", "label")
 """Columns whose white space can tell one name from another."""
 _FORMULA = ("=", "+", "-", "@", "'")
@@ -105,7 +105,7 @@ class LabelRows:
             Further columns for the person who labels, such as texts or names of images: a value for each row.
         """
         show = show or {}
-        if reserved := [name for name in show if name.strip().lower() in _OWN]:
+        if reserved := [name for name in show if name.strip().lower() in _RESERVED]:
             raise GdscoreError(
                 f"Expected to show columns of other names than the table's own, but {reserved[0]!r} is one: rename it"
             )
@@ -185,12 +185,14 @@ def read_csv(path: PathLike) -> tuple[LabelRows, list[str]]:
         rows=np.array([_integer(line["row"], "row", where) for line in ordered], dtype=np.int64),
         ids=ids,
         ranks=np.array([_integer(line["rank"], "rank", where) for line in ordered], dtype=np.int64),
-        predicted_correct=np.array([_real(line["predicted_correct"], where) for line in ordered]),
+        predicted_correct=np.array(
+            [_number(line["predicted_correct"], "predicted_correct", where, 1) for line in ordered]
+        ),
         segments=segments,
         n_rows=total,
         design=design,
         seed=_integer(seed, "sample", where),
-        mean_predicted_correct=_from_hex(mean, where),
+        mean_predicted_correct=_number(mean, "sample", where, 1),
         fingerprint=fingerprint,
         segment_rows=sizes,
         options=_unguarded(lines[0].get("options", "")),
@@ -242,32 +244,21 @@ def _unguarded(text: str) -> str:
 
 
 def _integer(text: str, column: str, where: str) -> int:
-    try:
-        value = float(text.replace(",", "."))
-        if not value.is_integer() or value < 0:
-            raise ValueError
-    except (ValueError, OverflowError):
-        raise GdscoreError(
-            f"Expected a whole number in the column `{column}` of {where!r}, but got {shown(text)}"
-        ) from None
+    value = _number(text, column, where)
+    if not value.is_integer():
+        raise GdscoreError(f"Expected a whole number in the column `{column}` of {where!r}, but got {shown(text)}")
     return int(value)
 
 
-def _real(text: str, where: str) -> float:
+def _number(text: str, column: str, where: str, most: float = math.inf) -> float:
+    """Number of at least 0, in hexadecimal digits where it is written so."""
     try:
-        value = float(text.replace(",", "."))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise GdscoreError(f"Expected `predicted_correct` of {where!r} between 0 and 1, but got {shown(text)}")
-    return value
-
-
-def _from_hex(text: str, where: str) -> float:
-    try:
-        return float.fromhex(text)
+        value = float.fromhex(text) if text[:2] == "0x" else float(text.replace(",", "."))
     except (ValueError, OverflowError):
-        raise GdscoreError(f"Expected the column `sample` of {where!r} as it was written, but got {text!r}") from None
+        value = math.nan
+    if not 0 <= value <= most or value == math.inf:
+        raise GdscoreError(f"Expected a number in the column `{column}` of {where!r}, but got {shown(text)}")
+    return value
 
 
 NOT_LABELLED, COULD_NOT_TELL = -1, -2

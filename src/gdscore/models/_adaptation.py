@@ -54,7 +54,7 @@ class AdaptationSettings:
     statistics_batch: int = 128  # rows in each of their batches
 
 
-SETTINGS = AdaptationSettings()
+ADAPTATION = AdaptationSettings()
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,18 @@ def strong_augmentation(x: Tensor, generator: torch.Generator) -> Tensor:
         drawn = torch.rand(m, 1, 1, 1, generator=generator, device=x.device)
         return low + (high - low) * drawn
 
-    x = _moved(x, between(-30, 30).deg2rad(), between(0.75, 1.3), between(-0.15, 0.15), between(-0.15, 0.15))
+    x = _transformed(x, between(-30, 30).deg2rad(), between(0.75, 1.3), between(-0.15, 0.15), between(-0.15, 0.15))
     if x.shape[1] > 1:
         grey = x.mean(dim=1, keepdim=True)
         x = grey + between(0, 1.8) * (x - grey)
     mean = x.mean(dim=(1, 2, 3), keepdim=True)
     x = mean + between(0.4, 1.6) * (x - mean) + between(-0.25, 0.25)
     x = x + between(0, 0.1) * torch.randn(x.shape, generator=generator, device=x.device)
-    side, down, right = between(0.1, 0.45), between(0, 1), between(0, 1)
+    side, down, across = between(0.1, 0.45), between(0, 1), between(0, 1)
     ys = torch.arange(height, device=x.device).view(1, 1, -1, 1) / height
     xs = torch.arange(width, device=x.device).view(1, 1, 1, -1) / width
     inside = ((ys - down * (1 - side) - side / 2).abs() < side / 2) & (
-        (xs - right * (1 - side) - side / 2).abs() < side / 2
+        (xs - across * (1 - side) - side / 2).abs() < side / 2
     )
     return torch.where(inside, mean, x).clamp(0, 1)
 
@@ -119,14 +119,14 @@ def weak_augmentation(x: Tensor, generator: torch.Generator) -> Tensor:
     drawn = torch.rand(2, m, 1, 1, 1, generator=generator, device=x.device) * 2 - 1
     zero = torch.zeros_like(drawn[0])
     down = (drawn[0] * (height // 16)).round() * 2 / height
-    right = (drawn[1] * (width // 16)).round() * 2 / width
-    return _moved(x, zero, zero + 1, right, down)
+    across = (drawn[1] * (width // 16)).round() * 2 / width
+    return _transformed(x, zero, zero + 1, across, down)
 
 
-def _moved(x: Tensor, angle: Tensor, zoom: Tensor, right: Tensor, down: Tensor) -> Tensor:
+def _transformed(x: Tensor, angle: Tensor, zoom: Tensor, across: Tensor, down: Tensor) -> Tensor:
     """Images turned, zoomed and moved; beyond their border they are mirrored."""
     cos, sin = (torch.cos(angle) / zoom).view(-1), (torch.sin(angle) / zoom).view(-1)
-    first = torch.stack([cos, -sin, right.view(-1)], dim=1)
+    first = torch.stack([cos, -sin, across.view(-1)], dim=1)
     theta = torch.stack([first, torch.stack([sin, cos, down.view(-1)], dim=1)], dim=1)
     grid = functional.affine_grid(theta, list(x.shape), align_corners=False)
     return functional.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
@@ -182,9 +182,9 @@ class Adaptation:
         self.batchnorm = batchnorm_layers(network)
         trainable = [p.requires_grad_(True) for p in network.parameters() if p.is_floating_point()]
         on_cuda = self.device.type == "cuda"
-        rate: Any = torch.tensor(SETTINGS.rate, device=self.device) if on_cuda else SETTINGS.rate
+        rate: Any = torch.tensor(ADAPTATION.rate, device=self.device) if on_cuda else ADAPTATION.rate
         self.optimiser = torch.optim.AdamW(
-            trainable, lr=rate, weight_decay=SETTINGS.decay, capturable=on_cuda, fused=on_cuda or None
+            trainable, lr=rate, weight_decay=ADAPTATION.decay, capturable=on_cuda, fused=on_cuda or None
         )
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream: Any = torch.cuda.Stream(self.device) if on_cuda else None  # type: ignore[no-untyped-call]
@@ -223,7 +223,7 @@ class Adaptation:
         self.evaluating()
         # Mixed: rows that come sorted by class would give statistics of one class each.
         order = torch.randperm(len(images), generator=self.generator, device=self.device)
-        parts = torch.tensor_split(order, math.ceil(len(order) / SETTINGS.statistics_batch))
+        parts = torch.tensor_split(order, math.ceil(len(order) / ADAPTATION.statistics_batch))
         probabilities = torch.cat([self.forward(images.take(rows)).softmax(dim=1) for rows in parts])
         return probabilities[order.argsort()]
 
@@ -256,8 +256,8 @@ class Adaptation:
 
     def rate(self, done: float) -> float:
         """Learning rate after this share of the steps: up by a cosine over the first 30 %, then down to nearly 0."""
-        low, part = (SETTINGS.rate / 25, done / 0.3) if done < 0.3 else (0.0, (1 - done) / 0.7)
-        return low + (SETTINGS.rate - low) * (1 - math.cos(math.pi * part)) / 2
+        low, part = (ADAPTATION.rate / 25, done / 0.3) if done < 0.3 else (0.0, (1 - done) / 0.7)
+        return low + (ADAPTATION.rate - low) * (1 - math.cos(math.pi * part)) / 2
 
     def _record(self) -> None:
         """Record a step as a CUDA graph; a network that cannot be recorded, as it reads values, goes on without.
@@ -298,7 +298,7 @@ class Adaptation:
         self.network.train()
         labelled_loss = functional.cross_entropy(self.forward(labelled), labels)
         each = functional.cross_entropy(self.forward(strong), classes, reduction="none")
-        return labelled_loss + SETTINGS.weight * (each * (certain >= SETTINGS.threshold)).mean()
+        return labelled_loss + ADAPTATION.weight * (each * (certain >= ADAPTATION.threshold)).mean()
 
     def remember(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Probabilities of these target rows, which the next draws are made by."""
@@ -315,7 +315,7 @@ class Adaptation:
     def weights(self) -> Tensor:
         """Weight of each target row, so that its predicted classes get the labelled rows' shares."""
         share = self.probabilities.mean(dim=0) if self.known_mix is None else self.known_mix
-        ratio = (self.mix / share.clamp_min(1e-9)).clamp(SETTINGS.least, SETTINGS.most)
+        ratio = (self.mix / share.clamp_min(1e-9)).clamp(ADAPTATION.least, ADAPTATION.most)
         return self.probabilities @ ratio
 
     def draw(self, number: int) -> Tensor:
@@ -343,7 +343,7 @@ class Adaptation:
             return
         # Evenly spaced over the summed weights: no chance which rows of a class are drawn.
         sums = self.weights().double().cumsum(0)
-        places = (torch.arange(SETTINGS.statistics, device=self.device) + 0.5) / SETTINGS.statistics
+        places = (torch.arange(ADAPTATION.statistics, device=self.device) + 0.5) / ADAPTATION.statistics
         drawn = torch.searchsorted(sums, places.double() * sums[-1]).clamp(max=len(sums) - 1)
         order = torch.randperm(len(drawn), generator=self.generator, device=self.device)
         kept = [layer.momentum for layer in layers]
@@ -351,7 +351,7 @@ class Adaptation:
             layer.reset_running_stats()
             layer.momentum = None  # a plain mean over the batches
         self.evaluating()
-        for rows in torch.split(drawn[order], SETTINGS.statistics_batch):
+        for rows in torch.split(drawn[order], ADAPTATION.statistics_batch):
             self.forward(self.target.take(rows))
         for layer, momentum in zip(layers, kept, strict=True):
             layer.momentum = momentum

@@ -46,7 +46,7 @@ class CheckSettings:
     edge: float = 1e-6  # probabilities count as so far from 0 and 1 where their log-odds are moved
 
 
-SETTINGS = CheckSettings()
+CHECK = CheckSettings()
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,15 @@ def combine(
     half = quantile_of(level) * _expected_error(agreement) * _model_factor(calibration)
     half_without, lower = 0.5 * (free.high - free.low), free.accuracy - float(by_check.mean())
     scores = {name: getattr(agreement, name) for name in ("agreement", "confidence", "stability", "mix_distance")}
-    below = float(by_check.mean()) if lower > half_without + SETTINGS.below * half else None
+    below = float(by_check.mean()) if lower > half_without + CHECK.below * half else None
     reason = _why_unused(agreement, calibration, est.reference_accuracy_, below)
     if reason is not None:
         warning = EstimateWarning("check_unused", "warning", reason)
         warnings = most_severe_first([*free.warnings, warning])
         return replace(free, method="check", warnings=warnings, scores=scores | {"weight": 0.0}), without
-    weight = 1 / (1 + (half / max(half_without, 1e-9)) ** SETTINGS.power)
-    right = weight * by_check + (1 - weight) * without
-    accuracy = min(max(float(right.mean()), 0.0), 1.0)
+    weight = 1 / (1 + (half / max(half_without, 1e-9)) ** CHECK.power)
+    correct = weight * by_check + (1 - weight) * without
+    accuracy = min(max(float(correct.mean()), 0.0), 1.0)
     # Probabilities of a check network that is not sure of its classes say less than the classes do.
     gap = quantile_of(level) * float((probabilities.argmax(axis=1) == predicted).mean() - agreed.mean())
     combined = math.hypot(weight * half, weight * gap, (1 - weight) * half_without) * max(
@@ -130,7 +130,7 @@ def combine(
     )
     half = math.hypot(combined, float(sampling_error(accuracy, rows, level)))
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
-    joint = _joint(right, probabilities, predicted)
+    joint = _joint(correct, probabilities, predicted)
     per_class, f1 = class_estimates(joint, rows, low, high, level, est.class_names_)
     missed = [abs(_corrected(a) - a.accuracy) for a in calibration if a.accuracy is not None]
     other_mix = list(_other_mix(agreement)) if free.class_mix != "given" else []
@@ -155,7 +155,7 @@ def combine(
             warnings=warnings,
             scores=scores | {"weight": weight},
         ),
-        right,
+        correct,
     )
 
 
@@ -174,7 +174,7 @@ _OF_OUTPUTS_ALONE = (
 
 def _other_mix(a: Agreement) -> Iterator[EstimateWarning]:
     """Warning where the check network cannot tell another class mix from a failure of its own."""
-    if a.mix_distance > SETTINGS.far_mix:
+    if a.mix_distance > CHECK.far_mix:
         yield EstimateWarning(
             "check_mix",
             "warning",
@@ -187,7 +187,7 @@ def _other_mix(a: Agreement) -> Iterator[EstimateWarning]:
 def _other_calibration(a: Agreement, calibration: Sequence[Agreement]) -> Iterator[EstimateWarning]:
     """Warning where the calibration seems to be of another model."""
     before = [s.model_accuracy for s in calibration]
-    if before and abs(before[0] - a.model_accuracy) > SETTINGS.other_accuracy:
+    if before and abs(before[0] - a.model_accuracy) > CHECK.other_accuracy:
         yield EstimateWarning(
             "other_calibration",
             "warning",
@@ -204,27 +204,27 @@ def _corrected(a: Agreement) -> float:
     there.
     """
     agreement_there = max(a.reference_agreement, 1e-9)
-    share = math.pow(min(a.agreement / agreement_there, 1.0), SETTINGS.fading)
+    share = math.pow(min(a.agreement / agreement_there, 1.0), CHECK.fading)
     return min(a.agreement + share * (a.model_accuracy - agreement_there), max(a.agreement, a.model_accuracy))
 
 
 def _expected_error(a: Agreement) -> float:
     """How far the agreement is expected to be off, on the development pairs of PACS."""
-    wider = math.sqrt(1 + SETTINGS.mix * (a.mix_distance / SETTINGS.far_mix) ** 2)
-    return math.hypot(SETTINGS.floor, SETTINGS.error * (1 - a.agreement) * wider)
+    wider = math.sqrt(1 + CHECK.mix * (a.mix_distance / CHECK.far_mix) ** 2)
+    return math.hypot(CHECK.floor, CHECK.error * (1 - a.agreement) * wider)
 
 
 def _model_factor(calibration: Sequence[Agreement]) -> float:
     """How much larger than expected errors are on the shifted sets of this model; 1 where they are smaller."""
     errors = [(_corrected(a) - a.accuracy) / _expected_error(a) for a in calibration if a.accuracy is not None]
-    return math.sqrt(max((SETTINGS.sets + math.fsum(e * e for e in errors)) / (SETTINGS.sets + len(errors)), 1.0))
+    return math.sqrt(max((CHECK.sets + math.fsum(e * e for e in errors)) / (CHECK.sets + len(errors)), 1.0))
 
 
 def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float, below: float | None) -> str | None:
     """Why the check network is not used, or None; ``below`` is its estimate of the accuracy where that is too low."""
     sets = [(s.check_accuracy, s.accuracy) for s in calibration if s.accuracy is not None]
     reason = None
-    if a.reference_accuracy < SETTINGS.kept * accuracy:
+    if a.reference_accuracy < CHECK.kept * accuracy:
         reason = f"its accuracy on labelled rows fell to {a.reference_accuracy:.0%}"
     elif sets and sum(checked or 0.0 for checked, _ in sets) <= sum(model for _, model in sets):
         reason = "it is no more accurate than the model on shifted sets"
@@ -233,14 +233,14 @@ def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float,
     return reason and f"the check network was not used: {reason}; the estimate is from outputs alone"
 
 
-def _joint(right: Floats, probabilities: Floats, predicted: NDArray[Any]) -> Joint:
+def _joint(correct: Floats, probabilities: Floats, predicted: NDArray[Any]) -> Joint:
     """Table of the rows: right where the prediction is, otherwise what the check network gives the other classes."""
     rows, classes = probabilities.shape
     # A check network may be so sure of the model's class that nothing is left for the others.
-    others = probabilities + SETTINGS.edge
+    others = probabilities + CHECK.edge
     others[np.arange(rows), predicted] = 0
-    others *= ((1 - right) / others.sum(axis=1))[:, None]
-    others[np.arange(rows), predicted] = right
+    others *= ((1 - correct) / others.sum(axis=1))[:, None]
+    others[np.arange(rows), predicted] = correct
     table = np.zeros((classes, classes))
     np.add.at(table, predicted, others / rows)
     return Joint(table)

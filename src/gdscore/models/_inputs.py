@@ -15,6 +15,7 @@ Requirements met here:
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -134,11 +135,11 @@ class LoaderReader:
             if batch is not self._END:
                 inputs, labels = split_batch(batch)
                 # Labels that are no tensors, such as a list of numbers, stay what they are.
-                self._ahead = self._moved(inputs), self._moved(labels) if isinstance(labels, Tensor) else labels
+                self._ahead = self._on_device(inputs), self._on_device(labels) if isinstance(labels, Tensor) else labels
         except Exception as error:
             self._ahead = error
 
-    def _moved(self, part: Any) -> Any:
+    def _on_device(self, part: Any) -> Any:
         if self._side is None:
             return to_device(part, self._device)
         with torch.cuda.stream(self._side):
@@ -170,30 +171,40 @@ def collected(
     """All rows of a loader in host memory; a loader that shuffles by torch's random state does so by the seed."""
     check_loader(loader, name)
     parts, labels = [], []
-    with RandomStream(cuda_of(device), seed=seed):
-        for batch in loader:
-            x, y = split_batch(batch)
-            if labelled and y is None:
-                raise GdscoreError(
-                    f"Expected labelled batches (x, y) from `{name}`, but one has no labels: {no_labels(batch)}"
-                )
-            # Copies: a loader may use its memory for the next batch.
-            parts.append(map_tensors(lambda x: x.detach().to("cpu", copy=True), x))
-            if labelled:
-                labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
+    for _, x, y in _batches(loader, name, RandomStream(cuda_of(device), seed=seed), labelled):
+        # Copies: a loader may use its memory for the next batch.
+        parts.append(map_tensors(lambda x: x.detach().to("cpu", copy=True), x))
+        if labelled:
+            labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
     if not any(map(count_rows, parts)):
         raise GdscoreError(f"Expected `{name}` to yield rows, but it yielded none (an iterator can be read only once)")
     return LoadedRows(_joined(parts), torch.cat(labels) if labelled else None)
 
 
-def checked(rows: LoadedRows, n_classes: int) -> LoadedRows:
-    """LoadedRows as they are, if all labels are classes."""
-    assert rows.labels is not None
-    bad = torch.nonzero((rows.labels < 0) | (rows.labels >= n_classes)).flatten().tolist()
+def _batches(loader: Iterable[Any], name: str, random: RandomStream, labelled: bool) -> Iterator[tuple[int, Any, Any]]:
+    """Number, inputs and labels of each batch of a loader, which draws from the random stream."""
+    with random:
+        batches = iter(loader)
+    end = object()
+    for number in itertools.count():
+        with random:
+            batch = next(batches, end)
+        if batch is end:
+            return
+        x, y = split_batch(batch)
+        if labelled and y is None:
+            raise GdscoreError(
+                f"Expected labelled batches (x, y) from `{name}`, but batch {number} has no labels: {no_labels(batch)}"
+            )
+        yield number, x, y
+
+
+def check_classes(labels: Tensor, n_classes: int, name: str) -> None:
+    """Refuse labels that are no classes."""
+    bad = torch.nonzero((labels < 0) | (labels >= n_classes)).flatten().tolist()
     if bad:
-        label = int(rows.labels[bad[0]])
-        raise GdscoreError(f"Expected labels 0 … {n_classes - 1}, but row {bad[0]} has label {label}")
-    return rows
+        label = int(labels[bad[0]])
+        raise GdscoreError(f"Expected labels 0 … {n_classes - 1}, but row {bad[0]} has label {label} of `{name}`")
 
 
 class TensorForm:
@@ -372,24 +383,10 @@ class LabelledInputs:
 
     def _read(self) -> Iterator[tuple[Kept, Tensor]]:
         # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.
-        random = RandomStream()
-        with random:
-            batches = iter(self._loader)
-        end = object()
         shape: Any = None
-        for number in range(2**62):
-            with random:
-                batch = next(batches, end)
-            if batch is end:
-                return
-            x, y = split_batch(batch)
+        for number, x, y in _batches(self._loader, "val_loader", RandomStream(), True):
             if isinstance(x, Mapping) and len(x) == 1:
                 ((self._name, x),) = x.items()
-            if y is None:
-                raise GdscoreError(
-                    f"Expected labelled batches (x, y) from `val_loader`, but batch {number} has no labels: "
-                    f"{no_labels(batch)}"
-                )
             kept = self._form.encode(x, number)
             rows = count_rows(kept)
             if not rows:

@@ -184,8 +184,9 @@ def head_of(
     network.run(to_device(inputs, network.device, dtype=network.dtype), 0)
     if network.head is None:
         raise GdscoreError("Expected `head` to be a layer or its name, but got False")
-    weight, bias = network.head.weight_and_bias()
-    return binary_logits(weight), None if bias is None else binary_logits(bias[None])[0]
+    weight, bias = _parameters(network.head.module)
+    copied = binary_logits(weight.detach().T.clone())
+    return copied, None if bias is None else binary_logits(bias.detach().clone()[None])[0]
 
 
 def check_autocast(autocast: object) -> None:
@@ -390,11 +391,6 @@ class Head:
         if self.position == _SEQUENCE:
             return _step_features(call, logits)
         return matrix(call.features, logits.shape[0])
-
-    def weight_and_bias(self) -> tuple[Tensor, Tensor | None]:
-        """W of shape (D, K) and b of length K or None, as detached copies."""
-        weight, bias = _parameters(self.module)
-        return weight.detach().T.clone(), None if bias is None else bias.detach().clone()
 
 
 def _parameters(module: nn.Module) -> tuple[Tensor, Tensor | None]:

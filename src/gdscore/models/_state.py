@@ -20,6 +20,7 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from copy import copy
 from operator import is_
 from types import TracebackType
 from typing import Any, Literal, TypeAlias
@@ -37,12 +38,6 @@ MODES = ("eval", "batch")
 
 _LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
 _NEW_LOCK = threading.Lock()
-
-
-def _lock_of(model: nn.Module) -> threading.RLock:
-    """Lock that all passes of a model share; reentrant, as a model may be run within its own forward pass."""
-    with _NEW_LOCK:
-        return _LOCKS.setdefault(unwrapped(model), threading.RLock())
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -97,7 +92,10 @@ class Unchanged:
             raise GdscoreError("Expected a model with weights, but it has lazy layers that saw no data: call it once")
         if batchnorm == "batch" and any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
             raise GdscoreError('Expected batchnorm="eval" for a scripted model: give the model it was scripted from')
-        self._model, self._batchnorm, self._turn = model, batchnorm, _lock_of(model)
+        self._model, self._batchnorm = model, batchnorm
+        # One for all passes of a model; reentrant, as a model may be run within its own forward pass.
+        with _NEW_LOCK:
+            self._turn = _LOCKS.setdefault(unwrapped(model), threading.RLock())
         devices = {t.device for t in (*parameters, *model.buffers())}
         self._random = RandomStream(sorted(d.index for d in devices if d.type == "cuda"), derived=True)
         self._attributes: _Attributes | None = None
@@ -109,7 +107,7 @@ class Unchanged:
             if self._attributes is None or not self._attributes.unchanged():
                 self._attributes = self._look_over()
             self._flags = [(m, m.training) for m in self._modules]
-            self._parameter_states = [(p, p.requires_grad, p.grad, _copied(p._backward_hooks)) for p in self._weights]
+            self._parameter_states = [(p, p.requires_grad, p.grad, copy(p._backward_hooks)) for p in self._weights]
             self._tensors.copy()
             # Each has a callback of its own, so that one that fails does not stop the others; the last one runs first.
             stack.callback(self._restore_parameters)
@@ -120,10 +118,9 @@ class Unchanged:
                 p.grad = None
             for m, training in self._flags:
                 if training:
-                    _set_mode(m, False)
+                    m.training = False
             for layer in self._batch:
-                _set_mode(layer, True)
-                layer.track_running_stats = False
+                layer.training, layer.track_running_stats = True, False
             self._leave = stack.pop_all()
 
     def __exit__(
@@ -144,7 +141,7 @@ class Unchanged:
     def _restore_modes(self) -> None:
         for m, training in self._flags:
             if m.training != training:
-                _set_mode(m, training)
+                m.training = training
 
     def _restore_parameters(self) -> None:
         for p, required, grad, hooks in self._parameter_states:
@@ -154,18 +151,6 @@ class Unchanged:
                 p.grad = grad
             if p._backward_hooks != hooks:
                 p._backward_hooks = hooks
-
-
-def _copied(hooks: Any) -> Any:
-    return hooks and hooks.copy()
-
-
-def _set_mode(module: nn.Module, training: bool) -> None:
-    # nn.Module's own assignment looks for parameters and buffers first: six times slower, for hundreds of modules.
-    if "training" in module.__dict__:
-        module.__dict__["training"] = training
-    else:
-        module.training = training
 
 
 class _Attributes:
@@ -212,8 +197,7 @@ def _fill(live: Any, kept: Any) -> None:
         return
     if type(live) is not set:
         # Kept keys stay where they are if they can, as other threads may look at the module.
-        identities = {*map(id, kept)}
-        for extra in [key for key in live if id(key) not in identities]:
+        for extra in [key for key in live if key not in kept]:
             del live[extra]
         live.update(kept)
         if all(map(is_, live, kept)):
@@ -227,12 +211,12 @@ class _Tensors:
 
     def __init__(self, copied: Iterable[Tensor], pointed: Iterable[Tensor]) -> None:
         unique = {id(t): t for t in copied if _is_plain(t)}
-        self._all = list({**unique, **{id(t): t for t in pointed if _is_plain(t)}}.values())
         self._copied = list(unique.values())
+        self._all = list((unique | {id(t): t for t in pointed if _is_plain(t)}).values())
         self._look()
 
     def copy(self) -> None:
-        if self._places() != self._known:
+        if self._places() != self._data_places:
             self._look()
         # Tensors that were made in inference mode can be written only there.
         with torch.inference_mode():
@@ -240,7 +224,7 @@ class _Tensors:
                 torch._foreach_copy_(copies, values)
 
     def restore(self) -> None:
-        if self._places() != self._known:
+        if self._places() != self._data_places:
             for t, data in zip(self._all, self._data, strict=True):
                 t.data = data
         with torch.inference_mode():
@@ -251,7 +235,7 @@ class _Tensors:
         return [*map(Tensor.data_ptr, self._all), *map(Tensor.size, self._all)]
 
     def _look(self) -> None:
-        self._known = self._places()
+        self._data_places = self._places()
         # Through `.data`, as writing must not look like a change to an autograd graph that the caller has open.
         self._data = [t.data for t in self._all]
         with torch.inference_mode():

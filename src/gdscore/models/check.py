@@ -40,8 +40,8 @@ from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.estimator.core import fitted_of, known_shares
 from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_augmentation
-from gdscore.models._agreement import SETTINGS, Agreement, combine
-from gdscore.models._inputs import ImageForm, LoadedRows, checked, collected
+from gdscore.models._agreement import CHECK, Agreement, combine
+from gdscore.models._inputs import ImageForm, check_classes, collected
 from gdscore.models._network import check_autocast, device_of, in_full_precision, working_copy
 from gdscore.models._state import RandomStream, cuda_of
 from gdscore.models.estimator import estimator
@@ -219,15 +219,15 @@ def check(
         fitted_est = run.fitted(est, class_names)
         est_used = fitted_est if class_mix is None else copy.copy(fitted_est).set_params(class_mix=class_mix)
         shares = known_shares(est_used, outputs)
-        sets = 0 if calibration is not None else len(SETTINGS.shifts)
+        sets = 0 if calibration is not None else len(CHECK.shifts)
         with run.guarded(), RandomStream(cuda_of(where), seed=seed):
             run.announce(target, (sets + 1) * steps, progress)
             with progress_bar((sets + 1) * steps, progress, "steps") as advance:
                 calibration_used = tuple(run.calibrated(advance)) if calibration is None else tuple(calibration)
                 adapted, probabilities, agreement = run.adapt(target, outputs, shares, advance, seed)
-    estimate, right = combine(est_used, outputs, probabilities, agreement, calibration_used)
+    estimate, correct = combine(est_used, outputs, probabilities, agreement, calibration_used)
     seconds = time.perf_counter() - begin
-    return Check(estimate, right, adapted, probabilities, agreement, calibration_used, fitted_est, seconds)
+    return Check(estimate, correct, adapted, probabilities, agreement, calibration_used, fitted_est, seconds)
 
 
 class _Run:
@@ -391,7 +391,7 @@ class _Run:
     def calibrated(self, advance: Callable[[int], None]) -> Iterator[Agreement]:
         """Agreement on shifted sets of known accuracy, every second of them in another class mix."""
         labels = self._val_labels.cpu().numpy()
-        for number, (name, severity) in enumerate(SETTINGS.shifts):
+        for number, (name, severity) in enumerate(CHECK.shifts):
             rng = np.random.default_rng([self._seed, number])
             rows = torch.from_numpy(_drawn(labels, rng, mixed=number % 2 == 1)).to(self._device)
             shift = Corruption(name, severity, self._seed)
@@ -411,14 +411,14 @@ class _Run:
         trial = self._begun(images, None, self._seed)
         for _ in range(EAGER_STEPS + 1 if on_gpu else 1):
             trial.step()
-        begin = self._now()
+        begin = self._seconds()
         for _ in range(2):
             trial.step()
-        seconds = (self._now() - begin) / 2 * steps
+        seconds = (self._seconds() - begin) / 2 * steps
         memory = f", {torch.cuda.max_memory_allocated(self._device) / 2**30:.1f} GiB of memory" if on_gpu else ""
         announce(f"models.check: {steps:,} training steps on {self._device.type}{memory}", seconds, progress)
 
-    def _now(self) -> float:
+    def _seconds(self) -> float:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
@@ -438,10 +438,7 @@ class _Run:
 
 
 def _check_labels(labels: Tensor, classes: int, name: str) -> None:
-    try:
-        checked(LoadedRows(labels, labels.cpu()), classes)
-    except GdscoreError as error:
-        raise GdscoreError(f"{error} of `{name}`") from None
+    check_classes(labels, classes, name)
     if len(labels) < FEWEST:
         raise GdscoreError(f"Expected at least {FEWEST} labelled rows from `{name}`, but got {len(labels)}")
 
@@ -457,11 +454,11 @@ def _augmented(augment: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def _drawn(labels: NDArray[np.int64], rng: np.random.Generator, mixed: bool) -> NDArray[np.int64]:
     """Rows of a shifted set: all, or as many as give a random class mix without a row twice."""
     if not mixed:
-        return np.sort(rng.permutation(len(labels))[: SETTINGS.shifted_rows])
+        return np.sort(rng.permutation(len(labels))[: CHECK.shifted_rows])
     present, counts = np.unique(labels, return_counts=True)
-    shares = rng.dirichlet(np.full(len(present), SETTINGS.concentration))
+    shares = rng.dirichlet(np.full(len(present), CHECK.concentration))
     # Half of the rows at least, so that the set is not too small; classes that are too few give all they have.
-    total = max(int((counts / np.maximum(shares, 1e-9)).min()), min(len(labels) // 2, SETTINGS.shifted_rows))
+    total = max(int((counts / np.maximum(shares, 1e-9)).min()), min(len(labels) // 2, CHECK.shifted_rows))
     numbers = np.minimum(np.round(shares * total).astype(int), counts)
     chosen = [rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in zip(present, numbers, strict=True)]
-    return np.sort(np.concatenate(chosen))[: SETTINGS.shifted_rows]
+    return np.sort(np.concatenate(chosen))[: CHECK.shifted_rows]

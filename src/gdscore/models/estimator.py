@@ -48,7 +48,7 @@ def estimator(
 
     Cost: one forward pass over the rows for the reference and one for each shifted set, by default 117 × rows, and the
     corruptions. ``shifts="quick"`` makes 24 sets; 1,000 to 2,000 rows are enough. After the reference the expected time
-    is said. Images are given to the network with channels last where that is clearly faster on the first batch, which
+    is shown. Images are given to the network with channels last where that is clearly faster on the first batch, which
     changes outputs by rounding only.
 
     Memory: inputs are kept as the loader gives them, or as 8-bit images where those have the same values. Where they
@@ -131,17 +131,17 @@ def estimator(
 def _timed_reference(passes: ShiftPasses) -> tuple[Outputs, float]:
     """Outputs of the reference, and the seconds that a shifted set will take: a pass as this one, and the shift."""
     predictor = passes.predictor
-    begin = predictor.now()
+    begin = predictor.seconds()
     reference = passes.reference()
-    seconds = predictor.now() - begin - predictor.trial_seconds
+    seconds = predictor.seconds() - begin - predictor.trial_seconds
     ours = [shift for shift in passes.shifts if isinstance(shift, _CORRUPTIONS)]
     if ours and passes.inputs.kept:
         _, few = next(passes.inputs.batches(_SHIFTED_ROWS))
         tried = ours[:: -(-len(ours) // _TRIED_SHIFTS)]
-        begin = predictor.now()
+        begin = predictor.seconds()
         for shift in tried:
             passes.inputs.shift(shift, few, 0)
-        seconds += (predictor.now() - begin) / len(tried) * len(passes.inputs) / len(few)
+        seconds += (predictor.seconds() - begin) / len(tried) * len(passes.inputs) / len(few)
     return reference, seconds
 
 
@@ -196,15 +196,15 @@ class _Predictor:
             )
         x = map_tensors(self._for_network, x)
         if self._trial is not None:
-            begin, trial, self._trial = self.now(), self._trial, None
+            begin, trial, self._trial = self.seconds(), self._trial, None
             if isinstance(x, Tensor) and self._clearly_faster(trial, x[:_LAYOUT_ROWS]):
                 self._memory_format = torch.channels_last
                 x = self._in_layout(x)
-            self.trial_seconds = self.now() - begin
+            self.trial_seconds = self.seconds() - begin
         self._parts.append(self._network.run(self._for_call(x), self._batch))
         self._batch += 1
 
-    def now(self) -> float:
+    def seconds(self) -> float:
         """Seconds of the clock, once the device has done what it was given."""
         if self._network.device.type == "cuda":
             torch.cuda.synchronize(self._network.device)
@@ -215,7 +215,7 @@ class _Predictor:
         if x.ndim != 4:
             return False
         # A processor's own time, which other processes change little.
-        clock = self.now if self._network.device.type == "cuda" else time.process_time
+        clock = self.seconds if self._network.device.type == "cuda" else time.process_time
         usual, last = x, x.contiguous(memory_format=torch.channels_last)
 
         def run(images: Tensor) -> tuple[Tensor, float]:
@@ -299,13 +299,10 @@ def shift_passes(
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
     layout = _memory_format(model)
     # A network of its own, as a stochastic one would draw other numbers after the trial.
-    trial = Network(model, **options) if choose_layout and layout is None and _has_convolutions(model) else None
+    tries = choose_layout and layout is None and any(isinstance(module, nn.Conv2d) for module in model.modules())
+    trial = Network(model, **options) if tries else None
     predictor = _Predictor(network, form, layout, inputs, decided_at, listed_names(class_names), trial)
     return ShiftPasses(inputs, predictor, chosen, batch_size)
-
-
-def _has_convolutions(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.Conv2d) for module in model.modules())
 
 
 def _memory_format(model: nn.Module) -> torch.memory_format | None:

@@ -349,13 +349,11 @@ def tensors_in(part: Any) -> Iterator[Tensor]:
             yield from tensors_in(inner)
 
 
-def to_device(
-    inputs: Any, device: torch.device | str, non_blocking: bool = True, dtype: torch.dtype | None = None
-) -> Any:
+def to_device(inputs: Any, device: torch.device | str, dtype: torch.dtype | None = None) -> Any:
     """Tensors moved to the device, floating-point ones cast to ``dtype`` where given; anything else as it is."""
 
     def move(x: Tensor) -> Tensor:
-        return x.to(device=device, dtype=dtype if x.is_floating_point() else None, non_blocking=non_blocking)
+        return x.to(device=device, dtype=dtype if x.is_floating_point() else None, non_blocking=True)
 
     return map_tensors(move, inputs)
 

@@ -24,7 +24,7 @@ from gdscore._checks import choice, integer, number
 from gdscore._softmax import binary_logits
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError
-from gdscore.models._inputs import LoadedRows, checked, collected
+from gdscore.models._inputs import LoadedRows, check_classes, collected
 from gdscore.models._network import Network, device_of, floating_dtype, in_full_precision, working_copy
 from gdscore.models._state import RandomStream, cuda_of
 from gdscore.models.predictions import Where, call, logits_of, to_device
@@ -132,7 +132,9 @@ def projnorm(
         runs = [target]
         if val_loader is not None:
             reference = collected(val_loader, seed, where, labelled=True, name="val_loader")
-            runs.append(checked(reference, n_classes))
+            assert reference.labels is not None
+            check_classes(reference.labels, n_classes, "val_loader")
+            runs.append(reference)
         initial = teacher if init is None else in_full_precision(_initialised(init, seed, where), one_row)
         for rows, name in zip(runs, ("target_loader", "val_loader"), strict=False):
             _, classes = _predicted(initial, rows[:1], 1, logits, name)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORGET_TARGET",
-    "KEYS_AT_ONCE",
     "Known",
     "Outbox",
     "check_missing",
@@ -51,7 +50,6 @@ __all__ = [
 
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
-KEYS_AT_ONCE = 500
 ARRIVALS = 200
 """Newest windows of a model whose times of arrival tell how often windows come."""
 FORGET_TARGET = timedelta(days=7)
@@ -65,15 +63,19 @@ NEW_VERSION, RETIRED = "new version", "retired"
 
 
 class Known(NamedTuple):
-    """Series of a model: by segment with the bounds of their newest windows, their number, whether windows missed."""
+    """Series of a model: by segment with the bounds of their newest windows, their number, whether windows missed.
 
-    series: dict[str, tuple[Series, tuple[datetime, datetime]]]
+    A series has no newest window where retention and a person have deleted all of them.
+    """
+
+    series: dict[str, tuple[Series, tuple[datetime, datetime] | None]]
     total: int
     missing: bool
 
     def may_have(self, segment: str, start: datetime) -> bool:
         """Whether a window that starts then may be there: not where it starts after all others of its series."""
-        return segment in self.series and start <= self.series[segment][1][0]
+        _, newest = self.series.get(segment, (None, None))
+        return newest is not None and start <= newest[0]
 
 
 _SERIES = (
@@ -91,30 +93,30 @@ _SERIES = (
 
 
 def known_series(session: Session, model: Model, segments: Sequence[str]) -> Known:
-    """What the history has of these segments of a model."""
-    by_segment: dict[str, tuple[Series, tuple[datetime, datetime]]] = {}
-    total, missed = 0, False
-    for first in range(0, len(segments), KEYS_AT_ONCE):
-        chosen = {"model": model.id, "segments": segments[first : first + KEYS_AT_ONCE]}
-        for series, start, end, total, missed in session.execute(_SERIES, chosen):  # noqa: B007
-            if series is not None:
-                by_segment[series.segment] = series, (start, end)
-    return Known(by_segment, total, missed)
+    """What the history has of these segments of a model, which are as many as are stored at once."""
+    rows = session.execute(_SERIES, {"model": model.id, "segments": segments}).all()
+    by_segment = {
+        series.segment: (series, None if start is None else (start, end))
+        for series, start, end, _, _ in rows
+        if series is not None
+    }
+    total, missing = rows[0][3:] if rows else (0, False)  # somebody may have deleted the model
+    return Known(by_segment, total, missing)
 
 
 # -- following ------------------------------------------------------------------------------------------------
 
 
-def follow_changed(session: Session, model: Model, known: Known, changed: Mapping[str, list[Window]]) -> None:
+def follow_changed(session: Session, model: Model, stored: Known, changed: Mapping[str, list[Window]]) -> None:
     """Follow series of which some windows are new, not added to the session yet, or have changed."""
-    count = known.total + sum(segment not in known.series for segment in changed)
+    count = stored.total + sum(segment not in stored.series for segment in changed)
     judgement = Judgement(Rules.from_dict(model.rules), count, model.reference_rows, model.learn_from)
     newest: list[tuple[Series, list[Window], dict[str, Any]]] = []
     late: list[str] = []
     began = False
     with session.no_autoflush:
         for segment, windows in changed.items():
-            series, last = known.series.get(segment) or (_new_series(model, segment), None)
+            series, last = stored.series.get(segment) or (_new_series(model, segment), None)
             windows.sort(key=lambda window: (window.start, window.end))
             new = [window for window in windows if window.id is None]
             for window in new:
@@ -131,7 +133,7 @@ def follow_changed(session: Session, model: Model, known: Known, changed: Mappin
         series.recent = [*series.recent, *(round(window.accuracy, 5) for window in windows)][-RECENT:]
         series.state, series.last_window = state, windows[-1].id
         session.add(series)
-    if began and known.missing:
+    if began and stored.missing:
         last_start = max(window.start for windows in changed.values() for window in windows)
         end_alarms(session, [model.id], last_start, "a window came", Alarm.rule == "missing")
     for segment in late:
@@ -389,6 +391,7 @@ def check_missing(session: Session, clock: datetime) -> None:
         select(Model, newest.c.end)
         .outerjoin(newest, newest.c.model_id == Model.id)
         .where(Model.id.in_(current_models()))
+        .order_by(Model.id)
     ).all()
     for model, newest_end in models:
         end = model.current_since if newest_end is None else newest_end
@@ -404,8 +407,8 @@ def check_missing(session: Session, clock: datetime) -> None:
             end_alarms(session, [model.id], clock, "rule changed", Alarm.rule == "missing")
             continue
         session.refresh(model, with_for_update=True)  # another process may look at the same time
-        known = select(Alarm).where(Alarm.model_id == model.id, Alarm.rule == "missing", Alarm.raised == end)
-        alarm = session.scalars(known).first()
+        raised_before = select(Alarm).where(Alarm.model_id == model.id, Alarm.rule == "missing", Alarm.raised == end)
+        alarm = session.scalars(raised_before).first()
         if alarm is None:
             alarm = Alarm(model_id=model.id, segment="", rule="missing", opened_at=utc_now(), withdrawn=False)
             alarm.raised, alarm.began, alarm.message = end, end, check.reason
@@ -495,14 +498,14 @@ class Outbox:
         mine = select(Target).where(Target.digest.in_(targets)).with_for_update()
         with self.history.writing() as session:
             session.execute(delete(Target).where(Target.seen_at < clock - FORGET_TARGET))
-            known = {target.digest: target for target in session.scalars(mine)}
+            by_digest = {target.digest: target for target in session.scalars(mine)}
             for digest, name in targets.items():
-                if digest not in known:
-                    known[digest] = Target(digest=digest, name=name)
-                    session.add(known[digest])
-                known[digest].seen_at = clock
+                if digest not in by_digest:
+                    by_digest[digest] = Target(digest=digest, name=name)
+                    session.add(by_digest[digest])
+                by_digest[digest].seen_at = clock
             session.flush()
-            return {digest: target.id for digest, target in known.items()}
+            return {digest: target.id for digest, target in by_digest.items()}
 
     def lease(self, target: int, sender: str, seconds: float) -> bool:
         """Let one process send to a target for so long; 0 gives it back. Whether this process may."""

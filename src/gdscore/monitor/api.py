@@ -40,9 +40,21 @@ from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
-__all__ = ["describe", "example_of", "fields_of", "router"]
+__all__ = ["WindowQuery", "describe", "example_of", "fields_of", "router"]
 
-router = APIRouter(prefix="/api/v1")
+
+class Problem(BaseModel):
+    """Why a request was refused: what was expected, what came, and where the body was wrong an example of one."""
+
+    error: str
+    example: Any = None
+
+
+router = APIRouter(
+    prefix="/api/v1",
+    generate_unique_id_function=lambda route: route.name,
+    responses={422: {"description": "The request cannot be used", "model": Problem}},
+)
 Reader = Annotated[Visitor, Depends(require("read"))]
 Writer = Annotated[Visitor, Depends(require("write"))]
 MOST_ITEMS, MOST_COLUMNS, LARGEST_FOOTER = 1000, 10, 4 << 20
@@ -132,9 +144,9 @@ class NewEstimate(_Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_is_stored(cls, given: Any) -> Any:
+    def _only_what_is_stored(cls, body: Any) -> Any:
         dropped = {f.name for f in fields(Estimate)} - set(cls.model_fields)
-        return {k: v for k, v in given.items() if k not in dropped} if isinstance(given, dict) else given
+        return {k: v for k, v in body.items() if k not in dropped} if isinstance(body, dict) else body
 
 
 _STORED = {f.name for f in fields(Estimate)} & set(NewEstimate.model_fields)
@@ -188,6 +200,29 @@ class NewOutputs(_Body):
     by: dict[str, list[Segment]] = Field({}, max_length=MOST_COLUMNS, description="Segment of each row.")
 
 
+class WindowQuery(_Body):
+    """Which window outputs are of, and the names of their columns."""
+
+    time: str | None = None
+    end: str | None = None
+    version: str | None = None
+    replace: bool = False
+    time_column: str | None = None
+    by: list[str] | None = Field(None, max_length=MOST_COLUMNS)
+    probabilities: str | None = None
+    logits: str | None = None
+    features: str | None = None
+    prediction: str | None = None
+    threshold: float | None = None
+    label: str | None = None
+    id: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """Arguments of `Columns`."""
+        window = {"time", "end", "version", "replace", "time_column"}
+        return self.model_dump(exclude=window) | {"time": self.time_column}
+
+
 class NewRowLabels(_Body):
     """Labels of rows by id."""
 
@@ -196,29 +231,15 @@ class NewRowLabels(_Body):
     label: list[str | Whole] = Field(min_length=1, max_length=MOST_LABELS)
 
 
-class Problem(BaseModel):
-    """Why a request was refused: what was expected, what came, and where the body was wrong an example of one."""
-
-    error: str
-    example: Any = None
-
-
 def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Description of the API in OpenAPI."""
     described = get_openapi(title="gdscore monitor", version=gdscore.__version__, routes=routes)
-    schemas = described["components"]["schemas"]
-    for body in (NewOutputs, NewRowLabels, Problem):
-        schemas[body.__name__] = body.model_json_schema(ref_template="#/components/schemas/{model}")
-    for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own answer to wrong bodies, not ours
-        schemas.pop(unused, None)
-    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for body in _FILE_BODIES.values():
+        described["components"]["schemas"][body.__name__] = body.model_json_schema(
+            ref_template="#/components/schemas/{model}"
+        )
     described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    described["security"] = [{"token": []}]
-    for methods in described["paths"].values():
-        for operation in methods.values():
-            operation["operationId"] = operation["operationId"].partition("_api_v1")[0]
-            operation["responses"]["422"] = {"description": "The request cannot be used", "content": refused}
-    return described
+    return described | {"security": [{"token": []}]}
 
 
 Changes = Annotated[dict[str, Any], Body(examples=[{"missing_after": 2, "keep_rows": "90d"}])]
@@ -314,23 +335,7 @@ async def put_estimator(
 
 @router.post("/models/{name}/windows", status_code=201, openapi_extra=_files(_SUFFIXES, NewOutputs))
 async def add_windows(
-    name: str,
-    request: Request,
-    history: History,
-    visitor: Writer,
-    time: str | None = None,
-    end: str | None = None,
-    version: str | None = None,
-    replace: bool = False,
-    time_column: str | None = None,
-    by: Annotated[list[str] | None, Query(max_length=MOST_COLUMNS)] = None,
-    probabilities: str | None = None,
-    logits: str | None = None,
-    features: str | None = None,
-    prediction: str | None = None,
-    threshold: float | None = None,
-    label: str | None = None,
-    id: str | None = None,
+    name: str, request: Request, history: History, visitor: Writer, query: Annotated[WindowQuery, Query()]
 ) -> list[dict[str, Any]]:
     """Post the outputs of one or more windows as Parquet, Arrow, CSV, npz or JSON.
 
@@ -340,15 +345,12 @@ async def add_windows(
     ``features``, ``predictions`` or ``threshold``, ``labels``, ``ids``, ``time`` and ``by``.
     """
     settings: Settings = request.app.state.settings
-    names = {"probabilities": probabilities, "logits": logits, "features": features, "label": label, "id": id}
-    named: dict[str, Any] = {**names, "prediction": prediction, "threshold": threshold, "time": time_column, "by": by}
-    columns = Columns(**{column: name for column, name in named.items() if name})
+    columns = Columns(**{column: value for column, value in query.columns().items() if value})
+    when = None if query.time is None else _bounds(query.time, query.end)
 
     def add(path: Any) -> list[dict[str, Any]]:
-        when = None if time is None else _bounds(time, end)
-        return history.add_quietly(
-            name, _read_body(path, columns, settings.max_rows), when, version=version, replace=replace
-        )
+        batches = _read_body(path, columns, settings.max_rows)
+        return history.add_quietly(name, batches, when, version=query.version, replace=query.replace)
 
     async with _body_file(request) as path:
         return await run_in_threadpool(add, path)
@@ -413,8 +415,8 @@ def list_windows(
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
         check_known(session, name)
-        found = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
-    return {"windows": found[:limit], "next": after + limit if len(found) > limit else None}
+        listed = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
+    return {"windows": listed[:limit], "next": after + limit if len(listed) > limit else None}
 
 
 @router.get("/models/{name}/series")

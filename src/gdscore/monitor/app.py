@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -162,7 +162,9 @@ def _misunderstood(request: Request, error: Exception) -> Response:
     elif first["type"] == "json_invalid":
         message = f"Expected the body to be JSON, but it is not: {first['ctx']['error']}"
     elif first["type"] == "extra_forbidden":
-        hint = nearest(str(first["loc"][-1])[:60], api.fields_of(request.scope.get("route")))
+        in_query = first["loc"][0] == "query"
+        names = list(api.WindowQuery.model_fields) if in_query else api.fields_of(request.scope.get("route"))
+        hint = nearest(str(first["loc"][-1])[:60], names)
         message = f"Unknown field {where}: {hint}"
     else:
         where = where if place else "the body"
@@ -281,45 +283,36 @@ class _Collector:
                 .group_by(Target.id, Target.name)
             ).all()
             models = session.scalars(select(Model.name).where(Model.id.in_(queries.current_models()))).all()
+        of_series = [(window, (window.name, window.segment)) for window in newest]
         for column, description in _FROM_WINDOW.items():
-            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
-            for window in newest:
-                gauge.add_metric([window.name, window.segment], getattr(window, column))
-            yield gauge
+            yield _gauge(column, description, [(series, getattr(window, column)) for window, series in of_series])
         for key, (column, description) in _FROM_LABELS.items():
-            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["model", "segment"])
-            for window in newest:
-                if window.labels is not None:
-                    gauge.add_metric([window.name, window.segment], window.labels[key])
-            yield gauge
+            labelled = [(series, window.labels[key]) for window, series in of_series if window.labels is not None]
+            yield _gauge(column, description, labelled)
         clock = utc_now()
-        age = GaugeMetricFamily(
-            "gdscore_last_window_age_seconds", "Seconds since the newest window ended.", labels=["model", "segment"]
-        )
-        alarms = GaugeMetricFamily("gdscore_open_alarms", "Alarms that have not ended.", labels=["model", "segment"])
-        loud = GaugeMetricFamily(
-            "gdscore_unacknowledged_alarms",
-            "Open alarms that nobody has acknowledged or snoozed.",
-            labels=["model", "segment"],
-        )
-        for window in newest:
-            age.add_metric([window.name, window.segment], (clock - window.end).total_seconds())
+        ages = [(series, (clock - window.end).total_seconds()) for window, series in of_series]
+        yield _gauge("last_window_age_seconds", "Seconds since the newest window ended.", ages)
         # Windows that stop coming are an alarm of all rows, also where no window has all rows.
-        open_now = {(name, ""): 0 for name in models} | {(window.name, window.segment): 0 for window in newest}
-        loud_now = dict(open_now)
-        open_now |= {(name, segment): count for name, segment, count, _ in counts}
-        loud_now |= {(name, segment): int(count) for name, segment, _, count in counts}
-        for gauge, listed in ((alarms, open_now), (loud, loud_now)):
-            for series, count in listed.items():
-                gauge.add_metric(series, count)
-        yield age
-        yield alarms
-        yield loud
+        none = dict.fromkeys([*((name, "") for name in models), *(series for _, series in of_series)], 0)
+        open_now = none | {(name, segment): count for name, segment, count, _ in counts}
+        loud_now = none | {(name, segment): int(loud) for name, segment, _, loud in counts}
+        yield _gauge("open_alarms", "Alarms that have not ended.", open_now.items())
+        loud = "Open alarms that nobody has acknowledged or snoozed."
+        yield _gauge("unacknowledged_alarms", loud, loud_now.items())
         for column, description, place in _OF_NOTICES:
-            gauge = GaugeMetricFamily(f"gdscore_{column}", description, labels=["target"])
-            for row in notices:
-                gauge.add_metric([row[0]], int(row[place] or 0))
-            yield gauge
+            yield _gauge(column, description, [((row[0],), int(row[place] or 0)) for row in notices], ("target",))
         if self.looked_at is not None:
             seconds = (clock - self.looked_at).total_seconds()
             yield GaugeMetricFamily("gdscore_last_look_age_seconds", "Seconds since the service looked.", value=seconds)
+
+
+def _gauge(
+    name: str,
+    description: str,
+    values: Iterable[tuple[Sequence[str], float]],
+    labels: Sequence[str] = ("model", "segment"),
+) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(f"gdscore_{name}", description, labels=labels)
+    for of, value in values:
+        gauge.add_metric(of, value)
+    return gauge

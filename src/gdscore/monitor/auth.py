@@ -130,10 +130,10 @@ def list_tokens(monitor: Monitor) -> list[dict[str, Any]]:
 def find_token(monitor: Monitor, token: str) -> Visitor | None:
     """Whose token it is, or None where it is none or has expired."""
     with monitor.reading() as session:
-        found = session.scalars(select(Token).where(Token.digest == _digest(token))).first()
-        if found is None or (found.expires_at is not None and found.expires_at <= utc_now()):
+        stored = session.scalars(select(Token).where(Token.digest == _digest(token))).first()
+        if stored is None or (stored.expires_at is not None and stored.expires_at <= utc_now()):
             return None
-        return Visitor(found.name, "write" if found.role == "write" else "read", found.model)
+        return Visitor(stored.name, "write" if stored.role == "write" else "read", stored.model)
 
 
 def revoke_token(monitor: Monitor, name: str) -> None:
@@ -176,7 +176,9 @@ def _model_of(request: Request) -> str | None:
             with monitor.reading() as session:
                 owner = select(Model.name).join(table, table.model_id == Model.id)
                 return session.scalars(owner.where(table.id == min(number, 2**62))).first()
-    asked = path.get("name", request.query_params.get("model"))
+    # What others ignore must not open them: `?model=` counts only where the route looks at it.
+    by_query = any(parameter.name == "model" for parameter in request.scope["route"].dependant.query_params)
+    asked = path.get("name", request.query_params.get("model") if by_query else None)
     return None if asked is None else normalize("NFC", asked)
 
 
@@ -192,8 +194,8 @@ def _visitor(request: Request) -> Visitor | None:
     settings: Settings = request.app.state.settings
     token, by_cookie = _token(request)
     if token:
-        found = find_token(monitor, token)
-        return None if found is None else replace(found, by_cookie=by_cookie)
+        visitor = find_token(monitor, token)
+        return None if visitor is None else replace(visitor, by_cookie=by_cookie)
     if settings.auth or request.client is None or request.client.host not in _LOCAL:
         return None
     if any(name in request.headers for name in _FORWARDED) or not _LOCAL_HOST.fullmatch(

@@ -137,8 +137,8 @@ def window_bounds(time: Any, every: Every) -> tuple[datetime, datetime]:
         else:
             start = as_time(time, every.tzinfo)
             if every.has_own_starts:
-                (found,) = utc_starts(np.array([start.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
-                start = found.replace(tzinfo=UTC)
+                (first,) = utc_starts(np.array([start.replace(tzinfo=None)], dtype="datetime64[us]"), every).tolist()
+                start = first.replace(tzinfo=UTC)
             end = window_end(start, every)
     except OverflowError:
         raise GdscoreError(f"Expected a window between the years 1 and 9999, but got {shown(time)}") from None
@@ -314,8 +314,8 @@ def migrate(connection: Connection, revision: str, folder: PathLike = Path(__fil
 
     config = Config()
     config.set_main_option("script_location", os.fspath(folder).replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if before not in known:
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if before not in revisions:
         raise GdscoreError(
             f"Expected a history of version {revision} or older, but it has version {before[:20]}: update gdscore"
         )

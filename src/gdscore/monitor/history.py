@@ -7,9 +7,11 @@ import itertools
 import threading
 import time as time_module
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,15 @@ from gdscore.monitor.database import (
     utc_now,
     window_bounds,
 )
-from gdscore.monitor.labels import Collector, count_labels, delete_rows, join_labels, store_labels, store_rows
+from gdscore.monitor.labels import (
+    Collector,
+    EarlierLabels,
+    count_labels,
+    delete_rows,
+    join_labels,
+    store_labels,
+    store_rows,
+)
 from gdscore.monitor.notify import Delivery, Notifier
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, KeptRow, Model, Window
@@ -88,9 +98,11 @@ class Monitor:
         public_url: str | None = None,
     ) -> None:
         self.engine = open_engine(url)
+        # A monitor that nobody closes: its connections close with it.
+        weakref.finalize(self, self.engine.dispose)
         self.public_url = None if public_url is None else public_url.rstrip("/")
         self._writer = self.engine.execution_options(writes=True)
-        self._estimators: dict[str, AccuracyEstimator] = {}
+        self._estimator = lru_cache(MOST_ESTIMATORS)(self._load)
         # Threads wait here for their turn to write: SQLite lets those that wait for a file sleep and look again.
         self._turn = threading.Lock() if self.engine.dialect.name == "sqlite" else None
         self._queues: dict[int, Queue] = {}
@@ -212,8 +224,10 @@ class Monitor:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
         content, digest, rows = self._read(estimator)
         with self.writing() as session:
-            found = store.find_model(session, name, version)
-            store.store_model(*(session, found.name, found.version, content, digest), reference_rows=rows, switch=False)
+            registered = store.find_model(session, name, version)
+            store.store_model(
+                *(session, registered.name, registered.version, content, digest), reference_rows=rows, switch=False
+            )
 
     def models(self) -> list[str]:
         """Names of the models that are registered."""
@@ -229,28 +243,17 @@ class Monitor:
         if estimator is None:
             return None, None, None
         content, loaded = store.read_estimator(estimator)
-        digest = hashlib.sha256(content).hexdigest()
-        self._keep(digest, loaded)
-        return content, digest, loaded.reference_rows_
+        return content, hashlib.sha256(content).hexdigest(), loaded.reference_rows_
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
         digest = self._model(model, version).estimator_hash
         return None if digest is None else self._estimator(digest)
 
-    def _estimator(self, digest: str) -> AccuracyEstimator:
-        found = self._estimators.get(digest)
-        if found is None:
-            with self.reading() as session:
-                content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
-            found = AccuracyEstimator.load(content)
-            self._keep(digest, found)
-        return found
-
-    def _keep(self, digest: str, estimator: AccuracyEstimator) -> None:
-        """Keep an estimator in memory, so that the next window need not read it."""
-        kept = list(self._estimators.items())[-MOST_ESTIMATORS + 1 :]
-        self._estimators = {**dict(kept), digest: estimator}  # a new dict, as others may be reading the old one
+    def _load(self, digest: str) -> AccuracyEstimator:
+        with self.reading() as session:
+            content = session.scalars(select(EstimatorFile.content).where(EstimatorFile.hash == digest)).one()
+        return AccuracyEstimator.load(content)
 
     def _model(self, name: str, version: str | None) -> Model:
         with self.reading() as session:
@@ -316,22 +319,21 @@ class Monitor:
         replace: bool = False,
     ) -> list[dict[str, Any]]:
         """As `add`, without warnings: what there is to know of a window is its ``note``."""
-        known = self._model(model, version)
-        if known.estimator_hash is None:
+        target, has_labels = self._target(model, version)
+        if target.estimator_hash is None:
             raise AdvisedError(
                 f"Expected {model!r} to have an estimator, but it has none",
                 "register it with one (`gdscore monitor register MODEL FILE` with the file of `gdscore fit`)",
-                f"send the file of `gdscore fit`: PUT /api/v1/models/{known.name}/estimator",
+                f"send the file of `gdscore fit`: PUT /api/v1/models/{target.name}/estimator",
             )
         if by is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `by` of a stream in its batches, as gdscore.io.read_batches has it")
         if inputs is not None and not isinstance(outputs, Outputs):
             raise GdscoreError("Expected `inputs` with `Outputs` of the same rows, but got a stream")
-        estimator = self._estimator(known.estimator_hash)
-        kept = Collector(estimator) if Rules.from_dict(known.rules).keep_rows is not None else None
-        return self._store(
-            known, store.estimate_windows(estimator, outputs, time, by, inputs, known.every, kept), replace, kept
-        )
+        estimator = self._estimator(target.estimator_hash)
+        kept = Collector(estimator) if Rules.from_dict(target.rules).keep_rows is not None else None
+        fresh = store.estimate_windows(estimator, outputs, time, by, inputs, target.every, kept)
+        return self._store(target, fresh, replace, has_labels, kept)
 
     def add_estimate(
         self,
@@ -347,14 +349,24 @@ class Monitor:
         if not isinstance(estimate, Estimate):
             raise GdscoreError(f"Expected a gdscore.Estimate, but got {type(estimate).__name__}")
         segment = check_name("segment", segment, empty=True)
-        found = self._model(model, version)
-        return self._store(found, {(*window_bounds(time, found.every), segment): Fresh(estimate)}, replace)[0]
+        target, has_labels = self._target(model, version)
+        fresh = {(*window_bounds(time, target.every), segment): Fresh(estimate)}
+        return self._store(target, fresh, replace, has_labels)[0]
+
+    def _target(self, name: str, version: str | None) -> tuple[Model, bool]:
+        """Model that windows are added to, and whether labels of it are known."""
+        with self.reading() as session:
+            return store.find_model(session, name, version), store.has_labels(session, name)
 
     def _store(
-        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, kept: Collector | None = None
+        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, has_labels: bool, kept: Collector | None = None
     ) -> list[dict[str, Any]]:
-        with self.reading() as session:
-            made = store.prepare_windows(session, model, fresh, self._estimator)
+        if has_labels and Rules.from_dict(model.rules).tracking:
+            with self.reading() as session:
+                labels = EarlierLabels(session, model, {key[2] for key in fresh}, self._estimator)
+                made = store.prepare_windows(model, fresh, labels)
+        else:
+            made = store.prepare_windows(model, fresh, None)
         added: list[dict[str, Any]] = []
         if len(made) > AT_ONCE:
             with self.reading() as session:
@@ -429,12 +441,12 @@ class Monitor:
         correct, accuracy, rows : int, float, int, optional
             Instead of outputs: how many of how many rows were predicted right, or their share.
         """
-        counts = count_labels(outputs, correct=correct, accuracy=accuracy, rows=rows)
         segment = check_name("segment", segment, empty=True)
-        found = self._model(model, version)
+        target = self._model(model, version)
+        key = (*window_bounds(time, target.every), segment)
+        counts = count_labels(key, outputs, correct=correct, accuracy=accuracy, rows=rows)
         with self.writing() as session:
-            locked = store.lock_model(session, found.id)
-            store_labels(session, locked, (*window_bounds(time, found.every), segment), counts)
+            store_labels(session, store.lock_model(session, target.id), [counts])
 
     def add_row_labels(
         self, model: str, ids: Sequence[Any], labels: Sequence[Any], *, time: Any = None, version: str | None = None
@@ -456,16 +468,18 @@ class Monitor:
             How many labels were ``added``, ``replaced``, the ``same`` and of ``unknown`` ids; and the ``windows``, with
             their accuracy by labels, and what P(right) let expect of the labelled rows and of all.
         """
-        given, truths = [str(value) for value in ids], list(labels)
-        if not given or len(given) != len(truths):
-            raise GdscoreError(f"Expected as many labels as ids, but got {len(truths)} for {len(given)}")
-        found = self._model(model, version)
+        row_ids, truths = [str(value) for value in ids], list(labels)
+        if not row_ids or len(row_ids) != len(truths):
+            raise GdscoreError(f"Expected as many labels as ids, but got {len(truths)} for {len(row_ids)}")
+        target = self._model(model, version)
         with self.writing() as session:
-            query = select(Model).where(Model.name == found.name).order_by(Model.id).with_for_update()
+            query = select(Model).where(Model.name == target.name).order_by(Model.id).with_for_update()
             locked = [m for m in session.scalars(query) if version is None or m.version == version]
-            known = {m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked}
-            window = None if time is None else window_bounds(time, found.every)
-            return join_labels(session, known, given, truths, window)
+            versions = {
+                m.id: (m, None if m.estimator_hash is None else self._estimator(m.estimator_hash)) for m in locked
+            }
+            window = None if time is None else window_bounds(time, target.every)
+            return join_labels(session, versions, row_ids, truths, window)
 
     # -- alarms ---------------------------------------------------------------------------------------------
 

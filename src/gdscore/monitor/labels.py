@@ -47,7 +47,6 @@ __all__ = [
     "delete_rows",
     "join_labels",
     "read_row_labels",
-    "recount",
     "store_labels",
     "store_rows",
     "tracked_window",
@@ -79,8 +78,8 @@ class Collector:
         if "ids" not in outputs.has:
             raise AdvisedError(
                 "Expected an id for each row, as the rule `keep_rows` of this model is set, but there is none",
-                "give `ids` (a column `id`), or remove the rule",
-                "send `ids` in JSON or a column `id`, or remove the rule",
+                "give `ids`, name their column (--id COLUMN), or remove the rule",
+                "send `ids` in JSON, name their column in the query (&id=COLUMN), or remove the rule",
             )
         ids = [str(value) for value in to_numpy(outputs.ids).tolist()]
         _check_ids(ids)
@@ -111,6 +110,7 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
     Rows that are older than rows are kept are not, and the window gets a ``note`` that says so.
     """
     oldest = _oldest_kept(model)
+    counted: list[LabelCounts] = []
     for window in added:
         parts = collected.parts.get(datetime.fromisoformat(window["start"]))
         if window["segment"] or window["id"] is None or parts is None:
@@ -122,7 +122,9 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
             )
             continue
         mine = KeptRow.window_id == window["id"]
-        known = {row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))}
+        label_before = {
+            row.row_id: row.label for row in session.execute(select(KeptRow.row_id, KeptRow.label).where(mine))
+        }
         rows = {
             row_id: {"prediction": int(prediction), "right": round(float(right), 4), "segments": segments}
             for part in parts
@@ -135,10 +137,14 @@ def store_rows(session: Session, model: Model, added: Iterable[dict[str, Any]], 
                 f"once ({total - len(rows)} rows too many)"
             )
         session.execute(delete(KeptRow).where(mine))
-        kept = [{"window_id": window["id"], "row_id": i, "label": known.get(i), **row} for i, row in rows.items()]
+        kept = [
+            {"window_id": window["id"], "row_id": i, "label": label_before.get(i), **row} for i, row in rows.items()
+        ]
         session.execute(insert(KeptRow.__table__), kept)  # type: ignore[arg-type]
-        if any(label is not None for label in known.values()):
-            recount(session, model, session.get_one(Window, window["id"]), collected.estimator.n_classes_)
+        if any(label is not None for label in label_before.values()):
+            again = session.get_one(Window, window["id"])
+            counted += [counts for counts, _ in _count_rows(session, model, again, collected.estimator.n_classes_)]
+    store_labels(session, model, counted)
 
 
 def _oldest_kept(model: Model) -> datetime | None:
@@ -198,33 +204,33 @@ def join_labels(
         Start and end of the window that the rows are in; needed where an id is in several.
     """
     _check_ids(ids)
-    given = dict(zip(ids, labels, strict=True))
+    label_of = dict(zip(ids, labels, strict=True))
     where = [
         Window.model_id.in_(models),
         *([] if window is None else [Window.start == window[0], Window.end == window[1]]),
     ]
-    found: list[Row[Any]] = []
-    wanted = list(given)
+    kept: list[Row[Any]] = []
+    wanted = list(label_of)
     for first in range(0, len(wanted), _CHUNK):
-        found += session.execute(
+        kept += session.execute(
             select(KeptRow.row_id, KeptRow.window_id, KeptRow.label, Window.model_id, Window.start)
             .join(Window, Window.id == KeptRow.window_id)
             .where(*where, KeptRow.row_id.in_(wanted[first : first + _CHUNK]))
         )
     seen: dict[str, datetime] = {}
-    for row in found:  # versions may have the same rows, but windows of different times may not
+    for row in kept:  # versions may have the same rows, but windows of different times may not
         if seen.setdefault(row.row_id, row.start) != row.start:
             raise GdscoreError(
                 f"Expected ids of one window, but {shown(row.row_id)} is in those of {shown_time(seen[row.row_id])} "
                 f"and {shown_time(row.start)}: give the time of the window"
             )
     expired = _expired(session, models, window)
-    if not found and not expired:
+    if not kept and not expired:
         _check_kept(models)
-    positions = {number: _positions(given, estimator) for number, (_, estimator) in models.items()}
+    positions = {number: _positions(label_of, estimator) for number, (_, estimator) in models.items()}
     values = [
         {"window": row.window_id, "id": row.row_id, "value": positions[row.model_id][row.row_id], "before": row.label}
-        for row in found
+        for row in kept
     ]
     changed = [value for value in values if value["value"] != value["before"]]
     if changed:
@@ -238,7 +244,14 @@ def join_labels(
     replaced = sum(value["before"] is not None for value in changed)
     unknown = [i for i in wanted if i not in seen]
     n_classes = {number: 0 if est is None else est.n_classes_ for number, (_, est) in models.items()}
-    touched = sorted({(row.start, row.window_id, row.model_id) for row in found})
+    touched = sorted({(row.start, row.window_id, row.model_id) for row in kept})
+    counted = [
+        (model, *one)
+        for _, number, model in touched
+        for one in _count_rows(session, models[model][0], session.get_one(Window, number), n_classes[model])
+    ]
+    for owner, (version, _) in models.items():
+        store_labels(session, version, [counts for model, counts, _ in counted if model == owner])
     return {
         "added": len(changed) - replaced,
         "replaced": replaced,
@@ -246,11 +259,7 @@ def join_labels(
         "unknown": len(unknown),
         "unknown_ids": unknown[:SHOWN_IDS],
         **({"expired": expired} if unknown and expired else {}),
-        "windows": [
-            counted
-            for _, number, model in touched
-            for counted in recount(session, models[model][0], session.get_one(Window, number), n_classes[model])
-        ],
+        "windows": [facts for _, _, facts in counted],
     }
 
 
@@ -283,30 +292,32 @@ def _expired(
     return ""
 
 
-def _positions(given: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:
+def _positions(label_of: Mapping[str, Any], estimator: AccuracyEstimator | None) -> dict[str, int]:
     """Class of each id's label."""
     if estimator is None:
         return {}
-    labels = list(given.values())
+    labels = list(label_of.values())
     kinds = {type(label) for label in labels}
     column = np.array(labels if len(kinds) == 1 else [str(label) for label in labels])
     try:
-        found = class_positions(column, estimator.class_names_, estimator.n_classes_)
+        positions = class_positions(column, estimator.class_names_, estimator.n_classes_)
     except RowError as error:
-        ids = list(given)
+        ids = list(label_of)
         raise GdscoreError(f"{error} (id {shown(ids[error.row])})") from None
-    outside = (found < 0) | (found >= estimator.n_classes_)
+    outside = (positions < 0) | (positions >= estimator.n_classes_)
     if outside.any():
         row = int(outside.argmax())
         raise GdscoreError(
             f"Expected labels from 0 to {estimator.n_classes_ - 1}, but got {shown(labels[row])} for the id "
-            f"{shown(list(given)[row])}"
+            f"{shown(list(label_of)[row])}"
         )
-    return dict(zip(given, found.tolist(), strict=True))
+    return dict(zip(label_of, positions.tolist(), strict=True))
 
 
-def recount(session: Session, model: Model, window: Window, n_classes: int) -> list[dict[str, Any]]:
-    """Store what the labels of a window's rows say of it and of its segments, and return it."""
+def _count_rows(
+    session: Session, model: Model, window: Window, n_classes: int
+) -> list[tuple[LabelCounts, dict[str, Any]]]:
+    """What the labels of a window's rows say of it and of its segments, and the same as plain data."""
     rows = session.execute(
         select(KeptRow.prediction, KeptRow.label, KeptRow.right, KeptRow.segments).where(KeptRow.window_id == window.id)
     ).all()
@@ -318,27 +329,25 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
     there = set(session.scalars(select(Window.segment).where(*same)))  # that of a segment may have been deleted
     counted = []
     for segment, mine in by_segment.items():
-        known = [row for row in mine if row.label is not None]
-        if not known or segment not in there:
+        with_label = [row for row in mine if row.label is not None]
+        if not with_label or segment not in there:
             continue
-        correct = sum(row.label == row.prediction for row in known)
-        by_class = np.bincount([row.label for row in known], minlength=n_classes).tolist()
-        counts = LabelCounts(correct, len(known), by_class)
-        store_labels(session, model, (window.start, window.end, segment), counts)
-        counted.append(
-            {
-                "version": model.version,
-                "start": window.start.isoformat(),
-                "end": window.end.isoformat(),
-                "segment": segment,
-                "rows": len(mine),
-                "labelled": len(known),
-                "correct": correct,
-                "accuracy": correct / len(known),
-                "expected": sum(row.right for row in known) / len(known),
-                "expected_of_all": sum(row.right for row in mine) / len(mine),
-            }
-        )
+        correct = sum(row.label == row.prediction for row in with_label)
+        by_class = np.bincount([row.label for row in with_label], minlength=n_classes).tolist()
+        facts = {
+            "version": model.version,
+            "start": window.start.isoformat(),
+            "end": window.end.isoformat(),
+            "segment": segment,
+            "rows": len(mine),
+            "labelled": len(with_label),
+            "correct": correct,
+            "accuracy": correct / len(with_label),
+            "expected": sum(row.right for row in with_label) / len(with_label),
+            "expected_of_all": sum(row.right for row in mine) / len(mine),
+        }
+        key = window.start, window.end, segment
+        counted.append((LabelCounts(key, correct, len(with_label), by_class), facts))
     return counted
 
 
@@ -348,6 +357,7 @@ def recount(session: Session, model: Model, window: Window, n_classes: int) -> l
 class LabelCounts(NamedTuple):
     """What labels show of a window."""
 
+    key: Key
     correct: int
     rows: int
     classes: list[int] | None = None
@@ -355,7 +365,7 @@ class LabelCounts(NamedTuple):
 
 
 def count_labels(
-    outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
+    key: Key, outputs: Outputs | None, *, correct: int | None, accuracy: float | None, rows: int | None
 ) -> LabelCounts:
     """How many rows were predicted right, of how many: from outputs with labels, or from the numbers given."""
     classes = None
@@ -376,29 +386,31 @@ def count_labels(
     correct = integer("correct", correct, least=0)
     if correct > rows:
         raise GdscoreError(f"Expected at most {rows} correct rows, but got {correct}")
-    return LabelCounts(correct, rows, classes)
+    return LabelCounts(key, correct, rows, classes)
 
 
-def store_labels(session: Session, model: Model, key: Key, counts: LabelCounts) -> None:
-    """Keep how many rows of a window were predicted right, and compute the alarms of its series."""
-    start, end, segment = key
-    window = session.scalars(
-        select(Window).where(
-            Window.model_id == model.id, Window.segment == segment, Window.start == start, Window.end == end
-        )
-    ).first()
-    if window is None:
-        raise NotFoundError(f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it")
-    if counts.rows > window.rows:
-        raise GdscoreError(
-            f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but got "
-            f"{counts.rows}"
-        )
-    same = (window.labelled, window.correct) == (counts.rows, counts.correct)
-    window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
-    window.labels_at = utc_now()
-    window.missed = None if window.tracked is None else tracked_window(window).missed
-    if not same:
+def store_labels(session: Session, model: Model, counted: Iterable[LabelCounts]) -> None:
+    """Keep how many rows of windows were predicted right, and compute the alarms of each series once."""
+    changed = set()
+    for counts in counted:
+        start, end, segment = counts.key
+        mine = (Window.model_id == model.id, Window.segment == segment)
+        window = session.scalars(select(Window).where(*mine, Window.start == start, Window.end == end)).first()
+        if window is None:
+            raise NotFoundError(
+                f"Expected a window of {model.name!r} at {shown_time(start)}, but there is none: add it"
+            )
+        if counts.rows > window.rows:
+            raise GdscoreError(
+                f"Expected labels of at most {window.rows} rows, as the window of {shown_time(start)} has so many, but "
+                f"got {counts.rows}"
+            )
+        if (window.labelled, window.correct) != (counts.rows, counts.correct):
+            changed.add(segment)
+        window.labelled, window.correct, window.classes = counts.rows, counts.correct, counts.classes
+        window.labels_at = utc_now()
+        window.missed = None if window.tracked is None else tracked_window(window).missed
+    for segment in sorted(changed):
         follow_again(session, model, segment)
         session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 

@@ -221,8 +221,8 @@ class Delivery:
         self._stopped = threading.Event()
         if targets:
             digests = [_digest(target) for target in targets]
-            known = outbox.register_targets({d: shown_target(t) for d, t in zip(digests, targets, strict=True)})
-            self._numbers = {place: known[digest] for place, digest in enumerate(digests)}
+            numbers = outbox.register_targets({d: shown_target(t) for d, t in zip(digests, targets, strict=True)})
+            self._numbers = {place: numbers[digest] for place, digest in enumerate(digests)}
 
     def start(self) -> None:
         """Send what is due, in the background, also what is due again within a minute."""

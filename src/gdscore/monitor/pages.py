@@ -175,8 +175,8 @@ def alarm_page(alarm: Number, history: History, visitor: Reader) -> str:
 async def acknowledge(alarm: Number, request: Request, history: History, visitor: Writer) -> Response:
     """Note who has seen an alarm: the owner of the token, who may give another name only where there are no tokens."""
     fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    given = fields.get("by", [""])[0].strip() if visitor.name == LOCALHOST else ""
-    await run_in_threadpool(history.acknowledge, alarm, given or visitor.name)
+    entered = fields.get("by", [""])[0].strip() if visitor.name == LOCALHOST else ""
+    await run_in_threadpool(history.acknowledge, alarm, entered or visitor.name)
     return RedirectResponse(_back(fields, alarm), 303)
 
 
@@ -211,8 +211,10 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
         if row.labelled:
             numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
             labelled = queries.labelled_estimate(*numbers, row.labelled, row.correct or 0)
-        known = func.avg(case((KeptRow.label.is_not(None), KeptRow.right)))
-        expected = session.execute(select(known, func.avg(KeptRow.right)).where(KeptRow.window_id == row.id)).one()
+        of_labelled = func.avg(case((KeptRow.label.is_not(None), KeptRow.right)))
+        expected = session.execute(
+            select(of_labelled, func.avg(KeptRow.right)).where(KeptRow.window_id == row.id)
+        ).one()
         listed = queries.list_alarms(session, model.name, row.segment, limit=None)
         state = session.get(Series, (model.id, row.segment))
         lines = Rules.from_dict(model.rules).lines(
@@ -251,14 +253,14 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
 
 
 def _find_window(session: Session, window: int) -> tuple[Window, Model, dict[str, Any]]:
-    found = session.execute(
+    row = session.execute(
         select(Window, Model, Window.estimate)
         .join(Model, Model.id == Window.model_id)
         .where(Window.id == min(max(window, 0), 2**62))
     ).first()
-    if found is None:
+    if row is None:
         raise HTTPException(404, f"Expected the number of a window, but there is no window {window}")
-    return found[0], found[1], found[2]
+    return row[0], row[1], row[2]
 
 
 @router.get("/windows/{window}/report")
@@ -376,9 +378,9 @@ def _rule_value(value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, list) else "not set" if value is None else str(value)
 
 
-def _neighbours(after: int, size: int, found: int) -> dict[str, int | None]:
+def _neighbours(after: int, size: int, count: int) -> dict[str, int | None]:
     """Where the pages before and after this one start."""
-    return {"before": max(0, after - size) if after else None, "following": after + size if found > size else None}
+    return {"before": max(0, after - size) if after else None, "following": after + size if count > size else None}
 
 
 def _render(template: str, visitor: Visitor | None, **values: Any) -> str:

@@ -158,9 +158,9 @@ def _open_since(alarm: Alarm) -> str:
     """How long an alarm is open; where windows of the past were filled in, when it began, as it is not known longer."""
     if alarm.began is None:
         return ""
-    known = utc_now() - alarm.opened_at
-    if alarm.opened_at - alarm.began > max(FILLED_IN, known):
-        return f"began {shown_time(alarm.began)}, found {shown_length(known)} ago in windows of the past"
+    since_found = utc_now() - alarm.opened_at
+    if alarm.opened_at - alarm.began > max(FILLED_IN, since_found):
+        return f"began {shown_time(alarm.began)}, found {shown_length(since_found)} ago in windows of the past"
     return f"open for {shown_length(utc_now() - alarm.began)}"
 
 
@@ -210,21 +210,21 @@ def series_points(
     where = _chosen(session, model, segment, since, until, one_version=True)
     micros = type_coerce(Window.start, BigInteger)
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
-    found: dict[str, Any] = {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
+    chart: dict[str, Any] = {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
     models = versions_of(session, model)
     if not models:
-        return found
+        return chart
     newest, versions = models[-1], {one.id: one.version for one in models}
 
     def local(time: datetime | str) -> str:
         return as_time(time).astimezone(newest.every.tzinfo).isoformat()
 
-    found["alarms"] = [
+    chart["alarms"] = [
         alarm | {time: local(alarm[time]) for time in ("began", "ended") if alarm[time] is not None}
         for alarm in list_alarms(session, model, segment)
     ]
     if not count:
-        return found
+        return chart
     # Integer division differs between databases, so that spans are counted in floating point.
     span = cast((last - first) // points + 1, Float)
     bucket = Window.start if count <= points else func.floor((micros - first) / span)
@@ -254,11 +254,11 @@ def series_points(
         point = dict(zip(values, row, strict=True))
         point["gap"] = before is not None and (point["start"] - before) / newest.every.length > SHORTEST_GAP
         before = point["end"]
-        if (known := point.pop("labelled")) is not None:
-            labelled.append((newest.id, point["start"], known, point["correct"]))
+        if (n_labels := point.pop("labelled")) is not None:
+            labelled.append((newest.id, point["start"], n_labels, point["correct"]))
         del point["correct"]
         point |= {"start": local(point["start"]), "end": local(point["end"]), "rows": int(point["rows"])}
-        found["points"].append(point)
+        chart["points"].append(point)
     if len(models) > 1:  # otherwise the points have it all, and a long series is read once
         everything = (*_chosen(session, model, segment, since, until), Window.labelled > 0)
         sums = func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct)
@@ -266,19 +266,19 @@ def series_points(
         labelled = list(session.execute(query.order_by(func.min(Window.start), Window.model_id)))
         first_ones = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
         begun = session.execute(first_ones.order_by(func.min(Window.start)))
-    found["labels"] = [
+    chart["labels"] = [
         {"version": versions[number], "start": local(start), "truth": float(correct) / float(rows), "rows": int(rows)}
         for number, start, rows, correct in labelled
     ]
-    found["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
+    chart["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
-    reference = found["points"][-1]["reference_accuracy"]
+    reference = chart["points"][-1]["reference_accuracy"]
     rules = Rules.from_dict(newest.rules)
-    found["lines"] = rules.lines(reference, newest.reference_rows, state)
+    chart["lines"] = rules.lines(reference, newest.reference_rows, state)
     if rules_of_classes := rules.of_segment(segment).measured():
         newest_first = select(Window.start, Window.measures).where(*where).order_by(Window.start.desc()).limit(points)
         windows = [(local(start), of or {}) for start, of in session.execute(newest_first)][::-1]
-        found["measures"] = [
+        chart["measures"] = [
             {
                 "measure": measure,
                 "class": name,
@@ -292,7 +292,7 @@ def series_points(
             for measure, name, least in rules_of_classes
             if (rule := f"{measure}:{name}")
         ]
-    return found
+    return chart
 
 
 def overview(session: Session, *, limit: int | None = None, after: int = 0) -> list[dict[str, Any]]:
@@ -334,13 +334,13 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
             "recent": recent or [],
             "last": (last := None if shown[0] is None else _last(*shown)),
             "open_alarms": alarmed,
-            "state": (own := Rules.from_dict(rules)).state(alarmed, last),
+            "state": (parsed := Rules.from_dict(rules)).state(alarmed, last),
             "every": str(every),
-            "rules": own.to_dict(),
-            "lines": {} if last is None else own.lines(last["reference_accuracy"], reference_rows, known),
+            "rules": parsed.to_dict(),
+            "lines": {} if last is None else parsed.lines(last["reference_accuracy"], reference_rows, series_state),
             "estimator_hash": digest,
         }
-        for name, version, every, rules, digest, alarmed, reference_rows, windows, recent, known, *shown in rows
+        for name, version, every, rules, digest, alarmed, reference_rows, windows, recent, series_state, *shown in rows
     ]
 
 
@@ -382,11 +382,11 @@ def past_errors(session: Session, model: str, segment: str = "") -> dict[str, An
     if not rows:
         return None
     seen = [labelled_estimate(*row[2:]) for row in rows]
-    known = [row.last_known is not None for row in rows]
-    compared = [k for k in range(len(rows)) if known[k] or not any(known)]
+    has_earlier = [row.last_known is not None for row in rows]
+    compared = [k for k in range(len(rows)) if has_earlier[k] or not any(has_earlier)]
     answers = {"estimate": "accuracy", "label_free": "label_free", "last_known": "last_known"}
     answers["unchanged"] = "reference_accuracy"
-    if not any(known):
+    if not any(has_earlier):
         del answers["last_known"]
     return {
         "windows": len(rows),
@@ -503,7 +503,8 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
     -------
     dict
         ``alarm``; ``window``: the one that raised it; ``rows``: of this window, and the median of those before;
-        ``segments``: their estimates in windows of that time and before the alarm, those that fell most first;
+        ``segments``: their accuracies in windows of that time and before the alarm, those that fell most first, by
+        ``labels`` or by ``estimates`` (``segments_by``);
         ``columns``: of the inputs, those that moved most first; ``classes``: their shares of the predictions then and
         before, those that changed most first; ``labels``: of the windows since the alarm began; ``versions``: the
         versions of the model, the current one last; ``notices``: which target was told what.
@@ -524,13 +525,15 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
     labels, correct, windows = session.execute(
         labelled.where(*mine, Window.start >= alarm.began, Window.labelled > 0)
     ).one()
+    segments_by, segments = _worst_segments(session, model, alarm)
     told = select(Target.name, Notice).join(Notice, Notice.target_id == Target.id).where(Notice.alarm_id == number)
     return {
         "alarm": alarm_facts(alarm, model),
         "window": None if window is None else window_facts(window, model),
         "rows": None if window is None else window.rows,
         "rows_before": statistics.median(rows_before) if rows_before else None,
-        "segments": _worst_segments(session, model, alarm),
+        "segments": segments,
+        "segments_by": segments_by,
         "columns": [] if then is None else list(then.get("drift") or ())[:MOST_COLUMNS],
         "classes": [] if then is None else _moved_classes(then, estimates),
         "labels": int(labels or 0),
@@ -545,32 +548,40 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
     }
 
 
-def _worst_segments(session: Session, model: Model, alarm: Alarm) -> list[dict[str, Any]]:
-    """Segments at the time of an alarm, those first that have fallen most since before it."""
-    at = session.execute(
-        select(Window.id, Window.segment, Window.rows, Window.accuracy, Window.low, Window.high)
-        .where(Window.model_id == model.id, Window.start == alarm.raised)
-        .order_by(Window.accuracy)
-        .limit(10 * MOST_SEGMENTS)
-    ).all()
+def _worst_segments(session: Session, model: Model, alarm: Alarm) -> tuple[str, list[dict[str, Any]]]:
+    """Segments at the time of an alarm, those first that have fallen most since before it, and what tells that.
+
+    An alarm of labels is told by labels, where several segments have some: estimates may not have seen the drop.
+    """
+    for source in ("labels", "estimates") if alarm.rule.startswith("labels:") else ("estimates",):
+        by_labels = source == "labels"
+        accuracy = cast(Window.correct, Float) / Window.labelled if by_labels else Window.accuracy
+        usable = (Window.model_id == model.id, *([Window.labelled > 0] if by_labels else []))
+        columns = (Window.rows, Window.accuracy, Window.low, Window.high, Window.level, Window.reference_accuracy)
+        query = select(Window.id, Window.segment, *columns, Window.labelled, Window.correct)
+        at = session.execute(
+            query.where(*usable, Window.start == alarm.raised).order_by(accuracy).limit(10 * MOST_SEGMENTS)
+        ).all()
+        if len(at) > 1:
+            break
+    place = func.row_number().over(partition_by=Window.segment, order_by=Window.start.desc())
     recent = (
-        select(Window.segment, Window.accuracy)
-        .add_columns(
-            func.row_number().over(partition_by=Window.segment, order_by=Window.start.desc()).label("place"),
-        )
-        .where(Window.model_id == model.id, Window.start < alarm.began)
-        .where(Window.segment.in_([row.segment for row in at]))
+        select(Window.segment, accuracy.label("accuracy"), place.label("place"))
+        .where(*usable, Window.start < alarm.began, Window.segment.in_([row.segment for row in at]))
         .subquery()
     )
     means = select(recent.c.segment, func.avg(recent.c.accuracy)).where(recent.c.place <= BEFORE)
     before = {row[0]: row[1] for row in session.execute(means.group_by(recent.c.segment))}
-    listed = [
-        {"segment": row.segment, "window": row.id, "rows": row.rows, "accuracy": row.accuracy, "low": row.low}
-        | {"high": row.high, "before": before.get(row.segment)}
-        for row in at
-    ]
+    listed = []
+    for number, segment, rows, *estimate, labelled, correct in at:
+        shown, low, high, level, reference = estimate
+        if by_labels:
+            seen = labelled_estimate(shown, low, high, level, rows, reference, labelled, correct)
+            rows, shown, low, high = labelled, seen.accuracy, seen.low, seen.high
+        facts = {"segment": segment, "window": number, "rows": rows, "accuracy": shown, "low": low, "high": high}
+        listed.append(facts | {"before": before.get(segment)})
     listed.sort(key=lambda s: s["accuracy"] - (s["before"] if s["before"] is not None else s["accuracy"]))
-    return listed[:MOST_SEGMENTS]
+    return source, listed[:MOST_SEGMENTS]
 
 
 def _moved_classes(then: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

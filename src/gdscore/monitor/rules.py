@@ -196,11 +196,11 @@ class Rules:
 
     def changed(self, changes: Mapping[str, Any]) -> Rules:
         """Rules with some of them changed, by name; the others stay, also those of other classes and segments."""
-        known = {f.name for f in fields(self)}
+        names = {f.name for f in fields(self)}
         changes = dict(changes)
         for name in changes:
-            if name not in known:
-                raise GdscoreError(f"Unknown rule {str(name)[:60]!r}: {nearest(str(name)[:60], known)}")
+            if name not in names:
+                raise GdscoreError(f"Unknown rule {str(name)[:60]!r}: {nearest(str(name)[:60], names)}")
         for name in (*(f"min_{measure}" for measure in MEASURES), "segments"):
             if isinstance(changes.get(name), Mapping):
                 changes[name] = {**getattr(self, name), **changes[name]}
@@ -332,10 +332,12 @@ class Rules:
             )
             reason = ""
             if dropped:
+                what = "accuracy" if by_labels else "estimated accuracy" if free is None else "estimate without labels"
+                shown = "" if free is None else f"with labels of earlier windows {percent(estimate.accuracy)}, "
                 reason = (
-                    f"{name}: the {'' if by_labels else 'estimated '}accuracy has fallen from "
-                    f"{percent(level)} to {percent(accuracy)} in the window of {shown_time(start)} (interval "
-                    f"{percent(estimate.low)} to {percent(estimate.high)}); on the reference it is {percent(reference)}"
+                    f"{name}: the {what} has fallen from {percent(level)} to {percent(accuracy)} in the window of "
+                    f"{shown_time(start)} ({shown}interval {percent(estimate.low)} to {percent(estimate.high)}); on "
+                    f"the reference it is {percent(reference)}"
                 )
             status = Status.ALARM if dropped else Status.FINE
             checks.append(Check(name, status, reason, over_windows, test.beginning, level, accuracy))

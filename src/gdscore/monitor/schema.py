@@ -18,6 +18,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Dialect,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -102,7 +103,7 @@ class Length(TypeDecorator[Every]):
 class Base(DeclarativeBase):
     """Base of all tables; migrations find indexes and keys by these names."""
 
-    type_annotation_map = {datetime: Time, Every: Length}  # noqa: RUF012
+    type_annotation_map = {datetime: Time, Every: Length, float: Double}  # noqa: RUF012
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",

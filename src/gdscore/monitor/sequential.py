@@ -196,18 +196,18 @@ def _weekday_pattern(values: NDArray[np.float64], weekdays: Sequence[int | None]
     pattern = np.zeros(7)
     days = np.array([-1 if day is None else day for day in weekdays])
     counts = np.bincount(days[days >= 0], minlength=7)
-    known = np.flatnonzero(counts >= 2)
-    inside = np.isin(days, known)
-    free = int(inside.sum()) - len(known)
-    if len(known) < 2 or free < len(known):
+    measured = np.flatnonzero(counts >= 2)
+    inside = np.isin(days, measured)
+    free = int(inside.sum()) - len(measured)
+    if len(measured) < 2 or free < len(measured):
         return pattern, 0.0
-    pattern[known] = [np.median(values[days == day]) for day in known]
-    pattern[known] -= pattern[known].mean()
+    pattern[measured] = [np.median(values[days == day]) for day in measured]
+    pattern[measured] -= pattern[measured].mean()
     left = _clipped((values - pattern[days])[inside])
     within = float(left @ left) / free
-    between = float(counts[known] @ pattern[known] ** 2) / (len(known) - 1)
+    between = float(counts[measured] @ pattern[measured] ** 2) / (len(measured) - 1)
     kept = max(0.0, 1 - SHRINK * within / between) if between > 0 else 0.0
-    return kept * pattern, kept * (len(known) - 1)
+    return kept * pattern, kept * (len(measured) - 1)
 
 
 @dataclass
@@ -310,9 +310,9 @@ class SequentialTest:
             return level, level - max(tolerance, LEVEL_ERRORS * self.quiet.error)
         floor = reference_floor(reference, reference_rows, tolerance)
         if len(self.seen) >= FIRST:
-            own = statistics.median(w.accuracy for w in self.seen)
-            if own - tolerance - 2 * UNKNOWN_SPREAD > floor:
-                return own, own - tolerance - 2 * UNKNOWN_SPREAD
+            so_far = statistics.median(w.accuracy for w in self.seen)
+            if so_far - tolerance - 2 * UNKNOWN_SPREAD > floor:
+                return so_far, so_far - tolerance - 2 * UNKNOWN_SPREAD
         return reference, floor
 
     def take_miss(self, missed: bool, level: float, time: datetime) -> None:
@@ -377,20 +377,20 @@ class SequentialTest:
         }
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any] | None) -> SequentialTest:
+    def from_dict(cls, plain: dict[str, Any] | None) -> SequentialTest:
         """Inverse of `to_dict`; a new test where there is none."""
-        if not found:
+        if not plain:
             return cls()
-        quiet = found["quiet"]
+        quiet = plain["quiet"]
         return cls(
-            [*found["log_r"]],
-            [*found["run"]],
-            [None if time is None else datetime.fromisoformat(time) for time in found["began"]],
-            (found["dropped"][0], found["dropped"][1]),
-            [Seen(*window) for window in found["seen"]],
-            [*found["all_seen"]],
+            [*plain["log_r"]],
+            [*plain["run"]],
+            [None if time is None else datetime.fromisoformat(time) for time in plain["began"]],
+            (plain["dropped"][0], plain["dropped"][1]),
+            [Seen(*window) for window in plain["seen"]],
+            [*plain["all_seen"]],
             None if quiet is None else Quiet(**{**quiet, "weekdays": tuple(quiet["weekdays"])}),
-            found["previous"],
+            plain["previous"],
         )
 
 

@@ -101,10 +101,10 @@ class Settings(BaseSettings):
         return [address.strip() for address in value.split(",")] if isinstance(value, str) else value
 
     @classmethod
-    def read(cls, **given: Any) -> Settings:
+    def read(cls, **arguments: Any) -> Settings:
         """Settings of these arguments and of the environment; what is None is not given."""
         try:
-            return cls(**{name: value for name, value in given.items() if value is not None})
+            return cls(**{name: value for name, value in arguments.items() if value is not None})
         except ValidationError as error:
             first = error.errors(include_input=False)[0]
             name = str(first["loc"][0]) if first["loc"] else "settings"

@@ -27,7 +27,6 @@ from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
-    KEYS_AT_ONCE,
     end_alarms,
     follow_again,
     follow_changed,
@@ -62,6 +61,7 @@ __all__ = [
     "delete_window",
     "estimate_windows",
     "find_model",
+    "has_labels",
     "known_windows",
     "learn_again",
     "lock_model",
@@ -117,11 +117,19 @@ def find_model(session: Session, name: str, version: str | None = None) -> Model
     return model
 
 
+def has_labels(session: Session, name: str) -> bool:
+    """Whether labels of any window of a model are known."""
+    return bool(session.scalar(_HAS_LABELS, {"name": name}))
+
+
 # Statements of every post are made once: to make them takes as long as to run them.
 _NAMED = select(Model).where(Model.name == bindparam("name"))
 _CURRENT = _NAMED.where(Model.superseded_at.is_(None))
 _OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
 _LOCKED = select(Model).where(Model.id == bindparam("number")).with_for_update()
+_HAS_LABELS = select(
+    exists().where(Series.model_id == Model.id, Model.name == bindparam("name"), Series.labels.is_not(None))
+)
 
 
 def lock_model(session: Session, number: int) -> Model:
@@ -161,7 +169,7 @@ def store_model(
     if content is not None and digest is not None and session.get(EstimatorFile, digest) is None:
         session.add(EstimatorFile(hash=digest, content=content))
         session.flush()
-    versions = session.scalars(select(Model).where(Model.name == name).with_for_update()).all()
+    versions = session.scalars(select(Model).where(Model.name == name).order_by(Model.id).with_for_update()).all()
     current = next((model for model in versions if model.superseded_at is None), None)
     version = (current.version if current else "1") if version is None else version
     model = next((model for model in versions if model.version == version), None)
@@ -277,16 +285,12 @@ class Made(NamedTuple):
     """Of the estimate without labels, so that adding a window again stays no change where labels have come since."""
 
 
-def prepare_windows(
-    session: Session, model: Model, fresh: Mapping[Key, Fresh], estimator_of: Callable[[str], AccuracyEstimator]
-) -> list[Made]:
+def prepare_windows(model: Model, fresh: Mapping[Key, Fresh], history: EarlierLabels | None) -> list[Made]:
     """Estimates as they will be stored, in the order of time, so that a transaction has less to do.
 
-    They rest on the labels of earlier windows too, where there are any. ``estimator_of`` gives the estimator of a
-    digest.
+    They rest on the labels of earlier windows too, where there are any.
     """
     rules, made = Rules.from_dict(model.rules), []
-    history = EarlierLabels(session, model, {key[2] for key in fresh}, estimator_of) if rules.tracking else None
     for key, (free, with_class_mix) in sorted(fresh.items(), key=lambda item: item[0]):
         facts = free.to_dict()
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -458,9 +462,13 @@ def store_windows(session: Session, model: Model, made: Sequence[Made], replace:
 
 def check_added(session: Session, model: Model, made: Sequence[Made], replace: bool) -> None:
     """Refuse what `store_windows` would refuse, before a part of it is stored."""
-    series = known_series(session, model, list({one.key[2] for one in made}))
-    _check_segments(session, model, Rules.from_dict(model.rules), {m.key[2] for m in made} - set(series.series))
-    known_windows(session, model, made, replace)
+    new: set[str] = set()
+    for first in range(0, len(made), AT_ONCE):
+        together = made[first : first + AT_ONCE]
+        segments = {one.key[2] for one in together}
+        new |= segments - set(known_series(session, model, list(segments)).series)
+        known_windows(session, model, together, replace)
+    _check_segments(session, model, Rules.from_dict(model.rules), new)
 
 
 def _check_segments(session: Session, model: Model, rules: Rules, new: set[str]) -> None:
@@ -468,8 +476,8 @@ def _check_segments(session: Session, model: Model, rules: Rules, new: set[str])
     named = new - {""}  # that of all rows is no segment
     if not named:
         return
-    known = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
-    count = session.scalars(known).one() + len(named)
+    stored = select(func.count()).where(Series.model_id == model.id, Series.segment != "")
+    count = session.scalars(stored).one() + len(named)
     if count > rules.max_segments:
         raise AdvisedError(
             f"Expected at most {rules.max_segments:,} segments of {model.name!r} (rule max_segments), but with "
@@ -488,13 +496,10 @@ _THERE = select(Window).where(
 
 def known_windows(session: Session, model: Model, made: Sequence[Made], replace: bool) -> dict[Key, Window]:
     """Windows that are there already; one with other numbers is refused, unless it is to be replaced or was so far."""
-    found: dict[Key, Window] = {}
-    for first in range(0, len(made), KEYS_AT_ONCE):
-        keys = [one.key for one in made[first : first + KEYS_AT_ONCE]]
-        for window in session.scalars(_THERE, {"model": model.id, "keys": keys}):
-            found[window.start, window.end, window.segment] = window
-    for one in made if found and not replace else ():
-        same = found.get(one.key)
+    there = session.scalars(_THERE, {"model": model.id, "keys": [one.key for one in made]}) if made else ()
+    by_key = {(window.start, window.end, window.segment): window for window in there}
+    for one in made if by_key and not replace else ():
+        same = by_key.get(one.key)
         if same is not None and same.content_hash != one.digest and not same.so_far:
             raise ConflictError(
                 f"Expected a new window of {model.name!r}, but the one at {shown_time(same.start)} is there with other "
@@ -502,7 +507,7 @@ def known_windows(session: Session, model: Model, made: Sequence[Made], replace:
                 "give replace=True (--replace) to replace it",
                 "send it with `replace` set to true to replace it",
             )
-    return found
+    return by_key
 
 
 def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Window, Outcome]:
@@ -591,9 +596,10 @@ def snooze_alarm(session: Session, number: int, until: datetime | None) -> dict[
 
 
 def _locked_alarm(session: Session, number: int) -> tuple[Alarm, Model]:
-    row = session.execute(
-        select(Alarm, Model).join(Model, Model.id == Alarm.model_id).where(Alarm.id == number).with_for_update()
-    ).first()
-    if row is None:
+    """An alarm, after its model, as all writers lock them: two that lock in different orders wait for each other."""
+    owner = session.scalar(select(Alarm.model_id).where(Alarm.id == number))
+    model = None if owner is None else lock_model(session, owner)
+    alarm = session.get(Alarm, number)
+    if alarm is None or model is None:
         raise NotFoundError(f"Expected the number of an alarm, but there is no alarm {number}")
-    return row[0], row[1]
+    return alarm, model

@@ -200,10 +200,10 @@ def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, 
     shown = np.concatenate([predicted[estimable], accuracy, [e.accuracy for e in (t.estimate for t in marked)]])
     _square(axes, max(float(shown.min()) - 0.03, 0.0), min(float(shown.max()) + 0.03, 1.0))
     for group, (colour, marker, _) in styles.items():
-        of = (np.asarray(groups) == group) & estimable
+        in_group = (np.asarray(groups) == group) & estimable
         axes.plot(
-            predicted[of], accuracy[of], marker, color=LIGHT[colour], markersize=4.5, markeredgewidth=0, alpha=0.75,
-            zorder=3,
+            predicted[in_group], accuracy[in_group], marker, color=LIGHT[colour], markersize=4.5, markeredgewidth=0,
+            alpha=0.75, zorder=3,
         )  # fmt: skip
     axes.set_xlabel("estimated with the set’s family left out")
     axes.set_ylabel("true accuracy of shifted sets")
@@ -226,18 +226,18 @@ def reliability_figure(estimator: AccuracyEstimator) -> Figure:
 
     seen = estimator.reference_confidence_
     rows = np.asarray(seen.rows)
-    of = rows > 0
-    correct = np.asarray(seen.correct)[of]
-    confidence, share = np.asarray(seen.confidence)[of] / rows[of], correct / rows[of]
+    filled = rows > 0
+    correct = np.asarray(seen.correct)[filled]
+    confidence, share = np.asarray(seen.confidence)[filled] / rows[filled], correct / rows[filled]
     figure, axes = blank(5.0, 5.0)
     _square(axes, 0.0, 1.0)
     ends = [
         binomtest(round(k), round(n)).proportion_ci(estimator.level, method="wilson")
-        for k, n in zip(correct, rows[of], strict=True)
+        for k, n in zip(correct, rows[filled], strict=True)
     ]
     low, high = np.array([(end.low, end.high) for end in ends]).T
     axes.vlines(confidence, low, high, color=LIGHT["quiet"], linewidth=1)
-    axes.scatter(confidence, share, s=12 + 160 * rows[of] / rows.max(), color=LIGHT["ink"], linewidth=0, zorder=3)
+    axes.scatter(confidence, share, s=12 + 160 * rows[filled] / rows.max(), color=LIGHT["ink"], linewidth=0, zorder=3)
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy on the reference")
     percent_axis(axes, "x")

@@ -134,7 +134,7 @@ def write_report(
         fitted=None if estimator is None else _describe_estimator(estimator),
         figures=_figures(estimator, entries, by_time, min_accuracy),
         sentences={name: _score_sentence(name) for e in entries if e.detailed for name in _scores(e)},
-        moved=MOVED,
+        evidence_words=EVIDENCE,
         made_by=made_by or {},
         versions={"gdscore": gdscore.__version__, "Python": platform.python_version(), "NumPy": np.__version__},
         missing=listed,
@@ -157,7 +157,7 @@ MIX_WORDS = {
 }
 
 
-MOVED = {
+EVIDENCE = {
     "confidence": ("Confidence (log-odds)", "higher", "lower"),
     "distance": ("Distance of features or inputs to those of the predicted class (logarithm)", "larger", "smaller"),
 }

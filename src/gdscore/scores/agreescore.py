@@ -41,7 +41,6 @@ class AgreeScore(MeanScore):
     formula = "share of rows where the predictions of the model and of a second model differ"
     good_for = "a second model is trained anyway"
     fails_when = "the two models make the same mistakes"
-    remark = "a second model has to be trained on the training data"
     argmax_only = True
     inputs = frozenset({"logits", "peer_logits"})
     higher_is_better = False

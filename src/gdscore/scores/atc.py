@@ -80,7 +80,6 @@ class ATC(MeanScore):
     formula = "share of rows with -entropy (or confidence) >= t; t has the reference error below it on the reference"
     good_for = "exact on the reference"
     fails_when = "wrong predictions stay above the threshold"
-    remark = "threshold learned on the labelled reference"
     optional_inputs = frozenset({"predictions"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar = ("threshold_",)

@@ -50,7 +50,7 @@ class Score:
         Name in the registry.
     formula : str
         What the number is, in one line of plain text.
-    good_for, fails_when, remark : str
+    good_for, fails_when : str
         Cells of the score in the tables of the documentation.
     inputs : frozenset of str
         Arrays that the `Outputs` given to `update` must hold.
@@ -82,7 +82,6 @@ class Score:
     formula: ClassVar[str] = ""
     good_for: ClassVar[str] = ""
     fails_when: ClassVar[str] = ""
-    remark: ClassVar[str] = ""
     inputs: frozenset[str] = frozenset({"logits"})
     optional_inputs: frozenset[str] = frozenset()
     reference_inputs: frozenset[str] = frozenset()

@@ -62,10 +62,10 @@ class COT(SampleScore):
     .. math:: \min_\pi \sum_{ik} \pi_{ik}\, \tfrac12\|S_i - e_k\|_1, \quad \sum_k \pi_{ik} = \tfrac1m,
               \quad \sum_i \pi_{ik} = q_k
 
-    with q the share of each class among the reference's labels. Falls with accuracy. Solved as an m×K problem, exactly,
-    on the k rows of smallest hash; `sampling_error` bounds what more rows than that leave open. Where rows were not
-    decided by the largest logit, a row costs at least 1 − c, with c the probability of the decided class: it costs more
-    than that anyway where this is the largest.
+    with q the share of each class among the reference's labels. Falls with accuracy. Solved as an m×K problem, to a
+    certified millionth of the cost, on the k rows of smallest hash; `sampling_error` bounds what more rows than that
+    leave open. Where rows were not decided by the largest logit, a row costs at least 1 − c, with c the probability of
+    the decided class: it costs more than that anyway where this is the largest.
 
     Parameters
     ----------
@@ -91,7 +91,6 @@ class COT(SampleScore):
         "a class mix like the reference's: it sees predictions that pile up in few classes, whatever their confidence"
     )
     fails_when = "the true mix of classes has changed: the change is counted as error"
-    remark = "the class mix of the labelled reference"
     optional_inputs = frozenset({"predictions", "ids"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar[tuple[str, ...]] = ("class_weights_",)

@@ -62,7 +62,6 @@ class COTT(COT):
     formula = "share of rows whose transport cost in COT's plan is at most t, learned on the reference"
     good_for = "as `cot`, less sensitive to how large single costs are"
     fails_when = "as `cot`"
-    remark = "the class mix and a threshold"
     learned: ClassVar = ("class_weights_", "threshold_")
     higher_is_better = True
 

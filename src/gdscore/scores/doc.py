@@ -29,7 +29,6 @@ class DoC(MeanScore):
     formula = "reference accuracy - (mean confidence on the reference - mean confidence on the target)"
     good_for = "confidences whose error is the same on reference and target"
     fails_when = "confidence does not fall with accuracy; it can leave [0, 1]"
-    remark = "accuracy and mean confidence on the labelled reference"
     optional_inputs = frozenset({"predictions"})
     reference_inputs = frozenset({"logits", "labels"})
     learned: ClassVar = ("reference_accuracy_", "reference_confidence_")

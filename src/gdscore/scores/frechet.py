@@ -93,7 +93,6 @@ class Frechet(Score):
     formula = "||mean_r - mean_t||^2 + trace(C_r + C_t - 2 (C_r C_t)^(1/2)), C the covariances of the features"
     good_for = "shifts that show in the features, before labels are there"
     fails_when = "the shift is harmless; sets of different sizes (the number shrinks as rows are added)"
-    remark = "features of the reference, no labels"
     inputs = frozenset({"features"})
     reference_inputs = frozenset({"features"})
     higher_is_better = False

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._arrays import Array, namespace
@@ -106,16 +105,13 @@ def _plain(residual: Array) -> Residuals:
     return Residuals(residual, namespace(residual).zeros_like(residual[:, 0]))
 
 
-def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> Array:
-    """Ln Σ_d |g_dk|^p of every column k of g = XᵀR for each ``batch`` rows, shape (batches, K), in float64.
-
-    For p = ∞ the logarithm of the largest entry of the column.
-    """
+def product_log_norms(features: Array, residual: Array, p: float, batch: int) -> Array:
+    """Ln ‖XᵀR‖_p for each ``batch`` rows, shape (batches,), in float64."""
     if arrays.on_host(features) or arrays.is_jax(features):
         rows = [slice(start, start + batch) for start in range(0, features.shape[0], batch)]
         block = _block_for(features, residual, p)
-        sums = [_log_sums_in_blocks(features[b], residual[b], p, block) for b in rows]
-        return namespace(sums[0]).stack(sums)
+        norms = [_log_norm_in_blocks(features[b], residual[b], p, block) for b in rows]
+        return namespace(norms[0]).stack(norms)
     # One product for many mini-batches: an accelerator waits for the host to launch each of them otherwise.
     xp = namespace(features)
     d, k = features.shape[1], residual.shape[1]
@@ -123,7 +119,7 @@ def product_log_sums(features: Array, residual: Array, p: float, batch: int) -> 
     r = xp.reshape(residual, (-1, batch, k))
     step = max(1, _DEVICE_ELEMENTS // (d * k))
     starts = range(0, x.shape[0], step)
-    return arrays.concatenate([column_log_sums(x[i : i + step] @ r[i : i + step], p) for i in starts])
+    return arrays.concatenate([log_norm(x[i : i + step] @ r[i : i + step], p) for i in starts])
 
 
 def _block_for(features: Array, residual: Array, p: float) -> Array | None:
@@ -135,9 +131,9 @@ def _block_for(features: Array, residual: Array, p: float) -> Array | None:
     return xp.empty((rows, residual.shape[1]), dtype=xp.result_type(features, residual))
 
 
-def _log_sums_in_blocks(x: Array, r: Array, p: float, block: Array | None) -> Array:
+def _log_norm_in_blocks(x: Array, r: Array, p: float, block: Array | None) -> Array:
     if p > 1:
-        return column_log_sums(x.T @ r, p)
+        return log_norm(x.T @ r, p)
     # |g| ≤ 1e38 gives |g|^p ≤ 1e38 for p ≤ 1, so that no block needs the largest entry of all.
     rows = max(16, _BLOCK_ELEMENTS // r.shape[1]) if block is None else block.shape[0]
     total: Array = 0.0
@@ -146,31 +142,28 @@ def _log_sums_in_blocks(x: Array, r: Array, p: float, block: Array | None) -> Ar
             columns = x[:, start : start + rows].T
             # New memory for every product would cost more than taking the power of all its entries.
             g = columns @ r if block is None else namespace(x).matmul(columns, r, out=block[: columns.shape[0]])
-            powers = _power(g, p)
-            total = total + arrays.wide(namespace(powers).sum(powers, axis=0))
-        return _log(total)
+            total = total + _sum(_power(g, p))
+        return _log(total) / p
 
 
-def column_log_sums(g: Array, p: float) -> Array:
-    """Ln Σ_d |g_dk|^p of every column of a matrix, or of each of a stack; they may be overwritten."""
+def log_norm(g: Array, p: float) -> Array:
+    """Ln ‖g‖_p of a matrix, or of each of a stack; they may be overwritten."""
     xp = namespace(g)
     with np.errstate(divide="ignore", under="ignore"):
         if p <= 1:
-            return _log(xp.sum(_power(g, p), axis=-2))
+            return _log(_sum(_power(g, p))) / p
         g = xp.abs(g)
+        largest = xp.max(g, axis=(-2, -1))
         if p == math.inf:
-            return _log(xp.max(g, axis=-2))
-        largest = xp.max(g, axis=(-2, -1), keepdims=True)
-        largest = xp.where(largest > 0, largest, xp.ones_like(largest))
-        return _log(xp.sum((g / largest) ** p, axis=-2)) + p * _log(largest[..., 0])
+            return _log(largest)
+        divisor = xp.where(largest > 0, largest, xp.ones_like(largest))
+        return _log(_sum((g / divisor[..., None, None]) ** p)) / p + _log(divisor)
 
 
-def log_norms(sums: Array, p: float) -> Array:
-    """Log-norms of the K columns and, last, of the matrix, from the columns' log-sums of powers."""
-    xp = namespace(sums)
-    if p == math.inf:
-        return xp.concat([sums, xp.max(sums, axis=-1, keepdims=True)], axis=-1)
-    return xp.concat([sums, log_sum(sums, axis=-1)[..., None]], axis=-1) / p
+def _sum(powers: Array) -> Array:
+    """Sum of each matrix, of its columns in float64."""
+    of_columns = arrays.wide(namespace(powers).sum(powers, axis=-2))
+    return namespace(of_columns).sum(of_columns, axis=-1)
 
 
 def log_sum(x: Array, axis: int) -> Array:
@@ -324,25 +317,16 @@ class GdScore(Score):
 
     def result(self, stats: HostStats) -> float:
         """Mean norm, or its logarithm."""
-        log_norm = self._checked_logs(self._log_norms(stats)[-1:])[0]
-        return float(log_norm) if self.log else math.exp(log_norm)
-
-    def compute_per_class(self) -> NDArray[Any]:
-        """Mean norm of each class's column of the gradient, shape (K,): which classes the number comes from."""
-        logs = self._checked_logs(self._log_norms(self.statistics())[:-1])
-        return logs if self.log else np.asarray(np.exp(logs))
-
-    def _checked_logs(self, logs: NDArray[Any]) -> NDArray[Any]:
-        """Logarithms of norms where they, or the norms if those are asked for, are finite; an error otherwise."""
-        largest = float(logs.max())
-        if not largest < math.inf:
+        log = self._log_norm(stats)
+        if not log < math.inf:
             raise GdscoreError(self.overflow_message())
         if self.log:
-            if not float(logs.min()) > -math.inf:
+            if not log > -math.inf:
                 raise GdscoreError("A gradient of 0 has no logarithm: use log=False, which gives 0")
-        elif largest > math.log(np.finfo(float).max):
-            raise GdscoreError(f"The norm overflows: its logarithm is {largest:.6g}; use log=True to get that instead")
-        return logs
+            return log
+        if log > math.log(np.finfo(float).max):
+            raise GdscoreError(f"The norm overflows: its logarithm is {log:.6g}; use log=True to get that instead")
+        return math.exp(log)
 
     def warning(self) -> str | None:
         """Fewer rows than one mini-batch: the norm of a shorter batch is larger."""
@@ -399,11 +383,10 @@ class GdScore(Score):
                 weights * size * (sure / xp.clip(members, 1.0, None) + (1 - sure) / xp.clip(size - members, 1.0, None))
             )
         unit *= xp.reshape(weights, (-1, 1))
-        sums = product_log_sums(chunk.features[rows], unit, self.p, size)
-        norms = log_norms(sums, self.p) + (arrays.wide(peak) - math.log(size))
+        norms = product_log_norms(chunk.features[rows], unit, self.p, size) + (arrays.wide(peak[:, 0]) - math.log(size))
         weight = 1.0 if self.variant == "published" else float(size)
         total = log_sum(norms, axis=0) + math.log(weight)
-        return {"log_norms": total, "weight": namespace(total).ones_like(total[0]) * (weight * count)}
+        return {"log_norms": total, "weight": namespace(total).ones_like(total) * (weight * count)}
 
     def _full_gradient(self, chunk: Outputs, residuals: Residuals, confident: Array) -> Stats:
         xp = namespace(residuals.unit)
@@ -422,16 +405,16 @@ class GdScore(Score):
             stats[f"rows_{name}"] = arrays.wide(xp.sum(rows))
         return stats
 
-    def _log_norms(self, stats: HostStats) -> NDArray[Any]:
+    def _log_norm(self, stats: HostStats) -> float:
         with np.errstate(all="ignore"):
             if self.batch_size is not None:
-                return np.asarray(stats["log_norms"] - np.log(stats["weight"]))
+                return float(stats["log_norms"] - np.log(stats["weight"]))
             groups = [k.split("_")[1] for k in stats if k.startswith("rows_")]
             # A group without rows has a scale of no meaning, and a gradient of 0.
             scale = max(float(stats[f"scale_{n}"]) for n in groups if stats[f"rows_{n}"] > 0)
             relative = {n: min(float(stats[f"scale_{n}"]) - scale, 0.0) for n in groups}
             parts = [stats[f"gradient_{n}"] * np.exp(relative[n]) / max(stats[f"rows_{n}"], 1) for n in groups]
-            return np.asarray(log_norms(column_log_sums(sum(parts), self.p), self.p) + scale)
+            return float(log_norm(sum(parts), self.p)) + scale
 
     # -- leftover rows of merged states ---------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ class ProjNorm(Score):
     formula = "L2 distance of the parameters after retraining on pseudo-labels of the target"
     good_for = "the network and time to train it are there"
     fails_when = "time is short: it trains for every target"
-    remark = 'retrains a PyTorch network; `start="model"` needs no training data'
     inputs = frozenset({"network"})
     higher_is_better = False
 

@@ -28,7 +28,6 @@ class Rotation(MeanScore):
     formula = "share of the four rotations of each row that a rotation head mistakes, mean over rows"
     good_for = "images with an upright direction"
     fails_when = "a turned image looks like an upright one; needs a head of its own"
-    remark = "a rotation head, trained on the training images or jointly with the network; images only"
     inputs = frozenset({"rotation_logits"})
     higher_is_better = False
 

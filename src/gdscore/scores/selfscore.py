@@ -31,7 +31,6 @@ class SelfScore(MeanScore):
     formula = "mean over rows of 0.5 * sum_k |S_k - S'_k|, S' with BatchNorm's statistics of each batch"
     good_for = "networks with BatchNorm under shifts of style, without a second model"
     fails_when = "what is new is the content; batches of few classes or few rows"
-    remark = "a network with BatchNorm, run twice"
     inputs = frozenset({"logits", "batch_logits"})
     higher_is_better = False
 

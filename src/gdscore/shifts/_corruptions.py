@@ -159,7 +159,7 @@ def fractal(draws: Draws, layer: int, x: Array, decay: float) -> Array:
         noise = noise if spacing == 1 else resample.upsample(noise, spacing, height, width)
         total = noise if total is None else total + noise
         spacing, octave = spacing // 2, octave + 1
-    low, high = (f(total, axis=(1, 2), keepdims=True) for f in (xp.min, xp.max))
+    low, high = xp.min(total, axis=(1, 2), keepdims=True), xp.max(total, axis=(1, 2), keepdims=True)
     return ((total - low) / (high - low))[:, None, :, :]
 
 
@@ -233,7 +233,7 @@ def frost(x: Array, draws: Draws, keep: float, ice: float) -> Array:
         along = np.arange(size)
         places.append(first[:, None] + np.where(of_image[:, axis + 2, None] < 0.5, along, size - 1 - along))
     places[0] = (places[0] + which[:, None] * panes.shape[1]) * panes.shape[2]
-    rows, columns = (like(place, x) for place in places)
+    rows, columns = like(places[0], x), like(places[1], x)
     xp = namespace(x)
     index = xp.reshape(rows[:, :, None] + columns[:, None, :], (-1,))
     texture = xp.reshape(xp.take(xp.reshape(panes, (-1,)), index, axis=0), (n, 1, height, width))
@@ -388,8 +388,8 @@ def elastic_transform(x: Array, draws: Draws, strength: float, sigma: float, aff
     size = (height * width) ** 0.5
     middle, arm = np.array([height // 2, width // 2]), min(height, width) // 3
     corners = np.array([middle + arm, middle + np.array([arm, -arm]), middle - arm], dtype=np.float64)
-    moved = corners + (2 * draws.uniform(0, 6).reshape(n, 3, 2) - 1) * affine * size
-    maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], moved)
+    new_corners = corners + (2 * draws.uniform(0, 6).reshape(n, 3, 2) - 1) * affine * size
+    maps = np.linalg.solve(np.column_stack([corners, np.ones(3)])[None], new_corners)
     rows = resample.constant(np.arange(height, dtype=np.float32)[:, None], x) + smooth_field(
         draws, 1, x, sigma * size, strength * size
     )

@@ -1,7 +1,7 @@
 """Shift families of NumPy arrays and data frames, each a function on the matrices of numbers and category codes.
 
 A table is read as these two matrices, and what a family changed is written back: cells that it leaves alone keep their
-value exactly, changed cells come in the column's own dtype (integers are rounded). Frames of pandas, polars and Arrow
+value exactly, changed values come in the column's own dtype (integers are rounded). Frames of pandas, polars and Arrow
 are read through narwhals.
 """
 
@@ -27,7 +27,7 @@ _CATEGORY_DIMENSIONS = 4
 
 
 @dataclass(frozen=True)
-class Cells:
+class TableValues:
     """Numbers (NaN where missing) and category codes (−1 where missing, −2 where the reference has no such value)."""
 
     numbers: Numbers
@@ -40,13 +40,10 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
 def _kind_of_objects(values: list[Any]) -> str:
     present = [value for value in values if not _is_missing(value)]
-    if present and all(_is_number(value) for value in present):
+    numbers = (int, float, np.integer, np.floating)
+    if present and all(isinstance(value, numbers) and not isinstance(value, bool) for value in present):
         return "number"
     return "category" if all(isinstance(v, (str, bytes, bool, np.bool_, int, float)) for v in present) else "other"
 
@@ -141,7 +138,7 @@ class TableLayout:
         self.categorical = [j for j, kind in enumerate(kinds) if kind == "category"]
         self.vocabularies = vocabularies
 
-    def split(self, batch: Any) -> Cells:
+    def split(self, batch: Any) -> TableValues:
         """Matrices of a batch that has the columns of the reference."""
         table = _opened(batch)
         names = _names(table)
@@ -153,7 +150,7 @@ class TableLayout:
             )
         rows = table.shape[0]
         if isinstance(table, np.ndarray) and table.dtype.kind in "fiu":
-            return Cells(table.astype(np.float64), np.empty((rows, 0), dtype=np.int64))
+            return TableValues(table.astype(np.float64), np.empty((rows, 0), dtype=np.int64))
         numbers = np.empty((rows, len(self.numeric)))
         for k, j in enumerate(self.numeric):
             numbers[:, k] = _numbers(table, j)
@@ -161,20 +158,20 @@ class TableLayout:
         for k, j in enumerate(self.categorical):
             code_of = {value: code for code, value in enumerate(self.vocabularies[k])}
             codes[:, k] = [_MISSING if _is_missing(v) else code_of.get(v, _UNSEEN) for v in _values(table, j)]
-        return Cells(numbers, codes)
+        return TableValues(numbers, codes)
 
-    def join(self, batch: Any, before: Cells, after: Cells) -> Any:
+    def join(self, batch: Any, before: TableValues, after: TableValues) -> Any:
         """Copy of the batch in which the cells that differ between ``before`` and ``after`` have their new values."""
-        moved = (before.numbers != after.numbers) & ~(np.isnan(before.numbers) & np.isnan(after.numbers))
+        differs = (before.numbers != after.numbers) & ~(np.isnan(before.numbers) & np.isnan(after.numbers))
         table = _opened(batch)
         if isinstance(table, np.ndarray) and table.dtype.kind in "fiu":
             if table.dtype.kind != "f":
                 # Integers cannot be missing: such cells keep their value.
-                moved &= ~np.isnan(after.numbers)
+                differs &= ~np.isnan(after.numbers)
             result = table.copy()
-            result[moved] = as_dtype(after.numbers[moved], table.dtype)
+            result[differs] = as_dtype(after.numbers[differs], table.dtype)
             return result
-        changed = {j: (moved[:, k], after.numbers[:, k]) for k, j in enumerate(self.numeric) if moved[:, k].any()}
+        changed = {j: (differs[:, k], after.numbers[:, k]) for k, j in enumerate(self.numeric) if differs[:, k].any()}
         for k, j in enumerate(self.categorical):
             where = before.codes[:, k] != after.codes[:, k]
             if where.any():
@@ -266,20 +263,20 @@ class DenseReference:
 
     def __init__(self, inputs: Any) -> None:
         self.layout: TableLayout = _learn_layout(inputs)
-        cells = self.layout.split(inputs)
-        rows = sampled_rows(len(cells.numbers))
-        self.sample = Cells(cells.numbers[rows], cells.codes[rows])
-        finite = np.where(np.isfinite(cells.numbers), cells.numbers, np.nan)
+        values = self.layout.split(inputs)
+        rows = sampled_rows(len(values.numbers))
+        self.sample = TableValues(values.numbers[rows], values.codes[rows])
+        finite = np.where(np.isfinite(values.numbers), values.numbers, np.nan)
         with warnings.catch_warnings():
             # Columns without any value: their statistics become 0, and shifts leave them alone.
             warnings.simplefilter("ignore", RuntimeWarning)
             low, median, high = np.nanquantile(finite, [0.05, 0.5, 0.95], axis=0).reshape(3, -1)
-            spread = np.nanstd(finite, axis=0)
-        self.low, self.median, self.high, self.spread = (np.nan_to_num(v) for v in (low, median, high, spread))
+            self.spread = np.nan_to_num(np.nanstd(finite, axis=0))
+        self.low, self.high, self.median = np.nan_to_num(low), np.nan_to_num(high), np.nan_to_num(median)
         # A median between two values is none that the column holds; of 0/1 columns it would be 0.5.
         self.median = _nearest_value(finite, self.median)
-        self.missing_numbers = np.isnan(cells.numbers).any(axis=0)
-        self.missing_codes = (cells.codes == -1).any(axis=0)
+        self.missing_numbers = np.isnan(values.numbers).any(axis=0)
+        self.missing_codes = (values.codes == -1).any(axis=0)
 
     @property
     def categories(self) -> NDArray[np.int64]:
@@ -288,12 +285,12 @@ class DenseReference:
 
     def embed(self, inputs: Any) -> Numbers:
         """Rows as points: standardised numbers beside random directions for the categories."""
-        cells = self.layout.split(inputs)
+        values = self.layout.split(inputs)
         scale = np.where(self.spread > 0, self.spread, 1)
-        points = [np.clip(np.nan_to_num((cells.numbers - self.median) / scale), -5, 5)]
+        points = [np.clip(np.nan_to_num((values.numbers - self.median) / scale), -5, 5)]
         for k, count in enumerate(self.categories):
             directions = Draws("categories", 0, rows=int(count) + 1).normal(k, _CATEGORY_DIMENSIONS)
-            points.append(directions[np.where(cells.codes[:, k] < 0, count, cells.codes[:, k])])
+            points.append(directions[np.where(values.codes[:, k] < 0, count, values.codes[:, k])])
         return np.hstack(points)
 
 
@@ -324,88 +321,88 @@ def families_of(reference: DenseReference) -> list[str]:
 
 
 @DENSE.family((0.2, 0.6, 1.5, 4.0))
-def noise(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def noise(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Normal noise on the numbers, in units of each column's standard deviation."""
-    normal = context.rows.normal(0, cells.numbers.shape[1])
-    return Cells(cells.numbers + context.level * reference.spread * normal, cells.codes)
+    normal = context.rows.normal(0, values.numbers.shape[1])
+    return TableValues(values.numbers + context.level * reference.spread * normal, values.codes)
 
 
 @DENSE.family((0.15, 0.5, 1.2, 2.8))
-def scaling(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def scaling(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Multiply each numeric column about its median by exp(± level), as a change of units or of gain would."""
-    factor = np.exp(context.level * signs(context, cells.numbers.shape[1]))
-    return Cells(reference.median + factor * (cells.numbers - reference.median), cells.codes)
+    factor = np.exp(context.level * signs(context, values.numbers.shape[1]))
+    return TableValues(reference.median + factor * (values.numbers - reference.median), values.codes)
 
 
 @DENSE.family((0.3, 0.8, 1.6, 3.0))
-def offset(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def offset(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Add to each numeric column up to ± level standard deviations, as a badly calibrated sensor would."""
-    amount = 2 * context.of_set(0, cells.numbers.shape[1]) - 1
-    return Cells(cells.numbers + context.level * reference.spread * amount, cells.codes)
+    amount = 2 * context.of_set(0, values.numbers.shape[1]) - 1
+    return TableValues(values.numbers + context.level * reference.spread * amount, values.codes)
 
 
 @DENSE.family((0.1, 0.3, 0.6, 0.9))
-def missing(cells: Cells, reference: DenseReference, context: Context) -> Cells:
-    """Lose a share of all cells: missing where the reference's column has missing values, else imputed.
+def missing(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
+    """Lose a share of all values: missing where the reference's column has missing values, else imputed.
 
     The imputed value is the column's median or most frequent category: many models refuse missing values they have
     not been trained on.
     """
-    lost = context.rows.uniform(0, cells.numbers.shape[1]) < context.level
-    numbers = np.where(lost, np.where(reference.missing_numbers, np.nan, reference.median), cells.numbers)
-    lost = context.rows.uniform(1, cells.codes.shape[1]) < context.level
-    codes = np.where(lost, np.where(reference.missing_codes | (reference.categories == 0), -1, 0), cells.codes)
-    return Cells(numbers, codes)
+    lost = context.rows.uniform(0, values.numbers.shape[1]) < context.level
+    numbers = np.where(lost, np.where(reference.missing_numbers, np.nan, reference.median), values.numbers)
+    lost = context.rows.uniform(1, values.codes.shape[1]) < context.level
+    codes = np.where(lost, np.where(reference.missing_codes | (reference.categories == 0), -1, 0), values.codes)
+    return TableValues(numbers, codes)
 
 
 @DENSE.family((0.1, 0.3, 0.6, 1.0))
-def permuted(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def permuted(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Shuffle a share of the columns: every cell of them takes the value of a random row of the reference."""
-    numeric, categorical = _chosen_columns(cells, context)
-    other = context.rows.integers(0, cells.numbers.shape[1], len(reference.sample.numbers))
-    numbers = np.where(numeric, np.take_along_axis(reference.sample.numbers, other, axis=0), cells.numbers)
-    other = context.rows.integers(1, cells.codes.shape[1], len(reference.sample.codes))
-    codes = np.where(categorical, np.take_along_axis(reference.sample.codes, other, axis=0), cells.codes)
-    return Cells(numbers, codes)
+    numeric, categorical = _chosen_columns(values, context)
+    other = context.rows.integers(0, values.numbers.shape[1], len(reference.sample.numbers))
+    numbers = np.where(numeric, np.take_along_axis(reference.sample.numbers, other, axis=0), values.numbers)
+    other = context.rows.integers(1, values.codes.shape[1], len(reference.sample.codes))
+    codes = np.where(categorical, np.take_along_axis(reference.sample.codes, other, axis=0), values.codes)
+    return TableValues(numbers, codes)
 
 
 @DENSE.family((0.05, 0.2, 0.5, 1.0))
-def swapped(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def swapped(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Exchange a share of the numeric columns with their neighbour in size, as a wrong column order would."""
     size = np.abs(reference.median) + reference.spread
-    numbers = cells.numbers[:, pairs_to_swap(size, context)]
-    refused = np.isnan(numbers) & ~np.isnan(cells.numbers) & ~reference.missing_numbers
-    return Cells(np.where(refused, reference.median, numbers), cells.codes)
+    numbers = values.numbers[:, pairs_to_swap(size, context)]
+    refused = np.isnan(numbers) & ~np.isnan(values.numbers) & ~reference.missing_numbers
+    return TableValues(np.where(refused, reference.median, numbers), values.codes)
 
 
 @DENSE.family((0.05, 0.2, 0.5, 0.85))
-def constant(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def constant(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Give a share of the columns one value of the reference in all rows, as a sensor that is stuck would."""
-    numeric, categorical = _chosen_columns(cells, context)
-    numbers = np.where(numeric, _one_value(reference.sample.numbers, context, 1), cells.numbers)
-    codes = np.where(categorical, _one_value(reference.sample.codes, context, 2), cells.codes)
-    return Cells(numbers, codes)
+    numeric, categorical = _chosen_columns(values, context)
+    numbers = np.where(numeric, _one_value(reference.sample.numbers, context, 1), values.numbers)
+    codes = np.where(categorical, _one_value(reference.sample.codes, context, 2), values.codes)
+    return TableValues(numbers, codes)
 
 
 @DENSE.family((0.1, 0.25, 0.45, 0.75))
-def quantile(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def quantile(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Move the numbers of each column by a share of the way to its 5 % or 95 % quantile."""
-    goal = np.where(signs(context, cells.numbers.shape[1]) > 0, reference.high, reference.low)
-    return Cells((1 - context.level) * cells.numbers + context.level * goal, cells.codes)
+    goal = np.where(signs(context, values.numbers.shape[1]) > 0, reference.high, reference.low)
+    return TableValues((1 - context.level) * values.numbers + context.level * goal, values.codes)
 
 
 @DENSE.family((0.1, 0.3, 0.6, 1.0))
-def categories(cells: Cells, reference: DenseReference, context: Context) -> Cells:
+def categories(values: TableValues, reference: DenseReference, context: Context) -> TableValues:
     """Replace a share of all categories by random ones that the reference has in the same column."""
-    count = cells.codes.shape[1]
-    hit = (context.rows.uniform(0, count) < context.level) & (reference.categories > 0) & (cells.codes != -1)
+    count = values.codes.shape[1]
+    hit = (context.rows.uniform(0, count) < context.level) & (reference.categories > 0) & (values.codes != -1)
     other = (context.rows.uniform(1, count) * reference.categories).astype(np.int64)
-    return Cells(cells.numbers, np.where(hit, other, cells.codes))
+    return TableValues(values.numbers, np.where(hit, other, values.codes))
 
 
-def _chosen_columns(cells: Cells, context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    numeric = cells.numbers.shape[1]
-    which = chosen(context, numeric + cells.codes.shape[1])
+def _chosen_columns(values: TableValues, context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    numeric = values.numbers.shape[1]
+    which = chosen(context, numeric + values.codes.shape[1])
     return which[:numeric], which[numeric:]
 
 

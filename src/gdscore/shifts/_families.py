@@ -11,7 +11,6 @@ fields), the position of the row in its set and a position within the row (a pix
 from __future__ import annotations
 
 import math
-import numbers
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -71,8 +70,10 @@ class Draws:
         """Field of uniform int32 words, rows × ``shape``."""
         count = int(np.prod(shape))
         # Hashed where the images are: what goes there is the same for every layer, family and seed.
-        low, high = (constant(w, self._like, "rows", i, *self._rows) for i, w in enumerate(_row_words(*self._rows)))
-        keys = self._hashed(low, high, layer)
+        low, high = _row_words(*self._rows)
+        keys = self._hashed(
+            constant(low, self._like, "low", *self._rows), constant(high, self._like, "high", *self._rows), layer
+        )
         words = fmix32(keys[:, None] ^ constant(_positions(count), self._like, "positions", count)[None, :])
         return namespace(words).reshape(words, (keys.shape[0], *shape))
 
@@ -116,10 +117,11 @@ class Draws:
 
     def _quantiles(self, bits: Array) -> Array:
         xp = namespace(bits)
-        left, rise = (constant(t, self._like, "normal", i) for i, t in enumerate(_normal_table()))
+        left, rise = _normal_table()
         cell = xp.reshape(logical_shift(bits, 32 - _CELL_BITS), (-1,))
         within = _unit(bits & ((1 << (32 - _CELL_BITS)) - 1), 32 - _CELL_BITS)
-        base, slope = (xp.reshape(_looked_up(t, cell), bits.shape) for t in (left, rise))
+        base = xp.reshape(_looked_up(constant(left, self._like, "left"), cell), bits.shape)
+        slope = xp.reshape(_looked_up(constant(rise, self._like, "rise"), cell), bits.shape)
         slope *= within
         slope += base
         return slope
@@ -250,20 +252,12 @@ class Families:
             raise GdscoreError(f"Unknown shift family {name!r}: {nearest(str(name), self._families)}")
         return self._families[name]
 
-    def check_severity(self, severity: Any) -> int:
-        """Severity as an integer that the families have."""
-        whole = isinstance(severity, numbers.Integral) and not isinstance(severity, bool)
-        if not whole or severity not in self.severities:
-            most = self.severities[-1]
-            raise GdscoreError(f"Expected a severity to be an integer from 1 to {most}, but got {severity!r}")
-        return int(severity)
-
     def check_severities(self, severities: Iterable[int]) -> list[int]:
         """Severities as a list of integers that the families have."""
+        most = self.severities[-1]
         if isinstance(severities, (str, bytes)) or not isinstance(severities, Iterable):
-            most = self.severities[-1]
             raise GdscoreError(f"Expected `severities` to be integers from 1 to {most}, but got {severities!r}")
-        return [self.check_severity(severity) for severity in severities]
+        return [integer("severity", severity, least=1, most=most) for severity in severities]
 
     def context(self, family: str, severity: int, seed: int, start: int, rows: int) -> Context:
         """Strength and random numbers for the rows ``start, start + 1, …`` of a set."""

@@ -144,7 +144,7 @@ def zooms(x: Array, factors: Iterable[float]) -> Iterator[Array]:
     """Images enlarged about the centre by each factor and cut to the old size, bilinear."""
     turned = _turned(x) if is_numpy(x) else None
     for factor in factors:
-        across, down = (_enlarging(size, factor) for size in (x.shape[-1], x.shape[-2]))
+        across, down = _enlarging(x.shape[-1], factor), _enlarging(x.shape[-2], factor)
         wide = _along(x, *across, -1) if turned is None else _turned(_along(turned, *across, -2))
         yield _along(wide, *down, -2)
 
@@ -233,7 +233,8 @@ def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
     weights = weights[weights > 1e-4 * weights.sum()]
     weights /= weights.sum()
     steps = np.arange(len(weights))[:, None]
-    down, right = (np.ceil(steps * f(angle) - 0.5).astype(np.int32) for f in (np.sin, np.cos))
+    down = np.ceil(steps * np.sin(angle) - 0.5).astype(np.int32)
+    right = np.ceil(steps * np.cos(angle) - 0.5).astype(np.int32)
     total = x * float(weights[0])
     if is_numpy(x):
         for image, result, rows, columns in zip(x, total, down.T, right.T, strict=True):
@@ -243,7 +244,8 @@ def motion(x: Array, angle: NDArray[Any], radius: float, sigma: float) -> Array:
     grid = [constant(np.arange(size, dtype=np.int32), x) for size in (height, width)]
     offsets = [like(np.ascontiguousarray(offset[:, :, None]), x) for offset in (down, right)]
     for k in range(1, len(weights)):
-        rows, columns = ((g + o[k]).clip(0, len(g) - 1) for g, o in zip(grid, offsets, strict=True))
+        rows = (grid[0] + offsets[0][k]).clip(0, height - 1)
+        columns = (grid[1] + offsets[1][k]).clip(0, width - 1)
         part = pick(x, rows[:, :, None] * width + columns[:, None, :])
         part *= float(weights[k])
         total += part
@@ -255,7 +257,7 @@ def _add_trail(
 ) -> None:
     """Add the moved copies of one image: slices of a padded copy, which cost less than looking pixels up."""
     height, width = image.shape[-2:]
-    above, left = (int(np.abs(offset).max()) for offset in (down, right))
+    above, left = int(np.abs(down).max()), int(np.abs(right).max())
     padded = _padded(_padded(image, left, -1, edge), above, -2, edge)
     part = np.empty_like(image)
     for row, column, weight in zip(down[1:] + above, right[1:] + left, weights[1:], strict=True):
@@ -278,7 +280,7 @@ def through_jpeg(pixels: Array, quality: int) -> Array:
     for_luminance, for_chrominance = _quantisation_tables(quality)
     if pixels.shape[1] == 1:
         return _quantised(pixels - 128.0, for_luminance)
-    y, blue, red = (sum(pixels[:, c : c + 1] * w for c, w in enumerate(row)) for row in _TO_YCC)
+    y, blue, red = [sum(pixels[:, c : c + 1] * w for c, w in enumerate(row)) for row in _TO_YCC]
     y = _quantised(xp.floor(y + 0.5) - 128.0, for_luminance)
     colours = xp.floor(xp.concat([blue, red], axis=1) + 0.5)
     colours = _extended(_extended(colours, height % 2, -2), -width % 16, -1)
@@ -297,8 +299,7 @@ def _quantisation_tables(quality: int) -> tuple[NDArray[np.float32], NDArray[np.
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "JPEG", quality=quality)
     tables = Image.open(file).quantization  # type: ignore[attr-defined]
-    luminance, chrominance = (np.array(tables[i], dtype=np.float32).reshape(8, 8) for i in (0, 1))
-    return luminance, chrominance
+    return np.array(tables[0], dtype=np.float32).reshape(8, 8), np.array(tables[1], dtype=np.float32).reshape(8, 8)
 
 
 _COSINES = np.cos(np.outer(np.arange(8), 2 * np.arange(8) + 1) * (np.pi / 16)) / 2

@@ -48,8 +48,20 @@ def corruption_names() -> list[str]:
     return list(IMAGES)
 
 
+class _OfImages:
+    """A callable ``images → images``."""
+
+    def __call__(self, images: Array, *, start: int = 0) -> Array:
+        """Corrupted images; ``start`` is the position of the first one in its set.
+
+        A set that is corrupted in batches is then the set that is corrupted at once.
+        """
+        check_images(images)
+        return corrupt(self, images, start)
+
+
 @dataclass(frozen=True)
-class Corruption:
+class Corruption(_OfImages):
     """One corruption at one severity, as a callable ``images → images``.
 
     Images are N×C×H×W arrays of NumPy or PyTorch with 1 or 3 channels, at least 8×8 pixels, and floats in
@@ -83,21 +95,13 @@ class Corruption:
 
     def __post_init__(self) -> None:
         _ = IMAGES[self.name]
-        object.__setattr__(self, "severity", IMAGES.check_severity(self.severity))
+        object.__setattr__(self, "severity", IMAGES.check_severities([self.severity])[0])
         object.__setattr__(self, "seed", integer("seed", self.seed, least=0))
 
     @property
     def family(self) -> str:
         """Name that all severities share."""
         return self.name
-
-    def __call__(self, images: Array, *, start: int = 0) -> Array:
-        """Corrupted images; ``start`` is the position of the first one in its set.
-
-        A set that is corrupted in batches is then the set that is corrupted at once.
-        """
-        check_images(images)
-        return corrupt(self, images, start)
 
     def __repr__(self) -> str:
         seed = f", seed={self.seed}" if self.seed else ""
@@ -120,7 +124,7 @@ def corruptions(
 
 
 @dataclass(frozen=True)
-class Composition:
+class Composition(_OfImages):
     """Several corruptions, one after the other, as a callable ``images → images``.
 
     Its family is named after its parts: whoever leaves out ``fog`` leaves out every composition with fog in it.
@@ -140,11 +144,6 @@ class Composition:
         if not parts or not all(isinstance(part, Corruption) for part in parts):
             raise GdscoreError(f"Expected `parts` to be one or more `Corruption`, but got {self.parts!r}")
         object.__setattr__(self, "parts", parts)
-
-    def __call__(self, images: Array, *, start: int = 0) -> Array:
-        """Corrupted images; ``start`` is the position of the first one in its set."""
-        check_images(images)
-        return corrupt(self, images, start)
 
     def __repr__(self) -> str:
         return f"Composition({' → '.join(f'{p.name} {p.severity}' for p in self.parts)})"
@@ -204,7 +203,7 @@ def compositions(
     return made
 
 
-def corrupt(shift: Corruption | Composition, images: Array, start: int) -> Array:
+def corrupt(shift: Any, images: Array, start: int) -> Array:
     """Images that were checked before, after one or more corruptions, rounded to their dtype at the end only.
 
     Nothing here waits for an accelerator.
@@ -236,14 +235,10 @@ def _on_host(images: NDArray[Any], parts: Sequence[Corruption], start: int) -> N
     if len(firsts) == 1:
         work(0)
     else:
-        with ThreadPoolExecutor(_cores()) as pool:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        with ThreadPoolExecutor(cores or 1) as pool:
             list(pool.map(work, firsts))
     return out
-
-
-def _cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _images_per_chunk(images: Array, values: int) -> int:
@@ -299,7 +294,7 @@ def check_image_shape(shape: tuple[int, ...]) -> None:
 def _check_range(images: Array) -> None:
     xp = namespace(images)
     # One copy to the host, for which an accelerator is waited for once.
-    low, high = (float(v) for v in to_numpy(xp.stack([xp.min(images), xp.max(images)])))
+    low, high = map(float, to_numpy(xp.stack([xp.min(images), xp.max(images)])))
     if low != low or high != high:
         bad = xp.any(xp.reshape(images != images, (images.shape[0], -1)), axis=1)
         raise GdscoreError(

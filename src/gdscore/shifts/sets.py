@@ -118,12 +118,12 @@ def shifted_sets(
     [('offset', 0.83)]
     """
     listed = list(shifts)
-    passes = ShiftPasses(Rows(inputs), Predictions(predict, np.asarray(labels)), listed, batch_size)
+    passes = ShiftPasses(InputRows(inputs), Predictions(predict, np.asarray(labels)), listed, batch_size)
     with progress_bar(len(listed) * _length(inputs), progress) as advance:
         yield from passes.shifted_sets(advance)
 
 
-class Rows:
+class InputRows:
     """Inputs of any kind, in batches of rows."""
 
     def __init__(self, inputs: Any) -> None:
@@ -141,10 +141,10 @@ class Rows:
         """Batches that are shifted at once."""
         return 1
 
-    def selected(self, shift: Any) -> tuple[NDArray[Any], Rows]:
+    def selected(self, shift: Any) -> tuple[NDArray[Any], InputRows]:
         """Numbers of the rows that a shift selects, and these rows."""
         rows = np.asarray(shift.rows(self._inputs))
-        return rows, Rows(_taken(self._inputs, rows))
+        return rows, InputRows(_taken(self._inputs, rows))
 
     def shift(self, shift: Any, batch: Any, start: int) -> Any:
         """Shifted batch, whose first row is row ``start`` of its set."""
@@ -177,7 +177,7 @@ class Predictions:
 class ShiftPasses:
     """The passes of a predictor over labelled inputs that an estimator is fitted on: images, tables and texts alike.
 
-    ``inputs`` has the methods of `Rows`, ``predictor`` those of `Predictions`; shifts are callables from inputs to
+    ``inputs`` has the methods of `InputRows`, ``predictor`` those of `Predictions`; shifts are callables from inputs to
     inputs, or select rows.
     """
 
@@ -196,7 +196,7 @@ class ShiftPasses:
         return outputs
 
     def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
-        """Shifted sets in the order of the shifts, or those of some of them; ``advance`` is told the rows done."""
+        """Shifted sets in the order of the shifts, or of some of them; ``advance`` gets the number of rows done."""
         families = iter(named_families(self.shifts)[only])
         for shift, rows, start, x in self._shifted_batches(self.shifts[only]):
             batch_rows = rows[start : start + self._size]
@@ -388,7 +388,7 @@ def _length(inputs: Any) -> int:
 
 
 def _taken(inputs: Any, rows: slice | NDArray[Any]) -> Any:
-    """Rows by slice or index array, as the same kind of inputs."""
+    """InputRows by slice or index array, as the same kind of inputs."""
     if hasattr(inputs, "iloc"):
         return inputs.iloc[rows]
     if hasattr(inputs, "tocsr"):

@@ -189,7 +189,7 @@ def swap(words: list[str], reference: TextReference, draws: _OneText) -> list[st
 def typos(words: list[str], reference: TextReference, draws: _OneText) -> list[str]:
     """Misspell a share of the words: a letter is replaced, left out or inserted, or two letters exchanged."""
     count = len(words)
-    where, kind, letter = (draws.uniform(layer, count) for layer in (1, 2, 3))
+    where, kind, letter = draws.uniform(1, count), draws.uniform(2, count), draws.uniform(3, count)
     words = list(words)
     for i in np.flatnonzero(draws.hit(count)):
         word = words[i].rstrip()

@@ -22,6 +22,7 @@ WEIGHTS = ("#1f5a8c", "#5b93bf", "#a6c8e0", "#b23c17", "#e8a27d")
 def draw(windows: Sequence[TrackedWindow], level: float) -> Figure:
     """Figure of windows in order of time, without the state of ``matplotlib.pyplot``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.dates import AutoDateLocator
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
@@ -47,5 +48,5 @@ def draw(windows: Sequence[TrackedWindow], level: float) -> Figure:
     beneath.set(ylim=(0, 1), ylabel="weight")
     beneath.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     beneath.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3, frameon=False, fontsize="small")
-    figure.autofmt_xdate(rotation=0, ha="center")
+    beneath.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=7))  # type: ignore[no-untyped-call]
     return figure

@@ -82,7 +82,7 @@ def test_choices_stand_beside_the_papers(results):
     assert lines[4].startswith("| 0.4 | 0.971 | **0.685** | – | ")
 
 
-def test_the_page_has_every_block_once(results):
-    text = (ROOT / "docs" / "results.md").read_text()
-    for name in set(blocks(results)) - {"forms", "methods_beside_rho"}:
+def test_every_block_stands_once(results):
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("docs/results.md", "research/tables.md"))
+    for name in blocks(results):
         assert text.count(f"<!-- {name}:begin -->") == text.count(f"<!-- {name}:end -->") == 1, name
