@@ -34,8 +34,10 @@ def arguments(name, options, library):
     return own | {f"reference_{key}": to_library(REFERENCE[key], library) for key in score.reference_inputs}
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+@pytest.mark.parametrize(
+    ("name", "options", "library"),
+    [*((name, options, "numpy") for name, options in CASES), *(("cot", {}, library) for library in LIBRARIES[1:])],
+)
 def test_equals_the_class(name, options, library):
     given = arguments(name, options, library)
     value = getattr(functional, name)(**given, **options)

@@ -195,8 +195,8 @@ def test_times_far_away_do_not_wrap_around():
         window_starts(np.array(["300000-01-01"], dtype="datetime64[D]"), "month")
 
 
-@pytest.mark.parametrize("length", ["day", "6h", "week", "month", "quarter", "year"])
-@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata", "Pacific/Apia", "Europe/Paris"])
+@pytest.mark.parametrize("length", ["day", "6h", "month"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Pacific/Apia"])
 def test_ends_of_windows_of_a_zone_in_a_frame(length, zone):
     """The months of New York ended at 00:00 UTC."""
     every = f"{length} {zone}"

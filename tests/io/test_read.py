@@ -1,7 +1,6 @@
 """Which files are read, in which order, and what is said when they do not fit together."""
 
 import contextlib
-import gc
 import os
 import subprocess
 import sys
@@ -24,7 +23,6 @@ def firsts(stream):
 
 
 def open_files():
-    gc.collect()
     listed = Path("/proc/self/fd")
     if not listed.exists():
         pytest.skip("needs /proc")

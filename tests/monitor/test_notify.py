@@ -144,6 +144,25 @@ def test_a_target_that_is_added_later_gets_no_old_alarms(url):
     assert [(json.loads(b)["event"], json.loads(b)["alarms"][0]["model"]) for _, b in posted] == [("alarm.begin", "m1")]
 
 
+def test_an_old_alarm_that_goes_on_is_no_news_to_a_target_that_was_added_meanwhile(url):
+    """Rolled back within a transaction or two: the end was told to nobody, and the alarm is the one of before."""
+    with receiver([200]) as (first, _), receiver([200]) as (second, posted):
+        monitor = Monitor(url, notify=[Webhook(first)])
+        monitor.register("m", version="1", rules=Rules(None, min_accuracy=0.8, notify_within=None))
+        monitor.add_estimate("m", estimate(0.5), day(0))
+        monitor.deliver()
+        monitor.close()
+        monitor = Monitor(url, notify=[Webhook(first), Webhook(second)])
+        monitor.delivery.stop(5)  # nothing is sent before the version is registered again
+        for version in ("2", "1"):
+            monitor.register("m", version=version)
+        monitor.close()
+        monitor = Monitor(url, notify=[Webhook(first), Webhook(second)])
+        monitor.deliver()
+        monitor.close()
+    assert posted == []
+
+
 def test_after_a_restart_a_good_target_gets_nothing_twice_because_of_a_dead_one(url, at_once):
     with receiver([200]) as (good, posted), receiver([500, 500, 500, 200]) as (bad, refused):
         rules = Rules(None, min_accuracy=0.8, recovery=1, notify_within=None)

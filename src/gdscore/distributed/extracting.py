@@ -117,7 +117,8 @@ def extract(
     **options
         Of `gdscore.models.extract`: ``autocast``, ``head``, ``logits``, ``outputs``, ``batchnorm``, ``threshold``.
     """
-    work = _work(model, inputs, shape, label, keep, preprocess, batch_size, options, on_error)
+    shaped = None if shape is None else tuple(shape)
+    work = ModelOptions(model, inputs, shaped, label, tuple(keep), preprocess, batch_size, options, on_error)
     folder = check_path(output).resolve()
     with path_errors(output):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
@@ -180,7 +181,8 @@ def extract_estimate(
     _, length = check_columns(None, by, time, every)
     names = (by,) if isinstance(by, str) else tuple(by or ())
     kept = (*names, *([] if time is None else [time]))
-    work = _work(model, inputs, shape, None, kept, preprocess, batch_size, options, on_error)
+    shaped = None if shape is None else tuple(shape)
+    work = ModelOptions(model, inputs, shaped, None, kept, preprocess, batch_size, options, on_error)
     with _actors(work, num_actors, num_cpus, num_gpus, address) as actors:
         ray, pool = actors
         shared = ray.put(est)
@@ -229,23 +231,6 @@ def _reports(
             skipped |= wrong
             yield number, result, rows, was_there
             advance(1)
-
-
-def _work(
-    model: Any,
-    inputs: str,
-    shape: Sequence[int] | None,
-    label: str | None,
-    keep: Sequence[str],
-    preprocess: Callable[[Any], Any] | None,
-    batch_size: int,
-    options: dict[str, Any],
-    on_error: str,
-) -> ModelOptions:
-    integer("batch_size", batch_size, least=1)
-    choice("on_error", on_error, _cluster.ON_ERROR)
-    shaped = None if shape is None else tuple(shape)
-    return ModelOptions(model, inputs, shaped, label, tuple(keep), preprocess, batch_size, options, on_error == "skip")
 
 
 @contextlib.contextmanager
@@ -304,8 +289,11 @@ class ModelOptions:
     preprocess: Callable[[Any], Any] | None = None
     batch_size: int = 256
     extract: dict[str, Any] = field(default_factory=dict)
-    skip: bool = False
-    """Whether rows that cannot be read are left out."""
+    on_error: str = "raise"
+
+    def __post_init__(self) -> None:
+        integer("batch_size", self.batch_size, least=1)
+        choice("on_error", self.on_error, _cluster.ON_ERROR)
 
     @property
     def arrays(self) -> list[str]:
@@ -455,7 +443,7 @@ class Extracting:
         try:
             return piece, self.options.preprocess(piece)
         except GdscoreError:
-            if not self.options.skip:
+            if self.options.on_error != "skip":
                 raise
         readable = []
         for row in range(piece.num_rows):

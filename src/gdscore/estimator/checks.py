@@ -148,8 +148,8 @@ def target_warnings(
             f"and another class mix {tells} this. {cure}{_OF_IMAGES}",
         )
     profile, far = fitted.correction.profile, float(np.abs(shift).max())
-    if class_mix == "unknown" and profile.exposed > SETTINGS.far_mix and far > fitted.correction.chance(rows):
-        recall = profile.recall[profile.counts > 0]
+    recall = profile.recall[profile.counts > 0]
+    if class_mix == "unknown" and recall.std() > SETTINGS.far_mix and far > fitted.correction.chance(rows):
         yield EstimateWarning(
             "unequal_classes",
             "warning",

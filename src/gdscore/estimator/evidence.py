@@ -229,11 +229,6 @@ class Profile:
         """Shares of the classes in the population that the reference comes from, none of them 0."""
         return np.asarray((self.counts + 0.5) / (self.counts.sum() + 0.5 * len(self.counts)))
 
-    @property
-    def exposed(self) -> float:
-        """Standard deviation of the reference's recall over the classes."""
-        return float(self.recall[self.counts > 0].std())
-
     @cached_property
     def tells_mix(self) -> float:
         """How far cells can tell another class mix from any other change, from 0 to 1.

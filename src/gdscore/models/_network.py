@@ -99,7 +99,10 @@ class Network:
             output = self._called(inputs, batch)
             returned = logits_of(output, self._where, count_rows(inputs))
             self.kind.check(returned)
-            features = self._features(recorder, returned) if self._wants_head else None
+            if self._wants_head and self.head is None:
+                self.head = find_head(recorder, returned, probabilities=self.kind.probabilities)
+                self._recorder = LayerRecorder([(self.head.name, self.head.module)])
+            features = None if self.head is None else self.head.features(recorder, returned)
             recorder.clear()
             return matrix(returned, returned.shape[0]), features
 
@@ -109,7 +112,8 @@ class Network:
 
     def _called(self, inputs: Inputs, batch: int) -> Any:
         try:
-            with self._eagerly():
+            eagerly = self._compiled and hasattr(torch.compiler, "set_stance")
+            with torch.compiler.set_stance("force_eager") if eagerly else contextlib.nullcontext():
                 return call(self._model, inputs, batch)
         except GdscoreError as error:
             if self._batchnorm == "eval" or count_rows(inputs) > 1:
@@ -118,18 +122,6 @@ class Network:
                 f"{error}. BatchNorm needs two rows or more for the statistics of a batch: choose a batch_size that "
                 "leaves no batch of one row, or drop_last=True, in the loader"
             ) from error.__cause__
-
-    def _eagerly(self) -> contextlib.AbstractContextManager[Any]:
-        if self._compiled and hasattr(torch.compiler, "set_stance"):
-            eager: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-            return eager
-        return contextlib.nullcontext()
-
-    def _features(self, recorder: LayerRecorder, returned: Tensor) -> Tensor:
-        if self.head is None:
-            self.head = find_head(recorder, returned, probabilities=self.kind.probabilities)
-            self._recorder = LayerRecorder([(self.head.name, self.head.module)])
-        return self.head.features(recorder, returned)
 
 
 def head_of(

@@ -13,8 +13,10 @@ They are a function of a series of windows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, update
@@ -178,47 +180,45 @@ _FOLLOWED = select(
 )
 
 
-def _judged(session: Session, model: Model, follower: Follower, windows: Sequence[Any]) -> None:
-    """Take in windows in the order of time, each judged by what was set when it came."""
+def _replay(
+    session: Session, model: Model, series: Series, judgement: Judgement, *clauses: Any
+) -> tuple[Sequence[Any], Follower]:
+    """Follow windows of a series anew in the order of time, each judged by what was set when it came."""
+    mine = (Window.model_id == model.id, Window.segment == series.segment, *clauses)
+    windows = session.execute(_FOLLOWED.where(*mine).order_by(Window.start, Window.end)).all()
     wanted = {window.rules_change for window in windows}
     changes = {
         change.id: (Rules.from_dict(change.rules), change.reference_rows, change.learn_from)
         for change in session.scalars(select(RulesChange).where(RulesChange.id.in_(wanted)))
     }
-    before = None
-    for window in windows:
-        if before != (now := (window.rules_change, window.n_series)):
-            rules, reference_rows, learn_from = changes[window.rules_change]
-            follower.judge_by(Judgement(rules, window.n_series, reference_rows, learn_from))
-            before = now
-        _take(follower, window)
+    follower = _follower(model, series.segment, judgement, series.origin)
+    for (change, n_series), together in itertools.groupby(windows, key=attrgetter("rules_change", "n_series")):
+        rules, reference_rows, learn_from = changes[change]
+        follower.judge_by(Judgement(rules, n_series, reference_rows, learn_from))
+        for window in together:
+            _take(follower, window)
+    return windows, follower
 
 
 def follow_again(session: Session, model: Model, segment: str) -> None:
     """Follow all windows of a series, as one of them is late, has changed or is gone."""
     session.flush()
-    series = session.get(Series, (model.id, segment))
-    created = series is None
-    if series is None:
-        series = _new_series(model, segment)
-    mine = (Window.model_id == model.id, Window.segment == segment)
-    windows = session.execute(_FOLLOWED.where(*mine).order_by(Window.start, Window.end)).all()
+    stored = session.get(Series, (model.id, segment))
+    series = stored or _new_series(model, segment)
     count = session.scalars(select(func.count()).where(Series.model_id == model.id)).one()
     judgement = Judgement(Rules.from_dict(model.rules), max(count, 1), model.reference_rows, model.learn_from)
-    follower = _follower(model, segment, judgement, series.origin)
-    _judged(session, model, follower, windows)
+    windows, follower = _replay(session, model, series, judgement)
     follower.judge_by(judgement)
     follower.finish()
     _store_alarms(session, model, segment, _pruned_to(series), follower)
     if not windows and series.origin is None:
-        if not created:
-            session.delete(series)
+        if stored is not None:
+            session.delete(stored)
         return
     series.state, series.windows = follower.state, len(windows)
     series.recent = [round(w.accuracy, 5) for w in windows[-RECENT:]]
     series.last_window = windows[-1].id if windows else 0
-    if created:
-        session.add(series)
+    session.add(series)
 
 
 def prune_series(session: Session, model: Model, segment: str, limit: datetime) -> int:
@@ -227,15 +227,10 @@ def prune_series(session: Session, model: Model, segment: str, limit: datetime) 
     The state after them stays, so that the alarms of the others are the same when they are followed again.
     """
     series = session.get_one(Series, (model.id, segment))
-    old = (
-        *(Window.model_id == model.id, Window.segment == segment),
-        *(Window.end < limit, Window.id != series.last_window),
-    )
-    windows = session.execute(_FOLLOWED.where(*old).order_by(Window.start, Window.end)).all()
-    judgement = Judgement(Rules.from_dict(model.rules), 1, model.reference_rows)
-    follower = _follower(model, segment, judgement, series.origin)
-    _judged(session, model, follower, windows)
-    session.execute(delete(Window).where(*old).execution_options(synchronize_session=False))
+    old = (Window.end < limit, Window.id != series.last_window)
+    windows, follower = _replay(session, model, series, Judgement(Rules.from_dict(model.rules), 1, 1), *old)
+    mine = delete(Window).where(Window.model_id == model.id, Window.segment == segment, *old)
+    session.execute(mine.execution_options(synchronize_session=False))
     if windows:
         last = max(windows[-1].start, _pruned_to(series) or windows[-1].start)
         series.origin = follower.state | {_PRUNED_TO: last.isoformat()}
@@ -556,8 +551,24 @@ class Outbox:
 
     def note_result(self, target: int, due: Due, error: str | None) -> None:
         """That notices were sent, or why not: they are tried again later, and the target gets nothing for a while."""
+        clock, mine = utc_now(), Notice.id.in_(due.numbers)
         with self.history.writing() as session:
-            _note_result(session, target, due.numbers, error)
+            to = session.get(Target, target)
+            if to is None:  # forgotten meanwhile, and its notices with it
+                return
+            if error is None:
+                to.failures, to.waits_until = 0, None
+                values: dict[str, Any] = {"next_try": None, "error": None, "sent_at": clock}
+            else:
+                to.failures += 1
+                to.waits_until = clock + _pause(to.failures)
+                attempts = session.scalars(select(func.max(Notice.attempts)).where(mine)).one() or 1
+                values = {"next_try": clock + _pause(attempts), "error": error[:500]}
+            session.execute(update(Notice).where(mine).values(**values).execution_options(synchronize_session=False))
+            if error is not None:
+                old = (Notice.target_id == target, Notice.next_try.is_not(None), Notice.created_at < clock - GIVE_UP)
+                given_up = update(Notice).where(*old).values(next_try=None)
+                session.execute(given_up.execution_options(synchronize_session=False))
 
     def seconds_to_next(self, target: int) -> float | None:
         """Seconds until a notice of a target is due; None where none waits."""
@@ -573,26 +584,6 @@ class Outbox:
     def disconnect(self) -> None:
         """Close the connections, as a thread has ended after the history was closed."""
         self.history.disconnect()
-
-
-def _note_result(session: Session, target: int, numbers: Sequence[int], error: str | None) -> None:
-    clock = utc_now()
-    mine = Notice.id.in_(numbers)
-    to = session.get(Target, target)
-    if to is None:  # forgotten meanwhile, and its notices with it
-        return
-    if error is None:
-        to.failures, to.waits_until = 0, None
-        values: dict[str, Any] = {"next_try": None, "error": None, "sent_at": clock}
-    else:
-        to.failures += 1
-        to.waits_until = clock + _pause(to.failures)
-        attempts = session.scalars(select(func.max(Notice.attempts)).where(mine)).one() or 1
-        values = {"next_try": clock + _pause(attempts), "error": error[:500]}
-    session.execute(update(Notice).where(mine).values(**values).execution_options(synchronize_session=False))
-    if error is not None:
-        old = (Notice.target_id == target, Notice.next_try.is_not(None), Notice.created_at < clock - GIVE_UP)
-        session.execute(update(Notice).where(*old).values(next_try=None).execution_options(synchronize_session=False))
 
 
 def _pause(failures: int) -> timedelta:

@@ -458,17 +458,13 @@ def list_alarms(
 
 def learned(session: Session, model: str, segment: str = "") -> str:
     """What the test over all windows has learned of the newest version of a model, in one line."""
-    state = session.scalars(
-        select(Series.state).where(Series.model_id.in_(_current(model)), Series.segment == segment)
-    ).first()
+    current = select(Model.id).where(Model.name == model, Model.superseded_at.is_(None))
+    mine = (Series.model_id.in_(current), Series.segment == segment)
+    state = session.scalars(select(Series.state).where(*mine)).first()
     test = SequentialTest.from_dict((state or {}).get("test"))
     if test.quiet is None:
         return f"Learned so far: {len(test.seen)} of {WARM_UP} quiet windows."
     return f"Learned of its quiet windows: {test.quiet}."
-
-
-def _current(model: str) -> Select[Any]:
-    return select(Model.id).where(Model.name == model, Model.superseded_at.is_(None))
 
 
 def rules_changes(session: Session, model: str) -> list[dict[str, Any]]:

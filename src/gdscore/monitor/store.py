@@ -538,18 +538,13 @@ def _store_window(model: Model, made: Made, window: Window | None) -> tuple[Wind
 def prune_windows(session: Session, number: int, limit: datetime) -> int:
     """Delete windows of a model that ended before this time, but for the newest of each series, and its alarms."""
     model = lock_model(session, number)
-    deleted = sum(prune_series(session, model, segment, limit) for segment in _prunable(session, number, limit))
+    of_series = (Series.model_id == Window.model_id) & (Series.segment == Window.segment)
+    old = (Window.model_id == number, Window.end < limit, Window.id != Series.last_window)
+    segments = session.scalars(select(Window.segment).join(Series, of_series).where(*old).distinct()).all()
+    deleted = sum(prune_series(session, model, segment, limit) for segment in segments)
     session.flush()
     prune_alarms(session, model, limit)
     return deleted
-
-
-def _prunable(session: Session, number: int, limit: datetime) -> Sequence[str]:
-    """Segments that have windows to delete."""
-    last = (Series.model_id == Window.model_id, Series.segment == Window.segment)
-    query = select(Window.segment).join(Series, last[0] & last[1])
-    query = query.where(Window.model_id == number, Window.end < limit, Window.id != Series.last_window)
-    return session.scalars(query.distinct()).all()
 
 
 def prunable_models(session: Session, limit: datetime) -> Sequence[int]:
