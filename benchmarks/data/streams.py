@@ -12,6 +12,11 @@ The raw folder holds files of public repositories under their own names:
 - ``Metro_Interstate_Traffic_Volume.csv``: CodyTheCoderPrice/Finding-Heavy-Traffic-Indicators-on-I94
 - ``hotel_bookings.csv.zip``: ChakrabortyJoy/Exploratory-Data-Analysis-on-Hotel-Booking
 - ``bank-additional.zip`` (calls of a bank, May 2008 to November 2010): dsrscientist/Dataset2
+- ``weatherAUS.csv.zip`` (weather of 49 places in Australia by day): Rohitbachchhe17/Rainfall_prediction
+- ``london_merged.csv`` (rented bicycles in London by hour): mlaryan/London-Bike-Sharing-Dataset
+- ``Occupancy_Estimation.csv`` (sensors of a room, every half a minute): MeetPatel2612/Room-Occupancy-Estimation
+
+Constants and forms of a method are compared on the streams of the part "development"; the others are for the report.
 
 A packed stream is ``features`` float64 N×D and ``labels`` int64 N in the order of time. The first rows of a stream, in
 random order, are the training rows and the reference; windows follow, all of one size. Outputs of a classifier are kept
@@ -142,16 +147,49 @@ def bank(file):
     return np.hstack([numbers(lines, *names, "nr.employed"), *encoded]), subscribes
 
 
+def rain(file):
+    """Australia by day, all places together: does it rain tomorrow?"""
+    lines = [line for line in lines_of(file) if line["RainTomorrow"] in ("No", "Yes")]
+    lines.sort(key=lambda line: line["Date"])
+    names = ("MinTemp", "MaxTemp", "Rainfall", "Evaporation", "Sunshine", "WindGustSpeed", "WindSpeed9am")
+    names += ("WindSpeed3pm", "Humidity9am", "Humidity3pm", "Pressure9am", "Pressure3pm", "Cloud9am", "Cloud3pm")
+    directions = [one_hot([line[name] for line in lines]) for name in ("WindGustDir", "WindDir9am", "WindDir3pm")]
+    features = np.hstack([numbers(lines, *names, "Temp9am", "Temp3pm"), *directions])
+    return features, np.array([line["RainTomorrow"] == "Yes" for line in lines], dtype=np.int64)
+
+
+def london(file):
+    """London by hour: rented bicycles of three classes, by terciles of the first 3,500 hours."""
+    lines = lines_of(file)
+    times = [datetime.strptime(f"{x['date']} {x['time']}", "%d-%m-%Y %I.%M.%S %p") for x in lines]
+    lines = [lines[i] for i in np.argsort(np.array(times, dtype="datetime64[s]"), kind="stable")]
+    hours = np.array([[t.hour, t.weekday()] for t in sorted(times)], dtype=np.float64)
+    kinds = [one_hot([line[name] for line in lines]) for name in ("weather_code", "is_holiday", "is_weekend")]
+    measured = numbers(lines, "real temp", "temperature feels like", "humidity", "wind_speed")
+    count = numbers(lines, "Count of bike shares")[:, 0]
+    return np.hstack([hours, measured, *kinds]), np.digitize(count, np.quantile(count[:3500], [1 / 3, 2 / 3]))
+
+
+def room(file):
+    """A room by sensors of light, sound, warmth and carbon dioxide: are there people in it?"""
+    lines = lines_of(file)
+    names = [name for name in lines[0] if name not in ("Date", "Time", "Room_Occupancy_Count", "S6_PIR", "S7_PIR")]
+    return numbers(lines, *names), (numbers(lines, "Room_Occupancy_Count")[:, 0] > 0).astype(np.int64)
+
+
 STREAMS = {
     "weather": Stream("weather.csv", "development", 3000, 1200, 365, table),
     "rialto": Stream("Rialto.zip", "development", 4000, 1500, 500, table),
     "bike": Stream("hour.csv", "development", 2500, 1000, 168, bike),
     "hotel": Stream("hotel_bookings.csv.zip", "development", 6000, 2000, 1000, hotel),
     "bank": Stream("bank-additional.zip", "development", 6000, 2000, 500, bank),
+    "insects": Stream("gradual_balanced_24150.zip", "development", 3000, 1500, 500, table),
+    "room": Stream("Occupancy_Estimation.csv", "development", 2000, 800, 100, room),
     "electricity": Stream("elec.csv", "report", 4000, 1500, 500, table),
-    "insects": Stream("gradual_balanced_24150.zip", "report", 3000, 1500, 500, table),
     "air": Stream("PRSA_data_2010.1.1-2014.12.31.csv", "report", 4000, 1500, 336, air),
     "traffic": Stream("Metro_Interstate_Traffic_Volume.csv", "report", 4000, 1500, 500, traffic),
+    "rain": Stream("weatherAUS.csv.zip", "report", 4000, 1500, 1000, rain),
+    "london": Stream("london_merged.csv", "report", 2500, 1000, 168, london),
 }
 
 

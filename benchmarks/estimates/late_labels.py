@@ -4,7 +4,7 @@
     python -m benchmarks.estimates.late_labels run                # plays every stream: results/late_labels.csv
     python -m benchmarks.estimates.late_labels again              # after a change of constants: from what `run` has kept
     python -m benchmarks.estimates.late_labels table              # error / coverage / width, means of streams
-    python -m benchmarks.estimates.late_labels choose             # constants of the method on the development streams
+    python -m benchmarks.estimates.late_labels choose             # constants and other forms, on development streams
     python -m benchmarks.estimates.late_labels promise            # coverage by simulation: results/late_labels_promise.csv
     python -m benchmarks.estimates.late_labels picture            # docs/images/tracking.svg: electricity over time
 
@@ -14,16 +14,18 @@ the worst stretch of 20 windows are those of the windows after the first delay +
 
 ``label-free`` is the estimator; ``unchanged`` the accuracy on the reference; ``last known`` that of the latest window with
 labels; ``exponential mean`` keeps 0.7 of each weight a window later; ``adwin`` is the mean of the adaptive window of
-river's ADWIN over all labelled rows, where river is installed; ``cbpe`` what NannyML shows of a window: realised
-performance once its labels are in and, until then, CBPE, the mean probability of the predicted class after calibration
-(https://nannyml.readthedocs.io/en/stable/how_it_works/performance_estimation.html).
+river's ADWIN over all labelled rows, where river is installed; ``nannyml`` what NannyML shows of a window until its
+labels are in, from when on it shows realised performance: CBPE with its interval, where nannyml is installed (0.13.1
+needs statsmodels, which it does not ask for).
 """
 
 import argparse
 import csv
+import os
 import re
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +35,7 @@ from benchmarks import RESULTS, ROOT
 from benchmarks.data.streams import DATA, MODEL_NAMES, STREAMS, load_run
 from benchmarks.markdown import markdown
 from gdscore.tracking import Tally, TrackedWindow
-from gdscore.tracking.method import SETTINGS, Known, answer
+from gdscore.tracking.method import SETTINGS, Answered, Known, answer, expected_error, try_out, weights_of
 from gdscore.tracking.windows import half_width, known_of, own_variance
 
 DOCS = ROOT / "docs"
@@ -101,29 +103,36 @@ def naive_answers(run, labels, delay):
         last.append(known[-1][1] if known else reference)
         smooth.append(weights @ [value for _, value in known] / weights.sum() if known else reference)
     answers = {"unchanged": np.full(len(right), reference), "last known": last, "exponential mean": smooth}
-    try:
+    if find_spec("river"):
         answers["adwin"] = adwin_means(right, delay, reference)
-    except ImportError:
-        print("adwin is left out: pip install river")
     return answers
 
 
-def cbpe(run):
-    """Mean probability of the predicted class, after isotonic calibration of each class against the rest."""
-    from sklearn.isotonic import IsotonicRegression
+def nannyml_columns(run):
+    """NannyML's estimates of all windows from outputs, and the ends of its intervals."""
+    os.environ["NML_DISABLE_USAGE_LOGGING"] = "1"  # it would report its use over the network
+    import nannyml
+    import pandas as pd
 
-    classes, labels = range(run.reference.n_classes), np.asarray(run.reference.labels)
-    curves = [
-        IsotonicRegression(out_of_bounds="clip").fit(run.reference.probabilities[:, k], labels == k) for k in classes
-    ]
+    binary = run.reference.n_classes == 2
+    names = {k: f"p_{k}" for k in range(run.reference.n_classes)}
 
-    def estimate(outputs):
-        calibrated = np.stack([curves[k].predict(outputs.probabilities[:, k]) for k in classes], axis=1)
-        total = calibrated.sum(axis=1, keepdims=True)
-        shares = np.divide(calibrated, total, out=np.full_like(calibrated, 1 / len(classes)), where=total > 0)
-        return shares[np.arange(len(outputs)), np.asarray(outputs.predictions)].mean()
+    def frame(*parts):
+        made = pd.DataFrame(np.concatenate([part.probabilities for part in parts]), columns=list(names.values()))
+        made["predicted"] = np.concatenate([part.predictions for part in parts])
+        return made.assign(label=np.concatenate([part.labels for part in parts]))
 
-    return np.array([estimate(window) for window in run.windows])
+    estimator = nannyml.CBPE(
+        problem_type="classification_binary" if binary else "classification_multiclass",
+        y_pred_proba="p_1" if binary else names,
+        y_pred="predicted",
+        y_true="label",
+        metrics=["accuracy"],
+        chunk_size=len(run.windows[0]),
+    ).fit(frame(run.reference))
+    shown = estimator.estimate(frame(*run.windows)).filter(period="analysis").to_df()["accuracy"]
+    ends = ("value", "lower_confidence_boundary", "upper_confidence_boundary")
+    return [shown[name].to_numpy(dtype=np.float64) for name in ends]
 
 
 def scored(truth, value, low=None, high=None, first=0):
@@ -140,11 +149,13 @@ def scored(truth, value, low=None, high=None, first=0):
 
 
 def rows_of_run(name, model, folder=None):
-    """Rows of the table for one model on one stream; the tracker's windows go to ``folder`` for `choose`."""
+    """Rows of the table for one model on one stream; the tracker's windows go to ``folder`` for `again` and `choose`."""
     run = load_run(name, model)
     est = gdscore.AccuracyEstimator().fit(run.reference, shifted_sets=run.shifted_sets)
-    truth, calibrated = np.array([window.accuracy for window in run.windows]), cbpe(run)
-    free = columns([est.estimate(without_labels(window)) for window in run.windows], "accuracy", "low", "high")
+    truth = np.array([window.accuracy for window in run.windows])
+    unaided = {"label-free": columns([est.estimate(without_labels(w)) for w in run.windows], "accuracy", "low", "high")}
+    if find_spec("nannyml"):
+        unaided["nannyml"] = nannyml_columns(run)
     for labels in LABELS:
         for delay in DELAYS:
             windows = play(est, run, labels, delay)
@@ -155,8 +166,7 @@ def rows_of_run(name, model, folder=None):
             first = delay + FIRST
             found = {"tracked": scored(truth, *columns(windows, "accuracy", "low", "high"), first)}
             if labels == "all":
-                found["label-free"] = scored(truth, *free, first)
-                found["cbpe"] = scored(truth, calibrated, first=first)
+                found |= {method: scored(truth, *answers, first) for method, answers in unaided.items()}
             for method, values in naive_answers(run, labels, delay).items():
                 found[method] = scored(truth, values, first=first)
             fixed = {"stream": name, "split": STREAMS[name].split, "model": model, "labels": labels, "delay": delay}
@@ -193,6 +203,9 @@ def write_rows(rows, file):
 
 
 def run_all(names, models, file):
+    for name in ("river", "nannyml"):
+        if not find_spec(name):
+            print(f"{name} is not installed and left out")
     kept = []
     if file.exists():
         with file.open(newline="") as lines:
@@ -233,27 +246,11 @@ def mean_text(rows):
 
 def print_table(file):
     rows = read_rows(file)
-    groups = {"six of the development of the method": lambda r: (r["stream"], r["model"]) in SIX}
-    groups |= {split: lambda r, s=split: r["split"] == s for split in ("development", "report")}
+    groups = {"six runs": lambda row: (row["stream"], row["model"]) in SIX}
+    groups |= {split: lambda row, split=split: row["split"] == split for split in ("development", "report")}
     for title, chosen in groups.items():
-        for labels in LABELS:
-            print(f"\n{title}, labels of {labels}\n\n| answer | delay 1 | delay 4 | delay 10 |\n|---|---|---|---|")
-            for method in dict.fromkeys(row["method"] for row in rows):
-                own = [r for r in rows if chosen(r) and r["labels"] == labels and r["method"] == method]
-                if own:
-                    cells = (mean_text([r for r in own if r["delay"] == d]) for d in DELAYS)
-                    print(f"| {method} | {' | '.join(cells)} |")
-    print("\n| stream | model | labels | delay 1 | delay 4 | delay 10 |\n|---|---|---|---|---|---|")
-    for name, model, labels in dict.fromkeys((r["stream"], r["model"], r["labels"]) for r in rows):
-        cells = []
-        for delay in DELAYS:
-            own = [
-                r for r in rows if (r["stream"], r["model"], r["labels"], r["delay"]) == (name, model, labels, delay)
-            ]
-            by_method = {r["method"]: r for r in own}
-            tracked, last = by_method["tracked"], by_method["last known"]["error"]
-            cells.append(f"{mean_text([tracked])} ({last:.1f})")
-        print(f"| {name} | {model} | {labels} | {' | '.join(cells)} |")
+        print(f"\n{title}\n\n{results_table([row for row in rows if chosen(row)])}")
+    print(f"\n{streams_table(rows)}\n\n{margin(rows)}")
 
 
 # -- docs/tracking.md -----------------------------------------------------------------------------------------
@@ -261,10 +258,10 @@ def print_table(file):
 METHODS = {
     "tracked": "`AccuracyTracker`",
     "last known": "last known accuracy",
-    "exponential mean": "exponentially weighted mean of known accuracies",
-    "adwin": "mean of ADWIN's window",
+    "exponential mean": "exponentially weighted mean",
+    "adwin": "ADWIN's window",
     "label-free": "without labels",
-    "cbpe": "CBPE",
+    "nannyml": "NannyML (CBPE)",
     "unchanged": "unchanged since the reference",
 }
 SHOWN = {"all": "all labels", "fifty": "50 random labels of each window", "fifth": "all labels of every fifth window"}
@@ -283,6 +280,7 @@ def blocks():
         "settings": settings_table(),
         "results": results_table([row for row in rows if row["split"] == "report"]),
         "streams": streams_table(rows),
+        "margin": margin(rows),
         "promise": promise_table(),
     }
 
@@ -299,7 +297,7 @@ def results_table(rows):
     for labels, title in SHOWN.items():
         for method, name in METHODS.items():
             own = [r for r in rows if r["labels"] == labels and r["method"] == method]
-            if own:
+            if own and (method != "unchanged" or labels == "all"):  # which labels do not change
                 lines.append([title, name, *(mean_text([r for r in own if r["delay"] == d]) for d in DELAYS)])
                 title = ""
     return markdown(("", "answer", *(f"*d* = {delay}" for delay in DELAYS)), lines)
@@ -312,9 +310,38 @@ def streams_table(rows):
         for delay in DELAYS:
             own = [r for r in rows if (r["stream"], r["labels"], r["delay"]) == (name, "all", delay)]
             last = np.mean([r["error"] for r in own if r["method"] == "last known"])
-            cells.append(f"{mean_text([r for r in own if r['method'] == 'tracked'])} ({last:.1f})")
+            tracked = [r for r in own if r["method"] == "tracked"]
+            worst = np.mean([r["worst_coverage"] for r in tracked])
+            cells.append(f"{mean_text(tracked)} / {worst:.0f} ({last:.1f})")
         lines.append([name, stream.split, *cells])
     return markdown(("stream", "part", *(f"*d* = {delay}" for delay in DELAYS)), lines)
+
+
+def margin(rows):
+    """How far the tracker is behind the last known accuracy where it is behind it most, and how far ahead in the mean."""
+    errors = {}
+    for row in rows:
+        errors.setdefault((row["stream"], row["labels"], row["delay"], row["method"]), []).append(row["error"])
+    tracked = {key[:3]: np.mean(values) for key, values in errors.items() if key[3] == "tracked"}
+    behind = {key: error - np.mean(errors[*key, "last known"]) for key, error in tracked.items()}
+    parts = []
+    for labels, title in SHOWN.items():
+        ranked = sorted((key for key in behind if key[1] == labels), key=behind.get, reverse=True)
+        worst, other = ranked[0], next(key for key in ranked if key[0] != ranked[0][0])
+        parts.append(
+            f"{behind[worst]:.1f} points with {title} ({worst[0]}, *d* = {worst[2]}; elsewhere "
+            f"{max(behind[other], 0.0):.1f})"
+        )
+
+    def reported(method, delay):
+        fixed = ("report", "all", delay, method)
+        return np.mean([r["error"] for r in rows if (r["split"], r["labels"], r["delay"], r["method"]) == fixed])
+
+    ahead = (f"{100 * (1 - reported('tracked', d) / reported('last known', d)):.0f}" for d in DELAYS)
+    return (
+        f"Where it is worst, the mean of a stream's models is behind by {parts[0]}, {parts[1]} and {parts[2]}. "
+        "On the report streams its error is {}, {} and {} % lower with all labels.".format(*ahead)
+    )
 
 
 def promise_table():
@@ -330,20 +357,83 @@ def promise_table():
 # -- choosing constants ---------------------------------------------------------------------------------------
 
 GRID = {
-    "forgetting": (0.6, 0.7, 0.9, 0.95),
+    "memory": (0.7, 0.75, 0.85, 0.9, 0.95),
     "scale": (0.03, 0.045, 0.08, 0.12),
-    "largest": (1.0, 1.5, 3.0, 100.0),
-    "lateness": (0.0, 0.5, 1.5),
-    "memory": (0.35, 0.5, 0.6, 0.8, 0.9),
-    "spread_memory": (0.7, 0.8, 0.95),
-    "prior_windows": (0.5, 2.0, 3.0),
     "rate": (0.05, 0.1, 0.2, 0.3),
     "most_windows": (16, 32, 128),
 }
 
 
-def replayed(windows, delay, settings):
-    """Answers to windows that a tracker has kept, with other constants; the class mix stays as it was."""
+def normalised(weights):
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def exponential(tried, known, settings, largest=2.0):
+    """Weights by squared errors of which a window counts for at most (2σ)²: those of the method before."""
+    errors = np.minimum(np.abs(tried.values[:-1] - known.accuracy[:, None]) / settings.scale, largest)
+    lost = tried.counts @ np.square(errors) / 2
+    return normalised(np.exp(lost.min(axis=1, keepdims=True) - lost) * np.array([tried.delay, 1, 1, 1, 1]))
+
+
+def of_no_scale(tried, known, settings):
+    """Weights by mean squared errors, to the power of minus half the number of windows."""
+    squares = settings.scale**2 + tried.counts @ np.square(tried.values[:-1] - known.accuracy[:, None])
+    power = -(1 + tried.counts.sum(axis=1, keepdims=True)) / 2
+    return normalised((squares / squares.min(axis=1, keepdims=True)) ** power * np.array([tried.delay, 1, 1, 1, 1]))
+
+
+def raked_from(power):
+    """Weights of which that of the raked answer starts with another power of the delay."""
+
+    def weigh(tried, known, settings):
+        return normalised(weights_of(tried, known, settings) * [tried.delay ** (power - 1), 1, 1, 1, 1])
+
+    return weigh
+
+
+def by_squares(tried, known, means, prior_error):
+    """Expected error by mean squares, as it was before."""
+    counts, prior = tried.counts[-1], (1 + tried.delay) / 2
+    total = counts.sum() + prior
+    squared = counts @ (np.square(known.accuracy - means[:-1]) - known.excess) + prior * prior_error**2
+    return np.sqrt(max(squared / total, 0.0) + np.sqrt(2 * np.square(counts * known.variance).sum()) / total)
+
+
+def without_doubt(tried, known, means, prior_error):
+    """Expected error without a standard error more."""
+    return expected_error(tried, known._replace(variance=np.zeros_like(known.variance)), means, prior_error)
+
+
+def start_of_one(tried, known, means, prior_error):
+    """Expected error in which the estimator's own counts as one window, whatever the delay."""
+    return expected_error(tried._replace(delay=1.0), known, means, prior_error)
+
+
+FORMS = {
+    "weights exponential in bounded squares (before)": {"weigh": exponential},
+    "weights by mean squared errors": {"weigh": of_no_scale},
+    "raked starts like the others": {"weigh": raked_from(0)},
+    "raked starts with √delay": {"weigh": raked_from(0.5)},
+    "expected error by squares (before)": {"spread": by_squares},
+    "expected error without a standard error more": {"spread": without_doubt},
+    "expected error that starts with one window": {"spread": start_of_one},
+}
+
+
+def formed(weigh=weights_of, spread=expected_error):
+    """`answer` with another rule for weights, or for the expected error."""
+
+    def answer_so(known, position, label_free, raked, prior_error, settings):
+        tried = try_out(known, position, label_free, raked, settings)
+        weights = weigh(tried, known, settings)
+        means = (weights * tried.values).sum(axis=1)
+        return Answered(tried.values[-1], weights[-1], means[-1], spread(tried, known, means, prior_error))
+
+    return answer_so
+
+
+def replayed(windows, delay, settings, answer=answer):
+    """Answers to windows that a tracker has kept, with other constants or forms; the class mix stays as it was."""
     made, tally = [], Tally()
     for number, window in enumerate(windows):
         if number >= delay and (done := made[number - delay]).error is not None and (missed := done.missed) is not None:
@@ -365,7 +455,7 @@ def replayed(windows, delay, settings):
 
 
 def choose(names, models):
-    """Print what each constant does alone, on the development streams."""
+    """Print what each constant and each form does alone, on the development streams."""
     plays = {}
     for name in names:
         for model in models:
@@ -375,20 +465,18 @@ def choose(names, models):
                     if not file.exists():
                         continue
                     plays[name, model, labels, delay] = read_windows(file)
-    print("| constants | labels | delay 1 | delay 4 | delay 10 |\n|---|---|---|---|---|")
-    for text, settings in [("as they are", SETTINGS)] + [
-        (f"{name} = {value}", replace(SETTINGS, **{name: value})) for name, values in GRID.items() for value in values
-    ]:
+    compared = {"as it is": (SETTINGS, answer)}
+    compared |= {f"{k} = {v}": (replace(SETTINGS, **{k: v}), answer) for k, values in GRID.items() for v in values}
+    compared |= {name: (SETTINGS, formed(**form)) for name, form in FORMS.items()}
+    print("| constant or form | labels | delay 1 | delay 4 | delay 10 |\n|---|---|---|---|---|")
+    for text, (settings, answering) in compared.items():
         for labels in LABELS:
-            cells = []
-            for delay in DELAYS:
-                found = []
-                for (*_, own, late), (windows, truth) in plays.items():
-                    if (own, late) == (labels, delay):
-                        made = replayed(windows, delay, settings)
-                        found.append(scored(truth, *columns(made, "accuracy", "low", "high"), delay + FIRST))
-                cells.append(mean_text(found))
-            print(f"| {text} | {labels} | {' | '.join(cells)} |", flush=True)
+            rows = {delay: [] for delay in DELAYS}
+            for (*_, own, delay), (windows, truth) in plays.items():
+                if own == labels:
+                    made = replayed(windows, delay, settings, answering)
+                    rows[delay].append(scored(truth, *columns(made, "accuracy", "low", "high"), delay + FIRST))
+            print(f"| {text} | {labels} | {' | '.join(map(mean_text, rows.values()))} |", flush=True)
 
 
 # -- the promise, by simulation -------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ def utc_starts(times: NDArray[np.datetime64], every: Every) -> NDArray[np.dateti
     times = times.astype("datetime64[us]")
     if every.zone == "UTC":
         return np.asarray(np.maximum(_floor(times, every), _FIRST))
-    zone = every.tzinfo
+    zone = every.tzinfo  # not Arrow's functions: their zones keep no summer time after 2037
     walls, place = np.unique(_floor(times + _offsets(times, zone), every), return_inverse=True)
     # Clocks that were put back show a time twice: fold 0 is the first, 1 the second.
     first = np.array([_instant(wall, zone, 0) for wall in walls.tolist()], dtype="datetime64[us]")[place]

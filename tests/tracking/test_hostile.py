@@ -84,6 +84,13 @@ def test_what_cannot_be_is_refused_and_changes_nothing(labelled, call, message):
     assert labelled.to_bytes() == before
 
 
+def test_a_zone_in_a_refused_call_does_not_change_the_times(labelled):
+    for call in (labelled.add_accuracy, labelled.add_labels):
+        with pytest.raises(gdscore.GdscoreError):
+            call("2030-01-01T00:00Z", 0.5)
+    assert labelled.windows("pandas").time.dt.tz is None
+
+
 def test_rows_drawn_from_other_outputs_are_refused(labelled, est):
     rows = gdscore.labeling.choose(est, unlabelled(labelled.parts[2]), budget=5)
     with pytest.raises(gdscore.GdscoreError, match="drawn from others"):
@@ -148,6 +155,87 @@ def test_one_class_is_ever_seen(est):
         e = track.estimate(out, time=day(number))
         track.add_labels(day(number), np.zeros(50, dtype=int))
     assert e.accuracy > 0.9
+
+
+def test_rows_for_which_nobody_can_tell_are_no_labels(est, labelled):
+    """A window of unsure rows teaches nothing; one sure row among them hardly anything."""
+    new = unlabelled(labelled.parts[1])
+    plain = gdscore.AccuracyTracker(est)
+    labelled.add_labels(day(0), ["?"] * N)
+    plain.estimate(unlabelled(labelled.parts[0]), time=day(0))
+    assert labelled.estimate(new, time=day(4)) == plain.estimate(new, time=day(4)) == est.estimate(new)
+    assert np.isnan(labelled.coverage())
+    labelled.add_labels(day(0), ["?"] * (N - 1) + [0])
+    ((*_, window),) = [item for item in labelled.items() if item[0].day == 1]
+    assert (window.n_labels, window.unsure) == (1, N - 1)
+    assert window.variance > 0.25  # more than of a share that is not known at all
+
+
+def test_late_labels_after_keep_has_passed(est, rng):
+    """The predictions are gone: labelled outputs or a number still tell."""
+    track = gdscore.AccuracyTracker(est, keep=timedelta(days=2))
+    parts = [outputs(N, 1.5, rng) for _ in range(5)]
+    for number, out in enumerate(parts):
+        track.estimate(unlabelled(out), time=day(number))
+    with pytest.raises(gdscore.GdscoreError, match="`keep` has passed"):
+        track.add_labels(day(0), parts[0].labels)
+    track.add_labels(day(0), parts[0])
+    track.add_accuracy(day(1), 0.7)
+    track.add_labels(day(2), parts[2].labels)
+    frame = track.windows("pandas")
+    assert frame.labels.tolist() == [N, N, N, 0, 0]
+    assert frame.truth[:3].tolist() == pytest.approx([parts[0].accuracy, 0.7, parts[2].accuracy])
+
+
+def test_segments_come_and_go(est, rng):
+    track = gdscore.AccuracyTracker(est)
+    for number, segments in enumerate((["a", "b"], ["a"], ["b", "c"], ["c"], ["a", "d"])):
+        out, by = outputs(N * len(segments), 1.5, rng), np.repeat(segments, N)
+        estimates = track.estimate(unlabelled(out), time=day(number), by=by)
+        assert set(estimates) == set(segments)
+        track.add_labels(day(number), out.labels)
+    assert estimates["a"].answers
+    assert not estimates["d"].answers  # a new one begins with its estimate without labels
+    assert len(track.windows("pandas")) == 8
+    assert gdscore.AccuracyTracker.load(track.to_bytes()).to_bytes() == track.to_bytes()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.99, 0.999])
+def test_levels_far_from_the_default(est, rng, level):
+    track = gdscore.AccuracyTracker(est, level=level)
+    for number in range(40):
+        out = outputs(60, 1.5, rng)
+        e = track.estimate(unlabelled(out), time=day(number))
+        assert 0 <= e.low <= e.accuracy <= e.high <= 1
+        track.add_labels(day(number), out.labels)
+    assert track.coverage() == pytest.approx(level, abs=0.2)
+
+
+def test_labels_of_an_older_version_come_after_the_new_one(est, rng):
+    """In whatever order labels of both versions come, the tracker ends the same."""
+    better = gdscore.AccuracyEstimator().fit(outputs(2000, 0.8, np.random.default_rng(9)))
+    parts, states = [outputs(N, 1.5, rng) for _ in range(5)], []
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        track = gdscore.AccuracyTracker(est)
+        for number in range(4):
+            if number == 2:
+                track.replace_model(better)
+            track.estimate(unlabelled(parts[number]), time=day(number))
+        for number in order:
+            track.add_labels(day(number), parts[number].labels)
+        track.estimate(unlabelled(parts[4]), time=day(4))
+        states.append(track.to_bytes())
+    assert states[0] == states[1]
+
+
+def test_ties_of_probabilities(est):
+    """The first of the classes is predicted, in the window and for its labels."""
+    track = gdscore.AccuracyTracker(est)
+    for number in range(4):
+        e = track.estimate(gdscore.Outputs(probabilities=np.full((N, 3), 1 / 3)), time=day(number))
+        track.add_labels(day(number), ZEROS)
+    assert e.accuracy > 0.5
+    assert track.windows("pandas").truth.tolist() == [1.0] * 4
 
 
 def test_labels_of_an_index_and_of_other_libraries(labelled):

@@ -396,7 +396,8 @@ def test_what_a_database_keeps_gives_the_same_estimates(est, rng):
         past = [w for w in windows if w.n_labels and w.time < day(number).replace(tzinfo=UTC)]
         seconds = [w.time.timestamp() for w in windows]
         state = est.state().update(unlabelled(out))
-        history = History(past, seconds, Tally.of(windows), (0,), mix)
+        outcomes = [w.missed for w in windows if w.error is not None and w.missed is not None]
+        history = History(past, seconds, Tally(len(outcomes), sum(outcomes)), (0,), mix)
 
         def with_class_mix(shares, state=state):
             return est.estimate(state, class_mix=shares)

@@ -87,15 +87,15 @@ def track(
         raise GdscoreError("Expected --time with --every: name the column of times")
     length = parse_every(every or "1d")
     columns = replace(columns, time=time, id=id_column)
-    found = find_targets([target], columns)
-    inputs = [Path(estimator), labels, *(path for item in found for path in item.paths)]
+    targets = find_targets([target], columns)
+    inputs = [Path(estimator), labels, *(path for item in targets for path in item.paths)]
     check_writable(output, inputs=inputs, suffixes=(".csv",))
     check_outputs(inputs, output=output, picture=picture, save=save, json=json)
     fitted = load_estimator(estimator)
-    known = read_labels(labels)
+    arrivals = read_labels(labels)
     with collect_warnings() as warnings:
         tracker = AccuracyTracker(fitted, level=level)
-        played = play(tracker, read_windows(tracker, found, length, quiet), known)
+        played = play(tracker, read_windows(tracker, targets, length, quiet), arrivals)
     truths = [window.known if window.is_complete else None for _, _, window in tracker.items()]
     outcomes = [
         Outcome(TargetFiles(name, (), when.replace(tzinfo=None)), Estimated(estimate, truth))
@@ -137,7 +137,7 @@ class Arrival(NamedTuple):
 def read_labels(path: Path) -> list[Arrival]:
     """Labels of a table in the order in which they became known."""
     rows = _parquet_rows(path) if path.suffix.lower() in (".parquet", ".pq") else _csv_rows(path)
-    found = []
+    arrivals = []
     for line, row in enumerate(rows, start=2):
         row_id, label, known_at = (row[name] for name in ("id", "label", "known_at"))
         if row_id in (None, "") or known_at in (None, ""):
@@ -149,10 +149,10 @@ def read_labels(path: Path) -> list[Arrival]:
                 f"Expected `known_at` of line {line} of {str(path)!r} to be a time such as 2026-01-31T05:00, but got "
                 f"{shown(known_at)}"
             ) from None
-        found.append(Arrival(when, str(row_id), "" if label is None else str(label)))
-    if not found:
+        arrivals.append(Arrival(when, str(row_id), "" if label is None else str(label)))
+    if not arrivals:
         raise GdscoreError(f"Expected labels in {str(path)!r}, but there are none")
-    return sorted(found, key=lambda arrival: arrival.known_at)
+    return sorted(arrivals, key=lambda arrival: arrival.known_at)
 
 
 def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -310,11 +310,11 @@ def errors_of(tracker: AccuracyTracker) -> dict[str, Any]:
 
 
 def _summary(tracker: AccuracyTracker) -> Iterator[str]:
-    found = errors_of(tracker)
-    count = found.pop("windows")
+    errors = errors_of(tracker)
+    count = errors.pop("windows")
     if count:
         words = {"label_free": "without labels", "last_known": "last known accuracy"}
-        told = ", ".join(f"{words.get(name, name)} {points(error)}" for name, error in found.items())
+        told = ", ".join(f"{words.get(name, name)} {points(error)}" for name, error in errors.items())
         yield f"mean error of {count} windows whose labels are all known: {told}"
     if (coverage := tracker.coverage()) == coverage:
         yield f"intervals that held so far: {coverage:.0%}"

@@ -32,51 +32,31 @@ class Settings:
 
     Attributes
     ----------
-    forgetting : float
-        Share of a past error that still counts one known window later, when answers are weighed.
-    scale : float
-        Error that lowers an answer's weight by the factor e^½, in shares.
-    largest : float
-        Errors count as at most so many times the scale, so that no window decides alone.
-    lateness : float
-        The label-free estimate at the labels' class mix starts with delay^lateness times the weight of each other
-        answer.
     memory : float
-        Share of its weight that a window keeps one window later, in means of past errors and of accuracies.
-    mix_memory, mix_rows : float
-        Share of its weight that a window's labels keep one window later in the class mix, and rows of the reference
-        that are added to them.
-    spread_memory : float
-        Share of its weight that a squared error keeps one known window later, when the size of errors is estimated.
-    prior_windows : float
-        Windows that the estimator's own interval counts as there, at a delay of one; (1 + delay) / 2 times as many at
-        others, as errors of windows that are nearer than the delay come from the same labels.
+        Share of its weight that a window keeps one window later, in every mean over past windows.
+    scale : float
+        Error that halves an answer's weight, in shares; a window whose labels say its accuracy with this standard
+        deviation counts for half.
+    mix_rows : float
+        Rows of the reference that are added to the labels of past windows, for the class mix.
     rate : float
         How fast the factor of the intervals follows misses.
     least_factor, most_factor : float
         At and beyond these the interval is a point, or all of [0, 1].
-    segment_spread : float
-        Standard deviation of the errors of segments around the error that all segments have in common.
-    new_model : float
-        Standard deviation that a known accuracy of an older version of the model has for the new one.
+    difference : float
+        Standard deviation of the error of a segment around the error that all segments have in common, and of the
+        accuracy of a version of the model around that of the version before.
     most_windows : int
         Known windows that are looked at, the latest ones.
     """
 
-    forgetting: float = 0.8
+    memory: float = 0.8
     scale: float = 0.06
-    largest: float = 2.0
-    lateness: float = 1.0
-    memory: float = 0.7
-    mix_memory: float = 0.85
     mix_rows: float = 25.0
-    spread_memory: float = 0.9
-    prior_windows: float = 1.0
     rate: float = 0.15
     least_factor: float = 0.2
     most_factor: float = 10.0
-    segment_spread: float = 0.05
-    new_model: float = 0.05
+    difference: float = 0.05
     most_windows: int = 64
 
 
@@ -117,6 +97,72 @@ def positions(times: Floats) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.maximum(steps / np.median(steps), 1.0))])
 
 
+class Tried(NamedTuple):
+    """The answers to the known windows, as late as they are now, and to the new one, which comes last."""
+
+    values: Floats  # shape (n + 1, 5)
+    counts: Floats  # shape (n + 1, n): how much each known window says of the answers to each window
+    delay: float  # windows since the latest known one
+
+
+def try_out(known: Known, position: float, label_free: float, raked: float, settings: Settings = SETTINGS) -> Tried:
+    """Answers to known windows and to one at ``position``; the parameters are those of `answer`."""
+    n, place = len(known.position), np.append(known.position, position)
+    age = place[:, None] - known.position  # one row for each known window, and the last one for the new window
+    # A window is answered from those that are as far back as the new one's latest label: rounded, as windows may be a
+    # little more or less than one window apart.
+    delay = max(float(np.round(age[-1, -1])), 1.0)
+    usable = np.round(age) >= delay
+    latest = usable.sum(axis=1) - 1  # the latest usable window, -1 where there is none
+    has_past = latest >= 0
+    certain = settings.scale**2 / (settings.scale**2 + known.variance)  # few labels count for less than many
+    # A level ages with time, but how good an answer is only with every window that shows it.
+    age_of_level = np.where(usable, age - age[np.arange(n + 1), latest][:, None], np.inf)
+    age_of_error = np.where(usable, latest[:, None] - np.arange(n), np.inf)
+    recent, counts = (settings.memory**ages * certain for ages in (age_of_level, age_of_error))
+
+    def mean(values: Floats, otherwise: Any) -> Floats:
+        return np.where(has_past, (recent @ values) / np.where(has_past, recent.sum(axis=1), 1.0), otherwise)
+
+    estimates = np.append(known.raked, raked)
+    values = (
+        estimates,
+        estimates + mean(known.accuracy - known.raked, 0.0),
+        np.append(known.label_free, label_free),
+        np.where(has_past, known.accuracy[latest], estimates),
+        mean(known.accuracy, estimates),
+    )
+    return Tried(np.stack(values, axis=1).clip(0, 1), counts, delay)
+
+
+def weights_of(tried: Tried, known: Known, settings: Settings = SETTINGS) -> Floats:
+    """Weights of the answers to each window, shape (n + 1, 5).
+
+    They are divided by 1 + (error / scale)² for every window tried: no window decides alone, as it would if errors were
+    thought normal, whose squares are of the one window in which everything was wrong.
+    """
+    errors = (tried.values[:-1] - known.accuracy[:, None]) / settings.scale
+    lost = tried.counts @ np.log1p(np.square(errors))
+    weights = np.exp(lost.min(axis=1, keepdims=True) - lost)
+    # The later labels are, the less past errors tell, and the more counts the answer that needs them least.
+    weights[:, 0] *= tried.delay
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def expected_error(tried: Tried, known: Known, means: Floats, prior_error: float) -> float:
+    """Standard deviation that the next weighted mean is expected to have, from those before it."""
+    counts = tried.counts[-1]
+    # Errors of windows that are nearer than the delay come from the same labels: the estimator's own counts for more.
+    prior = (1 + tried.delay) / 2
+    total = float(counts.sum()) + prior
+    # Distances in place of squares, again for the one window in which everything was wrong.
+    distances = math.sqrt(math.pi / 2) * float(counts @ np.abs(known.accuracy - means[:-1]))
+    squared = ((distances + prior * prior_error) / total) ** 2 - float(counts @ known.excess) / total
+    # One standard error more, as few labels leave much noise in the distances.
+    doubt = math.sqrt(2 * float(np.square(counts * known.variance).sum())) / total
+    return min(math.sqrt(max(squared, 0.0) + doubt), 1.0)
+
+
 def answer(
     known: Known, position: float, label_free: float, raked: float, prior_error: float, settings: Settings = SETTINGS
 ) -> Answered:
@@ -130,49 +176,10 @@ def answer(
     >>> known = Known(np.arange(3.0), accuracy, noise, noise, estimate, estimate)
     >>> answered = answer(known, 3.0, 0.80, 0.80, 0.05)
     >>> round(answered.accuracy, 2), answered.weights.round(2).tolist()
-    (0.73, [0.07, 0.32, 0.07, 0.31, 0.24])
+    (0.73, [0.09, 0.27, 0.09, 0.34, 0.21])
     """
-    n, place = len(known.position), np.append(known.position, position)
-    age = place[:, None] - known.position  # one row for each known window, and the last one for the new window
-    # A window is answered from those that are as far back as the new one's latest label: rounded, as windows may be a
-    # little more or less than one window apart.
-    delay = max(float(np.round(age[-1, -1])), 1.0)
-    usable = np.round(age) >= delay
-    latest = usable.sum(axis=1) - 1  # the latest usable window, -1 where there is none
-    has_past = latest >= 0
-    # Windows, and known windows, from each to the latest usable one.
-    since = np.where(usable, age - age[np.arange(n + 1), latest][:, None], np.inf)
-    known_since = np.where(usable, latest[:, None] - np.arange(n), np.inf)
-    precision = 1 / (settings.scale**2 + known.variance)
-    recent = settings.memory**since * precision
-
-    def mean(values: Floats, otherwise: Any) -> Floats:
-        return np.where(has_past, (recent @ values) / np.where(has_past, recent.sum(axis=1), 1.0), otherwise)
-
-    estimates = np.append(known.raked, raked)
-    values = np.stack(
-        [
-            estimates,
-            estimates + mean(known.accuracy - known.raked, 0.0),
-            np.append(known.label_free, label_free),
-            np.where(has_past, known.accuracy[latest], estimates),
-            mean(known.accuracy, estimates),
-        ],
-        axis=1,
-    ).clip(0, 1)
-    squares = np.square(values[:-1] - known.accuracy[:, None])
-    losses = np.minimum(squares, (settings.largest * settings.scale) ** 2) * precision[:, None] / 2
-    lost = settings.forgetting**known_since @ losses
-    weights = np.exp(lost.min(axis=1, keepdims=True) - lost)
-    # The later labels are, the less past errors tell, and the more counts the answer that needs them least.
-    weights[:, 0] *= delay**settings.lateness
-    weights /= weights.sum(axis=1, keepdims=True)
-    means = (weights * values).sum(axis=1)
-    counts = settings.spread_memory ** known_since[-1] * settings.scale**2 * precision
-    prior = settings.prior_windows * (1 + delay) / 2
-    excess = np.square(known.accuracy - means[:-1]) - known.excess
-    total = float(counts.sum()) + prior
-    squared = max(float(counts @ excess) + prior * prior_error**2, 0.0) / total
-    # One standard error more, as few labels leave much noise in the squares.
-    doubt = math.sqrt(2 * float(np.square(counts * known.variance).sum())) / total
-    return Answered(values[-1], weights[-1], float(means[-1]), math.sqrt(squared + doubt))
+    tried = try_out(known, position, label_free, raked, settings)
+    weights = weights_of(tried, known, settings)
+    means = (weights * tried.values).sum(axis=1)
+    error = expected_error(tried, known, means, prior_error)
+    return Answered(tried.values[-1], weights[-1], float(means[-1]), error)

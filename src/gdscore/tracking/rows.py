@@ -205,12 +205,13 @@ def labels_by_row(
     values = values.to_numpy() if hasattr(values, "to_numpy") else values
     listed = values if isinstance(values, np.ndarray) and values.ndim == 1 else list_of(values)
     if (isinstance(values, np.ndarray) and values.ndim != 1) or listed is None or len(listed) != len(place):
-        every = f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
-        came = shown(labels) if listed is None else f"{len(listed):,}"
-        raise GdscoreError(
-            f"Expected a label for {every if rows is None else f'{len(place):,} rows'}, None where there is none yet, "
-            f"but got {came}"
+        wanted = (
+            f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
+            if rows is None
+            else f"{len(place):,} rows"
         )
+        came = shown(labels) if listed is None else f"{len(listed):,}"
+        raise GdscoreError(f"Expected a label for {wanted}, None where there is none yet, but got {came}")
     rule = ClassLabels(version.class_names, version.classes)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.integers_are_positions:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:
@@ -219,27 +220,27 @@ def labels_by_row(
                 f"{values.max()}"
             )
         return place, values
-    own = LabelRows(place, None, place, np.zeros(len(place)), None, n_rows, "random", 0, 0.0, group.fingerprint)
-    return place, as_classes(values, own, version.classes, version.class_names)
+    every = LabelRows(place, None, place, np.zeros(len(place)), None, n_rows, "random", 0, 0.0, group.fingerprint)
+    return place, as_classes(values, every, version.classes, version.class_names)
 
 
 def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:
-    found = np.asarray(arrays.to_numpy(rows) if arrays.is_array(rows) else rows)
-    if found.dtype == bool and found.shape == (n_rows,):
-        return np.flatnonzero(found)
-    if found.size == 0:
+    numbers = np.asarray(arrays.to_numpy(rows) if arrays.is_array(rows) else rows)
+    if numbers.dtype == bool and numbers.shape == (n_rows,):
+        return np.flatnonzero(numbers)
+    if numbers.size == 0:
         return np.zeros(0, dtype=np.int64)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise GdscoreError(f"Expected row numbers of the window, counted from 0, but got {shown(rows)}")
-    if found.min() < 0 or found.max() >= n_rows:
-        wrong = int(found.max()) if found.max() >= n_rows else int(found.min())
+    if numbers.min() < 0 or numbers.max() >= n_rows:
+        wrong = int(numbers.max()) if numbers.max() >= n_rows else int(numbers.min())
         raise GdscoreError(
             f"Expected rows from 0 to {n_rows - 1:,}, as the window of {shown_time(when)} has {n_rows:,}, but got "
             f"{wrong:,}"
         )
-    if len(np.unique(found)) < len(found):
+    if len(np.unique(numbers)) < len(numbers):
         raise GdscoreError("Expected every row once, but one is named twice: give one label for each row")
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
 
 
 def counts_by_segment(

@@ -167,7 +167,7 @@ class AccuracyTracker:
             Whether other outputs may take the place of those of the same time; their labels are dropped. The same
             outputs may always come again: where labels of the window are known, the estimate is made of them too.
         """
-        when, may_replace = self._time(time), boolean("replace", replace)
+        when, may_replace = as_time(time), boolean("replace", replace)
         past = self._past(when)
         rows = self._read(outputs, by)
         self._check_names(rows)
@@ -192,6 +192,7 @@ class AccuracyTracker:
             if before is not None:
                 self._remove(when)
             group = self._insert(when, rows, windows)
+        self._see_zone(time)
         self._forget_old()
         if not rows.names:
             return estimates[None]
@@ -212,8 +213,8 @@ class AccuracyTracker:
         for key in rows.keys:
             groups = [self._groups[t] for t in past if key in self._groups[t].segments][-SETTINGS.most_windows :]
             common = [group.common for group in groups] if rows.names else None
-            own, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
-            history = History(own, seconds, tally, alike, current.mix, common)
+            earlier, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
+            history = History(earlier, seconds, tally, alike, current.mix, common)
 
             def with_class_mix(shares: Any, key: Any = key) -> Estimate:
                 estimate: Estimate = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
@@ -310,12 +311,13 @@ class AccuracyTracker:
         by : array, column or data frame of columns, optional
             Segment of each row of labelled outputs. Otherwise segments are known from `estimate`.
         """
-        when = self._time(time)
+        when = as_time(time)
         listed = labels if isinstance(labels, list | tuple) else [labels]
         if listed and all(isinstance(item, Outputs) for item in listed):
             if rows is not None:
                 raise GdscoreError("Expected labelled outputs without `rows`, as they are their own rows, but got both")
             self._add_outputs(when, labels, by)
+            self._see_zone(time)
             return
         group = self._known_group(when)
         if by is not None:
@@ -330,9 +332,9 @@ class AccuracyTracker:
                 "add_labels(time=…, labels=outputs that have labels)"
             )
         place, classes = labels_by_row(labels, rows, group, version, when)
-        kept = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
-        kept[place] = classes
-        self._set_labels(when, group, kept, rows if isinstance(rows, LabelRows) else None)
+        changed = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
+        changed[place] = classes
+        self._set_labels(when, group, changed, rows if isinstance(rows, LabelRows) else None)
 
     def _add_outputs(self, when: datetime, outputs: Any, by: Any) -> None:
         group = self._groups.get(when)
@@ -396,7 +398,7 @@ class AccuracyTracker:
         by : segment, optional
             The segment that it is of, where the window has segments.
         """
-        when = self._time(time)
+        when = as_time(time)
         group = self._known_group(when)
         if isinstance(accuracy, (int, float)) and 1 < accuracy <= 100:
             raise GdscoreError(f"Expected an accuracy between 0 and 1, but got {accuracy}: give {accuracy / 100:g}")
@@ -460,11 +462,9 @@ class AccuracyTracker:
             f"{shown_time(near[0])}. Estimate it first, or give labelled outputs"
         )
 
-    def _time(self, value: Any) -> datetime:
-        when = as_time(value)
-        stated = time_of(value)
+    def _see_zone(self, time: Any) -> None:
+        stated = time_of(time)
         self._zoned = bool(self._zoned) or (stated is not None and stated.tzinfo is not None)
-        return when
 
     # -- what is known ------------------------------------------------------------------------------------------
 
@@ -536,8 +536,9 @@ class AccuracyTracker:
 
         windows = [window for _, key, window in self.items() if key == segment]
         if not windows:
-            known = list(dict.fromkeys(key for _, key, _ in self.items()))
-            raise GdscoreError(f"Expected one of the segments {known!r:.80}, but got {segment!r:.40}")
+            segments = list(dict.fromkeys(key for _, key, _ in self.items()))
+            wanted = f"one of the segments {segments!r:.80}" if segments else "windows to draw: call estimate first"
+            raise GdscoreError(f"Expected {wanted}, but got {segment!r:.40}")
         return draw(windows, self._level)
 
     def replace_model(self, est: AccuracyEstimator) -> None:
@@ -548,9 +549,9 @@ class AccuracyTracker:
         est : AccuracyEstimator
             Fitted for the new version.
         """
-        own = self._checked(est)
-        self._versions.append(Version.of(own))
-        self._est = own
+        checked = self._checked(est)
+        self._versions.append(Version.of(checked))
+        self._est = checked
 
     def merge(self, other: Any) -> NoReturn:
         """Refused: answers of two trackers were made from different labels, and cannot be made one history."""

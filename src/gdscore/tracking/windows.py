@@ -179,12 +179,6 @@ class Tally(NamedTuple):
     tested: int = 0
     missed: int = 0
 
-    @classmethod
-    def of(cls, windows: Iterable[TrackedWindow]) -> Tally:
-        """Count windows."""
-        outcomes = [window.missed for window in windows if window.error is not None and window.missed is not None]
-        return cls(len(outcomes), sum(outcomes))
-
     def factor(self, level: float, settings: Settings = SETTINGS) -> float:
         """Factor of the next interval: more for every miss, less for every interval that held.
 
@@ -214,21 +208,12 @@ class CommonError(NamedTuple):
     @classmethod
     def of(cls, segments: Iterable[TrackedWindow]) -> CommonError:
         """Sums over segments."""
-        total = cls()
-        for segment in segments:
-            total = total.plus(segment, 1)
-        return total
+        counts = [(s.n_labels, s.n_right - s.n_labels * s.raked, s.n_labels**2 * s.variance) for s in segments]
+        return cls(*np.array(counts, dtype=np.float64).reshape(-1, 3).sum(axis=0).tolist())
 
-    def plus(self, segment: TrackedWindow, sign: int) -> CommonError:
-        """With one segment more (1) or without it (-1)."""
-        n, known = segment.n_labels, segment.known
-        if known is None:
-            return self
-        return CommonError(
-            self.labels + sign * n,
-            self.errors + sign * n * (known - segment.raked),
-            self.noise + sign * n * n * segment.variance,
-        )
+    def without(self, segment: TrackedWindow) -> CommonError:
+        """Sums over the other segments."""
+        return CommonError(*(total - its for total, its in zip(self, CommonError.of([segment]), strict=True)))
 
 
 def class_mix(
@@ -236,17 +221,20 @@ def class_mix(
 ) -> Floats | None:
     """Shares of the classes by the labels of past windows, recent ones first; None where no window has labels.
 
-    ``ages`` count windows from each to the one that is estimated.
+    ``ages`` count windows from each to the one that is estimated, and are taken relative to the age of the latest
+    labels: the later these are, the less it matters which came first.
     """
-    usable = [(window.classes, age) for window, age in zip(past, ages, strict=True) if sum(window.classes)]
-    usable = [(classes, age) for classes, age in usable if len(classes) == len(reference_mix)]
+    usable = [
+        (np.asarray(window.classes, dtype=np.float64), age)
+        for window, age in zip(past, ages, strict=True)
+        if sum(window.classes) and len(window.classes) == len(reference_mix)
+    ]
     if not usable:
         return None
-    latest = min(age for _, age in usable)
-    counts = sum(
-        (settings.mix_memory ** (age - latest) * np.asarray(classes, dtype=np.float64) for classes, age in usable),
-        start=settings.mix_rows * np.asarray(reference_mix, dtype=np.float64),
-    )
+    delay = max(min(age for _, age in usable), 1.0)
+    counts = settings.mix_rows * np.asarray(reference_mix, dtype=np.float64)
+    for classes, age in usable:
+        counts += settings.memory ** (age / delay - 1) * classes
     return np.asarray(counts / counts.sum())
 
 
@@ -274,13 +262,13 @@ def known_of(
     The error that the other segments of the window have in common is a first guess of a segment's own error, which its
     own labels correct: partial pooling.
     """
-    kept: list[tuple[float, ...]] = []
+    rows: list[tuple[float, ...]] = []
     for i, window in enumerate(past):
         accuracy, variance, excess = window.known, window.variance, window.variance
-        others = CommonError() if common is None else common[i].plus(window, -1)
+        others = CommonError() if common is None else common[i].without(window)
         if others.labels > 0.5:
             shared = window.raked + others.errors / others.labels
-            spread = settings.segment_spread**2 + others.noise / others.labels**2
+            spread = settings.difference**2 + others.noise / others.labels**2
             if accuracy is None:
                 accuracy, variance = shared, spread
             else:
@@ -289,11 +277,10 @@ def known_of(
             # A mean with a guess of the accuracy is nearer to the answers than the accuracy itself.
             excess = -variance
         if accuracy is not None:
-            doubt = 0.0 if window.version == version else settings.new_model**2
+            doubt = 0.0 if window.version == version else settings.difference**2
             place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
-            kept.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked))
-    columns = np.array(kept, dtype=np.float64).reshape(-1, 6).T
-    return Known(*columns)
+            rows.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked))
+    return Known(*np.array(rows, dtype=np.float64).reshape(-1, 6).T)
 
 
 class History(NamedTuple):
