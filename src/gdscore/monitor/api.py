@@ -36,7 +36,6 @@ from gdscore.monitor.database import StorageError
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.labels import MOST_LABELS, read_row_labels
 from gdscore.monitor.schema import LONGEST_NAME
-from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
@@ -234,10 +233,9 @@ class NewRowLabels(_Body):
 def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Description of the API in OpenAPI."""
     described = get_openapi(title="gdscore monitor", version=gdscore.__version__, routes=routes)
-    for body in _FILE_BODIES.values():
-        described["components"]["schemas"][body.__name__] = body.model_json_schema(
-            ref_template="#/components/schemas/{model}"
-        )
+    place = "#/components/schemas/{model}"
+    files = {body.__name__: body.model_json_schema(ref_template=place) for body in _FILE_BODIES.values()}
+    described["components"]["schemas"] |= files
     described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     return described | {"security": [{"token": []}]}
 
@@ -344,12 +342,11 @@ async def add_windows(
     `gdscore.io.Columns` does, and ``threshold`` is as there. JSON has ``probabilities`` or ``logits``, and may have
     ``features``, ``predictions`` or ``threshold``, ``labels``, ``ids``, ``time`` and ``by``.
     """
-    settings: Settings = request.app.state.settings
     columns = Columns(**{column: value for column, value in query.columns().items() if value})
     when = None if query.time is None else _bounds(query.time, query.end)
 
     def add(path: Any) -> list[dict[str, Any]]:
-        batches = _read_body(path, columns, settings.max_rows)
+        batches = _read_body(path, columns, request.app.state.settings.max_rows)
         return history.add_quietly(name, batches, when, version=query.version, replace=query.replace)
 
     async with _body_file(request) as path:

@@ -44,10 +44,6 @@ MOST_NAMED = 200
 """Classes and segments that rules name."""
 
 
-def _is_code(code: object) -> bool:
-    return isinstance(code, str) and code.isprintable() and len(code) <= LONGEST_CODE
-
-
 @dataclass(frozen=True)
 class Rules:
     """Rules of a model. By default: tests over all windows, of estimates and of labels, critical warnings, silence.
@@ -146,7 +142,8 @@ class Rules:
             raise GdscoreError(
                 f"Expected `alarm_on` to be 'estimate', 'low' or 'high', but got {str(self.alarm_on)[:40]!r}"
             )
-        if not isinstance(self.warnings, (list, tuple)) or not all(_is_code(code) for code in self.warnings):
+        codes = self.warnings if isinstance(self.warnings, (list, tuple)) else [None]
+        if not all(isinstance(code, str) and code.isprintable() and len(code) <= LONGEST_CODE for code in codes):
             raise GdscoreError("Expected `warnings` to be a list of codes such as ['collapse', 'other_model']")
         object.__setattr__(self, "warnings", tuple(self.warnings))
         for measure in MEASURES:
