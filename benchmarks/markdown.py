@@ -1,8 +1,15 @@
 """Tables as Markdown, and putting them between the markers of a page."""
 
+import inspect
 import re
 
-__all__ = ["fill", "filled", "markdown"]
+__all__ = ["attributes_of", "fill", "filled", "markdown"]
+
+
+def attributes_of(owner):
+    """Description of each attribute in the docstring of a class or an object of it."""
+    described = re.findall(r"^([\w, ]+) : [\w ]+\n((?:    .+\n?)+)", inspect.getdoc(owner), re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
 
 
 def markdown(heads, rows):

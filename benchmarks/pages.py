@@ -24,7 +24,7 @@ from benchmarks.estimates import check, late_labels
 from benchmarks.estimates import summary as estimates_summary
 from benchmarks.estimates.comparison import blocks as comparison_blocks
 from benchmarks.estimates.few_labels_page import blocks as labeling_blocks
-from benchmarks.markdown import filled, markdown
+from benchmarks.markdown import attributes_of, filled, markdown
 from benchmarks.monitor.summary import blocks as monitor_blocks
 from benchmarks.paper.tables import all_tables
 from gdscore._hashing import key_as_uint64, label_hash, row_key, value_words
@@ -155,8 +155,7 @@ def few_sets():
 
 def settings_table():
     """Constants of the estimator, with the descriptions of their docstring."""
-    described = re.findall(r"^    ([\w, ]+) : [\w ]+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
-    meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
+    meaning = attributes_of(SETTINGS)
     lines = [
         [
             f"`{field.name}`",

@@ -22,7 +22,6 @@ needs statsmodels, which it does not ask for).
 import argparse
 import csv
 import os
-import re
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from importlib.util import find_spec
@@ -33,7 +32,7 @@ import numpy as np
 import gdscore
 from benchmarks import RESULTS, ROOT
 from benchmarks.data.streams import DATA, MODEL_NAMES, STREAMS, load_run
-from benchmarks.markdown import markdown
+from benchmarks.markdown import attributes_of, markdown
 from gdscore.tracking import Tally, TrackedWindow
 from gdscore.tracking.method import SETTINGS, Answered, Known, answer, expected_error, try_out, weights_of
 from gdscore.tracking.windows import half_width, known_of, own_variance
@@ -286,8 +285,7 @@ def blocks():
 
 
 def settings_table():
-    described = re.findall(r"^    ([\w, ]+) : \w+\n((?:        .+\n)+)", type(SETTINGS).__doc__, re.MULTILINE)
-    meaning = {name: " ".join(text.split()) for names, text in described for name in names.split(", ")}
+    meaning = attributes_of(SETTINGS)
     lines = [[f"`{f.name}`", f"{getattr(SETTINGS, f.name):g}", meaning[f.name]] for f in fields(SETTINGS)]
     return markdown(("constant", "value", "what it does"), lines)
 
