@@ -275,7 +275,6 @@ def blocks():
     return {
         "bound": f"{constant:.1f}/*T* + *d*/*T*, where labels are *d* windows late: 10 points take about "
         f"{constant / 0.1:.0f} windows and 4 points about {constant / 0.04:.0f}",
-        "mix_rows": f"{SETTINGS.mix_rows:g}",
         "report": ", ".join(report),
         "settings": settings_table(),
         "results": results_table([row for row in rows if row["split"] == "report"]),
