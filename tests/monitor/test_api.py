@@ -24,6 +24,7 @@ import gdscore
 from gdscore import AccuracyEstimator, GdscoreError, Outputs
 from gdscore.io import write_outputs
 from gdscore.monitor import Rules, api
+from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import Deadlines, Visitor, create_token, find_token, revoke_token
 from gdscore.monitor.settings import Settings
@@ -274,6 +275,23 @@ def test_metrics_and_health(client):
     assert found["gdscore_open_alarms", 'x"y\\z'] == 1
     assert found["gdscore_last_window_age_seconds", 'x"y\\z'] > 0
     assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_targets_of_one_host_are_one_metric(local):
+    """Prometheus refuses two samples of one name; the names of webhooks are their hosts, as the rest is a secret."""
+    Outbox(local).register_targets({"a": "webhook example.org", "b": "webhook example.org"})
+    local.register("m", rules=Rules(None, min_accuracy=0.8, notify_within=None))
+
+    def lines():
+        return [line for line in render_metrics(local).decode().splitlines() if "notice" in line and line[0] != "#"]
+
+    assert 'gdscore_notices_failed{target="webhook example.org"} 0.0' in lines()  # none was ever sent
+    local.add_estimate("m", estimate(0.5), "2026-01-01")
+    assert lines() == [
+        'gdscore_notices_waiting{target="webhook example.org"} 2.0',
+        'gdscore_notices_failed{target="webhook example.org"} 0.0',
+        'gdscore_notice_failures{target="webhook example.org"} 0.0',
+    ]
 
 
 def test_metrics_count_alarms_of_models_without_windows_of_all_rows(monitor):

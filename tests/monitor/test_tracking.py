@@ -167,6 +167,15 @@ def test_the_alarm_of_the_test_says_that_it_looks_at_the_estimate_without_labels
     assert f"with labels of earlier windows {monitor.windows('m').accuracy[1]:.1%}" in message
 
 
+def test_an_alarm_without_labels_names_none(monitor):
+    monitor.register("m", reference_rows=5000)
+    for n, accuracy in enumerate((0.9, 0.4)):
+        monitor.add_estimate("m", estimate(accuracy), day(n))
+    [message] = monitor.alarms("m").query("rule == 'sequential'").message
+    assert message.startswith("m: the estimated accuracy has fallen from 90.0% to 40.0%")
+    assert "labels" not in message
+
+
 def test_labels_show_whether_an_interval_held(monitor, fitted):
     from sqlalchemy import select
 

@@ -271,16 +271,12 @@ class _Collector:
                 .where(Alarm.ended.is_(None))
                 .group_by(Model.name, Alarm.segment)
             ).all()
-            waiting = (Notice.sent_at.is_(None), Notice.next_try.is_not(None))
+            given_up = Notice.sent_at.is_(None) & Notice.next_try.is_(None) & Notice.id.is_not(None)
             notices = session.execute(
-                select(
-                    Target.name,
-                    func.sum(case((waiting[0] & waiting[1], 1), else_=0)),
-                    func.sum(case((Notice.sent_at.is_(None) & Notice.next_try.is_(None), 1), else_=0)),
-                    func.max(Target.failures),
-                )
+                select(Target.name, func.count(Notice.next_try), func.sum(case((given_up, 1), else_=0)))
+                .add_columns(func.max(Target.failures))
                 .outerjoin(Notice, Notice.target_id == Target.id)
-                .group_by(Target.id, Target.name)
+                .group_by(Target.name)  # which several targets may have: of an address it is only the host
             ).all()
             models = session.scalars(select(Model.name).where(Model.id.in_(queries.current_models()))).all()
         of_series = [(window, (window.name, window.segment)) for window in newest]

@@ -314,8 +314,7 @@ class Rules:
         by_labels = over_windows.startswith("labels")
         reference = estimate.reference_accuracy
         # What the first labels of a model change is no drop, and labels have tests of their own.
-        free = None if by_labels else estimate.label_free
-        accuracy = estimate.accuracy if free is None else free.value
+        accuracy = estimate.accuracy if by_labels or estimate.label_free is None else estimate.label_free.value
         if self.false_alarms_per_year is not None:
             dropped, level = test.take(
                 Seen(accuracy, estimate.n_rows, tests.weekday(start)),
@@ -329,8 +328,10 @@ class Rules:
             )
             reason = ""
             if dropped:
-                what = "accuracy" if by_labels else "estimated accuracy" if free is None else "estimate without labels"
-                shown = "" if free is None else f"with labels of earlier windows {percent(estimate.accuracy)}, "
+                what, shown = "accuracy" if by_labels else "estimated accuracy", ""
+                if accuracy != estimate.accuracy:
+                    what = "estimate without labels"
+                    shown = f"with labels of earlier windows {percent(estimate.accuracy)}, "
                 reason = (
                     f"{name}: the {what} has fallen from {percent(level)} to {percent(accuracy)} in the window of "
                     f"{shown_time(start)} ({shown}interval {percent(estimate.low)} to {percent(estimate.high)}); on "
