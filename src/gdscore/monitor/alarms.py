@@ -34,22 +34,6 @@ from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Ta
 if TYPE_CHECKING:
     from gdscore.monitor.history import Monitor
 
-__all__ = [
-    "FORGET_TARGET",
-    "Known",
-    "Outbox",
-    "check_missing",
-    "end_alarms",
-    "follow_again",
-    "follow_changed",
-    "known_series",
-    "prune_alarms",
-    "prune_series",
-    "queue_notices",
-    "reopen_alarms",
-    "touch_windows",
-]
-
 RECENT = 60
 """Estimates kept beside a series for the small chart of the overview."""
 ARRIVALS = 200

@@ -39,8 +39,6 @@ from gdscore.monitor.schema import LONGEST_NAME
 from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
-__all__ = ["WindowQuery", "describe", "example_of", "fields_of", "router"]
-
 
 class Problem(BaseModel):
     """Why a request was refused: what was expected, what came, and where the body was wrong an example of one."""

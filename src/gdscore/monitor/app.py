@@ -37,8 +37,6 @@ from gdscore.monitor.schema import Alarm, Model, Notice, Series, Target, Window
 from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import ConflictError
 
-__all__ = ["create_app", "render_metrics", "serve_app"]
-
 OPTION = re.compile(r"--([a-z][a-z-]+)")
 """Options of commands in messages: the service has parameters of the same names."""
 _log = logging.getLogger("gdscore.monitor")

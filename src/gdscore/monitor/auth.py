@@ -40,21 +40,6 @@ from gdscore.monitor.schema import Alarm, Model, Token, Window
 from gdscore.monitor.settings import Settings
 from gdscore.monitor.store import check_known
 
-__all__ = [
-    "COOKIE",
-    "LOCALHOST",
-    "POLICY",
-    "Deadlines",
-    "Guard",
-    "Role",
-    "Visitor",
-    "create_token",
-    "find_token",
-    "list_tokens",
-    "require",
-    "revoke_token",
-]
-
 Role = Literal["read", "write"]
 
 _access = logging.getLogger("gdscore.monitor.access")

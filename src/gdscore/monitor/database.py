@@ -44,24 +44,6 @@ from gdscore.errors import GdscoreError, shown
 from gdscore.files import PathLike, check_path, path_errors
 from gdscore.monitor.schema import LONGEST_NAME, Base
 
-__all__ = [
-    "REVISION",
-    "AdvisedError",
-    "Key",
-    "StorageError",
-    "back_up",
-    "check_name",
-    "migrate",
-    "open_engine",
-    "shown_length",
-    "shown_time",
-    "storage_errors",
-    "time_before",
-    "utc_now",
-    "window_bounds",
-    "with_password",
-]
-
 REVISION = "0002"
 """Newest file of `migrations/versions`: the version of the tables in `schema.py`."""
 _VERSIONS = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))

@@ -54,8 +54,6 @@ from gdscore.outputs import Outputs
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Monitor"]
-
 MOST_ESTIMATORS = 16
 WAIT_S = 45.0
 """Seconds that `Monitor.deliver` waits for its targets, of which each may take 30."""

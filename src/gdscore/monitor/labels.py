@@ -39,19 +39,6 @@ from gdscore.tracking.method import SETTINGS
 from gdscore.tracking.rows import Version
 from gdscore.tracking.windows import CommonError, History, Tally, Tracked, TrackedWindow, tracked
 
-__all__ = [
-    "Collector",
-    "EarlierLabels",
-    "LabelCounts",
-    "count_labels",
-    "delete_rows",
-    "join_labels",
-    "read_row_labels",
-    "store_labels",
-    "store_rows",
-    "tracked_window",
-]
-
 MOST_LABELS = 100_000
 """Labels of one request."""
 SHOWN_IDS = 10

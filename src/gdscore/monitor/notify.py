@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.monitor.alarms import Outbox
 
-__all__ = ["Command", "Delivery", "Due", "Email", "Notifier", "Webhook", "log_to_mlflow", "notice"]
-
 TIMEOUT_S = 30.0
 LEASE_S = 60.0
 """Seconds for which a process sends to a target alone; each notice begins them anew."""

@@ -42,8 +42,6 @@ from gdscore.monitor.rules import Rules, contradicts
 from gdscore.monitor.schema import KeptRow, Model, Series, Window
 from gdscore.monitor.settings import Settings
 
-__all__ = ["render_problem", "router"]
-
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 Writer = Annotated[Visitor, Depends(require("write"))]
 PAGE = 25

@@ -25,26 +25,6 @@ from gdscore.monitor.rules import Rules, contradicts
 from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
 from gdscore.monitor.sequential import WARM_UP, SequentialTest
 
-__all__ = [
-    "NotFoundError",
-    "alarm_facts",
-    "current_models",
-    "explain_alarm",
-    "labelled_estimate",
-    "learned",
-    "list_alarms",
-    "list_windows",
-    "newest_labels",
-    "overview",
-    "past_errors",
-    "rules_changes",
-    "segments_of",
-    "series_points",
-    "versions_of",
-    "window_facts",
-]
-
-
 MOST_CHANGES = 100
 FILLED_IN = timedelta(days=7)
 """An alarm that was found so long after it began is one of windows that were filled in."""

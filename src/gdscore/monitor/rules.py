@@ -22,8 +22,6 @@ from gdscore.monitor.database import check_name, shown_time
 from gdscore.monitor.schema import LONGEST_NAME
 from gdscore.monitor.sequential import Seen, SequentialTest, Tests
 
-__all__ = ["LEARNED", "Follower", "Judgement", "RaisedAlarm", "Rules"]
-
 MOST_LENGTHS = 1e6
 MOST_MISSED = 30
 LEARNED = "learned"

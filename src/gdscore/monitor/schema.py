@@ -34,21 +34,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from gdscore._windows import Every, parse_every
 
-__all__ = [
-    "LONGEST_NAME",
-    "Alarm",
-    "Base",
-    "EstimatorFile",
-    "KeptRow",
-    "Model",
-    "Notice",
-    "RulesChange",
-    "Series",
-    "Target",
-    "Token",
-    "Window",
-]
-
 LONGEST_NAME = 200
 LONGEST_RULE = 260
 """Such as ``recall:`` and the name of a class."""

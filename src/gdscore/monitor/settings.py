@@ -12,8 +12,6 @@ from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, shown
 from gdscore.monitor.notify import Command, Email, Notifier, Webhook
 
-__all__ = ["Settings"]
-
 DATABASE = "sqlite:///gdscore-history.db"
 _Text = Annotated[str, StringConstraints(min_length=1)]
 

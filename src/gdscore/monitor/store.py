@@ -44,38 +44,6 @@ from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Ser
 from gdscore.outputs import Outputs
 from gdscore.tracking.windows import TRACKED
 
-__all__ = [
-    "AT_ONCE",
-    "ConflictError",
-    "EstimatorLike",
-    "Fresh",
-    "Made",
-    "Outcome",
-    "Post",
-    "Queue",
-    "acknowledge_alarm",
-    "check_added",
-    "check_known",
-    "check_model_name",
-    "delete_model",
-    "delete_window",
-    "estimate_windows",
-    "find_model",
-    "has_labels",
-    "known_windows",
-    "learn_again",
-    "lock_model",
-    "prepare_windows",
-    "prunable_models",
-    "prune_windows",
-    "read_estimator",
-    "retire_model",
-    "snooze_alarm",
-    "store_model",
-    "store_rules",
-    "store_windows",
-]
-
 Outcome: TypeAlias = Literal["new", "same", "replaced", "too old"]
 """What became of a window that was added."""
 LARGEST_ESTIMATOR = 256 << 20
