@@ -1,30 +1,20 @@
-"""When an estimate asks for an alarm, and the notice by webhook: one set of rules for the command line and the monitor.
+"""When an estimate asks for an alarm: one set of rules for the command line and the monitor.
 
 Requirements met here:
 
 - a comparison with NaN is an alarm, never a pass;
 - few rows or a wide interval decide nothing: where the floor is inside the interval, the status is `not enough data`;
 - an estimate that may be meaningless does not pass in silence: a critical warning is an alarm of its own kind;
-- an old bad day does not alarm for ever: of dated targets only the newest are checked;
-- notices are posted to http and https addresses only, without redirects and with one time limit for all of it;
-  messages name only the host, as the rest of such an address is often a secret.
+- an old bad day does not alarm for ever: of dated targets only the newest are checked.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from gdscore._checks import integer, number
 from gdscore._format import percent
@@ -220,97 +210,3 @@ def summarize(checks: Sequence[Check]) -> str:
     reasons = list(dict.fromkeys(c.reason for c in checks if c.status is status and c.reason))
     more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
     return f"{status.value}: {'; '.join(reasons[:NAMED])}{more}" if reasons else ""
-
-
-TIMEOUT_S = 10.0
-"""Seconds for a whole delivery: from the first connection to the end of the answer."""
-
-
-@contextmanager
-def deadline(seconds: float) -> Iterator[Callable[[socket.socket], socket.socket]]:
-    """Cut connections that are still open after so many seconds, however slowly the other side sends.
-
-    A time limit of a socket is one for each byte. The function takes a socket that was opened, and returns it.
-    """
-    watched: list[socket.socket] = []
-
-    def watch(opened: socket.socket) -> socket.socket:
-        watched.append(opened.dup())  # stays valid where TLS takes over the socket itself
-        return opened
-
-    def cut() -> None:
-        for copy in watched:
-            with suppress(OSError):
-                copy.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield watch
-    finally:
-        timer.cancel()
-        for copy in watched:
-            copy.close()
-
-
-def check_address(url: str) -> None:
-    """Refuse what is not an http or https address."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise GdscoreError(
-            "Expected an address to post to such as https://example.org/alarm, but this is no such address"
-        )
-
-
-def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
-    """Post a value as JSON; anything but a 2xx answer within `TIMEOUT_S` seconds is an error.
-
-    ``secret`` signs the body: ``X-Gdscore-Signature`` is ``sha256=`` and the HMAC-SHA256 in hexadecimal digits.
-    """
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection
-    from urllib.error import HTTPError
-    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
-
-    class NoRedirect(HTTPRedirectHandler):
-        def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-            return None
-
-    class Watched(HTTPHandler, HTTPSHandler):
-        def http_open(self, request: Request) -> Any:
-            return self.do_open(partial(connect, HTTPConnection), request)
-
-        def https_open(self, request: Request) -> Any:
-            return self.do_open(partial(connect, HTTPSConnection), request)
-
-    def connect(kind: type[HTTPConnection], *args: Any, **options: Any) -> HTTPConnection:
-        connection = kind(*args, **options)
-        connection._create_connection = lambda *address: watch(socket.create_connection(*address))  # type: ignore[attr-defined]
-        return connection
-
-    check_address(url)
-    host = urlsplit(url).hostname
-    body = json.dumps(value, allow_nan=False).encode()
-    headers = {"Content-Type": "application/json", "User-Agent": "gdscore"}
-    if secret is not None:
-        headers["X-Gdscore-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
-    request = Request(url, body, headers)
-    started = time.monotonic()
-    try:
-        with deadline(TIMEOUT_S) as watch, build_opener(NoRedirect, Watched).open(request, timeout=TIMEOUT_S):
-            if time.monotonic() - started >= TIMEOUT_S:  # headers that were cut look complete
-                raise TimeoutError
-    except HTTPError as error:
-        error.close()
-        raise GdscoreError(
-            f"Expected {host} to accept the post, but it answered {error.code} {error.reason}"
-        ) from error
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        if time.monotonic() - started >= TIMEOUT_S:
-            reason = f"it did not answer within {TIMEOUT_S:g} seconds"
-        raise GdscoreError(f"Expected to post to {host}, but it failed: {reason}") from error

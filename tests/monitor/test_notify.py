@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 
-from gdscore import GdscoreError, Outputs, _alarms
+from gdscore import GdscoreError, Outputs
 from gdscore.monitor import Command, Email, Monitor, Rules, Webhook, alarms, notify
 from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.database import utc_now
@@ -436,9 +436,9 @@ def dripping():
 
 
 def test_a_post_has_one_deadline_however_slowly_the_answer_drips(monkeypatch):
-    monkeypatch.setattr(_alarms, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(notify, "POST_TIMEOUT_S", 0.5)
     with dripping() as (url, _), pytest.raises(GdscoreError, match=r"did not answer within 0\.5 seconds"):
-        _alarms.post_json(url, {})
+        notify.post_json(url, {})
 
 
 def test_a_mail_server_that_drips_is_left_at_the_deadline(monkeypatch):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from gdscore._alarms import Check, Status, post_json
+from gdscore._alarms import Check, Status
 from gdscore._windows import Every, parse_every, time_text
 from gdscore.cli.console import (
     Address,
@@ -165,6 +165,8 @@ def estimate(
         checks += failed
         written += [] if failed else [json]
     if alarms.webhook and exit_code(checks):
+        from gdscore.monitor.notify import post_json
+
         checks += _attempt(lambda: post_json(str(alarms.webhook), facts), debug)
     if format == "csv":
         print_csv(outcomes, length if time else None)

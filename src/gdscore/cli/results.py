@@ -18,7 +18,6 @@ from gdscore._alarms import (
     AlarmRule,
     Check,
     Status,
-    check_address,
     checked_targets,
     summarize,
     worst_status,
@@ -359,6 +358,8 @@ def _alarms(options: dict[str, Any]) -> Alarms:
                 f"Expected --min-accuracy or --max-drop with --{name.replace('_', '-')}, but there is neither"
             )
     if options["webhook"] is not None:
+        from gdscore.monitor.notify import check_address
+
         check_address(options["webhook"])
     return Alarms(rule, last, since, options["webhook"])
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gdscore._alarms import post_json
 from gdscore._format import points
 from gdscore._windows import Every, as_time, parse_every, time_text, window_end, window_starts
 from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, show
@@ -114,6 +113,8 @@ def track(
     if json is not None:
         write_json(json, facts)
     if alarms.webhook and exit_code(checks):
+        from gdscore.monitor.notify import post_json
+
         post_json(alarms.webhook, facts)
     if json != "-" and not quiet:
         show_estimates(outcomes, [check.status if alarms.rule and check else None for check in by_window])

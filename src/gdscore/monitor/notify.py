@@ -3,7 +3,8 @@
 Requirements met here:
 
 - `send` never raises: it returns why it failed, so that the alarm stays pending and is sent again;
-- addresses, passwords and secrets never appear in that reason;
+- addresses, passwords and secrets never appear in that reason: of an address to post to only the host is named;
+- what is posted or mailed has one time limit for all of it, however slowly the other side answers;
 - a command gets the notice on standard input and is run without a shell;
 - neither the database nor SQLAlchemy is needed.
 """
@@ -11,30 +12,32 @@ Requirements met here:
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
 import smtplib
-import socket
 import ssl
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, is_dataclass
 from email.message import EmailMessage
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from gdscore._alarms import check_address, deadline, post_json
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from gdscore.estimator import AccuracyEstimator, Estimate
     from gdscore.monitor.alarms import Outbox
 
+T = TypeVar("T")
 TIMEOUT_S = 30.0
+POST_TIMEOUT_S = 10.0
 LEASE_S = 60.0
 """Seconds for which a process sends to a target alone; each notice begins them anew."""
 LONGEST_WAIT_S = 60.0
@@ -157,23 +160,85 @@ class Email:
         message["From"], message["To"] = self.sender, ", ".join(self.to)
         message.set_content(f"{body['text']}\n\n{json.dumps(body['alarms'], indent=2)}\n")
         try:
-            with deadline(TIMEOUT_S) as watch, _mail_server(self.host, self.port, watch) as server:
-                if self.tls:
-                    server.starttls(context=ssl.create_default_context())  # the default would trust any certificate
-                if self.user is not None:
-                    server.login(self.user, self.password or "")
-                server.send_message(message)
+            _within(TIMEOUT_S, lambda: self._deliver(message))
         except (OSError, smtplib.SMTPException) as error:
             return f"Expected {self.host} to take the message, but it failed: {type(error).__name__}"
         return None
 
+    def _deliver(self, message: EmailMessage) -> None:
+        with smtplib.SMTP(self.host, self.port, timeout=TIMEOUT_S) as server:
+            if self.tls:
+                server.starttls(context=ssl.create_default_context())  # the default would trust any certificate
+            if self.user is not None:
+                server.login(self.user, self.password or "")
+            server.send_message(message)
 
-def _mail_server(host: str, port: int, watch: Callable[[socket.socket], socket.socket]) -> smtplib.SMTP:
-    class Watched(smtplib.SMTP):
-        def _get_socket(self, *args: Any) -> socket.socket:
-            return watch(super()._get_socket(*args))  # type: ignore[misc]
 
-    return Watched(host, port, timeout=TIMEOUT_S)
+# -- posts ----------------------------------------------------------------------------------------------------
+
+
+def check_address(url: str) -> None:
+    """Refuse what is not an http or https address."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise GdscoreError(
+            "Expected an address to post to such as https://example.org/alarm, but this is no such address"
+        )
+
+
+def post_json(url: str, value: Any, *, secret: str | None = None) -> None:
+    """Post a value as JSON; anything but a 2xx answer within `POST_TIMEOUT_S` seconds is an error.
+
+    Redirects are not followed. ``secret`` signs the body as `Webhook` says.
+    """
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class NoRedirect(HTTPRedirectHandler):
+        def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+            return None
+
+    check_address(url)
+    host = urlsplit(url).hostname
+    body = json.dumps(value, allow_nan=False).encode()
+    headers = {"Content-Type": "application/json", "User-Agent": "gdscore"}
+    if secret is not None:
+        headers["X-Gdscore-Signature"] = f"sha256={hmac.new(secret.encode(), body, 'sha256').hexdigest()}"
+    request, opener = Request(url, body, headers), build_opener(NoRedirect)
+    try:
+        _within(POST_TIMEOUT_S, lambda: opener.open(request, timeout=POST_TIMEOUT_S).close())
+    except HTTPError as error:
+        error.close()
+        raise GdscoreError(
+            f"Expected {host} to accept the post, but it answered {error.code} {error.reason}"
+        ) from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        if isinstance(reason, TimeoutError):
+            reason = f"it did not answer within {POST_TIMEOUT_S:g} seconds"
+        raise GdscoreError(f"Expected to post to {host}, but it failed: {reason}") from error
+
+
+def _within(seconds: float, action: Callable[[], T]) -> T:
+    """Result of an action, or TimeoutError where it takes longer: the time limit of a socket is one for each byte.
+
+    What takes longer is left to a thread that does not keep the process from ending.
+    """
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(action())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return result.result(seconds)
 
 
 def _send(to: Notifier, body: dict[str, Any]) -> str | None:

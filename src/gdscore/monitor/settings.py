@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field, SecretStr, StringConstraints, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gdscore._alarms import check_address
 from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError, shown
-from gdscore.monitor.notify import Command, Email, Notifier, Webhook
+from gdscore.monitor.notify import Command, Email, Notifier, Webhook, check_address
 
 DATABASE = "sqlite:///gdscore-history.db"
 _Text = Annotated[str, StringConstraints(min_length=1)]
