@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gdscore import files
+from gdscore import _files as files
+from gdscore._files import Limits, atomic, read_arrays, read_json, write_arrays, write_json
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits, atomic, read_arrays, read_json, write_arrays, write_json
 
 STATE = {"sum": np.arange(12.0).reshape(3, 4), "count": 7, "tau": 0.5, "variant": "paper", "seen": True}
 

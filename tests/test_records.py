@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdscore import files
+from gdscore import _files as files
+from gdscore._files import arrays_to_bytes, read_arrays
 from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, check_json, read_record, record_to_bytes
 from gdscore.errors import GdscoreError
-from gdscore.files import arrays_to_bytes, read_arrays
 
 
 def write_record(path, schema, header, arrays):

@@ -38,6 +38,7 @@ import gdscore
 from benchmarks import ROOT
 from benchmarks.data.tables import generator, read_table
 from benchmarks.models.tabular import MODELS
+from gdscore._files import read_arrays, write_arrays
 
 __all__ = ["MODEL_NAMES", "STREAMS", "Run", "Stream", "load_run", "pack"]
 
@@ -199,7 +200,7 @@ def pack(raw, folder=DATA / "packed" / "streams"):
     written = []
     for name, stream in STREAMS.items():
         features, labels = stream.read(Path(raw) / stream.file)
-        gdscore.files.write_arrays(folder / f"{name}.npz", {"features": features, "labels": labels.astype(np.int64)})
+        write_arrays(folder / f"{name}.npz", {"features": features, "labels": labels.astype(np.int64)})
         written.append(folder / f"{name}.npz")
     return written
 
@@ -234,7 +235,7 @@ class Run:
 
 def make_run(name, model, seed=0, folder=DATA):
     """Train a classifier on the beginning of a stream and write its outputs; returns the file."""
-    stream, packed = STREAMS[name], gdscore.files.read_arrays(folder / "packed" / "streams" / f"{name}.npz")
+    stream, packed = STREAMS[name], read_arrays(folder / "packed" / "streams" / f"{name}.npz")
     features, labels = packed["features"], packed["labels"]
     first = stream.train + stream.reference
     order = generator(name).permutation(first)
@@ -265,13 +266,13 @@ def make_run(name, model, seed=0, folder=DATA):
     packed |= {"set.families": np.array(families)}
     file = folder / "streams" / f"{name}-{model}.npz"
     file.parent.mkdir(parents=True, exist_ok=True)
-    gdscore.files.write_arrays(file, packed)
+    write_arrays(file, packed)
     return file
 
 
 def load_run(name, model, folder=DATA):
     """Outputs that `make_run` wrote."""
-    packed = gdscore.files.read_arrays(folder / "streams" / f"{name}-{model}.npz")
+    packed = read_arrays(folder / "streams" / f"{name}-{model}.npz")
 
     def outputs(part, rows=slice(None)):
         start = f"{part}."

@@ -33,6 +33,7 @@ import gdscore
 from benchmarks import RESULTS, ROOT
 from benchmarks.data.streams import DATA, MODEL_NAMES, STREAMS, load_run
 from benchmarks.markdown import attributes_of, markdown
+from gdscore._files import read_json, write_json
 from gdscore.tracking import Tally, TrackedWindow
 from gdscore.tracking.method import SETTINGS, Answered, Known, answer, expected_error, try_out, weights_of
 from gdscore.tracking.windows import half_width, known_of, own_variance
@@ -161,7 +162,7 @@ def rows_of_run(name, model, folder=None):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 facts = [window.to_dict() | {"truth": float(y)} for window, y in zip(windows, truth, strict=True)]
-                gdscore.files.write_json(folder / f"{name}-{model}-{labels}-{delay}.json", facts)
+                write_json(folder / f"{name}-{model}-{labels}-{delay}.json", facts)
             first = delay + FIRST
             found = {"tracked": scored(truth, *columns(windows, "accuracy", "low", "high"), first)}
             if labels == "all":
@@ -189,7 +190,7 @@ def again(names, models, file):
 
 
 def read_windows(file):
-    facts = gdscore.files.read_json(file)
+    facts = read_json(file)
     truth = np.array([one.pop("truth") for one in facts])
     return [TrackedWindow.from_dict(one) for one in facts], truth
 

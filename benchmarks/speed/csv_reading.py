@@ -103,9 +103,9 @@ def compare(options):
         growth[suffix] = max(peaks) - min(peaks)
         print(f"{suffix:<9}{growth[suffix]:.0f} MB between the peaks, bound {options.bound:.0f} MB")
     if options.output:
-        import gdscore.files
+        from gdscore._files import write_json
 
-        gdscore.files.write_json(options.output, {"growth_mb": growth, "bound_mb": options.bound, "runs": results})
+        write_json(options.output, {"growth_mb": growth, "bound_mb": options.bound, "runs": results})
     return 0 if max(growth.values()) <= options.bound else 1
 
 

@@ -25,8 +25,8 @@ import numpy as np
 
 import gdscore
 from gdscore import distributed
+from gdscore._files import write_json
 from gdscore.estimator import TargetState
-from gdscore.files import write_json
 from gdscore.io import write_outputs
 
 CLASSES, FEATURES = 10, 16

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gdscore import (
         distributed,
         estimator,
-        files,
         functional,
         io,
         labeling,
@@ -60,7 +59,7 @@ _LAZY = {
     "gdscore.tracking": ("AccuracyTracker",),
 }
 _MODULES = (
-    *("distributed", "estimator", "files", "functional", "io", "labeling"),
+    *("distributed", "estimator", "functional", "io", "labeling"),
     *("models", "report", "scores", "shifts", "tracking"),
 )
 
@@ -83,7 +82,6 @@ __all__ = [
     "direct_estimate",
     "distributed",
     "estimator",
-    "files",
     "find_temperature",
     "fit_temperature",
     "from_batches",

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore.errors import GdscoreError, shown
-from gdscore.files import (
+from gdscore._files import (
     DEFAULT_LIMITS,
     PathLike,
     arrays_to_bytes,
@@ -26,6 +25,7 @@ from gdscore.files import (
     json_text,
     open_archive,
 )
+from gdscore.errors import GdscoreError, shown
 
 _KINDS = {"f": "floating-point numbers", "i": "integers", "b": "booleans", "U": "strings"}
 _TYPES = {str: "a string", bool: "true or false", int: "a whole number", float: "a number"}

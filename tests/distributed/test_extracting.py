@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import gdscore
-from gdscore import distributed, files, models
+from gdscore import distributed, models
+from gdscore._files import write_json
 from gdscore.distributed.extracting import Extracting, ModelOptions, _unfinished
 from gdscore.io import read_outputs
 
@@ -141,7 +142,7 @@ def test_actors_that_still_write_when_a_run_ends_leave_nothing(tmp_path):
     def write(folder):
         while not stop.is_set():
             with contextlib.suppress(gdscore.GdscoreError, OSError):
-                files.write_json(folder / "part-000000.json", {"rows": 1})
+                write_json(folder / "part-000000.json", {"rows": 1})
 
     with _unfinished(tmp_path) as folder:
         assert list((tmp_path / "_parts").iterdir()) == [folder]

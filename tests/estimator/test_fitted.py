@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import gdscore
+from gdscore._files import write_arrays
 from gdscore._records import read_record
 from gdscore.estimator import fitted as storage
 from gdscore.estimator.correctness import MIXES
-from gdscore.files import write_arrays
 from tests.data import made
 
 from .data import CLASSES, fitted, numbers, outputs, shifted

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 
 import gdscore
-from gdscore.files import Limits
+from gdscore._files import Limits, read_arrays
 from gdscore.io import Columns, read_batches, read_outputs, write_outputs
 
 from .harness import attack
@@ -50,7 +50,7 @@ def npz(folder):
         path = folder / "x.npz"
         path.write_bytes(damaged(raw, rng) if rng.integers(4) else raw)
         if rng.integers(2):
-            gdscore.files.read_arrays(path if rng.integers(2) else path.read_bytes(), limits=LIMITS)
+            read_arrays(path if rng.integers(2) else path.read_bytes(), limits=LIMITS)
             return []
         return checked(read_outputs(path, batch_rows=pick(rng, [None, 7]), progress=False, limits=LIMITS))
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 import gdscore
-from gdscore.files import arrays_to_bytes, read_arrays, write_arrays
+from gdscore._files import arrays_to_bytes, read_arrays, write_arrays
 
 from .harness import attack
 from .values import damaged, odd, pick, tampered

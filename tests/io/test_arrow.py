@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
+from gdscore._files import Limits
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits
 from gdscore.io import Columns, read_batches, read_outputs
 
 LOGITS = np.random.default_rng(0).normal(size=(20, 3))

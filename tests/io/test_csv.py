@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gdscore._files import Limits
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits
 from gdscore.io import Columns, read_batches, read_outputs
 from tests.data import growth
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gdscore._files import Limits
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits
 from gdscore.io import Columns, read_outputs
 
 READ = """
@@ -21,7 +21,7 @@ resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 import numpy, pyarrow.parquet, pyarrow.compute, pyarrow.csv
 from gdscore.errors import GdscoreError
 from gdscore.io import read_outputs
-from gdscore.files import Limits
+from gdscore._files import Limits
 
 def peak():
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024

@@ -176,6 +176,7 @@ def test_a_full_disk_is_an_error_with_its_cure_and_leaves_nothing(tmp_path):
     code = """
 import resource, signal, sys
 import numpy as np, gdscore
+from gdscore._files import write_json
 from gdscore.io import write_outputs
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -184,7 +185,7 @@ parts = (out[i : i + 100] for i in range(0, 20_000, 100))
 for write in (
     lambda: write_outputs("x.npz", out),
     lambda: write_outputs("x.parquet", parts),
-    lambda: gdscore.files.write_json("x.json", list(range(100_000))),
+    lambda: write_json("x.json", list(range(100_000))),
 ):
     try:
         write()

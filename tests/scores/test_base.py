@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import gdscore
+from gdscore._files import read_arrays, write_arrays
 from tests.data import LIBRARIES, TARGET_SCORES, batches, made, ready, to_library
 
 pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")
@@ -100,8 +101,8 @@ def test_compute_and_merge_leave_the_state_alone(name, options):
 def test_saved_state_goes_on_bit_for_bit(name, options, tmp_path):
     out = made(2200, noise=2.0)
     score = ready(name, REFERENCE, **options).update(out[:1300])
-    gdscore.files.write_arrays(tmp_path / "state.npz", score.state_dict())
-    again = gdscore.restore_score(gdscore.files.read_arrays(tmp_path / "state.npz"))
+    write_arrays(tmp_path / "state.npz", score.state_dict())
+    again = gdscore.restore_score(read_arrays(tmp_path / "state.npz"))
     assert again.compute() == score.compute()
     assert again.update(out[1300:]).compute() == score.update(out[1300:]).compute()
     empty = gdscore.restore_score(ready(name, REFERENCE, **options).state_dict())
@@ -251,8 +252,8 @@ class TestBadInput:
         with pytest.raises(gdscore.GdscoreError, match=order):
             gdscore.create_score(name).fit([reference, other])
         score = gdscore.create_score(name).fit(reference)
-        gdscore.files.write_arrays(tmp_path / "state.npz", score.update(same).state_dict())
-        again = gdscore.restore_score(dict(gdscore.files.read_arrays(tmp_path / "state.npz")))
+        write_arrays(tmp_path / "state.npz", score.update(same).state_dict())
+        again = gdscore.restore_score(dict(read_arrays(tmp_path / "state.npz")))
         for part in (other, made(50).with_class_names([f"other {k}" for k in range(10)])):
             with pytest.raises(gdscore.GdscoreError, match=order):
                 again.update(part)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import gdscore
-from gdscore.files import arrays_to_bytes, read_arrays
+from gdscore._files import arrays_to_bytes, read_arrays
 from tests.data import TARGET_SCORES, arrays_of, made, ready, to_library
 
 pytestmark = pytest.mark.filterwarnings("ignore::gdscore.GdscoreWarning")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import gdscore
-from gdscore.files import write_arrays
+from gdscore._files import read_arrays, write_arrays
 
 FOLDER = Path(__file__).parent
 
@@ -42,7 +42,7 @@ def answers(folder: Path) -> dict[str, list[float]]:
     target, state = est.estimate(outputs(102, 1.5)), est.estimate(est.state((folder / "state.file").read_bytes()))
     track = gdscore.AccuracyTracker.load(folder / "tracker.file")
     tracked = track.estimate(outputs(300, 1.8), time=datetime(2026, 2, 9, tzinfo=UTC))
-    score = gdscore.restore_score(gdscore.files.read_arrays(folder / "score.npz"))
+    score = gdscore.restore_score(read_arrays(folder / "score.npz"))
     estimates = {"estimator": target, "state": state, "tracker": tracked}
     return {name: [e.accuracy, e.low, e.high] for name, e in estimates.items()} | {"score": [score.compute()]}
 

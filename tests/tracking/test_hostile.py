@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdscore
-from gdscore import files
+from gdscore import _files as files
 from gdscore.tracking import TrackedWindow
 from tests.tracking.conftest import day, outputs, unlabelled
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gdscore._files import atomic, check_readable
 from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
 from gdscore.cli.files import check_outputs, load_estimator, write_json
 from gdscore.cli.images import Batches, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError
-from gdscore.files import atomic, check_readable
 
 if TYPE_CHECKING:
     from gdscore.models import Agreement

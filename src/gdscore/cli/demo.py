@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gdscore._files import check_writable
 from gdscore._format import percent
 from gdscore.cli.console import Cell, Debug, Quiet, group_messages, show, show_table, working
 from gdscore.errors import GdscoreError
-from gdscore.files import check_writable
 
 if TYPE_CHECKING:
     from gdscore.demo import Digits, Trial
@@ -80,8 +80,8 @@ def demo(
 def _write_files(
     folder: Path, digits: Digits, sets: list[ShiftedSet], est: AccuracyEstimator, trials: list[Trial]
 ) -> None:
+    from gdscore._files import write_json
     from gdscore.demo import SEVERITIES
-    from gdscore.files import write_json
     from gdscore.io import write_outputs
     from gdscore.report import Target, write_report
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gdscore._files import check_writable
 from gdscore._format import percent
 from gdscore.cli.console import Address, Debug, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
 from gdscore.cli.images import Batches, Images, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError, GdscoreWarning
-from gdscore.files import check_writable
 from gdscore.io import SUFFIXES
 
 if TYPE_CHECKING:

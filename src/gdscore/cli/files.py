@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
+from gdscore._files import check_different, check_path, check_readable, check_writable
 from gdscore._windows import time_text
 from gdscore.cli.console import describe_error, group_messages, shared_options, show_traceback
 from gdscore.errors import GdscoreError
-from gdscore.files import check_different, check_path, check_readable, check_writable
 from gdscore.io import SUFFIXES, Batch, Columns, find_files
 from gdscore.outputs import Outputs
 
@@ -285,6 +285,6 @@ def write_json(path: str, value: Any) -> None:
     if path == "-":
         typer.echo(json.dumps(value, indent=2, allow_nan=False, default=lambda array: array.tolist()))
         return
-    from gdscore import files
+    from gdscore import _files
 
-    files.write_json(path, value)
+    _files.write_json(path, value)

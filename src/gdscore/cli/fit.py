@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gdscore._files import check_path, check_writable
 from gdscore._format import percent
 from gdscore.cli.console import Debug, Quiet, collect_warnings, show
 from gdscore.cli.files import column_arguments, column_options, one_set
 from gdscore.errors import GdscoreError
-from gdscore.files import check_path, check_writable
 from gdscore.io import Columns, find_files
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gdscore._files import check_readable
 from gdscore.errors import GdscoreError, nearest
-from gdscore.files import check_readable
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from gdscore._files import check_writable
 from gdscore._format import percent
 from gdscore.cli.console import Debug, HtmlPath, JsonPath, Quiet, examples, one_line_paragraphs, show, show_table
 from gdscore.cli.files import (
@@ -24,7 +25,6 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
-from gdscore.files import check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from gdscore._files import check_readable, check_writable
 from gdscore._format import percent
 from gdscore.cli.console import Debug, ExitCode, JsonPath, collect_warnings, complain, shared_options, show, show_table
 from gdscore.cli.files import column_options, find_targets, write_json
 from gdscore.errors import GdscoreError
-from gdscore.files import check_readable, check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gdscore._files import check_writable
 from gdscore.cli.console import (
     Debug,
     ExitCode,
@@ -31,7 +32,6 @@ from gdscore.cli.files import (
     write_json,
 )
 from gdscore.errors import GdscoreError
-from gdscore.files import check_writable
 from gdscore.io import Columns
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from gdscore._files import check_readable, check_writable, path_errors
 from gdscore._format import points
 from gdscore._windows import Every, as_time, parse_every, time_text, window_end, window_starts
 from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, show
@@ -29,7 +30,6 @@ from gdscore.cli.files import (
 )
 from gdscore.cli.results import Alarms, Estimated, alarm_options, document, end_with, exit_code, show_estimates
 from gdscore.errors import GdscoreError, shown
-from gdscore.files import check_readable, check_writable, path_errors
 from gdscore.io import Columns
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def _finite(value: float) -> float | None:
 
 
 def _write_table(tracker: AccuracyTracker, path: Path) -> None:
-    from gdscore.files import atomic
+    from gdscore._files import atomic
 
     table = tracker.windows("pyarrow").to_pydict()
     with atomic(path, "w") as file:
@@ -337,7 +337,7 @@ def _write_table(tracker: AccuracyTracker, path: Path) -> None:
 
 
 def _draw(tracker: AccuracyTracker, path: Path) -> None:
-    from gdscore.files import atomic
+    from gdscore._files import atomic
 
     figure = tracker.plot()
     with atomic(path) as file:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._files import atomic
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
-from gdscore.files import atomic
 from gdscore.io import write_outputs
 from gdscore.outputs import Outputs
 from gdscore.shifts import default_shifts

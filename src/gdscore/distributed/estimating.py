@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from gdscore import files
 from gdscore._checks import choice
+from gdscore._files import DEFAULT_LIMITS, arrays_to_bytes, read_arrays
 from gdscore._stream import Batch, progress_bar
 from gdscore._windows import Every, parse_every, window_columns
 from gdscore.distributed import _cluster
 from gdscore.errors import GdscoreError, GdscoreWarning, NoRowsError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.files import DEFAULT_LIMITS
 from gdscore.io.arrow import RecordBatchReader, column_type, stored_in
 from gdscore.io.blocks import layout
 from gdscore.io.columns import Columns, check_types, choose_columns, make_batch
@@ -288,13 +287,13 @@ class ScoreStates:
         # Rows that fill no chunk become part of the sums: what merging would do anyway.
         states = {name: copy(score).reset().merge(score).state_dict() for name, score in self.scores.items()}
         values = {f"{name}/{key}": value for name, state in states.items() for key, value in state.items()}
-        return files.arrays_to_bytes({"skipped": json.dumps(self.skipped), **values})
+        return arrays_to_bytes({"skipped": json.dumps(self.skipped), **values})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """State that `to_bytes` wrote."""
         saved: dict[str, dict[str, Any]] = {}
-        values = files.read_arrays(data)
+        values = read_arrays(data)
         skipped = json.loads(str(values.pop("skipped")))
         for name, value in values.items():
             score, _, key = name.partition("/")

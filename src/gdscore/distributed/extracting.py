@@ -23,15 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gdscore import files
 from gdscore._checks import choice, integer
+from gdscore._files import DEFAULT_LIMITS, PathLike, check_path, path_errors, read_json, write_json
 from gdscore._stream import progress_bar
 from gdscore._windows import window_columns
 from gdscore.distributed import _cluster
 from gdscore.distributed.estimating import check_columns, merged
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.files import DEFAULT_LIMITS, PathLike, check_path, path_errors
 from gdscore.io.arrow import RecordBatchReader, decoding, write_parquet
 from gdscore.io.blocks import guarded, joined_blocks
 from gdscore.io.write import storable
@@ -144,7 +143,7 @@ def extract(
             part_of(str(folder), number).unlink(missing_ok=True)
             note_of(str(folder), number).unlink(missing_ok=True)
     _warn(skipped)
-    files.write_json(folder / NOTES / "done.json", {"parts": parts, "rows": rows, "skipped": skipped})
+    write_json(folder / NOTES / "done.json", {"parts": parts, "rows": rows, "skipped": skipped})
     return Extraction(rows, parts, reused, skipped)
 
 
@@ -342,7 +341,7 @@ class Extracting:
         part, note = part_of(output, number), note_of(output, number)
         try:
             key = self._key(source)
-            before = files.read_json(note) if note.exists() else {}
+            before = read_json(note) if note.exists() else {}
             if before.get("key") == key and (part.exists() or not before["rows"]):
                 return None, (int(before["rows"]), True, dict(before["skipped"]))
             note.unlink(missing_ok=True)
@@ -363,7 +362,7 @@ class Extracting:
                 write_parquet(made, chain([first], stream), threshold=threshold)
                 _move(made, part)
             made = Path(unfinished) / note.name
-            files.write_json(made, {"key": key, "rows": rows, "skipped": left_out})
+            write_json(made, {"key": key, "rows": rows, "skipped": left_out})
             _move(made, note)
         except GdscoreError as error:
             return None, (0, False, {where: _named(error, where)})

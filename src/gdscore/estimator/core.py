@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from gdscore import _arrays as arrays
 from gdscore._checks import choice, integer, number, share
 from gdscore._drift import TableProfile
+from gdscore._files import PathLike, atomic
 from gdscore._stream import Batch, batches, labelled_reference, progress_bar
 from gdscore.calibration import find_temperature
 from gdscore.errors import GdscoreError, NoRowsError
@@ -45,7 +46,6 @@ from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFitted
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.state import SegmentState, TargetState, check_outputs
 from gdscore.estimator.table import scaled_to, with_means
-from gdscore.files import PathLike, atomic
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
 from gdscore.shifts.sets import (

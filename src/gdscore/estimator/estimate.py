@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore._drift import ColumnDrift
+from gdscore._files import PathLike
 from gdscore._format import percent, points
 from gdscore._windows import as_utc, end_of, parse_every, time_of
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import Evidence, Floats
 from gdscore.estimator.settings import SETTINGS
 from gdscore.estimator.table import Joint, scaled_to
-from gdscore.files import PathLike
 from gdscore.frames import frame_of
 
 if TYPE_CHECKING:

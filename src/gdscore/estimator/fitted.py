@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sklearn import exceptions
 
 from gdscore import _arrays as arrays
-from gdscore import files
 from gdscore._drift import BINS, TableProfile
+from gdscore._files import PathLike, arrays_to_bytes, check_path, read_arrays
 from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, read_record, record_to_bytes
 from gdscore.errors import GdscoreError
 from gdscore.estimator.class_mix import ASSUMPTIONS, known_mix
@@ -29,7 +29,6 @@ from gdscore.estimator.correctness import MIXES, Correction, ShiftedSetTable
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import ConfidenceHistogram
 from gdscore.estimator.evidence import CONFIDENCE_BINS, LARGEST, LIMIT, Profile, groups_of
-from gdscore.files import PathLike, check_path
 from gdscore.outputs import Outputs, is_decision
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
@@ -157,7 +156,7 @@ class Fitted:
         if self.score is not None:
             learned |= {f"score.{name}": value for name, value in self.score.state_dict().items()}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in learned.items()}
-        return hashlib.sha256(files.arrays_to_bytes(plain)).hexdigest()
+        return hashlib.sha256(arrays_to_bytes(plain)).hexdigest()
 
 
 _SHARE = Number(least=0, most=1)
@@ -261,7 +260,7 @@ def to_bytes(fitted: Fitted, params: dict[str, Any]) -> bytes:
     if seen is not None:
         arrays |= {"column_edges": seen.edges, "column_counts": seen.counts}
     if fitted.score is not None:
-        arrays["score"] = np.frombuffer(files.arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
+        arrays["score"] = np.frombuffer(arrays_to_bytes(fitted.score.state_dict()), dtype=np.uint8)
     return record_to_bytes(SCHEMA, header, arrays)
 
 
@@ -313,7 +312,7 @@ def load(source: PathLike | bytes) -> tuple[dict[str, Any], Fitted]:
     }
     score = None
     if "score" in arrays:
-        score = restore_score(files.read_arrays(arrays["score"].astype(np.uint8).tobytes())).reset()
+        score = restore_score(read_arrays(arrays["score"].astype(np.uint8).tobytes())).reset()
         if score.name != header["method"]:
             raise GdscoreError(f"Expected the score {header['method']!r} in {where}, but it has {score.name!r}")
     predicted = np.where(arrays["set_predicted"] < 0, np.nan, arrays["set_predicted"])

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
-from gdscore import files
 from gdscore._drift import BINS
+from gdscore._files import DEFAULT_LIMITS, arrays_to_bytes, read_arrays
 from gdscore._records import Number, OneOf, check_json
 from gdscore._stream import (
     Batch,
@@ -40,7 +40,6 @@ from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
 from gdscore.estimator.fitted import Fitted
-from gdscore.files import DEFAULT_LIMITS
 from gdscore.outputs import Outputs, same_class_names, same_decision
 from gdscore.scores.base import Score
 from gdscore.scores.registry import restore_score
@@ -421,7 +420,7 @@ class TargetState:
         item = 4 if not packed.size or np.abs(packed).max() < 2**31 else 8
         # Rows that fill no chunk of a score become part of its sums: what merging would do anyway.
         scores = [copy(s).reset().merge(s) for s in (self._scores[key] for key in order if key in self._scores)]
-        saved = [files.arrays_to_bytes(score.state_dict()) for score in scores]
+        saved = [arrays_to_bytes(score.state_dict()) for score in scores]
         segments = f"[{','.join(texts[key] for key in order)}]".encode() if self.by else b""
         header = {
             "estimator": self.digest,
@@ -492,7 +491,7 @@ class TargetState:
         _require(len(header["scores"]) in (0, len(keys)), "a saved score for each segment")
         self._held = [(at, values)]
         for key, first, last in zip(keys, ends[2:], ends[3:], strict=False):
-            self._scores[key] = restore_score(files.read_arrays(bytes(body[first:last])))
+            self._scores[key] = restore_score(read_arrays(bytes(body[first:last])))
 
 
 def check_outputs(fitted: Fitted, outputs: Any) -> None:

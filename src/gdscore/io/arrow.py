@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from gdscore._files import DEFAULT_LIMITS, Limits, PathLike, atomic
 from gdscore.errors import GdscoreError
-from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, atomic
 from gdscore.io.blocks import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
 from gdscore.io.columns import Chosen, ColumnType, check_row_bytes, missing, too_long
 from gdscore.outputs import checked_threshold

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from gdscore._checks import MATRICES, OUTPUT_ARRAYS
 from gdscore._classes import as_integer, class_positions, list_of
+from gdscore._files import Limits
 from gdscore._stream import Batch
 from gdscore.errors import GdscoreError, RowError, nearest, shown
-from gdscore.files import Limits
 from gdscore.outputs import Outputs, checked_threshold
 
 Selection: TypeAlias = str | Sequence[str]

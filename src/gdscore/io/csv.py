@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from gdscore._files import Limits, path_errors
 from gdscore.errors import GdscoreError
-from gdscore.files import Limits, path_errors
 from gdscore.io.arrow import RecordBatchReader, decoding, open_file
 from gdscore.io.blocks import Block, guarded, rebatched
 from gdscore.io.columns import Chosen, ColumnType

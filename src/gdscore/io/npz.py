@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gdscore._files import Archive, ArrayMember, Limits, PathLike, open_archive, write_arrays
 from gdscore.errors import GdscoreError
-from gdscore.files import Archive, ArrayMember, Limits, PathLike, open_archive, write_arrays
 from gdscore.io.blocks import Block, default_rows
 from gdscore.io.columns import Chosen, ColumnType, check_row_bytes, too_long
 from gdscore.outputs import checked_threshold

@@ -23,9 +23,9 @@ from typing import Any
 
 from gdscore._checks import integer
 from gdscore._classes import list_of
+from gdscore._files import DEFAULT_LIMITS, Limits, PathLike, check_path, check_readable, path_errors
 from gdscore._stream import Batch, progress_bar
 from gdscore.errors import GdscoreError, NoRowsError
-from gdscore.files import DEFAULT_LIMITS, Limits, PathLike, check_path, check_readable, path_errors
 from gdscore.io.blocks import Table, layout
 from gdscore.io.columns import Chosen, Columns, TimeZone, check_types, choose_columns, make_batch
 from gdscore.io.npz import open_npz
@@ -147,7 +147,7 @@ def read_batches(
     if not isinstance(columns, Columns):
         raise GdscoreError(f"Expected `columns` to be a gdscore.io.Columns, but got {type(columns).__name__}")
     if not isinstance(limits, Limits):
-        raise GdscoreError(f"Expected `limits` to be a gdscore.files.Limits, but got {type(limits).__name__}")
+        raise GdscoreError(f"Expected `limits` to be a gdscore.io.Limits, but got {type(limits).__name__}")
     paths = find_files(source)
     plan = _plan(paths, columns, limits)
     return _stream(paths, plan, columns, batch_rows, progress, limits)

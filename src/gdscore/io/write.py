@@ -9,8 +9,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._files import PathLike, check_path
 from gdscore.errors import GdscoreError
-from gdscore.files import PathLike, check_path
 from gdscore.io.blocks import Block, layout
 from gdscore.io.npz import write_npz
 from gdscore.outputs import Outputs, same_class_names, same_decision

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._classes import ClassLabels, list_of
+from gdscore._files import PathLike, atomic, check_readable, path_errors
 from gdscore._stream import segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError, nearest, shown
-from gdscore.files import PathLike, atomic, check_readable, path_errors
 from gdscore.frames import is_missing
 
 STRATA = 10

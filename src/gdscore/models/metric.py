@@ -26,8 +26,8 @@ from torch.utils.data import Sampler
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from gdscore import files
 from gdscore._checks import integer
+from gdscore._files import arrays_to_bytes, read_arrays
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
 from gdscore.scores import Score, create_score
@@ -88,7 +88,7 @@ class ScoreMetric(Metric):
     @property
     def score_state(self) -> list[Tensor]:
         """The score as bytes; assigning several merges them in their order."""
-        packed = bytearray(files.arrays_to_bytes(self._score.state_dict()))
+        packed = bytearray(arrays_to_bytes(self._score.state_dict()))
         return [torch.frombuffer(packed, dtype=torch.uint8).to(self.device)]
 
     @score_state.setter
@@ -249,7 +249,7 @@ class ScoreCollection(MetricCollection):
 def _unpacked(part: Tensor, blank: Score) -> Score:
     """Score of these bytes, its waiting rows as tensors on the device of the bytes."""
     try:
-        state: dict[str, Any] = dict(files.read_arrays(part.cpu().numpy().tobytes()))
+        state: dict[str, Any] = dict(read_arrays(part.cpu().numpy().tobytes()))
     except GdscoreError as error:
         raise GdscoreError(f"The metric's `score_state` cannot be used: {error}") from error
     for name, value in state.items():

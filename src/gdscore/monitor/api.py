@@ -23,11 +23,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
 import gdscore
+from gdscore._files import Limits
 from gdscore._stream import Batch
 from gdscore._windows import as_times
 from gdscore.errors import GdscoreError
 from gdscore.estimator import Estimate, EstimateWarning
-from gdscore.files import Limits
 from gdscore.io import Columns, read_batches
 from gdscore.io.arrow import decoding
 from gdscore.monitor import queries

@@ -39,9 +39,9 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DatabaseError, DataError, IntegrityError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from gdscore._files import PathLike, check_path, path_errors
 from gdscore._windows import Every, as_time, parse_every, time_text, utc_starts, window_end
 from gdscore.errors import GdscoreError, shown
-from gdscore.files import PathLike, check_path, path_errors
 from gdscore.monitor.schema import LONGEST_NAME, Base
 
 REVISION = "0002"

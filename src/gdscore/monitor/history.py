@@ -19,10 +19,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gdscore._checks import integer
+from gdscore._files import PathLike
 from gdscore._windows import as_time, parse_every
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.estimator import AccuracyEstimator, Estimate
-from gdscore.files import PathLike
 from gdscore.monitor import alarms, queries, store
 from gdscore.monitor.database import (
     AdvisedError,

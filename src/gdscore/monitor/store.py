@@ -20,11 +20,11 @@ from sqlalchemy import bindparam, delete, exists, func, or_, select, text, tuple
 from sqlalchemy.orm import Session
 
 from gdscore._arrays import is_array, to_numpy
+from gdscore._files import check_readable
 from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_times, utc_starts
 from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
-from gdscore.files import check_readable
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
     end_alarms,

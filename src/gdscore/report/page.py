@@ -25,9 +25,9 @@ from markupsafe import Markup
 
 import gdscore
 from gdscore._checks import number
+from gdscore._files import PathLike, atomic
 from gdscore._format import percent, template_environment
 from gdscore.errors import GdscoreError
-from gdscore.files import PathLike, atomic
 from gdscore.report.figures import (
     DARK,
     LIGHT,

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from gdscore import _arrays as arrays
 from gdscore._classes import ClassLabels, list_of
+from gdscore._files import PathLike
 from gdscore._records import ArraySpec, Number, OneOf, RecordSchema, check_json, read_record, record_to_bytes
 from gdscore._stream import Batch, columns_of, in_order, segment_codes, segment_from_text, segment_to_text
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
-from gdscore.files import PathLike
 from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.labelled import variance_ratio
 from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from numpy.typing import NDArray
 
 from gdscore._checks import boolean, integer, number, share
+from gdscore._files import PathLike, atomic
 from gdscore._stream import batches, in_order
 from gdscore._windows import as_time, time_of
 from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.estimator.core import fitted_of
 from gdscore.estimator.estimate import Estimates
-from gdscore.files import PathLike, atomic
 from gdscore.frames import frame_of
 from gdscore.labeling.rows import NOT_LABELLED, LabelRows
 from gdscore.outputs import Outputs

@@ -38,8 +38,6 @@ from numpy.typing import NDArray
 from gdscore._checks import integer
 from gdscore.errors import GdscoreError, shown
 
-__all__ = ["Limits", "atomic", "read_arrays", "read_json", "write_arrays", "write_json"]
-
 PathLike: TypeAlias = str | os.PathLike[str]
 Value: TypeAlias = NDArray[Any] | int | float | str | bool
 
