@@ -210,7 +210,7 @@ def test_what_is_no_loader(bad, word):
 
 
 def test_batches_without_rows_only():
-    with pytest.raises(GdscoreError, match="to yield rows, but all of its 2 batches are empty"):
+    with pytest.raises(GdscoreError, match="to yield rows, but it yielded none: its dataset is empty"):
         list(extract(seeded(CNN), [images()[:0]] * 2))
 
 

@@ -1,26 +1,21 @@
-"""Batches of a loader: read once ahead of the device, collected to train on, or kept for a pass under each shift.
+"""Batches of a loader: read one by one, collected to train on, or kept for a pass under each shift.
 
 Requirements met here:
 
-- on CUDA the next batch is fetched and copied, from pinned memory on a stream of its own, while the device works on
-  this one; elsewhere nothing is fetched ahead;
 - a loader that shuffles or augments draws from a random stream of its own that starts at the caller's state;
-- batches of kept inputs have one size and the same values, bit for bit, whatever the loader's batch size and however
-  they are kept;
+- batches of kept inputs have one size and the same values, bit for bit, whatever the loader's batch size;
 - inputs are kept as the loader gives them, and images of 8 bits a value as such: a quarter of float32. They are
   copies, as a loader may use its memory for the next batch;
-- inputs that exceed `MEMORY_SHARE` of the free memory are not kept: the loader is iterated again for each pass;
-- on an accelerator the inputs are copied there once where they fit, otherwise from pinned memory without waiting.
+- on an accelerator the inputs are copied there once where they fit.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -37,14 +32,12 @@ from gdscore.models.predictions import (
     no_labels,
     split_batch,
     tensors_in,
-    to_device,
 )
 from gdscore.shifts.images import Composition, Corruption, corrupt
 from gdscore.shifts.sets import apply_shift
 
-MEMORY_SHARE = 0.25
-"""Share of the free memory, of the host and of an accelerator, that kept inputs may take."""
-
+_MEMORY_SHARE = 0.25
+"""Share of an accelerator's free memory that kept inputs may take."""
 
 Kept: TypeAlias = Tensor | dict[str, Tensor]
 """What is kept of a batch: one tensor, or several by name, as of token ids and their mask."""
@@ -75,79 +68,31 @@ def row_count(loader: Any) -> int | None:
         return None
 
 
-class LoaderReader:
-    """Inputs and labels of a loader's batches, one after the other, moved to the device.
-
-    `read` gives the next batch, or None after the last; `prefetch`, called while the device is busy, begins to fetch
-    the one after. What the loader raises meanwhile is kept for the `read` that it belongs to.
-    """
-
-    _END: ClassVar = object()
-
-    def __init__(self, loader: Iterable[Any], device: torch.device, dtype: torch.dtype | None = None) -> None:
-        self._device, self._dtype = device, dtype
-        self._random = RandomStream()
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._ahead: tuple[Inputs, Any] | BaseException | None = None
-        self._fetched = False
-        self.count = 0
-        with self._random:
-            self._batches = iter(loader)
-
-    def read(self) -> tuple[Inputs, Any] | None:
-        """Next batch, ready for the current stream; None after the last."""
-        self._fetch()
-        ahead, self._ahead, self._fetched = self._ahead, None, False
-        if isinstance(ahead, BaseException):
-            raise ahead
-        if ahead is None:
-            if not self.count:
-                raise GdscoreError(
-                    "Expected the loader to yield batches, but it yielded none: its dataset is empty, drop_last drops "
-                    "all of it, or it is an iterator that was used up before"
-                )
-            return None
-        self.count += 1
-        inputs, labels = ahead
-        if self._side is not None:
-            stream = torch.cuda.current_stream(self._device)
-            stream.wait_stream(self._side)
-            for tensor in tensors_in((inputs, labels)):
-                if tensor.is_cuda:
-                    tensor.record_stream(stream)
-        return to_device(inputs, self._device, dtype=self._dtype), labels
-
-    def prefetch(self) -> None:
-        """Fetch the next batch and begin to copy it, where that runs beside the computation."""
-        if self._side is not None:
-            self._fetch()
-
-    def _fetch(self) -> None:
-        if self._fetched:
-            return
-        self._fetched = True
-        if self._side is not None:
-            # The loader may write into the memory that the last batch is still copied from.
-            self._side.synchronize()
-        try:
-            with self._random:
-                batch = next(self._batches, self._END)
-            if batch is not self._END:
-                inputs, labels = split_batch(batch)
-                # Labels that are no tensors, such as a list of numbers, stay what they are.
-                self._ahead = self._on_device(inputs), self._on_device(labels) if isinstance(labels, Tensor) else labels
-        except Exception as error:
-            self._ahead = error
-
-    def _on_device(self, part: Any) -> Any:
-        if self._side is None:
-            return to_device(part, self._device)
-        with torch.cuda.stream(self._side):
-            return to_device(map_tensors(_pinned, part), self._device)
-
-
-def _pinned(x: Tensor) -> Tensor:
-    return x.pin_memory() if x.device.type == "cpu" and not x.is_pinned() else x
+def read_batches(
+    loader: Iterable[Any], random: RandomStream, name: str, *, labelled: bool = False
+) -> Iterator[tuple[int, Inputs, Any]]:
+    """Number, inputs and labels of each batch that has rows; the loader draws from the random stream."""
+    with random:
+        batches = iter(loader)
+    end, any_rows = object(), False
+    for number in itertools.count():
+        with random:
+            batch = next(batches, end)
+        if batch is end:
+            break
+        inputs, labels = split_batch(batch)
+        if labelled and labels is None:
+            raise GdscoreError(
+                f"Expected labelled batches (x, y) from `{name}`, but batch {number} has no labels: {no_labels(batch)}"
+            )
+        if count_rows(inputs):
+            any_rows = True
+            yield number, inputs, labels
+    if not any_rows:
+        raise GdscoreError(
+            f"Expected `{name}` to yield rows, but it yielded none: its dataset is empty, drop_last drops all of it, "
+            "or it is an iterator that was used up before"
+        )
 
 
 @dataclass(frozen=True)
@@ -171,32 +116,12 @@ def collected(
     """All rows of a loader in host memory; a loader that shuffles by torch's random state does so by the seed."""
     check_loader(loader, name)
     parts, labels = [], []
-    for _, x, y in _batches(loader, name, RandomStream(cuda_of(device), seed=seed), labelled):
+    for _, x, y in read_batches(loader, RandomStream(cuda_of(device), seed=seed), name, labelled=labelled):
         # Copies: a loader may use its memory for the next batch.
         parts.append(map_tensors(lambda x: x.detach().to("cpu", copy=True), x))
         if labelled:
             labels.append(integer_labels(y, count_rows(x), "cpu", non_blocking=False, optional=False))
-    if not any(map(count_rows, parts)):
-        raise GdscoreError(f"Expected `{name}` to yield rows, but it yielded none (an iterator can be read only once)")
     return LoadedRows(_joined(parts), torch.cat(labels) if labelled else None)
-
-
-def _batches(loader: Iterable[Any], name: str, random: RandomStream, labelled: bool) -> Iterator[tuple[int, Any, Any]]:
-    """Number, inputs and labels of each batch of a loader, which draws from the random stream."""
-    with random:
-        batches = iter(loader)
-    end = object()
-    for number in itertools.count():
-        with random:
-            batch = next(batches, end)
-        if batch is end:
-            return
-        x, y = split_batch(batch)
-        if labelled and y is None:
-            raise GdscoreError(
-                f"Expected labelled batches (x, y) from `{name}`, but batch {number} has no labels: {no_labels(batch)}"
-            )
-        yield number, x, y
 
 
 def check_classes(labels: Tensor, n_classes: int, name: str) -> None:
@@ -223,6 +148,11 @@ class TensorForm:
                 "own"
             )
         kept: Kept = map_tensors(lambda t: t.detach().clone(), x)
+        return kept
+
+    def joined(self, parts: Sequence[Kept]) -> Kept:
+        """What is kept of all batches."""
+        kept: Kept = _joined(parts)
         return kept
 
     def decode(self, kept: Kept) -> Kept:
@@ -267,8 +197,7 @@ class ImageForm(TensorForm):
         if not (low >= -0.02 and high <= 1.02):
             raise GdscoreError(self._range_message(low, high, number, values))
         levels: Tensor = (images * 255).round().clamp(0, 255).to(torch.uint8)
-        back = levels / 255
-        return levels if torch.equal((back - mean) / std if self._normalized else back, values) else x.clone()
+        return levels if torch.equal(self._as_given(levels), values) else x.clone()
 
     def _range_message(self, low: float, high: float, number: int, values: Tensor) -> str:
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -290,6 +219,18 @@ class ImageForm(TensorForm):
             largest = "255" if 127 < high <= 255 else "the largest value that a pixel can have"
             cure = f"divide them by {largest}, as in training, or {cure}"
         return f"Expected images between 0 and 1, but they go from {low:.2f} to {high:.2f}: {cure}"
+
+    def joined(self, parts: Sequence[Kept]) -> Kept:
+        """Images of 8 bits a value where all are; otherwise all as the loader gave them."""
+        images: list[Any] = list(parts)
+        if any(part.dtype != torch.uint8 for part in images):
+            images = [self._as_given(part) if part.dtype == torch.uint8 else part for part in images]
+        return super().joined(images)
+
+    def _as_given(self, levels: Tensor) -> Tensor:
+        mean, std = self._mean.to(levels.device), self._std.to(levels.device)
+        images = levels / 255
+        return (images - mean) / std if self._normalized else images
 
     def decode(self, kept: Kept) -> Tensor:
         """Images in [0, 1] on the device, in float32."""
@@ -321,33 +262,25 @@ def _form_cure(x: Any) -> str:
 
 
 class LabelledInputs:
-    """Inputs of all batches (x, y) of a loader and their labels, on the host.
-
-    The loader is iterated once, and again for each pass where the inputs are too large to keep and it allows it.
-    Batches may be dicts: of one tensor beside the labels, or of several where the form takes them.
-    """
+    """Inputs of all batches (x, y) of a loader and their labels; batches may be dicts where the form takes them."""
 
     def __init__(self, loader: Iterable[Any], form: TensorForm) -> None:
         check_loader(loader, "val_loader")
-        self._loader, self._form = loader, form
+        self._form = form
         self._name: str | None = None
-        limit = MEMORY_SHARE * _free_memory()
-        parts: list[Kept] = []
-        labels, size, self.kept = [], 0, True
-        for kept, y in self._read():
-            self._row_shape = next(tensors_in(kept)).shape[1:]
-            labels.append(y)
-            size += sum(t.nbytes for t in tensors_in(kept))
-            # An iterator cannot be read again: what it gives is kept.
-            self.kept = self.kept and (size <= limit or isinstance(loader, Iterator))
-            if self.kept:
-                parts.append(kept)
-            else:
-                parts.clear()
-        if not labels:
-            raise GdscoreError("Expected `val_loader` to yield rows, but it yielded none")
+        parts, labels = [], []
+        # A stream of its own from the caller's state: a loader that shuffles gives the same order each time.
+        for number, x, y in read_batches(loader, RandomStream(), "val_loader", labelled=True):
+            if isinstance(x, Mapping) and len(x) == 1:
+                ((self._name, x),) = x.items()
+            parts.append(form.encode(x, number))
+            labels.append(integer_labels(y, count_rows(x), "cpu", optional=False))
         self.labels = torch.cat(labels)
-        self._parts = _placed(parts, size, form.device)
+        self._kept = form.joined(parts)
+        if form.device.type == "cuda":
+            size = sum(t.nbytes for t in tensors_in(self._kept))
+            if size <= _MEMORY_SHARE * torch.cuda.mem_get_info(form.device)[0]:
+                self._kept = map_tensors(lambda t: t.to(form.device), self._kept)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -355,7 +288,7 @@ class LabelledInputs:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of all inputs, (N, …); of the first where there are several by name."""
-        return len(self), *self._row_shape
+        return tuple(next(tensors_in(self._kept)).shape)
 
     def for_call(self, x: Kept) -> Inputs:
         """Inputs as the loader gives them to the model: by name where its batches are dicts."""
@@ -363,56 +296,21 @@ class LabelledInputs:
 
     def batches(self, size: int) -> Iterator[tuple[int, Any]]:
         """Position of the first row and inputs on the device, ``size`` rows at a time."""
-        start = 0
-        for group in _regrouped(self._parts if self.kept else self._read_again(), size):
-            x = _joined([self._form.decode(part) for part in group])
-            yield start, x
-            start += count_rows(x)
+        for start in range(0, len(self), size):
+            rows = slice(start, start + size)
+            yield start, self._form.decode(map_tensors(lambda t, rows=rows: t[rows], self._kept))  # type: ignore[misc]
 
     def batches_at_once(self, size: int) -> int:
         """Batches of a size that an accelerator can corrupt at once in little memory; 1 on a CPU."""
         if self._form.device.type == "cpu":
             return 1
-        return max(1, min(_VALUES_AT_ONCE // (size * self._row_shape.numel()), -(-len(self) // size)))
+        return max(1, min(_VALUES_AT_ONCE // (size * math.prod(self.shape[1:])), -(-len(self) // size)))
 
     def shift(self, shift: Any, x: Tensor, start: int) -> Any:
         """Shifted inputs, whose first row is row ``start`` of the set; images were checked when they were read."""
         if isinstance(shift, (Corruption, Composition)):
             return corrupt(shift, x, start)
         return apply_shift(shift, x, start)
-
-    def _read(self) -> Iterator[tuple[Kept, Tensor]]:
-        # A stream of its own for each pass, from the caller's state: a loader that shuffles gives the same order.
-        shape: Any = None
-        for number, x, y in _batches(self._loader, "val_loader", RandomStream(), True):
-            if isinstance(x, Mapping) and len(x) == 1:
-                ((self._name, x),) = x.items()
-            kept = self._form.encode(x, number)
-            rows = count_rows(kept)
-            if not rows:
-                continue
-            here = map_tensors(lambda t: tuple(t.shape[1:]), kept)
-            shape = here if shape is None else shape
-            if here != shape:
-                raise GdscoreError(
-                    f"Expected inputs of one shape, {shape}, but batch {number} has {here}: "
-                    "pad, crop or resize all rows alike in the loader"
-                )
-            yield kept, integer_labels(y, rows, torch.device("cpu"), optional=False)
-
-    def _read_again(self) -> Iterator[Kept]:
-        start = 0
-        for kept, y in self._read():
-            if not torch.equal(self.labels[start : start + len(y)], y):
-                raise GdscoreError(
-                    "Expected `val_loader` to give the same rows in the same order each time, but the labels differ: "
-                    f"its inputs exceed {MEMORY_SHARE:.0%} of the free memory and are read once for each shift. Use a "
-                    "loader without shuffling, or fewer rows"
-                )
-            start += len(y)
-            yield kept
-        if start != len(self.labels):
-            raise GdscoreError(f"Expected `val_loader` to give {len(self.labels)} rows again, but it gave {start}")
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -430,45 +328,13 @@ def _joined(parts: Sequence[Any]) -> Any:
         return tuple(_joined(column) for column in zip(*parts, strict=True))
     if not isinstance(first, Tensor) or not first.ndim:
         return first
-    if len({tuple(p.shape[1:]) if isinstance(p, Tensor) else None for p in parts}) > 1:
+    other = next((p for p in parts if not isinstance(p, Tensor) or p.shape[1:] != first.shape[1:]), None)
+    if other is not None:
         raise GdscoreError(
-            f"Expected inputs of one shape to form batches anew, but got {describe(first)} and others: pad or resize "
-            "all rows alike"
+            f"Expected inputs of one shape to form batches anew, but got {describe(first)} and {describe(other)}: pad, "
+            "crop or resize all rows alike"
         )
     return first if len(parts) == 1 else torch.cat(list(parts))
-
-
-def _regrouped(parts: Iterable[Kept], size: int) -> Iterator[list[Kept]]:
-    group: list[Kept] = []
-    missing = size
-    for part in parts:
-        begin, rows = 0, count_rows(part)
-        while begin < rows:
-            rows_taken = slice(begin, begin + missing)
-            group.append(map_tensors(lambda t, rows_taken=rows_taken: t[rows_taken], part))  # type: ignore[misc]
-            taken = min(missing, rows - begin)
-            begin += taken
-            missing -= taken
-            if not missing:
-                yield group
-                group, missing = [], size
-    if group:
-        yield group
-
-
-def _placed(parts: list[Kept], size: int, device: torch.device) -> list[Kept]:
-    if device.type != "cuda":
-        return parts
-    fits = size <= MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
-    return [map_tensors(lambda t: t.to(device) if fits else _pinned(t), part) for part in parts]
-
-
-def _free_memory() -> float:
-    """Free memory of the host in bytes, or no limit where the system does not tell it."""
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        return float("inf")
 
 
 def _mean_and_std(normalize: Any) -> tuple[Tensor, Tensor]:

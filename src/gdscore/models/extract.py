@@ -5,7 +5,6 @@ Beside the model run, on the same batches: a second model, the model with batch 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,9 +14,9 @@ from torch import Tensor, nn
 from gdscore._classes import listed_names
 from gdscore._stream import progress_bar
 from gdscore.errors import GdscoreError, nearest
-from gdscore.models._inputs import LoaderReader, check_loader, row_count
+from gdscore.models._inputs import check_loader, read_batches, row_count
 from gdscore.models._network import Network, floating_dtype
-from gdscore.models._state import MODES, BatchNormMode, Unchanged, batchnorm_layers, unwrapped
+from gdscore.models._state import MODES, BatchNormMode, RandomStream, Unchanged, batchnorm_layers, unwrapped
 from gdscore.models.predictions import (
     Inputs,
     OutputKind,
@@ -145,16 +144,11 @@ def _stream(
     numbered: bool,
     progress: bool | None,
 ) -> Iterator[Outputs]:
-    reader = LoaderReader(loader, network.device, network.dtype)
     rows = row_count(loader)
     seen = 0
     with progress_bar(rows or 0, progress if rows else False) as advance:
-        while (batch := reader.read()) is not None:
-            inputs, labels = batch
-            number = reader.count - 1
-            if not count_rows(inputs):
-                reader.prefetch()
-                continue
+        for number, batch, labels in read_batches(loader, RandomStream(), "loader"):
+            inputs = to_device(batch, network.device, dtype=network.dtype)
             # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
             returned, features = network.run(_copied(inputs), number)
             arrays: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
@@ -169,14 +163,11 @@ def _stream(
             if numbered:
                 arrays["ids"] = torch.arange(seen, seen + m, device=device)
             seen += m
-            reader.prefetch()
             # The network's own check has looked at them, or was told not to.
             outputs = Outputs(**arrays, check_logits=False).with_class_names(class_names)
             del batch, inputs, returned, features, arrays
             yield outputs
             advance(len(outputs))
-    if not seen:
-        raise GdscoreError(f"Expected the loader to yield rows, but all of its {reader.count} batches are empty")
 
 
 def _rows_of(inputs: Inputs, part: slice, rows: int) -> Inputs:
@@ -238,21 +229,7 @@ def score_all(
     # No score learns from batch statistics of the reference.
     plain = options | {"batchnorm": "eval"} if options.get("batchnorm") == "both" else options
     reference = None if val_loader is None else extract(model, val_loader, **plain)
-    with _kept_casts(model, options.get("autocast")):
-        return registry.score_all(target, reference=reference, scores=scores)
-
-
-def _kept_casts(model: nn.Module, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
-    """Context in which autocast casts the weights once, not once for each batch.
-
-    Autocast forgets its casts when the outermost context ends. Around a pass that nobody else's code runs in, a
-    disabled one keeps them.
-    """
-    weight = next(model.parameters(), None)
-    if autocast is None or weight is None:
-        return contextlib.nullcontext()
-    kept: contextlib.AbstractContextManager[Any] = torch.autocast(weight.device.type, enabled=False)
-    return kept
+    return registry.score_all(target, reference=reference, scores=scores)
 
 
 def _other_networks(
