@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -262,6 +263,13 @@ def cuda_of(device: torch.device) -> list[int]:
     if device.type != "cuda":
         return []
     return [torch.cuda.current_device() if device.index is None else device.index]
+
+
+def clock(device: torch.device) -> float:
+    """Seconds of the clock, once the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 class RandomStream:

@@ -43,7 +43,7 @@ from gdscore.models._adaptation import EAGER_STEPS, Adaptation, Images, strong_a
 from gdscore.models._agreement import CHECK, Agreement, combine
 from gdscore.models._inputs import ImageForm, check_classes, collected
 from gdscore.models._network import check_autocast, device_of, in_full_precision, working_copy
-from gdscore.models._state import RandomStream, cuda_of
+from gdscore.models._state import RandomStream, clock, cuda_of
 from gdscore.models.estimator import estimator
 from gdscore.models.extract import extract
 from gdscore.models.predictions import Inputs, Where, describe
@@ -411,17 +411,12 @@ class _Run:
         trial = self._begun(images, None, self._seed)
         for _ in range(EAGER_STEPS + 1 if on_gpu else 1):
             trial.step()
-        begin = self._seconds()
+        begin = clock(self._device)
         for _ in range(2):
             trial.step()
-        seconds = (self._seconds() - begin) / 2 * steps
+        seconds = (clock(self._device) - begin) / 2 * steps
         memory = f", {torch.cuda.max_memory_allocated(self._device) / 2**30:.1f} GiB of memory" if on_gpu else ""
         announce(f"models.check: {steps:,} training steps on {self._device.type}{memory}", seconds, progress)
-
-    def _seconds(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.perf_counter()
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from gdscore._stream import announce, progress_bar
 from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator
 from gdscore.models._inputs import ImageForm, LabelledInputs, TensorForm
-from gdscore.models._network import Network
+from gdscore.models._network import Network, device_of
+from gdscore.models._state import clock
 from gdscore.models.predictions import OutputKind, Where, describe, map_tensors
 from gdscore.outputs import Outputs, checked_threshold
 from gdscore.shifts import Composition, Corruption, default_shifts
@@ -48,11 +49,10 @@ def estimator(
 
     Cost: one forward pass over the rows for the reference and one for each shifted set, by default 117 × rows, and the
     corruptions. ``shifts="quick"`` makes 24 sets; 1,000 to 2,000 rows are enough. After the reference the expected time
-    is shown. Images are given to the network with channels last where that is clearly faster on the first batch, which
-    changes outputs by rounding only.
+    is shown. Images have channels last where the model's convolutions have, and on a CPU, where that is two to three
+    times faster, if the network can take them.
 
-    Memory: inputs are kept as the loader gives them, or as 8-bit images where those have the same values. Where they
-    exceed a quarter of the free memory, the loader is iterated again for each set.
+    Memory: inputs are kept as the loader gives them, or as 8-bit images where those have the same values.
 
     Parameters
     ----------
@@ -118,9 +118,8 @@ def estimator(
         logits=logits,
         outputs=outputs,
         autocast=autocast,
-        choose_layout=True,
     )
-    reference, seconds = _timed_reference(passes)
+    reference, seconds = _timed_reference(passes, device_of(model))
     text = f"models.estimator: {len(passes.shifts)} shifted sets of {len(passes.inputs):,} rows"
     quick = '; shifts="quick" makes 24 sets' if shifts is None else ""
     announce(f"{text}{quick}", seconds * len(passes.shifts), progress)
@@ -128,30 +127,25 @@ def estimator(
         return fitted.fit(reference, shifted_sets=passes.shifted_sets(advance), progress=False)
 
 
-def _timed_reference(passes: ShiftPasses) -> tuple[Outputs, float]:
+def _timed_reference(passes: ShiftPasses, device: torch.device) -> tuple[Outputs, float]:
     """Outputs of the reference, and the seconds that a shifted set will take: a pass as this one, and the shift."""
-    predictor = passes.predictor
-    begin = predictor.seconds()
+    begin = clock(device)
     reference = passes.reference()
-    seconds = predictor.seconds() - begin - predictor.trial_seconds
+    seconds = clock(device) - begin
     ours = [shift for shift in passes.shifts if isinstance(shift, _CORRUPTIONS)]
-    if ours and passes.inputs.kept:
+    if ours:
         _, few = next(passes.inputs.batches(_SHIFTED_ROWS))
         tried = ours[:: -(-len(ours) // _TRIED_SHIFTS)]
-        begin = predictor.seconds()
+        begin = clock(device)
         for shift in tried:
             passes.inputs.shift(shift, few, 0)
-        seconds += (predictor.seconds() - begin) / len(tried) * len(passes.inputs) / len(few)
+        seconds += (clock(device) - begin) / len(tried) * len(passes.inputs) / len(few)
     return reference, seconds
 
 
 _CORRUPTIONS = (Corruption, Composition)
 _SHIFTED_ROWS, _TRIED_SHIFTS = 8, 8
 """Rows and shifts that the time of shifting is measured on."""
-_LAYOUT_ROWS = 64
-"""Rows that layouts are compared on."""
-_FASTER, _LEAST_SECONDS = 1.2, 0.05
-"""How many times faster another layout has to be, in a pass of so many seconds: less is noise of the clock."""
 
 
 def _checked(shifts: Iterable[Any]) -> list[Any]:
@@ -171,19 +165,17 @@ class _Predictor:
     def __init__(
         self,
         network: Network,
+        inputs: LabelledInputs,
         form: TensorForm,
         memory_format: torch.memory_format | None,
-        inputs: LabelledInputs,
-        threshold: float | None,
-        class_names: Sequence[str] | None,
-        trial: Network | None,
+        threshold: float | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         self._network, self._form, self._memory_format = network, form, memory_format
         self._for_call = inputs.for_call
         self._labels, self._class_names = inputs.labels.to(network.device), class_names
         self._threshold = threshold
-        self._batch, self._trial = 0, trial
-        self.trial_seconds = 0.0
+        self._batch = 0
         self._parts: list[tuple[Tensor, Tensor | None]] = []
 
     def run(self, x: Any, rows: NDArray[Any], shift: Any) -> None:
@@ -194,60 +186,16 @@ class _Predictor:
                 f"Expected each of `shifts` to return what it gets, with tensors of {len(rows)} rows, but got "
                 f"{describe(x)}"
             )
-        x = map_tensors(self._for_network, x)
-        if self._trial is not None:
-            begin, trial, self._trial = self.seconds(), self._trial, None
-            if isinstance(x, Tensor) and self._clearly_faster(trial, x[:_LAYOUT_ROWS]):
-                self._memory_format = torch.channels_last
-                x = self._in_layout(x)
-            self.trial_seconds = self.seconds() - begin
-        self._parts.append(self._network.run(self._for_call(x), self._batch))
+        self._parts.append(self._network.run(self._for_call(map_tensors(self._for_network, x)), self._batch))
         self._batch += 1
-
-    def seconds(self) -> float:
-        """Seconds of the clock, once the device has done what it was given."""
-        if self._network.device.type == "cuda":
-            torch.cuda.synchronize(self._network.device)
-        return time.perf_counter()
-
-    def _clearly_faster(self, trial: Network, x: Tensor) -> bool:
-        """Whether the network runs clearly faster on images with channels last, and gives the same."""
-        if x.ndim != 4:
-            return False
-        # A processor's own time, which other processes change little.
-        clock = self.seconds if self._network.device.type == "cuda" else time.process_time
-        usual, last = x, x.contiguous(memory_format=torch.channels_last)
-
-        def run(images: Tensor) -> tuple[Tensor, float]:
-            begin = clock()
-            returned, _ = trial.run(self._for_call(images), 0)
-            return returned, clock() - begin
-
-        try:
-            (expected, _), (_, seconds) = run(usual), run(usual)
-            if seconds < _LEAST_SECONDS:
-                return False
-            scale = float(expected.abs().max())
-            if not torch.allclose(run(last)[0], expected, rtol=1e-3, atol=1e-3 * scale):
-                return False
-            times = [(run(last)[1], run(usual)[1]) for _ in range(2)]
-            faster = min(seconds_last for seconds_last, _ in times)
-            slower = min(seconds_usual for _, seconds_usual in times)
-        except (GdscoreError, RuntimeError):
-            # `Tensor.view` behind a convolution needs the usual layout; other errors come again with the batch.
-            return False
-        return bool(_FASTER * faster < min(slower, seconds))
-
-    def _in_layout(self, x: Tensor) -> Tensor:
-        if self._memory_format is not None and x.ndim == 4:
-            return x.contiguous(memory_format=self._memory_format)
-        return x
 
     def _for_network(self, x: Tensor) -> Tensor:
         x = self._form.for_model(x.to(self._network.device))
         if x.is_floating_point():
             x = x.to(self._network.dtype or torch.float32)
-        return self._in_layout(x)
+        if self._memory_format is not None and x.ndim == 4:
+            x = x.contiguous(memory_format=self._memory_format)
+        return x
 
     def outputs(self) -> Outputs:
         """Outputs of all rows since the last call."""
@@ -273,14 +221,9 @@ def shift_passes(
     seed: int,
     threshold: float | None = None,
     class_names: Sequence[str] | None = None,
-    choose_layout: bool = False,
     **options: Any,
 ) -> ShiftPasses:
-    """Passes of a model over the inputs of a loader; parameters are those of `estimator`.
-
-    ``choose_layout`` measures on the first batch which layout of images is faster; without it all processes that fit
-    one estimator use the same.
-    """
+    """Passes of a model over the inputs of a loader; parameters are those of `estimator`."""
     integer("batch_size", batch_size, least=1)
     decided_at = None if threshold is None else checked_threshold(threshold)
     network = Network(model, **options)
@@ -297,17 +240,23 @@ def shift_passes(
             raise GdscoreError(f"{error}; for other images give `shifts`, callables from inputs to inputs") from None
     if chosen is None:
         chosen = default_shifts(next(inputs.batches(1))[1], seed=seed)
-    layout = _memory_format(model)
-    # A network of its own, as a stochastic one would draw other numbers after the trial.
-    tries = choose_layout and layout is None and any(isinstance(module, nn.Conv2d) for module in model.modules())
-    trial = Network(model, **options) if tries else None
-    predictor = _Predictor(network, form, layout, inputs, decided_at, listed_names(class_names), trial)
+    memory_format = torch.channels_last if _takes_channels_last(model, inputs, form, options) else None
+    predictor = _Predictor(network, inputs, form, memory_format, decided_at, listed_names(class_names))
     return ShiftPasses(inputs, predictor, chosen, batch_size)
 
 
-def _memory_format(model: nn.Module) -> torch.memory_format | None:
-    """Layout of the model's convolutions where it is not the usual one."""
-    for weight in model.parameters():
-        if weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous():
-            return torch.channels_last
-    return None
+def _takes_channels_last(model: nn.Module, inputs: LabelledInputs, form: TensorForm, options: dict[str, Any]) -> bool:
+    """Whether images are given with channels last: as the model's convolutions have them, or as a CPU is faster."""
+    last = torch.channels_last
+    if any(w.ndim == 4 and w.is_contiguous(memory_format=last) and not w.is_contiguous() for w in model.parameters()):
+        return True
+    if form.device.type != "cpu" or not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+        return False
+    # A network of its own, as a stochastic one would draw other numbers after this.
+    trial = _Predictor(Network(model, **options), inputs, form, last)
+    try:
+        trial.run(next(inputs.batches(1))[1], np.arange(1), None)
+    except (GdscoreError, RuntimeError):
+        # `Tensor.view` behind a convolution needs the usual layout; other errors come again with the batch.
+        return False
+    return True
