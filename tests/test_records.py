@@ -171,7 +171,7 @@ def test_bytes_are_what_a_file_holds(tmp_path):
     files.write_arrays(tmp_path / "x", values)
     assert (tmp_path / "x").read_bytes() == arrays_to_bytes(values)
     for source in (arrays_to_bytes(values), bytearray(arrays_to_bytes(values)), memoryview(arrays_to_bytes(values))):
-        assert read_arrays(source, names=["b", "c", "d"]) == {"b": "text", "c": 2.5}
+        assert list(read_arrays(source).items())[1:] == [("b", "text"), ("c", 2.5)]
     with pytest.raises(GdscoreError, match="'bytes'"):
         read_arrays(b"hello")
 

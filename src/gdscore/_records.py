@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gdscore._files import (
     DEFAULT_LIMITS,
+    ArrayMember,
     PathLike,
     arrays_to_bytes,
     check_path,
@@ -112,10 +113,10 @@ def read_record(source: PathLike | bytes, schema: RecordSchema) -> Record:
     """
     where = "bytes" if isinstance(source, bytes | bytearray | memoryview) else os.fspath(check_path(source))
     with open_archive(source, DEFAULT_LIMITS) as archive:
-        members = {name: archive.member(name) for name in archive.names}
+        members = {name: ArrayMember(archive, name) for name in archive.names}
         archive.check_memory(list(members.values()))
         text = members.pop("header", None)
-        if text is None or text.shape or text.dtype.kind != "U" or text.nbytes > 4 * DEFAULT_LIMITS.json:
+        if text is None or text.shape or text.dtype.kind != "U":
             raise GdscoreError(f"Expected {where!r} to be a {schema.format}, but it is something else")
         header = json_from_bytes(str(text.read()).encode(errors="replace"), where)
         _check_format(schema, header, where)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar
 
 import typer
 
-from gdscore._files import check_different, check_path, check_readable, check_writable
+from gdscore._files import check_path, check_readable, check_writable
 from gdscore._windows import time_text
 from gdscore.cli.console import describe_error, group_messages, shared_options, show_traceback
 from gdscore.errors import GdscoreError
@@ -277,7 +277,11 @@ def check_outputs(inputs: Sequence[str | Path], **paths: str | Path | None) -> N
     for name, path in outputs.items():
         check_writable(path, inputs=inputs, suffixes=_SUFFIXES_OF_OUTPUTS.get(name, ()))
     for first, second in combinations(outputs, 2):
-        check_different(outputs[first], outputs[second], f"{first} and {second}")
+        one, other = outputs[first], outputs[second]
+        if one is not None and other is not None and Path(one).resolve() == Path(other).resolve():
+            raise GdscoreError(
+                f"Expected different files for {first} and {second}, but both are {os.fspath(one)!r}: name another"
+            )
 
 
 def write_json(path: str, value: Any) -> None:

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore._drift import BINS
-from gdscore._files import DEFAULT_LIMITS, arrays_to_bytes, read_arrays
+from gdscore._files import arrays_to_bytes, read_arrays
 from gdscore._records import Number, OneOf, check_json
 from gdscore._stream import (
     Batch,
@@ -463,7 +463,7 @@ class TargetState:
 
     def _read(self, body: memoryview) -> None:
         start = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
-        _require(len(body) >= _LENGTH and start <= min(len(body), DEFAULT_LIMITS.json), "a header of its length")
+        _require(len(body) >= _LENGTH and start <= len(body), "a header of its length")
         header = json.loads(bytes(body[_LENGTH:start]))
         check_json(header, _HEADER, "the header of the state")
         sizes = [2 * header["cells"] * header["item"], header["segments"], *header["scores"]]

@@ -27,7 +27,7 @@ class NpzTable:
         self._members: dict[str, ArrayMember] = {}
         self.class_names: tuple[str, ...] | None = None
         if _CLASS_NAMES in archive.names:
-            names = archive.member(_CLASS_NAMES)
+            names = ArrayMember(archive, _CLASS_NAMES)
             archive.check_memory([names])
             if names.dtype.kind != "U" or len(names.shape) != 1:
                 raise GdscoreError(
@@ -37,7 +37,7 @@ class NpzTable:
             self.class_names = tuple(names.read().tolist())
         self.threshold: float | None = None
         if _THRESHOLD in archive.names:
-            threshold = archive.member(_THRESHOLD)
+            threshold = ArrayMember(archive, _THRESHOLD)
             if threshold.dtype.kind != "f" or threshold.shape not in ((), (1,)):
                 raise GdscoreError(
                     f"Expected `{_THRESHOLD}` in {os.fspath(path)!r} to be one number, but got {threshold.dtype} of "
@@ -86,7 +86,7 @@ class NpzTable:
 
     def _member(self, name: str) -> ArrayMember:
         if name not in self._members:
-            self._members[name] = self._archive.member(name)
+            self._members[name] = ArrayMember(self._archive, name)
         return self._members[name]
 
 

@@ -167,11 +167,6 @@ def _plan(paths: list[Path], columns: Columns, limits: Limits) -> _Plan:
     first: tuple[Chosen, Path] | None = None
     for path in paths:
         with _open(path, limits) as table:
-            if len(table.names) > limits.columns:
-                raise GdscoreError(
-                    f"Expected at most {limits.columns:,} columns in {os.fspath(path)!r}, but it has "
-                    f"{len(table.names):,}: write lists of numbers, or raise the limit with limits=Limits(columns=...)"
-                )
             chosen = _chosen(table, columns)
             rows = table.count_rows(chosen)
         if rows is not None:

@@ -67,6 +67,7 @@ _SUFFIXES = {
 LABEL_KINDS = ("text/csv", "application/json")
 _JsonBody = TypeVar("_JsonBody", bound=BaseModel)
 LIMITS = Limits(memory=256 << 20, row=1 << 20)
+MOST_JSON_BYTES = 64 << 20
 
 
 async def _monitor(request: Request) -> Monitor:  # async, as it needs no thread
@@ -567,8 +568,8 @@ def _check_footer(path: Path) -> None:
 
 def read_json(path: Path, model: type[_JsonBody]) -> _JsonBody:
     """Body of JSON; messages tell what is wrong, and where."""
-    if path.stat().st_size > LIMITS.json:
-        raise GdscoreError(f"Expected JSON of at most {LIMITS.json:,} bytes: send Parquet or CSV instead")
+    if path.stat().st_size > MOST_JSON_BYTES:
+        raise GdscoreError(f"Expected JSON of at most {MOST_JSON_BYTES:,} bytes: send Parquet or CSV instead")
     try:
         return model.model_validate_json(path.read_bytes())
     except ValidationError as error:
