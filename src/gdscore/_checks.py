@@ -34,13 +34,11 @@ def number(
 ) -> float:
     """Real number within bounds, as float."""
     real = _as_float(value)
-    low = real is not None and (above is None or real > above) and (least is None or real >= least)
-    if real is None or not (low and (below is None or real < below) and (most is None or real <= most)):
-        bounds = [f"larger than {above}"] if above is not None else []
-        bounds += [f"at least {least}"] if least is not None else []
-        bounds += [f"smaller than {below}"] if below is not None else []
-        bounds += [f"at most {most}"] if most is not None else []
-        raise GdscoreError(f"Expected `{name}` to be a number {' and '.join(bounds)}, but got {shown(value)}")
+    bounds = {"larger than": above, "at least": least, "smaller than": below, "at most": most}
+    fits = real is not None and (above is None or real > above) and (least is None or real >= least)
+    if real is None or not (fits and (below is None or real < below) and (most is None or real <= most)):
+        expected = " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
+        raise GdscoreError(f"Expected `{name}` to be {f'a number {expected}'.rstrip()}, but got {shown(value)}")
     return real
 
 
@@ -146,16 +144,14 @@ _EXACT = 1e-3
 
 
 class RowCheck(NamedTuple):
-    """One thing that must hold in every row of an array: a cheap test of all rows, and which rows fail it.
+    """One thing that must hold in every row of an array: a cheap test of all rows, and what it does not hold for.
 
-    ``problem`` and ``cure`` are called with the first such row, on the host only.
+    ``broken`` is called on the host only. It gives the rows that fail as a mask, and what was expected, with its cure.
     """
 
     array: str
     ok: Callable[[], Array]
-    bad_rows: Callable[[], Array]
-    problem: Callable[[int], str]
-    cure: Callable[[int], str] = lambda row: ""
+    broken: Callable[[], tuple[NDArray[np.bool_], str, str]]
 
 
 def row_checks(held: dict[str, Array], check_logits: bool = True) -> list[RowCheck]:
@@ -176,8 +172,13 @@ def row_checks(held: dict[str, Array], check_logits: bool = True) -> list[RowChe
 
 def check_values(held: dict[str, Array], check_logits: bool = True) -> None:
     """Refuse the first row of arrays that cannot be used; on an accelerator this waits for their values."""
-    for check in row_checks(held, check_logits):
-        _require(check)
+    for array, ok, broken in row_checks(held, check_logits):
+        with np.errstate(all="ignore"):
+            if bool(ok()):
+                continue
+            bad, problem, cure = broken()
+        if bad.any():
+            raise RowError(problem, int(bad.argmax()), cure, array, int(bad.sum()))
     if "probabilities" in held:
         _warn_if_rounded(held["probabilities"])
 
@@ -186,50 +187,32 @@ def _finite(name: str, x: Array) -> RowCheck:
     xp = namespace(x)
     total = xp.float64 if x.dtype == xp.float64 else xp.float32
 
-    def bad_rows() -> Array:
-        return ~xp.all(xp.reshape(xp.isfinite(x), (x.shape[0], -1)), axis=1)
+    def broken() -> tuple[NDArray[np.bool_], str, str]:
+        values = arrays.to_numpy(x)
+        finite = np.isfinite(values.reshape(len(values), -1))
+        first = str(values[~np.isfinite(values)][:1]).strip("[]").replace("nan", "NaN").replace("inf", "Inf")
+        half = str(x.dtype) in ("float16", "torch.float16")
+        cure = ": float16 ends at 65,504, so keep them in float32" if half else ": leave out or repair such rows"
+        return ~finite.all(axis=1), f"Expected `{name}` to be finite, but got {first}", cure
 
-    def problem(row: int) -> str:
-        values = arrays.to_numpy(x[row])
-        first = str(values[~np.isfinite(values)][0]).replace("nan", "NaN").replace("inf", "Inf")
-        return f"Expected `{name}` to be finite, but got {first}"
-
-    return RowCheck(
-        name,
-        lambda: xp.isfinite(xp.sum(x, dtype=total)),
-        bad_rows,
-        problem,
-        lambda row: (
-            ": float16 ends at 65,504, so keep them in float32"
-            if str(x.dtype) in ("float16", "torch.float16")
-            else ": leave out or repair such rows"
-        ),
-    )
+    return RowCheck(name, lambda: xp.isfinite(xp.sum(x, dtype=total)), broken)
 
 
 def _classes_in_range(name: str, numbers: Array, classes: int) -> RowCheck:
     xp = namespace(numbers)
 
-    def bad_rows() -> Array:
-        return (numbers < 0) | (numbers >= classes)
+    def broken() -> tuple[NDArray[np.bool_], str, str]:
+        values = arrays.to_numpy(numbers)
+        bad = (values < 0) | (values >= classes)
+        cure = ": count classes from 0, in the order of the columns"
+        if values.min() < 0:
+            cure = f": leave out the rows whose {name} are not known"
+        elif values.min() == 1 and values.max() == classes:
+            cure = ": these count classes from 1, so subtract 1"
+        expected = f"Expected `{name}` between 0 and {classes - 1}, as there are {classes} classes"
+        return bad, f"{expected}, but got {values[bad.argmax()]}", cure
 
-    def cure(row: int) -> str:
-        if int(xp.min(numbers)) < 0:
-            return f": leave out the rows whose {name} are not known"
-        if int(xp.min(numbers)) == 1 and int(xp.max(numbers)) == classes:
-            return ": these count classes from 1, so subtract 1"
-        return ": count classes from 0, in the order of the columns"
-
-    return RowCheck(
-        name,
-        lambda: (xp.min(numbers) >= 0) & (xp.max(numbers) < classes),
-        bad_rows,
-        lambda row: (
-            f"Expected `{name}` between 0 and {classes - 1}, as there are {classes} classes, but got "
-            f"{int(numbers[row])}"
-        ),
-        cure,
-    )
+    return RowCheck(name, lambda: (xp.min(numbers) >= 0) & (xp.max(numbers) < classes), broken)
 
 
 def _row_totals(p: Array) -> Array:
@@ -243,18 +226,14 @@ def _distribution(p: Array) -> RowCheck:
     def bad_rows() -> Array:
         return (xp.min(p, axis=1) < 0) | (xp.abs(_row_totals(p) - 1.0) > _ROUNDED)
 
-    def problem(row: int) -> str:
-        values = arrays.to_numpy(p[row]).astype(np.float64)
-        came = f"got {values.min():.6g}" if values.min() < 0 else f"they sum to {values.sum():.6g}"
-        return f"Expected `probabilities` to be non-negative and to sum to 1 in every row, but {came}"
+    def broken() -> tuple[NDArray[np.bool_], str, str]:
+        bad, values = arrays.to_numpy(bad_rows()), arrays.to_numpy(p).astype(np.float64)
+        row = int(bad.argmax())
+        came = f"got {values[row].min():.6g}" if values[row].min() < 0 else f"they sum to {values[row].sum():.6g}"
+        expected = "Expected `probabilities` to be non-negative and to sum to 1 in every row"
+        return bad, f"{expected}, but {came}", _probability_cure(values, row)
 
-    return RowCheck(
-        "probabilities",
-        lambda: ~xp.any(bad_rows()),
-        bad_rows,
-        problem,
-        lambda row: _probability_cure(arrays.to_numpy(p).astype(np.float64), row),
-    )
+    return RowCheck("probabilities", lambda: ~xp.any(bad_rows()), broken)
 
 
 def _probability_cure(p: NDArray[np.float64], at: int) -> str:
@@ -299,27 +278,13 @@ def _no_probabilities(name: str, z: Array) -> RowCheck:
         few = arrays.on_host(z) and not bool(alike(z[:8]))
         return xp.asarray(True) if few else ~alike(z)
 
-    instead = "probabilities=" if name == "logits" else "their logarithm"
-    return RowCheck(
-        name,
-        ok,
-        lambda: xp.ones_like(z[:, 0]) > 0,
-        lambda row: (
-            f"Expected `{name}` to be scores before the softmax, but these look like probabilities (between 0 and 1, "
-            "with a sum of 1)"
-        ),
-        lambda row: f": pass {instead}, or check_logits=False where they are logits",
-    )
+    def broken() -> tuple[NDArray[np.bool_], str, str]:
+        looks = "these look like probabilities (between 0 and 1, with a sum of 1)"
+        instead = "probabilities=" if name == "logits" else "their logarithm"
+        cure = f": pass {instead}, or check_logits=False where they are logits"
+        return np.ones(z.shape[0], bool), f"Expected `{name}` to be scores before the softmax, but {looks}", cure
 
-
-def _require(check: RowCheck) -> None:
-    with np.errstate(all="ignore"):
-        if bool(check.ok()):
-            return
-        bad = arrays.to_numpy(check.bad_rows())
-    if bad.any():
-        row = int(bad.argmax())
-        raise RowError(check.problem(row), row, check.cure(row), check.array, int(bad.sum()))
+    return RowCheck(name, ok, broken)
 
 
 _MOST_ID_BYTES = 2**30
@@ -511,7 +476,7 @@ def _strings(x: Array) -> Array:
             f"Expected `ids` that fit into {_MOST_ID_BYTES >> 20} MiB, but {len(texts)} of up to {longest} characters "
             "do not: give shorter ones, or integers"
         )
-    return np.array(texts, dtype=f"U{max(longest, 1)}").reshape(x.shape)
+    return np.array(texts, dtype=np.str_).reshape(x.shape)
 
 
 def _check_columns(held: dict[str, Array]) -> None:

@@ -94,7 +94,7 @@ class Columns:
                 raise GdscoreError(f"Expected `{field.name}` to be {wanted}, but got {shown(value)}")
             names = tuple(str(name) for name in listed)
             if not names or len(set(names)) < len(names):
-                raise GdscoreError(f"Expected `{field.name}` to name each thing once, but got {shown(list(names))}")
+                raise GdscoreError(f"Expected `{field.name}` to have each name once, but got {shown(list(names))}")
             object.__setattr__(self, field.name, names)
         if self.logits is not None and self.probabilities is not None:
             raise GdscoreError("Expected `logits` or `probabilities`, but got both: give `logits`, they hold more")
