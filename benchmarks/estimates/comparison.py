@@ -276,7 +276,7 @@ def versions(stored):
 
 def cost_table(stored):
     """Lines, installation, seconds and memory of every script."""
-    heads = ("", "lines of code", "packages", "installed, MB", "pip, s", *(f"{data}: s, MB" for data in TIMED))
+    heads = ("script", "lines of code", "packages", "installed, MB", "pip, s", *(f"{data}: s, MB" for data in TIMED))
     lines = []
     for script, (package, label) in TOOLS.items():
         made = stored["install"][package]
@@ -336,8 +336,10 @@ def better(rows):
     found = [(case, own["unknown"], own["nannyml"]) for case, _, own, _ in summaries(rows)]
     near = [case for case, (ours, *_), (theirs, *_) in found if round(theirs, 1) <= round(ours, 1)]
     narrow = [case for case, (*_, ours), (_, coverage, theirs) in found if coverage >= 90 and theirs < ours]
-    listed = (f"{'; '.join(cases)}" if cases else "none" for cases in (near, narrow))
-    return "NannyML is as near to the truth as gdscore or nearer: {}. Its intervals are narrower and cover 90 % or more: {}.".format(
+    listed = (
+        ", ".join("{} ({})".format(*case.split(", ", 1)) for case in cases) or "no data" for cases in (near, narrow)
+    )
+    return "NannyML is as near to the truth as gdscore or nearer on {}. Its intervals are narrower and cover 90 % or more on {}.".format(
         *listed
     )
 

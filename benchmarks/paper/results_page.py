@@ -148,9 +148,9 @@ def adapted_text(main, cells):
     scores = {name: row["r2"] for name in SHOWN if (row := main.get((CHOSEN_ON, "published", name)))}
     least, most = min(scores, key=scores.get), max(scores, key=scores.get)
     return (
-        f"On CIFAR-10 with ResNet-18 the adaptation lifts the lowest of {len(shifted(deployed))} accuracies from "
-        f"{low[0]:.1f} % to {low[1]:.1f} %, and so removes the sets on which GdScore fails: over the {len(half)} that keep less than "
-        f"half of the accuracy, deployed, its R² is {ours:.3f} and that of COTT {cott:.3f}. By the published protocol all scores "
+        f"On CIFAR-10 with ResNet-18, the adaptation raises the lowest of {len(shifted(deployed))} accuracies from "
+        f"{low[0]:.1f} % to {low[1]:.1f} % and so removes the sets on which GdScore fails: over the {len(half)} sets that keep less than "
+        f"half of the accuracy when deployed, its R² is {ours:.3f} and that of COTT {cott:.3f}. By the published protocol all scores "
         f"have R² from {scores[least]:.3f} (`{least}`) to {scores[most]:.3f} (`{most}`)."
     )
 
@@ -204,7 +204,7 @@ def forms_text(rows):
     above = [100 * np.mean([row["over tau"] for row in own if row["accuracy"] < 0.25]) for own in networks.values()]
     seeds = ", ".join(f"{ours[key]:.3f}" for key in sorted(networks) if key[0] == key[2] == forms[0])
     return (
-        f"One network has the same R² on both to {max(apart):.2f}; different seeds on the same images give {seeds}. With p = 1.5 "
+        f"the same network has the same R² on both to {max(apart):.2f}, and different seeds give {seeds}. With p = 1.5 "
         f"R² is {span(r2['gdscore p=1.5'].values())}, with the whole set as one batch {span(r2['gdscore whole'].values())}. Where "
         f"accuracy is below 25 %, {span(above, '{:.0f}')} % of the rows are above τ"
     )

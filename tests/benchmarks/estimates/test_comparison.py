@@ -55,9 +55,10 @@ def test_tables_of_the_page():
     found = comparison.blocks(stored(), list(estimates()))
     assert "| NannyML (CBPE) | 9 | 3 | 1,234 | 61 | 2.3, 151 | 2.3, 151 | 2.3, 151 |" in found["cost"]
     assert "| reviews, unshifted | 2 | 10.0, 50 %, 10 | 10.0, 50 %, 10 | 10.0, 50 %, 10 | 15.0 |" in found["accuracy"]
-    everything = "; ".join(case for case, *_ in comparison.summaries(list(estimates())))
-    assert found["better"].startswith(f"NannyML is as near to the truth as gdscore or nearer: {everything}. ")
-    assert found["better"].endswith("cover 90 % or more: none.")
+    cases = (case.split(", ", 1) for case, *_ in comparison.summaries(list(estimates())))
+    everything = ", ".join(f"{data} ({case})" for data, case in cases)
+    assert found["better"].startswith(f"NannyML is as near to the truth as gdscore or nearer on {everything}. ")
+    assert found["better"].endswith("cover 90 % or more on no data.")
     assert "| gdscore, probabilities | 1 of 2, 1 of 1 | 1 of 2, 1 of 1 | 1 of 2, 1 of 1 |" in found["falls"]
     assert "| Evidently (data drift) | 1 of 2, 0 of 1 |" in found["falls"]
     assert found["versions"] == "gdscore 1.0, nannyml 1.0, evidently 1.0; Python 3.11.7, 2 cores"
