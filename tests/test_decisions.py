@@ -6,6 +6,7 @@ table that drifts.
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
@@ -239,8 +240,10 @@ def test_states_keep_the_decision(name):
     restored = gdscore.restore_score(score.update(new[:700]).state_dict())
     assert restored.update(new[700:]).compute() == pytest.approx(whole)
     for decision in ("argmax", "given", "nonsense", "threshold 2", "threshold x", ""):
+        state = score.update(new).state_dict()
+        layout = json.dumps(json.loads(state["layout"]) | {"decision": decision})
         with pytest.raises(GdscoreError):
-            gdscore.restore_score(score.update(new).state_dict() | {"decision": decision}).update(new)
+            gdscore.restore_score(state | {"layout": layout}).update(new)
 
 
 def given_predictions() -> Outputs:

@@ -127,9 +127,7 @@ class Score:
     # -- what a caller uses ---------------------------------------------------------------------------------
 
     def __init__(self) -> None:
-        self.reference_shape: dict[str, int | None] = {}
-        self.reference_decision = ""
-        self.reference_class_names: tuple[str, ...] | None = None
+        self._reference: _RowLayout | None = None
         self.reset()
 
     @property
@@ -274,15 +272,8 @@ class Score:
                 f"`{self.name}` is about the classes of largest probability, but these rows were decided otherwise "
                 f"({layout.decision}): leave out `predictions` or `threshold` for the number of those classes"
             )
-        if self.reference_decision:
-            same_decision(self.reference_decision, layout.decision, "the reference")
-        for what, expected in self.reference_shape.items():
-            if layout.counts[what] != expected:
-                raise GdscoreError(
-                    f"Expected {expected} {what.removeprefix('n_')} as in the reference, but the outputs have "
-                    f"{layout.counts[what]}"
-                )
-        same_class_names(self.reference_class_names, layout.class_names)
+        if self._reference is not None:
+            layout.check_like(self._reference, "the reference")
         self._layout = layout.joined(self._layout)
 
     def add_chunk(self, chunk: Outputs) -> None:
@@ -345,8 +336,9 @@ class Score:
             raise GdscoreError(f"Expected another `{self.name}` to merge, but got {type(other).__name__}")
         if self.options != other.options:
             raise GdscoreError(f"Expected equal options to merge, but got {self.options} and {other.options}")
-        same_class_names(self.reference_class_names, other.reference_class_names)
-        for name in (*self.learned, "reference_decision"):
+        if self._reference is not None and other._reference is not None:
+            other._reference.check_like(self._reference, "the reference of the score that it is merged into")
+        for name in self.learned:
             here, there = getattr(self, name, None), getattr(other, name, None)
             if not np.array_equal(np.asarray(here), np.asarray(there)):
                 raise GdscoreError(f"Expected scores fitted on the same reference to merge, but `{name}` differs")
@@ -355,10 +347,8 @@ class Score:
 
     def state_dict(self) -> dict[str, Any]:
         """All that was seen and learned, as a flat dict of NumPy arrays, numbers and strings."""
-        invalid, layout = self._first_invalid(), self._layout
+        invalid = self._first_invalid()
         parts: dict[str, Mapping[str, Any]] = {
-            "shape": layout.counts if layout else {},
-            "reference_shape": self.reference_shape,
             "learned": {key: getattr(self, key) for key in self.learned if self.fitted},
             "stats": {key: arrays.to_numpy(value) for key, value in (self._stats or {}).items()},
             **{label: rows.to_numpy().arrays for label, rows in self._kept_rows().items() if rows is not None},
@@ -370,49 +360,40 @@ class Score:
             "rows": self._counted,
             "chunks": self._chunks,
             "invalid": -1 if invalid is None else invalid,
-            "arrays": " ".join(sorted(layout.arrays)) if layout else "",
-            "decision": layout.decision if layout else "",
-            "reference_decision": self.reference_decision,
-            "class_names": json.dumps(layout.class_names if layout else None),
-            "reference_class_names": json.dumps(self.reference_class_names),
+            "layout": _RowLayout.to_json(self._layout),
+            "reference": _RowLayout.to_json(self._reference),
             **{f"{part}.{key}": value for part, entries in parts.items() for key, value in entries.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Score:
         """Go on from a saved state of the same name and options; nothing changes when it is another."""
-        written = str(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
-        if written != _FORMAT:
-            raise GdscoreError(f"Expected a {_FORMAT}, but got {shown(written)}")
-        parts: dict[str, dict[str, Any]] = {part: {} for part in ("shape", "reference_shape", "learned", "stats")}
+        name, options = read_options(state)
+        if name != self.name:
+            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{name}`")
+        if options != json.loads(json.dumps(self.options)):
+            raise GdscoreError(
+                f"Expected a state of `{name}` with options {self.options}, but it was saved with {options}"
+            )
+        parts: dict[str, dict[str, Any]] = {"learned": {}, "stats": {}}
         for key, value in state.items():
-            if "." in str(key):
-                part, entry = str(key).split(".", 1)
+            part, dot, entry = str(key).partition(".")
+            if dot:
                 parts.setdefault(part, {})[entry] = value
-        self._check_same_score(*read_options(state), parts["learned"])
         with _refuse_damaged():
             rows, chunks, invalid = int(state["rows"]), int(state["chunks"]), int(state["invalid"])
-            layout = _RowLayout(
-                frozenset(str(state["arrays"]).split()),
-                {what: int(count) for what, count in parts["shape"].items()},
-                str(state["decision"]),
-                _names(state["class_names"]),
-            )
-            reference_shape = {what: int(count) for what, count in parts["reference_shape"].items()}
-            reference_decision = str(state["reference_decision"])
-            reference_names = _names(state["reference_class_names"])
+            layout, reference = _RowLayout.from_json(state["layout"]), _RowLayout.from_json(state["reference"])
             kept: dict[str, Outputs] = {}
             for part in parts.keys() & {"pending", "pool"}:
                 rows_kept = Outputs(**parts[part], check_logits=False)
-                kept[part] = rows_kept.with_decision(layout.decision) if "logits" in rows_kept.has else rows_kept
-            learned = {entry: arrays.native(np.asarray(value)) for entry, value in parts["learned"].items()}
+                read = layout if "logits" in rows_kept.has else None
+                kept[part] = rows_kept.with_decision(read.decision) if read else rows_kept
+            learned = {name: arrays.native(np.asarray(parts["learned"][name])) for name in self.learned if reference}
             stats = {entry: arrays.native(np.asarray(value)) for entry, value in parts["stats"].items()}
         self.reset()
         for entry, value in learned.items():
             setattr(self, entry, value if value.ndim else float(value))
         self._stats = stats or None
-        self._layout = layout if layout.arrays else None
-        self.reference_shape, self.reference_decision = dict(reference_shape), reference_decision
-        self.reference_class_names = reference_names
+        self._layout, self._reference = layout, reference
         self._counted, self._chunks = rows, chunks
         self._invalid = np.asarray(invalid) if invalid >= 0 else None
         self._restore_rows(kept)
@@ -424,17 +405,6 @@ class Score:
     def _restore_rows(self, kept: Mapping[str, Outputs]) -> None:
         if "pending" in kept:
             self._pending.adopt(kept["pending"])
-
-    def _check_same_score(self, name: str, options: Mapping[str, Any], learned: Collection[str]) -> None:
-        """Refuse the state of a score of another name, of other options or one that learns something else."""
-        if name != self.name:
-            raise GdscoreError(f"Expected a state of `{self.name}`, but got one of `{name}`")
-        if options != json.loads(json.dumps(self.options)):
-            raise GdscoreError(
-                f"Expected a state of `{name}` with options {self.options}, but it was saved with {options}"
-            )
-        if learned and set(learned) != set(self.learned):
-            raise GdscoreError(f"Expected a state of `{name}` with {sorted(self.learned)}, but got {sorted(learned)}")
 
 
 class MeanScore(Score):
@@ -468,18 +438,11 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
     if not fitting:
         return {}
     stats: dict[int, Stats] = {}
-    shape: dict[str, int | None] = {}
-    decision = ""
-    names: tuple[str, ...] | None = None
+    layouts: dict[int, _RowLayout] = {}
     for chunk in _reference_chunks(reference, fitting):
-        here = {"n_classes": chunk.n_classes, "n_features": chunk.n_features}
-        if shape and here != shape:
-            raise GdscoreError(f"Expected a reference of one shape, but it has {shape} and then {here}")
-        same_decision(decision or chunk.decision, chunk.decision)
-        shape, decision = here, chunk.decision
-        names = same_class_names(names, chunk.class_names)
         with arrays.full_precision(next(iter(chunk.arrays.values()))):
             for i, score in enumerate(fitting):
+                layouts[i] = _RowLayout.of(chunk, score.reference_inputs).joined(layouts.get(i))
                 part = score.measure_reference(chunk)
                 stats[i] = score.combine_reference(stats[i], part) if i in stats else part
     failures: dict[str, str] = {}
@@ -493,10 +456,7 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
                 for name in score.learned:
                     delattr(score, name)
                 raise GdscoreError(score.overflow_message())
-            compared = _counts_of(score.inputs & score.reference_inputs)
-            score.reference_shape = {k: shape[k] for k in compared if shape[k] is not None}
-            score.reference_decision = decision if "logits" in score.inputs & score.reference_inputs else ""
-            score.reference_class_names = names if "n_classes" in compared else None
+            score._reference = layouts[i]
         except GdscoreError as error:
             failures[score.name] = str(error)
     return failures
@@ -535,9 +495,9 @@ def option_names(cls: type[Score]) -> list[str]:
 def read_options(state: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Name and options of the score that a state belongs to."""
     with _refuse_damaged():
-        name, options = str(state["name"]), json.loads(str(state["options"]))
-        if not isinstance(options, dict):
-            raise TypeError(f"the options are {shown(options)}")
+        written, name, options = str(state["format"]), str(state["name"]), dict(json.loads(str(state["options"])))
+    if written != _FORMAT:
+        raise GdscoreError(f"Expected a {_FORMAT}, but got {shown(written)}")
     return name, options
 
 
@@ -546,34 +506,50 @@ class _RowLayout(NamedTuple):
 
     arrays: frozenset[str]
     counts: Mapping[str, int | None]
-    decision: str = ARGMAX
-    class_names: tuple[str, ...] | None = None
+    decision: str  # empty where no logits are read
+    class_names: tuple[str, ...] | None
 
     @classmethod
     def of(cls, rows: Outputs, inputs: Collection[str]) -> _RowLayout:
         """Layout of the arrays that a score with these inputs reads."""
-        counts = {what: getattr(rows, what) for what in _counts_of(inputs)}
-        read, named = rows.only(inputs), rows.class_names if "logits" in inputs else None
-        return cls(frozenset(read.arrays), counts, read.decision, named)
+        counts = {what: getattr(rows, what) for what, name in _COUNTED_IN.items() if name in inputs}
+        decided = (rows.decision, rows.class_names) if "logits" in inputs else ("", None)
+        return cls(frozenset(rows.only(inputs).arrays), counts, *decided)
+
+    def check_like(self, other: _RowLayout, where: str) -> None:
+        """Refuse rows that differ from others, read for other arrays perhaps, in what both have."""
+        for what in self.counts.keys() & other.counts.keys():
+            expected, count = other.counts[what], self.counts[what]
+            if count != expected:
+                raise GdscoreError(f"Expected {expected} {what.removeprefix('n_')} as in {where}, but got {count}")
+        if self.decision and other.decision:
+            same_decision(other.decision, self.decision, where)
+        same_class_names(other.class_names, self.class_names)
 
     def joined(self, before: _RowLayout | None, where: str = "the rows before") -> _RowLayout:
         """Layout of these rows and those before, which must agree."""
         if before is None:
             return self
-        for what, seen in before.counts.items():
-            if self.counts.get(what) != seen:
-                raise GdscoreError(f"Expected {what} to stay {seen} as in {where}, but got {self.counts.get(what)}")
-        same_decision(before.decision, self.decision, where)
+        self.check_like(before, where)
         if self.arrays != before.arrays:
             raise GdscoreError(
                 f"Expected the arrays to stay {sorted(before.arrays)} as in {where}, but got {sorted(self.arrays)}"
             )
-        return self._replace(class_names=same_class_names(before.class_names, self.class_names))
+        return self._replace(class_names=before.class_names or self.class_names)
 
+    @staticmethod
+    def to_json(layout: _RowLayout | None) -> str:
+        """Layout as text, or that there is none."""
+        return json.dumps(layout and layout._asdict(), default=sorted)
 
-def _counts_of(names: Collection[str]) -> list[str]:
-    """Which of ``n_classes`` and ``n_features`` the arrays of these names have."""
-    return [what for what, name in _COUNTED_IN.items() if name in names]
+    @classmethod
+    def from_json(cls, text: Any) -> _RowLayout | None:
+        """Layout that `to_json` made text of."""
+        facts = json.loads(str(text))
+        if facts is None:
+            return None
+        names = facts["class_names"]
+        return cls(frozenset(facts["arrays"]), facts["counts"], facts["decision"], names and tuple(names))
 
 
 @contextlib.contextmanager
@@ -583,9 +559,3 @@ def _refuse_damaged() -> Iterator[None]:
         yield
     except (KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise GdscoreError(f"Expected the complete state of a score, but it is damaged: {shown(error)}") from None
-
-
-def _names(text: Any) -> tuple[str, ...] | None:
-    """Class names of a state, if it has any."""
-    names = json.loads(str(text))
-    return None if names is None else tuple(names)
