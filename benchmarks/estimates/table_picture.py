@@ -32,13 +32,13 @@ def tables():
     kept = [np.flatnonzero(rows.labels == k)[:: KEPT if k in RARE else 1] for k in range(10)]
     target = rows[np.sort(np.concatenate(kept))]
     mix = np.bincount(target.labels, minlength=10) / len(target)
-    ((_, state),) = est.state().update(target).by_segment()
+    ((_, evidence),) = est.state().update(target).by_segment()
     correction = est.fitted_.correction
     truth = np.zeros((10, 10))
     np.add.at(truth, (target.predictions, target.labels), 1 / len(target))
     return {
-        "as the rows show it": correction.cells(state.evidence).joint(),
-        "raked to the class mix given": correction.assumptions(state.evidence, mix)["given"][0].joint(),
+        "as the rows show it": correction.cells(evidence).joint(),
+        "raked to the class mix given": correction.assumptions(evidence, mix)["given"][0].joint(),
         "counted with the labels": Joint(truth),
     }
 

@@ -32,9 +32,8 @@ def test_without_shifted_sets_it_is_isotonic_regression_of_confidence():
     oracle = IsotonicRegression(out_of_bounds="clip").fit(confidence(reference), reference.correct)
     share = oracle.predict(confidence(target)).clip(SETTINGS.calibration_edge, 1 - SETTINGS.calibration_edge)
     expected = expit(logit(share) + est.fitted_.correction.profile.class_odds[target.predictions])
-    evidence = est.state().update(target).by_segment()
-    ((_, state),) = evidence
-    assert est.fitted_.correction.cells(state.evidence).accuracy == pytest.approx(expected.mean(), abs=1e-4)
+    ((_, evidence),) = est.state().update(target).by_segment()
+    assert est.fitted_.correction.cells(evidence).accuracy == pytest.approx(expected.mean(), abs=1e-4)
     # The mix of the sample differs from the reference's by chance, and explains a little of the movement.
     e, right = est.estimate(unlabelled(target)), est.predict_correct(target)
     assert e.accuracy == pytest.approx(expected.mean(), abs=2e-3)
@@ -176,8 +175,8 @@ def test_the_correction_is_a_logistic_regression(features):
     rows = correction.profile.rows(target)
     moved = (rows.evidence.mean(axis=0) - correction.profile.mean) / correction.profile.scale
     odds = rows.calibrated + moved @ shift + (rows.calibrated - correction.centre) * (moved @ slope)
-    ((_, state),) = est.state().update(target).by_segment()
-    assert correction.cells(state.evidence).accuracy == pytest.approx(expit(odds).mean(), abs=3e-4)
+    ((_, evidence),) = est.state().update(target).by_segment()
+    assert correction.cells(evidence).accuracy == pytest.approx(expit(odds).mean(), abs=3e-4)
 
 
 def test_one_class_after_the_other_is_rarer_and_more_frequent():

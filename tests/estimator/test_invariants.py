@@ -203,8 +203,7 @@ def test_one_rare_class_alone_does_not_look_shifted():
     est = gdscore.AccuracyEstimator().fit(made(rng.integers(0, 60, 600), 1.0))
     looks = []
     for k in range(60):
-        ((_, state),) = est.state().update(made(np.full(300, k), 1.0)).by_segment()
-        evidence = state.evidence
+        ((_, evidence),) = est.state().update(made(np.full(300, k), 1.0)).by_segment()
         predicted = evidence.histogram.sum(axis=1) / evidence.rows
         looks.append(est.fitted_.correction.looks_shifted(predicted, evidence.mean(), evidence.rows))
     assert np.mean(np.array(looks) > 0) < 0.1

@@ -13,10 +13,9 @@ from gdscore._format import points
 from gdscore.errors import GdscoreError
 from gdscore.estimator.correctness import SetSummary
 from gdscore.estimator.estimate import EstimateWarning
-from gdscore.estimator.evidence import Floats, Profile, effective_number
+from gdscore.estimator.evidence import Evidence, Floats, Profile, effective_number
 from gdscore.estimator.fitted import Fitted
 from gdscore.estimator.settings import SETTINGS
-from gdscore.estimator.state import SegmentState
 from gdscore.outputs import ARGMAX, Outputs, same_class_names, same_decision
 from gdscore.shifts.sets import ShiftedSet
 
@@ -95,15 +94,15 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
 
 
 def target_warnings(
-    fitted: Fitted, state: SegmentState, shift: Floats, explained: float, class_mix: str, given_mix: Floats | None
+    fitted: Fitted, evidence: Evidence, shift: Floats, explained: float, class_mix: str, given_mix: Floats | None
 ) -> Iterator[EstimateWarning]:
     """Warnings about one target: its size, its predictions, how far it is from all shifted sets.
 
     ``shift`` is Δ of its evidence, and ``explained`` the share of its movement that a class mix explains. ``given_mix``
     is the class mix where the user gave one: the predictions are then compared with it, not with the reference's.
     """
-    rows, evidence = state.rows, state.evidence
-    if not state.same_model:
+    rows = evidence.rows
+    if not evidence.same_model:
         yield EstimateWarning(
             "other_model",
             "critical",

@@ -44,7 +44,7 @@ from gdscore.estimator.estimate import (
 from gdscore.estimator.evidence import Evidence, Floats, Profile, by_confidence
 from gdscore.estimator.fitted import CORRECTNESS, Fingerprint, Fitted, NotFittedError
 from gdscore.estimator.settings import SETTINGS
-from gdscore.estimator.state import SegmentState, TargetState, check_outputs
+from gdscore.estimator.state import TargetState, check_outputs
 from gdscore.estimator.table import scaled_to, with_means
 from gdscore.outputs import Outputs
 from gdscore.scores.registry import create_score, list_scores
@@ -347,10 +347,9 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return state if data is None else state.merge(TargetState.from_bytes(data))
 
     def _estimate(
-        self, fitted: Fitted, state: SegmentState, level: float, class_mix: str, mix_known: KnownMix | None
+        self, fitted: Fitted, evidence: Evidence, level: float, class_mix: str, mix_known: KnownMix | None
     ) -> Estimate:
-        evidence, correction = state.evidence, fitted.correction
-        mean, rows = evidence.mean(), evidence.rows
+        correction, mean, rows = fitted.correction, evidence.mean(), evidence.rows
         shift, shown = correction.shift_in_sd(mean), correction.cells(evidence)
         mix = _given_mix(correction, evidence, mix_known)
         assumed = correction.assumptions(evidence, mix)
@@ -358,11 +357,11 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         explained = float(explained_share(best, SETTINGS.strictness))
         warnings = [
             *reference_warnings(fitted),
-            *target_warnings(fitted, state, shift, explained, class_mix, mix),
+            *target_warnings(fitted, evidence, shift, explained, class_mix, mix),
         ]
         joint = cells.joint()
-        if fitted.line is not None and state.score is not None:
-            value = state.score.compute()
+        if fitted.line is not None and evidence.score is not None:
+            value = evidence.score.compute()
             scores, accuracy = {fitted.method: value}, fitted.line.accuracy(value)
             half = fitted.line.half_width(accuracy, rows, level)
             joint = shown.joint().scaled(accuracy)
@@ -419,7 +418,7 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
             confidence=ConfidenceHistogram(*evidence.confidence.tolist()),
             left_out_error=fitted.table.left_out_error,
             brier=brier,
-            drift=[] if fitted.table_profile is None else fitted.table_profile.moved(state.columns),
+            drift=[] if fitted.table_profile is None else fitted.table_profile.moved(evidence.columns),
         )
 
     def predict_correct(self, outputs: Outputs) -> NDArray[np.float64]:
@@ -427,12 +426,12 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         fitted = self._fitted()
         check_outputs(fitted, outputs)
         _, class_mix, mix_known = self._assumption(fitted, None)
-        ((_, state),) = TargetState(fitted).update(outputs).by_segment()
-        correction, evidence = fitted.correction, state.evidence
+        ((_, evidence),) = TargetState(fitted).update(outputs).by_segment()
+        correction = fitted.correction
         rows = correction.profile.rows(outputs)
         p = correction.probability(rows.calibrated, evidence.mean())
-        if fitted.line is not None and state.score is not None:
-            return scaled_to(fitted.line.accuracy(state.score.compute()), p, np.full(len(p), 1 / len(p)))
+        if fitted.line is not None and evidence.score is not None:
+            return scaled_to(fitted.line.accuracy(evidence.score.compute()), p, np.full(len(p), 1 / len(p)))
         _, cell_of_row = np.unique(correction.profile.cells_of(rows), return_inverse=True)
         cells = correction.assumptions(evidence, _given_mix(correction, evidence, mix_known))[class_mix][0]
         return with_means(p, cell_of_row, cells.correct)
@@ -492,8 +491,8 @@ def known_shares(est: AccuracyEstimator, outputs: Outputs) -> Floats | None:
     """Shares of the classes of a target where ``class_mix`` of the estimator tells them; None where it does not."""
     fitted = est._fitted()
     mix_known = est._assumption(fitted, None)[2]
-    ((_, state),) = TargetState(fitted).update(outputs).by_segment()
-    return _given_mix(fitted.correction, state.evidence, mix_known)
+    ((_, evidence),) = TargetState(fitted).update(outputs).by_segment()
+    return _given_mix(fitted.correction, evidence, mix_known)
 
 
 def _given_mix(correction: Correction, evidence: Evidence, mix_known: KnownMix | None) -> Floats | None:

@@ -24,6 +24,7 @@ from gdscore.calibration import confidence_bins
 from gdscore.errors import GdscoreError
 from gdscore.estimator.settings import SETTINGS
 from gdscore.outputs import Outputs
+from gdscore.scores.base import Score
 
 Floats = NDArray[np.float64]
 
@@ -443,20 +444,22 @@ def by_confidence(confidence: Floats, *columns: Any) -> Floats:
     return np.stack([np.bincount(level, weights=_rounded(c), minlength=CONFIDENCE_BINS) for c in columns])
 
 
+@dataclass(frozen=True)
 class Evidence:
     """Sums over the rows of a target: all that an estimate needs of them. `gdscore.estimator.state` adds them up."""
 
-    def __init__(self, classes: int, kinds: int) -> None:
-        self.rows = 0
-        self.total: Floats = np.zeros(kinds)  # sum of the evidence of the rows
-        self.histogram: Floats = np.zeros((classes, len(CENTRES)))  # rows by predicted class and calibrated log-odds
-        # Sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean probability
-        # is off by less than 1e-4.
-        self.odds: Floats = np.zeros(len(CENTRES))
-        self.others: Floats = np.zeros((classes * groups_of(classes), classes))  # shares of the other classes, by cell
-        self.confidence: Floats = np.zeros((2, CONFIDENCE_BINS))  # rows, and sum of confidences, by confidence
-        # Brier score of rows if they are right and if they are wrong, by calibrated log-odds
-        self.losses: Floats = np.zeros((2, len(CENTRES)))
+    rows: int
+    total: Floats  # shape (E,): sum of the evidence of the rows
+    histogram: Floats  # shape (K, B): rows by predicted class and calibrated log-odds
+    # Shape (B,): sum of the calibrated log-odds in each bin: with their mean in place of the bin's middle, a mean
+    # probability is off by less than 1e-4.
+    odds: Floats
+    others: Floats  # shape (C, K): shares of the other classes, by cell
+    confidence: Floats  # shape (2, 20): rows, and sum of confidences, by confidence
+    losses: Floats  # shape (2, B): Brier score of rows if they are right and if they are wrong, by calibrated log-odds
+    columns: NDArray[np.int64]  # shape (P, 13): rows by the bins of each column of their inputs, where these were given
+    same_model: bool  # whether all outputs seem to come from the model that the estimator was fitted for
+    score: Score | None  # the score that has seen the rows, where the estimator's method is one
 
     def bins(self) -> Floats:
         """Mean log-odds of the rows in each bin."""

@@ -4,18 +4,15 @@ All of it are sums of numbers on a binary grid (see `gdscore.estimator.evidence`
 segment are one long vector of slots, of which a small segment fills few, and only those are kept. Merging adds
 integers: it is exact, and the same bit for bit in any order.
 
-The bytes are a line that names their kind, a checksum, a header in JSON, and the slots. The checksum covers every byte,
-so that a state that changed on its way is refused. Reading them is quick, as merging reads thousands: a zip file, as
-estimators are saved in, would take three times as long.
+The bytes are those of a file of arrays (`gdscore._files`): a header in JSON, and the slots, each with a checksum.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -25,7 +22,7 @@ from scipy.sparse import csr_array
 
 from gdscore import _arrays as arrays
 from gdscore._drift import BINS
-from gdscore._files import arrays_to_bytes, read_arrays
+from gdscore._files import DEFAULT_LIMITS, arrays_to_bytes, read_arrays
 from gdscore._records import Number, OneOf, check_json
 from gdscore._stream import (
     Batch,
@@ -37,7 +34,7 @@ from gdscore._stream import (
     segment_to_json,
 )
 from gdscore.calibration import confidence_bins
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, shown
 from gdscore.estimator.evidence import CENTRES, CONFIDENCE_BINS, GRID, Evidence, Rows, bins_of, group_of_bin, groups_of
 from gdscore.estimator.fitted import Fitted
 from gdscore.outputs import Outputs, same_class_names, same_decision
@@ -46,17 +43,13 @@ from gdscore.scores.registry import restore_score
 
 Integers = NDArray[np.int64]
 
-_LINE = b"gdscore target state, version 6\n"
-_DIGEST, _LENGTH = 32, 8
 _HEADER: dict[str, Any] = {
+    "format": "gdscore target state, version 7",
     "estimator": str,
     "classes": Number(least=2, most=2**31, integer=True),
     "evidence": Number(least=1, most=64, integer=True),
     "columns": Number(least=0, most=2**20, integer=True),
     "by": OneOf(None, [str]),
-    "cells": Number(least=0, most=2**40, integer=True),
-    "item": OneOf(4, 8),
-    "segments": Number(least=0, most=2**40, integer=True),
     "scores": [Number(least=0, most=2**40, integer=True)],
 }
 _HELD = 1 << 18
@@ -75,21 +68,6 @@ class Truth(NamedTuple):
     def accuracy(self) -> float | None:
         """Share of correct rows; None without labels."""
         return self.n_correct / self.n_rows if self.n_rows else None
-
-
-@dataclass(frozen=True)
-class SegmentState:
-    """Sums over the rows of one segment."""
-
-    evidence: Evidence  # what the estimate is made of
-    same_model: bool  # whether all outputs seem to come from the model that the estimator was fitted for
-    score: Score | None  # the score that has seen the rows, where the estimator's method is one
-    columns: Integers  # shape (P, 13): rows by the bins of each column of their inputs, where these were given
-
-    @property
-    def rows(self) -> int:
-        """Rows seen."""
-        return self.evidence.rows
 
 
 @dataclass(frozen=True)
@@ -346,7 +324,7 @@ class TargetState:
             state._scores[None] = copy(self._scores[key]).reset().merge(self._scores[key])
         return state
 
-    def by_segment(self) -> Iterator[tuple[Any, SegmentState]]:
+    def by_segment(self) -> Iterator[tuple[Any, Evidence]]:
         """Sums of each segment; the one of a state without segments is None."""
         layout, (at, values) = self._layout, self._summed()
         ends = np.searchsorted(at, np.arange(len(self._numbers) + 1) * layout.width)
@@ -355,16 +333,20 @@ class TargetState:
             span = slice(ends[number], ends[number + 1])
             dense[at[span] - number * layout.width] = values[span]
             sums = layout.sums(dense)
-            evidence = Evidence(layout.classes, layout.evidence)
-            evidence.rows = int(sums["rows"][0])
-            evidence.total = np.asarray(sums["total"] * GRID, dtype=np.float64)
-            evidence.histogram = sums["histogram"].reshape(evidence.histogram.shape).astype(np.float64)
-            evidence.odds = np.asarray(sums["odds"] * GRID, dtype=np.float64)
-            evidence.others = np.asarray(sums["others"].reshape(evidence.others.shape) * GRID, dtype=np.float64)
-            evidence.confidence = np.stack([sums["confident_rows"], sums["confidence"] * GRID])
-            evidence.losses = np.asarray(sums["losses"].reshape(evidence.losses.shape) * GRID, dtype=np.float64)
-            columns = sums["columns"].reshape(layout.columns, BINS)
-            yield key, SegmentState(evidence, not sums["other_model"][0], self._scores.get(key), columns)
+            real = {name: np.asarray(values * GRID, dtype=np.float64) for name, values in sums.items()}
+            evidence = Evidence(
+                rows=int(sums["rows"][0]),
+                total=real["total"],
+                histogram=sums["histogram"].reshape(layout.classes, -1).astype(np.float64),
+                odds=real["odds"],
+                others=real["others"].reshape(-1, layout.classes),
+                confidence=np.stack([sums["confident_rows"], real["confidence"]]),
+                losses=real["losses"].reshape(2, -1),
+                columns=sums["columns"].reshape(layout.columns, BINS),
+                same_model=not sums["other_model"][0],
+                score=self._scores.get(key),
+            )
+            yield key, evidence
 
     def check_made_by(self, fitted: Fitted) -> None:
         """Refuse the state of another estimator, or of one that was fitted again since."""
@@ -417,66 +399,55 @@ class TargetState:
         # How many parts were of another model depends on how the rows were cut into parts.
         values = np.where(at % layout.width == layout.starts["other_model"], 1, values)
         packed = np.stack([np.diff(at, prepend=0), values])
-        item = 4 if not packed.size or np.abs(packed).max() < 2**31 else 8
+        small = not packed.size or np.abs(packed).max() < 2**31
         # Rows that fill no chunk of a score become part of its sums: what merging would do anyway.
         scores = [copy(s).reset().merge(s) for s in (self._scores[key] for key in order if key in self._scores)]
         saved = [arrays_to_bytes(score.state_dict()) for score in scores]
-        segments = f"[{','.join(texts[key] for key in order)}]".encode() if self.by else b""
         header = {
+            "format": _HEADER["format"],
             "estimator": self.digest,
             "classes": layout.classes,
             "evidence": layout.evidence,
             "columns": layout.columns,
             "by": None if self.by is None else list(self.by),
-            "cells": len(at),
-            "item": item,
-            "segments": len(segments),
             "scores": [len(score) for score in saved],
         }
-        text = json.dumps(header).encode()
-        whole = [len(text).to_bytes(_LENGTH, "little"), text, packed.astype(f"<i{item}").tobytes(), segments, *saved]
-        body = b"".join(whole)
-        return _LINE + hashlib.sha256(body).digest() + body
+        arrays_of_bytes = {
+            "header": json.dumps(header).encode(),
+            "segments": f"[{','.join(texts[key] for key in order)}]".encode() if self.by else b"[]",
+            "scores": b"".join(saved),
+        }
+        return arrays_to_bytes(
+            {name: np.frombuffer(raw, np.uint8) for name, raw in arrays_of_bytes.items()}
+            | {"slots": packed.astype(np.int32 if small else np.int64)}
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """State that `to_bytes` wrote, all of it checked."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise GdscoreError(f"Expected the bytes of a target state, but got {type(data).__name__}")
-        data = bytes(data)
-        if not data.startswith(_LINE):
-            raise GdscoreError(
-                f"Expected bytes that begin with {_LINE.decode()!r}, but they begin with {data[: len(_LINE)]!r}"
-            )
-        body = memoryview(data)[len(_LINE) + _DIGEST :]
-        if hashlib.sha256(body).digest() != data[len(_LINE) : len(_LINE) + _DIGEST]:
-            raise GdscoreError(
-                "Expected the bytes of a target state as they were made, but their checksum is another: they were "
-                "truncated or changed on the way, make the state again"
-            )
         state = cls.__new__(cls)
         try:
-            state._read(body)
-        except (ValueError, TypeError, RecursionError, OverflowError) as error:
-            raise GdscoreError(f"Expected the bytes of a target state, but {error}: make the state again") from error
+            limits = replace(DEFAULT_LIMITS, memory=max(DEFAULT_LIMITS.memory, 2 * len(data)))
+            state._read(read_arrays(bytes(data), limits=limits))
+        except (KeyError, AttributeError, ValueError, TypeError, RecursionError, OverflowError) as error:
+            raise GdscoreError(
+                f"Expected the bytes of a target state as they were made, but they are others ({shown(error)}): make "
+                "the state again"
+            ) from error
         return state
 
-    def _read(self, body: memoryview) -> None:
-        start = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
-        _require(len(body) >= _LENGTH and start <= len(body), "a header of its length")
-        header = json.loads(bytes(body[_LENGTH:start]))
+    def _read(self, contents: Mapping[str, Any]) -> None:
+        header, slots = json.loads(contents["header"].tobytes()), contents["slots"]
         check_json(header, _HEADER, "the header of the state")
-        sizes = [2 * header["cells"] * header["item"], header["segments"], *header["scores"]]
-        ends = np.cumsum([start, *sizes]).tolist()
-        _require(ends[-1] == len(body), "as many bytes as its header says")
-        packed = np.frombuffer(body[start : ends[1]], f"<i{header['item']}").reshape(2, -1).astype(np.int64)
-        (steps, values), by = packed, header["by"]
-        keys = [None] if by == [] else []
-        if by:
-            listed = json.loads(bytes(body[ends[1] : ends[2]]))
-            _require(isinstance(listed, list), "a list of segments")
-            keys = [segment_from_json(item) for item in listed]
-        layout, at = _layout(header["classes"], header["evidence"], header["columns"]), np.cumsum(steps)
+        _require(slots.ndim == 2 and len(slots) == 2 and slots.dtype.kind == "i", "two rows of whole numbers")
+        steps, values = slots.astype(np.int64)
+        layout = _layout(header["classes"], header["evidence"], header["columns"])
+        at, by = np.cumsum(steps), header["by"]
+        listed = json.loads(contents["segments"].tobytes()) if by else []
+        _require(isinstance(listed, list), "a list of segments")
+        keys = [None] if by == [] else [segment_from_json(item) for item in listed]
         self._start(None, header["estimator"], layout)
         self.by = None if by is None else tuple(by)
         self._numbers = {key: number for number, key in enumerate(keys)}
@@ -490,8 +461,9 @@ class TargetState:
         _require(bool(fits.all()), "counts that are not negative")
         _require(len(header["scores"]) in (0, len(keys)), "a saved score for each segment")
         self._held = [(at, values)]
-        for key, first, last in zip(keys, ends[2:], ends[3:], strict=False):
-            self._scores[key] = restore_score(read_arrays(bytes(body[first:last])))
+        ends = np.cumsum([0, *header["scores"]]).tolist()
+        for key, first, last in zip(keys, ends, ends[1:], strict=False):
+            self._scores[key] = restore_score(read_arrays(contents["scores"][first:last].tobytes()))
 
 
 def check_outputs(fitted: Fitted, outputs: Any) -> None:
