@@ -127,10 +127,10 @@ class TestRows:
     def test_selections_that_do_not_fit(self, library):
         out = made(10, library)
         for rows, message in (
-            (np.array([100]), "indices of 10 rows, but got 100"),
-            (np.array([[0, 1], [2, 3]]), "one dimension"),
-            (np.ones(4, dtype=bool), "mask of 10 rows, but got one of 4"),
-            (np.array([0.5]), "integers"),
+            (np.array([100]), "10 rows.*index 100 is out of bounds"),
+            (np.array([[0, 1], [2, 3]]), "mask of 10 rows, but got array"),
+            (np.ones(4, dtype=bool), "size of axis is 10 but size of corresponding boolean axis is 4"),
+            (np.array([0.5]), "of integer"),
             ([], "selects none"),
             (np.zeros(10, dtype=bool), "selects none"),
         ):

@@ -483,50 +483,23 @@ class Outputs:
 
 
 def _checked_rows(rows: Any, length: int) -> slice | Array:
-    """Slice, index array or mask of rows that fits; anything else is refused."""
-    if isinstance(rows, slice):
-        return _checked_slice(rows, length)
-    expected = "Expected a slice, an index array or a mask of rows"
+    """Slice or row numbers that fit; anything else is refused."""
+    expected = f"Expected a slice, an index array or a mask of {length} rows, but got {shown(rows)}"
     if isinstance(rows, tuple):
-        raise GdscoreError(f"{expected}, but got {shown(rows)}: several rows are out[[0, 1]], columns have no index")
+        raise GdscoreError(f"{expected}: several rows are out[[0, 1]], columns have no index")
     try:
-        picked = rows if arrays.is_array(rows) else np.asarray(rows)
-    except ValueError:
-        raise GdscoreError(f"{expected}, but got {shown(rows)}") from None
-    if picked.ndim == 0:
-        number = isinstance(rows, int | np.integer) and not isinstance(rows, bool)
-        raise GdscoreError(f"{expected}, but got {shown(rows)}" + (f": use out[{rows}:{rows + 1}]" if number else ""))
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(length)
+            # torch has no backward slices
+            return slice(start, stop, step) if step > 0 else np.arange(start, stop, step)
+        host = arrays.to_numpy(rows) if arrays.is_array(rows) else np.asarray(rows)
+        picked = np.arange(length)[host if host.size else host.astype(np.int64)]
+    except (IndexError, TypeError, ValueError) as error:
+        raise GdscoreError(f"{expected}: {error}") from None
     if picked.ndim != 1:
-        raise GdscoreError(f"Expected indices or a mask of one dimension, but got shape {tuple(picked.shape)}")
-    host = arrays.native(arrays.to_numpy(picked))
-    if host.dtype == bool:
-        if len(host) != length:
-            raise GdscoreError(f"Expected a mask of {length} rows, but got one of {len(host)}")
-        return np.flatnonzero(host)
-    if host.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if host.dtype.kind not in "iu":
-        raise GdscoreError(f"Expected indices to be integers, but got {host.dtype}")
-    if host.min() < -length or host.max() >= length:
-        raise GdscoreError(
-            f"Expected indices of {length} rows, but got {host.max() if host.max() >= length else host.min()}"
-        )
-    # Index arrays of an accelerator stay there; torch would take 8-bit numbers for a mask.
-    signed = (
-        not arrays.is_numpy(picked)
-        and str(picked.dtype).endswith(("int32", "int64"))
-        and "uint" not in str(picked.dtype)
-    )
-    return picked if signed else host.astype(np.int64)
-
-
-def _checked_slice(rows: slice, length: int) -> slice | Array:
-    try:
-        start, stop, step = rows.indices(length)
-    except (TypeError, ValueError) as error:
-        raise GdscoreError(f"Expected a slice of integers, but got {shown(rows)}: {error}") from None
-    # torch has no backward slices
-    return slice(start, stop, step) if step > 0 else np.arange(start, stop, step)
+        raise GdscoreError(expected + ("" if picked.ndim else f": use out[{rows}:{rows + 1}]"))
+    # Row numbers on an accelerator stay there; torch would take 8-bit numbers for a mask.
+    return rows if arrays.is_torch(rows) and str(rows.dtype) in ("torch.int32", "torch.int64") else picked
 
 
 def _in_order(held: Mapping[str, Array]) -> dict[str, Array]:
