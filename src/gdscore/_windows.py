@@ -274,7 +274,7 @@ def time_in_text(text: str) -> datetime | None:
                 return datetime.fromisocalendar(int(year), int(week), 1)
             return datetime(int(year), int(month or 3 * int(quarter) - 2), 1)
         if re.match(r"\d{4}-\d\d-\d\d", text):  # others, such as 20260131, may be numbers
-            return datetime.fromisoformat(text.replace("Z", "+00:00"))
+            return datetime.fromisoformat(text)
     return None
 
 
@@ -286,20 +286,15 @@ def as_time(value: Any, zone: tzinfo = UTC) -> datetime:
     >>> as_time("2026-01-31T02:00+01:00").isoformat(), as_time("2026-02").isoformat()
     ('2026-01-31T01:00:00+00:00', '2026-02-01T00:00:00+00:00')
     """
-    original = value
-    if isinstance(value, np.datetime64):
-        value = value.astype("datetime64[us]").item()  # a number outside the calendar
-    elif isinstance(value, str):
-        with suppress(ValueError):
-            value = time_in_text(value) or datetime.fromisoformat(value.strip())
-    elif hasattr(value, "start_time"):
-        value = value.start_time.to_pydatetime()
-    if isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime.combine(value, datetime.min.time())
-    if isinstance(value, datetime) and value == value:  # NaT of pandas is not equal to itself
-        with suppress(OverflowError):  # the first and the last day of the calendar in another zone
-            return as_utc(value if value.tzinfo is not None else value.replace(tzinfo=zone))
-    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(original)}")
+    time = time_of(value)
+    with suppress(
+        ValueError, OverflowError
+    ):  # OverflowError: the first and the last day of the calendar in another zone
+        if time is None and isinstance(value, str):
+            time = datetime.fromisoformat(value.strip())
+        if time is not None:
+            return as_utc(time if time.tzinfo is not None else time.replace(tzinfo=zone))
+    raise GdscoreError(f"Expected a time such as 2026-01-31 or 2026-01-31T05:00:00Z, but got {shown(value)}")
 
 
 def as_times(values: Any) -> NDArray[np.datetime64]:
@@ -333,12 +328,16 @@ def as_times(values: Any) -> NDArray[np.datetime64]:
 
 
 def time_of(value: Any) -> datetime | None:
-    """Time that a segment is, as people name it: a day, a time, a pandas Period or a text such as 2026-09."""
+    """Time that a value is, as people name it: a day, a time, a pandas Period or a text such as 2026-09."""
+    if isinstance(value, str):
+        return time_in_text(value)
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()  # a number outside the calendar
+    if hasattr(value, "start_time"):
+        value = value.start_time.to_pydatetime()
     if isinstance(value, date) and not isinstance(value, datetime):  # pandas' timestamps are datetimes
         return datetime(value.year, value.month, value.day)
-    if hasattr(value, "start_time"):
-        return value.start_time.to_pydatetime()  # type: ignore[no-any-return]
-    return value if isinstance(value, datetime) else time_in_text(value) if isinstance(value, str) else None
+    return value if isinstance(value, datetime) and value == value else None  # NaT of pandas is not equal to itself
 
 
 # -- windows and segments -------------------------------------------------------------------------------------

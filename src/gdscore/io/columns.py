@@ -507,7 +507,7 @@ def _times(
     parsed: list[datetime] = []
     for position, text in enumerate(values.tolist()):
         try:
-            time = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+            time = datetime.fromisoformat(text.upper())
         except ValueError:
             raise place.error(
                 f"Expected times such as 2026-01-31 or 2026-01-31T05:30:00 in column {column!r}, but got {text!r}",
