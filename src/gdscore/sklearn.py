@@ -204,13 +204,11 @@ def _unwrapped(clf: Any) -> tuple[list[Any], Any, _Rule | None]:
 
     The last is None where only comparing predictions with probabilities tells.
     """
-    from sklearn import model_selection
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
     from sklearn.pipeline import Pipeline
     from sklearn.svm import SVC, NuSVC
 
-    # Before scikit-learn 1.5 there are none.
-    names = ("FixedThresholdClassifier", "TunedThresholdClassifierCV")
-    of_threshold = tuple(getattr(model_selection, name) for name in names if hasattr(model_selection, name))
     transformers: list[Any] = []
     rule: _Rule | None = None
     while True:
@@ -220,12 +218,12 @@ def _unwrapped(clf: Any) -> tuple[list[Any], Any, _Rule | None]:
             clf = clf.steps[-1][1]
         elif not isinstance(clf, type) and hasattr(clf, "best_estimator_"):
             clf = clf.best_estimator_
-        elif isinstance(clf, of_threshold) and hasattr(clf, "classes_"):
+        elif isinstance(clf, (FixedThresholdClassifier, TunedThresholdClassifierCV)) and hasattr(clf, "classes_"):
             _check_classifier(clf)
             threshold = _threshold_of(clf)
             decider_rule = _Rule(threshold) if threshold is not None else _Rule(decider=clf, steps=len(transformers))
             rule, clf = rule or decider_rule, getattr(clf, "estimator_", clf.estimator)
-        elif type(clf).__module__.startswith("sklearn.frozen"):
+        elif isinstance(clf, FrozenEstimator):
             clf = clf.estimator
         else:
             _check_classifier(clf)
