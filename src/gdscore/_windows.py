@@ -309,13 +309,12 @@ def as_times(values: Any) -> NDArray[np.datetime64]:
         raise GdscoreError("Expected times without a mask, but got a masked array: leave out rows without a time")
     column = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if column.dtype.kind == "M":
-        years = column.astype("datetime64[Y]").astype(np.int64) + 1970  # of a missing time, far from all others
-        fits = (years >= 1) & (years <= 9999)
-        if not fits.all():
-            row = int(fits.argmin())
+        far = outside_calendar(column)
+        if far.any():
+            row = int(far.argmax())
             raise GdscoreError(
                 f"Expected times between the years 1 and 9999, but got {column[row]} in row {row}, the first of "
-                f"{(~fits).sum()} such rows: leave out rows without a time"
+                f"{far.sum()} such rows: leave out rows without a time"
             )
         return column.astype("datetime64[us]")
     if column.dtype.kind not in "OUT":
@@ -325,6 +324,12 @@ def as_times(values: Any) -> NDArray[np.datetime64]:
         )
     # NumPy has no zones: it would warn of those in text and in Python's times.
     return np.array([as_time(value).replace(tzinfo=None) for value in column.tolist()], dtype="datetime64[us]")
+
+
+def outside_calendar(times: NDArray[np.datetime64]) -> NDArray[np.bool_]:
+    """Which times Python's calendar, of the years 1 to 9999, does not have: missing ones among them."""
+    years = times.astype("datetime64[Y]").astype(np.int64) + 1970  # of a missing time, far from all others
+    return np.asarray((years < 1) | (years > 9999))
 
 
 def time_of(value: Any) -> datetime | None:

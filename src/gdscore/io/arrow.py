@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from gdscore._files import DEFAULT_LIMITS, Limits, PathLike, atomic
 from gdscore.errors import GdscoreError
-from gdscore.io.blocks import BLOCK_BYTES, Block, default_rows, guarded, joined_blocks, rebatched
+from gdscore.io.blocks import BLOCK_BYTES, Block, Table, default_rows, guarded, joined_blocks, rebatched
 from gdscore.io.columns import Chosen, ColumnType, check_row_bytes, missing, too_long
 from gdscore.outputs import checked_threshold
 
@@ -161,30 +161,22 @@ def columns_of_batch(arrays: Mapping[str, Any], where: str) -> Block:
     return joined_blocks(list(reader.blocks(pa.record_batch(dict(arrays)))))
 
 
-class SchemaTable:
+class SchemaTable(Table):
     """Columns of a file with a schema of Arrow."""
 
     def __init__(self, path: Path, schema: Any, limits: Limits, kind: str) -> None:
-        self.path, self._schema, self._limits, self._kind = path, schema, limits, kind
-        self._where = repr(os.fspath(path))
-        self._types: dict[str, ColumnType] = {}
-        self.names = list(schema.names)
-        self.class_names, self.threshold = stored_in(schema.metadata, self._where)
+        super().__init__(path, list(schema.names), limits)
+        self._schema, self._kind = schema, kind
+        self.class_names, self.threshold = stored_in(schema.metadata, self.where)
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
-        if name not in self._types:
-            self._types[name] = column_type(self._schema.field(name).type)
-        return self._types[name]
+        return column_type(self._schema.field(name).type)
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Rows in order."""
         pieces = self._pieces(chosen, batch_rows)
         return rebatched(guarded(pieces, lambda: decoding(self.path, self._kind)), batch_rows)
-
-    def count_rows(self, chosen: Chosen) -> int | None:
-        """Rows, by default not known before they are read."""
-        return None
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         raise NotImplementedError
@@ -200,23 +192,20 @@ class ArrowTable(SchemaTable):
         super().__init__(path, self._reader.schema, limits, "an Arrow file")
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
-        reader = RecordBatchReader(self._where, chosen.names, self._limits)
-        for batch in self._batches():
+        reader = RecordBatchReader(self.where, chosen.names, self.limits)
+        read = self._reader
+        numbers = range(read.num_record_batches) if hasattr(read, "num_record_batches") else None
+        for batch in read if numbers is None else map(read.get_batch, numbers):
             # Offsets of a damaged file may point outside of it, where reading ends the process.
             batch.validate(full=True)
             size = batch.get_total_buffer_size()
-            if size > self._limits.memory:
+            if size > self.limits.memory:
                 raise GdscoreError(
-                    f"Expected record batches of at most {self._limits.memory:,} bytes in {self._where}, "
+                    f"Expected record batches of at most {self.limits.memory:,} bytes in {self.where}, "
                     f"but one has {size:,}: write smaller ones, or raise the limit with "
                     "limits=Limits(memory=...)"
                 )
             yield from reader.blocks(batch)
-
-    def _batches(self) -> Iterator[Any]:
-        if hasattr(self._reader, "num_record_batches"):
-            return (self._reader.get_batch(number) for number in range(self._reader.num_record_batches))
-        return iter(self._reader)
 
 
 class ParquetTable(SchemaTable):
@@ -243,7 +232,7 @@ class ParquetTable(SchemaTable):
 
     def _pieces(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         file = self._opened([name for name in chosen.names if self.describe(name).kind == "U"])
-        reader = RecordBatchReader(self._where, chosen.names, self._limits)
+        reader = RecordBatchReader(self.where, chosen.names, self.limits)
         for group in range(file.metadata.num_row_groups):
             rows = self._group_rows(file, group, chosen, batch_rows, reader.rows)
             for batch in file.iter_batches(rows, row_groups=[group], columns=chosen.names, use_threads=False):
@@ -255,9 +244,9 @@ class ParquetTable(SchemaTable):
         first = next(file.iter_batches(1, row_groups=[group], columns=chosen.names, use_threads=False), None)
         if first is None or not first.num_rows:
             return 1
-        block = next(RecordBatchReader(self._where, chosen.names, self._limits, start).blocks(first))
+        block = next(RecordBatchReader(self.where, chosen.names, self.limits, start).blocks(first))
         row_bytes = sum(array.nbytes for array in block.values())
-        check_row_bytes(row_bytes, self._where, self._limits)
+        check_row_bytes(row_bytes, self.where, self.limits)
         metadata = file.metadata.row_group(group)
         lists = {name for name, array in block.items() if array.ndim > 1}
         for number in range(len(file.schema)) if lists else ():
@@ -271,7 +260,7 @@ class ParquetTable(SchemaTable):
             # A small difference is left to reading, which names the row.
             if column.num_values - expected > BLOCK_BYTES // 8:
                 raise GdscoreError(
-                    f"Expected lists of one length in column {name!r} of {self._where}, but the "
+                    f"Expected lists of one length in column {name!r} of {self.where}, but the "
                     f"{metadata.num_rows} rows of row group {group} hold {column.num_values} numbers where the first "
                     f"has {math.prod(block[name].shape[1:])}: write the file again"
                 )

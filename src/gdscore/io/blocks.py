@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gdscore._files import Limits
 from gdscore.io.columns import Chosen, ColumnType
 
 Block: TypeAlias = dict[str, NDArray[Any]]
@@ -19,25 +21,26 @@ BLOCK_BYTES = 12 << 20
 T = TypeVar("T")
 
 
-class Table(Protocol):
-    """An open file of rows; they are read once, while it is open."""
+class Table:
+    """An open file of rows, which are read once, while it is open."""
 
-    path: Path
-    names: list[str]
-    """Names of all columns, in order; a name may be there twice."""
-    class_names: tuple[str, ...] | None
-    """Names of the classes, where the file has them beside its rows."""
-    threshold: float | None
-    """Threshold that the rows were decided by, where the file has it."""
+    class_names: tuple[str, ...] | None = None  # where the file has them beside its rows
+    threshold: float | None = None  # what the rows were decided by, where the file has it
+
+    def __init__(self, path: Path, names: list[str], limits: Limits) -> None:
+        self.names, self.limits = names, limits  # names of all columns, in order; one may be there twice
+        self.path, self.where = path, repr(os.fspath(path))
 
     def describe(self, name: str) -> ColumnType:
         """Type of a column."""
+        raise NotImplementedError
 
     def count_rows(self, chosen: Chosen) -> int | None:
         """Rows, or None where only reading them all would tell."""
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Chosen columns, in blocks of at most so many rows, or of about `BLOCK_BYTES`."""
+        raise NotImplementedError
 
 
 def default_rows(row_bytes: int) -> int:

@@ -26,6 +26,7 @@ from gdscore._checks import MATRICES, OUTPUT_ARRAYS
 from gdscore._classes import as_integer, class_positions, list_of
 from gdscore._files import Limits
 from gdscore._stream import Batch
+from gdscore._windows import outside_calendar
 from gdscore.errors import GdscoreError, RowError, nearest, shown
 from gdscore.outputs import Outputs, checked_threshold
 
@@ -485,9 +486,6 @@ def _matrix(name: str, columns: Sequence[str], values: Mapping[str, NDArray[Any]
     return array.reshape(-1, 4, 4) if name == "rotation_logits" and array.shape[1:] == (16,) else array
 
 
-_FIRST_TIME, _LAST_TIME = np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us")
-
-
 def _times(
     column: str, values: NDArray[Any], place: Place, zoned: bool | None, zone: TimeZone
 ) -> NDArray[np.datetime64]:
@@ -495,15 +493,12 @@ def _times(
     if values.dtype.kind == "M":
         if np.isnat(values).any():
             raise missing(column, place.row(np.isnat(values).argmax()))
-        times = values.astype("datetime64[us]")
-        # Times far away wrap around; finer units than microseconds cannot be far away.
-        wrapped = (times.astype(values.dtype) != values) & (np.datetime_data(values.dtype)[0] not in ("ns", "ps"))
-        far = wrapped | (times < _FIRST_TIME) | (times > _LAST_TIME)
+        far = outside_calendar(values)
         if far.any():
             row = int(far.argmax())
             raise _far_time(column, f"{values[row]}", place, row, ": check the unit of the times")
         zone.check(bool(zoned), f"a time of a type {'with' if zoned else 'without'} a zone", column, place, 0)
-        return times
+        return values.astype("datetime64[us]")
     parsed: list[datetime] = []
     for position, text in enumerate(values.tolist()):
         try:

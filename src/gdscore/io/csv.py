@@ -19,7 +19,7 @@ from pyarrow import csv as arrow_csv
 from gdscore._files import Limits, path_errors
 from gdscore.errors import GdscoreError
 from gdscore.io.arrow import RecordBatchReader, decoding, open_file
-from gdscore.io.blocks import Block, guarded, rebatched
+from gdscore.io.blocks import Block, Table, guarded, rebatched
 from gdscore.io.columns import Chosen, ColumnType
 
 _PIECE = 1 << 20
@@ -30,32 +30,26 @@ _HEADER = 1 << 20
 _DELIMITERS = ",;\t|"
 
 
-class CsvTable:
+class CsvTable(Table):
     """Columns of a CSV file with a header."""
 
-    class_names: tuple[str, ...] | None = None
-    threshold: float | None = None
-
     def __init__(self, path: Path, header: str, limits: Limits) -> None:
-        self.path, self._limits = path, limits
         outside_quotes = re.sub(r'"[^"]*"', "", header)
         self._delimiter = max(_DELIMITERS, key=lambda sign: (outside_quotes.count(sign), -_DELIMITERS.index(sign)))
-        self.names = next(csv.reader(io.StringIO(header), delimiter=self._delimiter, strict=True))
-        self._piece = max(_PIECE, _CELL * len(self.names))
+        names = next(csv.reader(io.StringIO(header), delimiter=self._delimiter, strict=True))
+        super().__init__(path, names, limits)
+        self._piece = max(_PIECE, _CELL * len(names))
 
     def describe(self, name: str) -> ColumnType:
         """Text, which is read as what it is used for."""
         return ColumnType("csv", 0, "text")
-
-    def count_rows(self, chosen: Chosen) -> None:
-        """Not known before the file is read."""
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:
         """Rows in order."""
         return rebatched(guarded(self._pieces(chosen), self._wording), batch_rows)
 
     def _pieces(self, chosen: Chosen) -> Iterator[Block]:
-        reader = RecordBatchReader(repr(os.fspath(self.path)), chosen.names, self._limits)
+        reader = RecordBatchReader(self.where, chosen.names, self.limits)
         with open_file(self.path) as handle:
             batches = arrow_csv.open_csv(
                 handle,
@@ -99,7 +93,7 @@ class CsvTable:
     @contextlib.contextmanager
     def _wording(self) -> Iterator[None]:
         """Give Arrow's messages as ours; its rows are numbered from 1 and count the header."""
-        where = repr(os.fspath(self.path))
+        where = self.where
         try:
             with decoding(self.path, "a CSV file in UTF-8"):
                 yield

@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gdscore._files import Archive, ArrayMember, Limits, PathLike, open_archive, write_arrays
 from gdscore.errors import GdscoreError
-from gdscore.io.blocks import Block, default_rows
+from gdscore.io.blocks import Block, Table, default_rows
 from gdscore.io.columns import Chosen, ColumnType, check_row_bytes, too_long
 from gdscore.outputs import checked_threshold
 
 _CLASS_NAMES, _THRESHOLD = "class_names", "threshold"
 
 
-class NpzTable:
+class NpzTable(Table):
     """Arrays of an ``.npz`` as columns; their first axis is the rows."""
 
     def __init__(self, path: Path, archive: Archive, limits: Limits) -> None:
-        self.path, self._archive, self._limits = path, archive, limits
-        self.names = [name for name in archive.names if name not in (_CLASS_NAMES, _THRESHOLD)]
-        self._members: dict[str, ArrayMember] = {}
-        self.class_names: tuple[str, ...] | None = None
-        if _CLASS_NAMES in archive.names:
-            names = ArrayMember(archive, _CLASS_NAMES)
-            archive.check_memory([names])
-            if names.dtype.kind != "U" or len(names.shape) != 1:
-                raise GdscoreError(
-                    f"Expected `{_CLASS_NAMES}` in {os.fspath(path)!r} to be a list of strings, but got {names.dtype} "
-                    f"of shape {names.shape}"
-                )
-            self.class_names = tuple(names.read().tolist())
-        self.threshold: float | None = None
-        if _THRESHOLD in archive.names:
-            threshold = ArrayMember(archive, _THRESHOLD)
-            if threshold.dtype.kind != "f" or threshold.shape not in ((), (1,)):
-                raise GdscoreError(
-                    f"Expected `{_THRESHOLD}` in {os.fspath(path)!r} to be one number, but got {threshold.dtype} of "
-                    f"shape {threshold.shape}"
-                )
-            self.threshold = checked_threshold(float(threshold.read().reshape(())))
+        super().__init__(path, [name for name in archive.names if name not in (_CLASS_NAMES, _THRESHOLD)], limits)
+        self._archive, self._members = archive, dict[str, ArrayMember]()
+        names = self._beside(_CLASS_NAMES, "U", 1, "a list of strings")
+        self.class_names = None if names is None else tuple(names.tolist())
+        threshold = self._beside(_THRESHOLD, "f", 0, "one number")
+        self.threshold = None if threshold is None else checked_threshold(float(threshold))
+
+    def _beside(self, name: str, kind: str, dimensions: int, wanted: str) -> NDArray[Any] | None:
+        """Array that is beside the rows, None where there is none."""
+        if name not in self._archive.names:
+            return None
+        array = self._member(name)
+        self._archive.check_memory([array])
+        if array.dtype.kind != kind or len(array.shape) != dimensions:
+            raise GdscoreError(
+                f"Expected `{name}` in {self.where} to be {wanted}, but got {array.dtype} of shape {array.shape}"
+            )
+        return array.read()
 
     def describe(self, name: str) -> ColumnType:
         """Type of an array, from its header."""
@@ -60,13 +57,13 @@ class NpzTable:
         for member in members:
             if member.shape[0] != first.shape[0]:
                 raise GdscoreError(
-                    f"Expected arrays of as many rows in {os.fspath(self.path)!r}, but `{first.name}` has "
+                    f"Expected arrays of as many rows in {self.where}, but `{first.name}` has "
                     f"{first.shape[0]} and `{member.name}` has {member.shape[0]}"
                 )
         for member in members:
-            if member.dtype.kind == "U" and member.dtype.itemsize > 4 * self._limits.text:
-                raise too_long(member.name, member.dtype.itemsize // 4, repr(os.fspath(self.path)), self._limits)
-        check_row_bytes(sum(member.row_bytes for member in members), repr(os.fspath(self.path)), self._limits)
+            if member.dtype.kind == "U" and member.dtype.itemsize > 4 * self.limits.text:
+                raise too_long(member.name, member.dtype.itemsize // 4, self.where, self.limits)
+        check_row_bytes(sum(member.row_bytes for member in members), self.where, self.limits)
         return first.shape[0]
 
     def blocks(self, chosen: Chosen, batch_rows: int | None) -> Iterator[Block]:

@@ -17,7 +17,6 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -149,40 +148,30 @@ def read_batches(
     if not isinstance(limits, Limits):
         raise GdscoreError(f"Expected `limits` to be a gdscore.io.Limits, but got {type(limits).__name__}")
     paths = find_files(source)
-    plan = _plan(paths, columns, limits)
-    return _stream(paths, plan, columns, batch_rows, progress, limits)
+    return _stream(paths, _known_rows(paths, columns, limits), columns, batch_rows, progress, limits)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is known before rows are read."""
-
-    rows: int | None
-    exact_rows: dict[Path, int]
-
-
-def _plan(paths: list[Path], columns: Columns, limits: Limits) -> _Plan:
-    """Check names, types and numbers of rows of all files."""
-    exact: dict[Path, int] = {}
-    first: tuple[Chosen, Path] | None = None
+def _known_rows(paths: list[Path], columns: Columns, limits: Limits) -> dict[Path, int]:
+    """Rows of each file that tells them before they are read; names and types of all files are checked."""
+    known_rows: dict[Path, int] = {}
+    first: tuple[dict[str, str], Path] | None = None
     for path in paths:
         with _open(path, limits) as table:
             chosen = _chosen(table, columns)
             rows = table.count_rows(chosen)
         if rows is not None:
-            exact[path] = rows
+            known_rows[path] = rows
         if rows != 0:
-            first = first or (chosen, path)
-            require_same(_names(first[0]), first[1], _names(chosen), path)
+            first = first or (_names(chosen), path)
+            require_same(*first, _names(chosen), path)
     if first is None:
         raise _empty(paths)
-    counted = len(exact) == len(set(paths))
-    return _Plan(sum(exact[path] for path in paths) if counted else None, exact)
+    return known_rows
 
 
 def _stream(
     paths: list[Path],
-    plan: _Plan,
+    known_rows: dict[Path, int],
     columns: Columns,
     batch_rows: int | None,
     progress: bool | None,
@@ -190,31 +179,32 @@ def _stream(
 ) -> Iterator[Batch]:
     expected: tuple[dict[str, str], Path] | None = None
     zone = TimeZone()
-    with progress_bar(plan.rows, progress) as advance:
+    total = sum(known_rows[path] for path in paths) if known_rows.keys() >= set(paths) else None
+    with progress_bar(total, progress) as advance:
         for path in paths:
             with _open(path, limits) as table:
                 chosen = _chosen(table, columns)
                 zoned = None if chosen.time is None else table.describe(chosen.time).zoned
-                start, where = 0, repr(os.fspath(path))
+                start = 0
                 for block in table.blocks(chosen, batch_rows):
                     stored = table.class_names, table.threshold
-                    batch = make_batch(chosen, block, where, start, *stored, zoned=zoned, zone=zone)
+                    batch = make_batch(chosen, block, table.where, start, *stored, zoned=zoned, zone=zone)
                     contents = layout(batch.outputs.arrays, exact=False) | {"decision": batch.outputs.decision}
                     expected = expected or (contents, path)
                     require_same(*expected, contents, path)
                     start += len(batch.outputs)
                     yield batch
                     advance(len(batch.outputs))
-                if start != plan.exact_rows.get(path, start):
+                if start != known_rows.get(path, start):
                     raise GdscoreError(
-                        f"Expected {plan.exact_rows[path]} rows in {os.fspath(path)!r}, but got {start}: the file is "
-                        "damaged, write it again"
+                        f"Expected {known_rows[path]} rows in {table.where}, but got {start}: the file is damaged, "
+                        "write it again"
                     )
     if expected is None:
         raise _empty(paths)
 
 
-def _open(path: Path, limits: Limits) -> AbstractContextManager[Table]:
+def _open(path: Path, limits: Limits) -> AbstractContextManager[Table, bool | None]:
     kind = _kind(path)
     if kind == "npz":
         return open_npz(path, limits)
@@ -227,9 +217,8 @@ def _open(path: Path, limits: Limits) -> AbstractContextManager[Table]:
 
 
 def _chosen(table: Table, columns: Columns) -> Chosen:
-    where = repr(os.fspath(table.path))
-    chosen = choose_columns(columns, table.names, where)
-    check_types(chosen, {name: table.describe(name) for name in chosen.names}, where)
+    chosen = choose_columns(columns, table.names, table.where)
+    check_types(chosen, {name: table.describe(name) for name in chosen.names}, table.where)
     return chosen
 
 
