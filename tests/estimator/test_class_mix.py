@@ -35,6 +35,23 @@ def test_classes_that_are_left_out_share_the_rest_as_in_the_reference():
     assert EST.estimate(TARGET, class_mix={"b": 0.25, "a": 0.75}).per_class[2].share < 0.02  # they sum to all rows
 
 
+@pytest.mark.parametrize("absent", [{"b": 0}, {"b": (0, 0)}, {"b": 0.0, "c": 0}])
+def test_a_class_that_is_known_to_be_absent(absent, tmp_path):
+    """A share of 0 alone was refused as if it were no share."""
+    e = EST.estimate(TARGET, class_mix=absent)
+    rest = np.where(np.isin(NAMES, list(absent)), 0.0, USUAL)
+    assert e.accuracy == pytest.approx(EST.estimate(TARGET, class_mix=rest / rest.sum()).accuracy, abs=1e-9)
+    est = gdscore.AccuracyEstimator(class_mix=absent).fit(REFERENCE)
+    est.save(tmp_path / "m.gdscore")
+    assert gdscore.AccuracyEstimator.load(tmp_path / "m.gdscore").estimate(TARGET) == est.estimate(TARGET)
+
+
+@pytest.mark.parametrize("mix", [dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, (0, 0)), [0] * CLASSES, {}])
+def test_no_share_at_all_is_refused(mix):
+    with pytest.raises(gdscore.GdscoreError, match="Expected"):
+        EST.estimate(TARGET, class_mix=mix)
+
+
 @pytest.mark.parametrize("mix", [{"a": (0.2, 0.5)}, {"a": (0.1, 0.6), "b": (0.1, 0.3)}, {"e": (0.0, 0.05), "a": 0.4}])
 def test_an_interval_over_ranges_reaches_over_all_mixes_within(mix):
     """Compared with a grid of the mixes within the ranges."""
