@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from gdscore.estimator.evidence import Floats, expit, log_odds
 
@@ -163,26 +162,17 @@ class Cells:
 
 def scaled_to(mean: float, probabilities: Floats, shares: Floats) -> Floats:
     """Probabilities whose log-odds are moved alike until their mean, weighted by shares, is this one."""
-    odds = log_odds(probabilities, 1e-9)
-
-    def missing(change: float) -> float:
-        return float(shares @ expit(odds + change)) - mean
-
-    down, up = -45.0, 45.0
-    if missing(down) >= 0 or missing(up) <= 0:
-        change = down if missing(down) >= 0 else up
-    else:
-        change = float(brentq(missing, down, up, xtol=1e-9))
-    return np.asarray(expit(odds + change))
+    return with_means(probabilities, np.zeros(len(shares), dtype=np.int64), np.array([mean]), shares)
 
 
-def with_means(probabilities: Floats, group: NDArray[Any], means: Floats) -> Floats:
+def with_means(probabilities: Floats, group: NDArray[Any], means: Floats, shares: Floats | None = None) -> Floats:
     """Probabilities whose log-odds are moved alike within each group until its mean is this one."""
-    odds, rows = log_odds(probabilities, 1e-9), np.bincount(group)
+    odds, rows = log_odds(probabilities, 1e-9), np.bincount(group, shares)
     low, high = np.full(len(means), -60.0), np.full(len(means), 60.0)
     for _ in range(60):
         change = 0.5 * (low + high)
-        above = np.bincount(group, expit(odds + change[group])) > rows * means
+        weighted = expit(odds + change[group]) * (1.0 if shares is None else shares)
+        above = np.bincount(group, weighted) > rows * means
         low, high = np.where(above, low, change), np.where(above, change, high)
     return np.asarray(expit(odds + (0.5 * (low + high))[group]))
 
