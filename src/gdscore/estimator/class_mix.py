@@ -132,7 +132,7 @@ def _ends(values: Any, by_name: bool, class_mix: Any, classes: int) -> tuple[Flo
             ends = np.stack([shares, shares], axis=-1)
     except (TypeError, ValueError, OverflowError):
         ends = np.zeros((0, 2))
-    fits = ends.ndim == 2 and len(ends) > 0 and np.isfinite(ends).all() and (ends >= 0).all()
+    fits: Any = ends.ndim == 2 and len(ends) > 0 and np.isfinite(ends).all() and (ends >= 0).all()
     # A dict may say of some classes that they are absent; shares of all classes cannot all be 0.
     fits = fits and (ends.any() or (by_name and len(ends) < classes))
     if not fits or (ends[:, 0] > ends[:, 1]).any() or (not by_name and len(ends) != classes):

@@ -7,7 +7,6 @@ method on a smoothed dual; a linear program on what is still undecided at these 
 from __future__ import annotations
 
 import hashlib
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RELATIVE_GAP, ABSOLUTE_GAP = 1e-6, 1e-9  # of the cost to its lower bound
-MOST_ROWS = 2**16  # larger plans are not remembered
 
 _GRID = 2.0**40  # rows whose prices decide alike on it are one row of the linear program
 _COOLEST = 100 / _GRID
@@ -44,7 +42,7 @@ class Transport(NamedTuple):
     gap: float  # no plan costs less than the cost less this
 
 
-def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> Transport:
+def solve(probabilities: NDArray[Any], row_weights: NDArray[Any], class_weights: NDArray[Any]) -> Transport:
     """Solve the transport problem between probability rows and class vertices.
 
     The cost of sending row i to class k is half the L1 distance to the vertex, ½‖S_i − e_k‖₁ = 1 − S_ik:
@@ -61,13 +59,7 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> 
     >>> round(answer.cost, 6), answer.classes.tolist()
     (0.35, [0, 1])
     """
-    S = np.ascontiguousarray(probabilities, dtype=np.float64)
-    if S.ndim != 2 or S.size == 0:
-        raise GdscoreError(f"probabilities must be a non-empty (rows, classes) array, got shape {S.shape}")
-    if not np.isfinite(S).all():
-        raise GdscoreError("probabilities contain NaN or infinite values")
-    a = _normalised(row_weights, S.shape[0], "row_weights")
-    q = _normalised(class_weights, S.shape[1], "class_weights")
+    S, a, q = probabilities.astype(np.float64), row_weights / row_weights.sum(), class_weights / class_weights.sum()
     # A class that takes nothing constrains nothing, and its price would be arbitrary.
     open_classes = np.flatnonzero(q)
     S, q = np.ascontiguousarray(S[:, open_classes]), q[open_classes]
@@ -80,44 +72,27 @@ def solve(probabilities: Floats, row_weights: Floats, class_weights: Floats) -> 
     return Transport(cost, rows, open_classes[classes].astype(np.int64), mass, gap)
 
 
-class _Last(threading.local):
-    """What this thread solved last, so that COT and COTT of the same rows solve it together; threads share nothing."""
-
-    key: bytes = b""
-    answer: Transport | None = None
+_last: tuple[bytes, Transport] | None = None
+"""What was solved last, so that COT and COTT of the same rows solve it together."""
 
 
-_last = _Last()
-
-
-def solved(probabilities: NDArray[np.floating[Any]], counts: NDArray[Any], class_weights: NDArray[Any]) -> Transport:
+def solved(probabilities: NDArray[Any], counts: NDArray[Any], class_weights: NDArray[Any]) -> Transport:
     """`solve` for rows that occur ``counts`` times; the answer of the last call if it was for the same numbers.
 
     Only the plan is kept, with read-only arrays, and a hash of all bytes of the rows, to recognise equal ones.
     """
+    global _last
     hashed = hashlib.sha256()
     for part in (probabilities, counts, class_weights):
         hashed.update(f"{part.dtype}{part.shape}".encode())
         hashed.update(np.ascontiguousarray(part).data)
-    key = hashed.digest()
-    if _last.answer is not None and _last.key == key:
-        return _last.answer
-    answer = solve(probabilities.astype(np.float64), counts / counts.sum(), class_weights)
-    for array in (answer.rows, answer.classes, answer.mass):
-        array.flags.writeable = False
-    _last.key, _last.answer = (key, answer) if len(counts) <= MOST_ROWS else (b"", None)
-    return answer
-
-
-def _normalised(weights: Floats, size: int, name: str) -> Floats:
-    """Check one marginal and scale it to sum to one."""
-    values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (size,):
-        raise GdscoreError(f"{name} must have shape ({size},), got {values.shape}")
-    total = values.sum()
-    if not np.isfinite(total) or total <= 0 or values.min() < 0:
-        raise GdscoreError(f"{name} must be non-negative with a positive finite sum")
-    return np.asarray(values / total)
+    key, last = hashed.digest(), _last
+    if last is None or last[0] != key:
+        answer = solve(probabilities, counts, class_weights)
+        for array in (answer.rows, answer.classes, answer.mass):
+            array.flags.writeable = False
+        last = _last = key, answer
+    return last[1]
 
 
 def _dual_value(S: Floats, a: Floats, q: Floats, prices: Floats) -> float:
