@@ -139,6 +139,18 @@ def test_other_files(tmp_path, rows):
         rows.to_csv(tmp_path / "x.csv", labels=["a"])
 
 
+def test_columns_to_show_have_a_value_for_each_row(tmp_path, rows):
+    """A Series was read by its index, and a column of another length was an IndexError or cut."""
+    pd = pytest.importorskip("pandas")
+    texts = pd.Series([f"text {i}" for i in range(30)], index=range(100, 130))
+    rows.to_csv(tmp_path / "x.csv", show={"text": texts})
+    head, *lines = table(tmp_path / "x.csv")
+    assert [line[head.index("text")] for line in lines] == texts.tolist()
+    for wrong in (texts[:29], ["a"] * 31):
+        with pytest.raises(gdscore.GdscoreError, match="'text' for each of 30 rows"):
+            rows.to_csv(tmp_path / "x.csv", show={"text": wrong})
+
+
 def test_labels_of_a_series_go_by_its_index(est, named_target):
     pd = pytest.importorskip("pandas")
     target = gdscore.Outputs(**{k: v for k, v in named_target.arrays.items() if k not in ("labels", "ids")})

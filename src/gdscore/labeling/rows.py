@@ -109,25 +109,28 @@ class LabelRows:
             raise GdscoreError(
                 f"Expected to show columns of other names than the table's own, but {reserved[0]!r} is one: rename it"
             )
-        label_texts = [""] * len(self) if labels is None else ["" if label is None else str(label) for label in labels]
-        if len(label_texts) != len(self):
-            raise GdscoreError(f"Expected a label for each of {len(self)} rows, but got {len(label_texts)}")
+        cells_by_name = {**show, "label": [None] * len(self) if labels is None else labels}
+        filled = {name: ["" if cell is None else cell for cell in column] for name, column in cells_by_name.items()}
+        for name, column in filled.items():
+            if len(column) != len(self):
+                raise GdscoreError(f"Expected a value of {name!r} for each of {len(self)} rows, but got {len(column)}")
         mean = float(self.mean_predicted_correct).hex()
         sample = ":".join((self.design, str(self.seed), str(self.n_rows), str(len(self)), mean, self.fingerprint))
+        columns: dict[str, Iterable[Any]] = {"order": range(1, len(self) + 1), "row": self.rows}
+        if self.ids is not None:
+            columns["id"] = map(str, self.ids)
+        if self.segments is not None:
+            columns["segment"] = map(segment_to_text, self.segments)
+            columns["segment_rows"] = [self.segment_rows[segment] for segment in self.segments]
+        columns |= filled | {"stratum": self.stratum, "rank": self.ranks}
+        columns["predicted_correct"] = map(float, self.predicted_correct)
+        columns |= {"probability": [self.probability] * len(self), "sample": [sample] * len(self)}
+        if self.options:
+            columns["options"] = [self.options] * len(self)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\r\n")
-        more = [] if self.ids is None else ["id"]
-        more += [] if self.segments is None else ["segment", "segment_rows"]
-        last = ["options"] if self.options else []
-        writer.writerow(["order", "row", *more, *show, "label", *_NUMBERS, "sample", *last])
-        for i in range(len(self)):
-            named: list[Any] = [] if self.ids is None else [_guarded(str(self.ids[i]))]
-            if self.segments is not None:
-                named += [_guarded(segment_to_text(self.segments[i])), self.segment_rows[self.segments[i]]]
-            numbers = [self.stratum[i], self.ranks[i], repr(float(self.predicted_correct[i])), repr(self.probability)]
-            named += [_guarded("" if column[i] is None else str(column[i])) for column in show.values()]
-            kept = [_guarded(self.options)] if self.options else []
-            writer.writerow([i + 1, self.rows[i], *named, _guarded(label_texts[i]), *numbers, sample, *kept])
+        writer.writerow(columns)
+        writer.writerows([_guarded(str(cell)) for cell in line] for line in zip(*columns.values(), strict=True))
         with atomic(path, "wb") as file:
             # The mark tells spreadsheets that the file is UTF-8.
             file.write(b"\xef\xbb\xbf" + text.getvalue().encode())
