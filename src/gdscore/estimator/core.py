@@ -30,7 +30,7 @@ from gdscore.estimator.checks import (
     weak_evidence,
 )
 from gdscore.estimator.class_mix import KnownMix, known_mix
-from gdscore.estimator.correctness import Correction, SetSummary, ShiftedSetTable, explained_share
+from gdscore.estimator.correctness import Correction, SetSummary, explained_share
 from gdscore.estimator.direct import ScoreLine
 from gdscore.estimator.estimate import (
     ConfidenceHistogram,
@@ -115,18 +115,6 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
     >>> e.low <= target.accuracy <= e.high
     True
     """
-
-    fitted_: Fitted
-    reference_accuracy_: float
-    reference_rows_: int
-    reference_confidence_: ConfidenceHistogram
-    shifted_sets_: ShiftedSetTable
-    left_out_error_: float
-    n_families_: int
-    n_classes_: int
-    n_features_: int | None
-    class_names_: tuple[str, ...] | None
-    decision_: str
 
     def __init__(
         self, level: float = 0.9, *, class_mix: Any = "unknown", method: str = CORRECTNESS, seed: int = 0
@@ -266,21 +254,18 @@ class AccuracyEstimator(BaseEstimator):  # type: ignore[misc]
         return self._with(fitted)
 
     def _with(self, fitted: Fitted) -> Self:
-        left_out_error = fitted.table.left_out_error
-        # In one step, so that other threads and an interrupt see all of a fit or nothing of it.
-        self.__dict__.update(
-            fitted_=fitted,
-            reference_accuracy_=fitted.reference_accuracy,
-            reference_rows_=fitted.reference_rows,
-            reference_confidence_=fitted.confidence,
-            shifted_sets_=fitted.table,
-            left_out_error_=float("nan") if left_out_error is None else left_out_error,
-            n_families_=len(frozenset[str]().union(*map(parts_of, fitted.table.families))),
-            n_classes_=fitted.n_classes,
-            n_features_=fitted.n_features,
-            class_names_=fitted.class_names,
-            decision_=fitted.decision,
-        )
+        # The one object that estimates are made of: other threads and an interrupt see all of a fit or nothing of it.
+        self.fitted_ = fitted
+        self.reference_accuracy_ = fitted.reference_accuracy
+        self.reference_rows_ = fitted.reference_rows
+        self.reference_confidence_ = fitted.confidence
+        self.shifted_sets_ = fitted.table
+        self.left_out_error_ = math.nan if fitted.table.left_out_error is None else fitted.table.left_out_error
+        self.n_families_ = len(frozenset[str]().union(*map(parts_of, fitted.table.families)))
+        self.n_classes_ = fitted.n_classes
+        self.n_features_ = fitted.n_features
+        self.class_names_ = fitted.class_names
+        self.decision_ = fitted.decision
         return self
 
     # -- estimating -----------------------------------------------------------------------------------------
