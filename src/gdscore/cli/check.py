@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import zipfile
@@ -18,7 +17,7 @@ import typer
 from gdscore._files import atomic, check_readable
 from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
 from gdscore.cli.files import check_outputs, load_estimator, write_json
-from gdscore.cli.images import Batches, find_images, load_model, read_lines
+from gdscore.cli.images import Batches, ClassesFile, Workers, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
@@ -50,14 +49,12 @@ def check(
         tuple[str, str] | None,
         typer.Option(metavar="MEAN STD", help="What the preprocessing normalises by: numbers joined by commas."),
     ] = None,
-    classes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Names of the class folders in the model's order, one a line.")
-    ] = None,
+    classes: ClassesFile = None,
     class_mix: ClassMix = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 200,
     batch_size: Annotated[int, typer.Option(min=2, help="Images of each kind in a training step.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Seed of draws and augmentations.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 4,
+    workers: Workers = 4,
     device: Annotated[
         str | None, typer.Option(help="Where to train, such as cuda; by default where the model is.")
     ] = None,
@@ -120,7 +117,10 @@ def check(
     if calibration is not None and agreements is None:
         write_json(os.fspath(calibration), [asdict(a) for a in c.calibration])
     if rows is not None:
-        _write_rows(rows, images.ids, c.right.tolist())
+        with atomic(rows, "w") as file:
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(["id", "right"])
+            table.writerows((name, f"{right:.6f}") for name, right in zip(images.ids, c.right.tolist(), strict=True))
     if html is not None:
         from gdscore.report import Target, write_report
 
@@ -195,12 +195,3 @@ def _read_calibration(path: Path) -> list[Agreement]:
             "another file"
         ) from error
     return agreements
-
-
-def _write_rows(path: Path, names: list[str], correct: list[float]) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["id", "right"])
-    writer.writerows((name, f"{value:.6f}") for name, value in zip(names, correct, strict=True))
-    with atomic(path, "wb") as file:
-        file.write(text.getvalue().encode())

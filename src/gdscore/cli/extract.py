@@ -16,7 +16,7 @@ import typer
 from gdscore._files import check_writable
 from gdscore._format import percent
 from gdscore.cli.console import Address, Debug, EngineOption, OnError, OnErrorOption, Quiet, check_options, show
-from gdscore.cli.images import Batches, Images, find_images, load_model, read_lines
+from gdscore.cli.images import Batches, ClassesFile, Images, Workers, find_images, load_model, read_lines
 from gdscore.errors import GdscoreError, GdscoreWarning
 from gdscore.io import SUFFIXES
 
@@ -51,15 +51,13 @@ def extract(
     peer: Annotated[
         str | None, typer.Option(metavar="MODULE:CALLABLE", help="A second model, for the scores that compare two.")
     ] = None,
-    classes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Names of the class folders in the model's order, one a line.")
-    ] = None,
+    classes: ClassesFile = None,
     threshold: Annotated[
         float | None,
         typer.Option(metavar="P", help="Of a binary model: class 1 where its probability is at least P."),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 64,
-    workers: Annotated[int, typer.Option(min=1, help="Threads that decode images.")] = 4,
+    workers: Workers = 4,
     device: Annotated[
         str | None, typer.Option(help="Where to run, such as cuda; by default where the model is.")
     ] = None,
@@ -78,6 +76,8 @@ def extract(
     With --engine ray the outputs are a folder of Parquet files. Run it again after it was stopped, and
     it goes on: files of the same images and weights stay. --device cuda gives each worker a GPU.
     """
+    import numpy as np
+
     from gdscore import models
     from gdscore.io import write_outputs
 
@@ -109,32 +109,25 @@ def extract(
         # It has its own preprocessing, so images are decoded twice.
         other_loader = Batches(images, other_preprocess, batch_size, workers)
         second = models.extract(other, other_loader, head=False, with_labels=False, progress=False)
-    counted = _Counted()
-    write_outputs(output, counted.rows(outputs, second, images))
-    if not quiet:
-        share = f", {percent(counted.correct / counted.n)} classified correctly" if images.labels else ""
-        show(f"{counted.n:,} images of {data}{share}.\nWritten: {output}")
+    ids = np.array(images.ids)
+    n_rows = n_correct = 0
 
-
-class _Counted:
-    """Counts rows on their way to the file."""
-
-    n = 0
-    correct = 0
-
-    def rows(self, outputs: Iterator[Outputs], second: Iterator[Outputs] | None, images: Images) -> Iterator[Outputs]:
-        import numpy as np
-
-        ids = np.array(images.ids)
+    def rows() -> Iterator[Outputs]:
+        nonlocal n_rows, n_correct
         for batch in outputs:
             out = batch.to_numpy()
-            if not self.n and out.n_classes is not None:
+            if not n_rows and out.n_classes is not None:
                 images.check_classes(out.n_classes)
             more = {} if second is None else {"peer_logits": next(second).to_numpy().logits}
-            named = out.with_arrays(**more, ids=ids[self.n : self.n + len(out)])
-            self.n += len(named)
-            self.correct += int(named.correct.sum()) if "labels" in named.has else 0
+            named = out.with_arrays(**more, ids=ids[n_rows : n_rows + len(out)])
+            n_rows += len(named)
+            n_correct += int(named.correct.sum()) if "labels" in named.has else 0
             yield named
+
+    write_outputs(output, rows())
+    if not quiet:
+        share = f", {percent(n_correct / n_rows)} classified correctly" if images.labels else ""
+        show(f"{n_rows:,} images of {data}{share}.\nWritten: {output}")
 
 
 def _check_folder(path: Path) -> None:

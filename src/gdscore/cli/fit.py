@@ -61,7 +61,11 @@ def fit(
     from gdscore.estimator import AccuracyEstimator
     from gdscore.shifts import ShiftedSet
 
-    files = [] if shifted_sets is None else _shifted_set_files(shifted_sets)
+    if shifted_sets is not None and not check_path(shifted_sets).is_dir():
+        raise GdscoreError(
+            f"Expected a folder of labelled files, but {os.fspath(shifted_sets)!r} is none: check the name"
+        )
+    files = [] if shifted_sets is None else find_files(shifted_sets)
     check_writable(output, inputs=[*one_set(reference).paths, *files])
     estimator = AccuracyEstimator(level=level, class_mix=class_mix)
     with collect_warnings() as warnings:
@@ -79,7 +83,7 @@ def fit(
         following = shlex.join(["gdscore", "estimate", os.fspath(output), target, *column_arguments(columns)])
         show(
             f"Fitted on {len(rows):,} reference rows, {percent(estimator.reference_accuracy_)} accurate, and "
-            f"{_sets(estimator)}.\n{_left_out(estimator)}\nWritten: {output}\nNext:    {following}"
+            f"{_sets(estimator)}\nWritten: {output}\nNext:    {following}"
         )
         for line in dict.fromkeys(warnings):
             show(f"warning: {line}", style="yellow")
@@ -87,21 +91,11 @@ def fit(
 
 def _sets(estimator: AccuracyEstimator) -> str:
     sets, families = len(estimator.shifted_sets_.families), estimator.n_families_
-    if not sets:
-        return "no shifted sets"
-    return f"{sets:,} shifted set{'s' * (sets > 1)} of {families} famil{'ies' if families > 1 else 'y'}"
-
-
-def _left_out(estimator: AccuracyEstimator) -> str:
+    several = f"{sets:,} shifted set{'s' * (sets > 1)} of {families} famil{'ies' if families > 1 else 'y'}"
+    error = f"Error on families left out of the fit: {100 * estimator.left_out_error_:.1f} points on average."
     if not math.isfinite(estimator.left_out_error_):
-        return "How well unseen shift families are estimated is not known: no family could be left out. Add families."
-    return f"Error on families left out of the fit: {100 * estimator.left_out_error_:.1f} points on average."
-
-
-def _shifted_set_files(folder: Path) -> list[Path]:
-    if not check_path(folder).is_dir():
-        raise GdscoreError(f"Expected a folder of labelled files, but {os.fspath(folder)!r} is none: check the name")
-    return find_files(folder)
+        error = "How well unseen shift families are estimated is not known: no family could be left out. Add families."
+    return f"{several if sets else 'no shifted sets'}.\n{error}"
 
 
 def _family(path: Path) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
 
 from gdscore._files import check_readable
 from gdscore.errors import GdscoreError, nearest
@@ -77,6 +79,10 @@ def _call(function: Callable[[], Any], name: str) -> Any:
         ) from error
 
 
+ClassesFile: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Names of the class folders in the model's order, one a line.")
+]
+Workers: TypeAlias = Annotated[int, typer.Option(min=1, help="Threads that decode images.")]
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 
 

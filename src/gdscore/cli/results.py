@@ -23,7 +23,7 @@ from gdscore._alarms import (
     worst_status,
 )
 from gdscore._format import percent, points
-from gdscore._windows import Every, Group, end_of, group_of, time_text, window_columns
+from gdscore._windows import Every, end_of, group_of, time_text, window_columns
 from gdscore.cli.console import (
     Cell,
     Engine,
@@ -121,7 +121,7 @@ def estimate_groups(
     timed, by = target.columns.time is not None, target.columns.by
     names = [by] if isinstance(by, str) else list(by or ())
     groups = [
-        (group_target(target, group_of(key, timed, names), prefix), Estimated(e, truth[key].accuracy, left_out))
+        (_group(target, prefix, *group_of(key, timed, names)), Estimated(e, truth[key].accuracy, left_out))
         for key, e in estimates.items()
     ]
     return sorted(groups, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
@@ -144,10 +144,10 @@ def try_groups(
     ]
 
 
-def group_target(target: TargetFiles, group: Group, prefix: str) -> TargetFiles:
+def _group(target: TargetFiles, prefix: str, start: datetime | None, segment: str) -> TargetFiles:
     """Window and segment of a target, as a target of its own."""
-    names = [prefix, "" if group.start is None else time_text(group.start), group.segment]
-    return replace(target, name=" ".join(filter(None, names)), when=group.start, segment=group.segment)
+    names = [prefix, "" if start is None else time_text(start), segment]
+    return replace(target, name=" ".join(filter(None, names)), when=start, segment=segment)
 
 
 def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> None:
@@ -171,12 +171,8 @@ def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> No
 
 def exit_code(checks: Sequence[Check]) -> ExitCode:
     """Code of the most important status."""
-    return {
-        Status.ALARM: ExitCode.ALARM,
-        Status.ERROR: ExitCode.FAILED,
-        Status.NOT_ENOUGH_DATA: ExitCode.NOT_ENOUGH_DATA,
-        Status.FINE: ExitCode.DONE,
-    }[worst_status(checks)]
+    codes = (ExitCode.ALARM, ExitCode.FAILED, ExitCode.NOT_ENOUGH_DATA, ExitCode.DONE)
+    return dict(zip(Status, codes, strict=True))[worst_status(checks)]
 
 
 def document(
@@ -198,15 +194,13 @@ def document(
         "alarms": names[Status.ALARM],
         "not_enough_data": names[Status.NOT_ENOUGH_DATA],
         "not_estimated": [o.name for o in outcomes if o.value is None],
-        "targets": [_target_document(outcome) for outcome in outcomes],
+        "targets": [
+            {"name": o.name, "when": o.target.when and o.target.when.isoformat()}
+            | ({"segment": o.target.segment} if o.target.segment else {})
+            | ({"error": o.error} if o.value is None else o.value.to_dict())
+            for o in outcomes
+        ],
     }
-
-
-def _target_document(outcome: Outcome[Estimated]) -> dict[str, Any]:
-    when = outcome.target.when
-    named = {"name": outcome.name, "when": when and when.isoformat()}
-    named |= {"segment": outcome.target.segment} if outcome.target.segment else {}
-    return {**named, **({"error": outcome.error} if outcome.value is None else outcome.value.to_dict())}
 
 
 def show_estimates(outcomes: Sequence[Outcome[Estimated]], statuses: Sequence[Status | None]) -> None:
