@@ -173,17 +173,9 @@ PANELS = 12
 def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, legend: bool = True) -> Figure:
     """Estimated against true accuracy of the shifted sets, each estimated with its family left out.
 
-    The nearer to the diagonal, the better the estimator does on shifts it has not seen. The interval of a single
-    target is a band. Sets whose family could not be left out are not shown.
-
-    Parameters
-    ----------
-    estimator : AccuracyEstimator
-        Fitted.
-    targets : Estimate, Target or sequence of Target, optional
-        Whose estimates to mark.
-    legend : bool
-        Whether to name the groups of shifts below, at most five.
+    The nearer to the diagonal, the better the fitted estimator does on shifts it has not seen. Estimates of targets are
+    marked, the interval of a single one is a band. Sets whose family could not be left out are not shown. The legend
+    names the groups of shifts, at most five.
     """
     seen = estimator.shifted_sets_
     predicted, accuracy = np.asarray(seen.predicted), np.asarray(seen.accuracy)
@@ -215,13 +207,7 @@ def shifted_sets_figure(estimator: AccuracyEstimator, targets: Targets = (), *, 
 
 
 def reliability_figure(estimator: AccuracyEstimator) -> Figure:
-    """Accuracy against confidence on the reference, by bins, with its sampling error; larger dots hold more rows.
-
-    Parameters
-    ----------
-    estimator : AccuracyEstimator
-        Fitted.
-    """
+    """Accuracy against confidence on the reference, by bins, with its sampling error; larger dots hold more rows."""
     from scipy.stats import binomtest
 
     seen = estimator.reference_confidence_
@@ -246,15 +232,7 @@ def reliability_figure(estimator: AccuracyEstimator) -> Figure:
 
 
 def confidence_figure(estimator: AccuracyEstimator, targets: Targets) -> Figure:
-    """Share of rows by confidence, of the reference and of one target.
-
-    Parameters
-    ----------
-    estimator : AccuracyEstimator
-        Fitted.
-    targets : Estimate or Target
-        What to compare with the reference.
-    """
+    """Share of rows by confidence, of the reference of a fitted estimator and of one target."""
     (target,) = as_targets(targets)
     if target.estimate.confidence is None:
         raise GdscoreError(f"Expected the estimate of {target.name!r} to hold confidences, but it does not")
@@ -275,15 +253,7 @@ def confidence_figure(estimator: AccuracyEstimator, targets: Targets) -> Figure:
 
 
 def per_class_figure(target: Targets, most: int = 20) -> Figure:
-    """Estimated recall of each class, with its interval where it has one, the worst first.
-
-    Parameters
-    ----------
-    target : Estimate or Target
-        With estimates by class.
-    most : int
-        How many classes to show.
-    """
+    """Estimated recall of each class, with its interval where it has one, the worst first and at most so many."""
     (shown,) = as_targets(target)
     classes = worst_first(shown.estimate)[: integer("most", most, least=1)]
     if not classes:
@@ -296,15 +266,7 @@ def per_class_figure(target: Targets, most: int = 20) -> Figure:
 
 
 def interval_figure(targets: Targets, *, min_accuracy: float | None = None) -> Figure:
-    """Estimate and interval of each target, against the reference and the threshold.
-
-    Parameters
-    ----------
-    targets : Estimate, Target or sequence of Target
-        In this order from the top.
-    min_accuracy : float, optional
-        Threshold to draw.
-    """
+    """Estimate and interval of each target, from the top, against the reference and the threshold ``min_accuracy``."""
     shown = _some(as_targets(targets))
     intervals = [(t.estimate.low, t.estimate.accuracy, t.estimate.high) for t in shown]
     figure, axes = _intervals(intervals, [t.name for t in shown])
@@ -319,16 +281,8 @@ def timeline_figure(targets: Sequence[Target], *, min_accuracy: float | None = N
     """Estimates over time with the band of their intervals, the reference accuracy (dashed) and the threshold.
 
     Points of estimates with a critical warning are hollow, triangles are the truth where it is known. Segments have a
-    small panel each, those that are worst at last first, at most 12.
-
-    Parameters
-    ----------
-    targets : sequence of Target
-        Each with `when`.
-    min_accuracy : float, optional
-        Threshold to draw.
-    width : float
-        Of the figure, in inches.
+    small panel each, those that are worst at last first, at most 12. Every target has its time, `when`; the threshold
+    is ``min_accuracy``, and ``width`` in inches.
     """
     series: dict[str, list[Target]] = {}
     for target in sorted(_some(as_targets(targets)), key=moment):
