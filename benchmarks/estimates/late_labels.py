@@ -326,7 +326,8 @@ def margin(rows):
         errors.setdefault((row["stream"], row["labels"], row["delay"], row["method"]), []).append(row["error"])
     tracked = {key[:3]: np.mean(values) for key, values in errors.items() if key[3] == "tracked"}
     behind = {key: error - np.mean(errors[*key, "last known"]) for key, error in tracked.items()}
-    ranked = sorted(behind, key=behind.get, reverse=True)
+    steady = max(more for key, more in behind.items() if key[1] != "fifth")
+    ranked = sorted((key for key in behind if key[1] == "fifth"), key=behind.get, reverse=True)
     worst, other = ranked[0], next(key for key in ranked if key[0] != ranked[0][0])
 
     def reported(method, delay):
@@ -338,9 +339,9 @@ def margin(rows):
         "With all labels the tracker's error is {}, {} and {} % lower than that of the last known accuracy. ".format(
             *ahead
         )
-        + f"It is not lower on every stream: on {worst[0]} it is up to {behind[worst]:.1f} points higher ({SHOWN[worst[1]]}, "
-        f"*d* = {worst[2]}), on all other streams, those of development among them, at most {behind[other]:.1f}. "
-        + where_unchanged_wins(errors)
+        + f"On no stream, those of development among them, is it more than {steady:.1f} points higher where every window "
+        f"gets labels; where only every fifth does, it is up to {behind[worst]:.1f} points higher on {worst[0]} "
+        f"(*d* = {worst[2]}), at most {behind[other]:.1f} on all others. " + where_unchanged_wins(errors)
     )
 
 
@@ -437,8 +438,8 @@ FORMS = {
 def formed(weigh=weights_of, spread=expected_error):
     """`answer` with another rule for weights, or for the expected error."""
 
-    def answer_so(known, position, label_free, raked, prior_error, settings):
-        tried = try_out(known, position, label_free, raked, settings)
+    def answer_so(known, position, label_free, raked, unchanged, prior_error, settings):
+        tried = try_out(known, position, label_free, raked, unchanged, settings)
         weights = weigh(tried, known, settings)
         means = (weights * tried.values).sum(axis=1)
         return Answered(tried.values[-1], weights[-1], means[-1], spread(tried, known, means, prior_error))
@@ -458,7 +459,8 @@ def replayed(windows, delay, settings, answer=answer):
         if past:
             ages = np.array([number - place[id(w)] for w in past], dtype=np.float64)
             known = known_of(past, ages, 0, settings=settings)
-            answered = answer(known, 0.0, window.label_free, window.raked, window.prior_error, settings)
+            estimates = window.label_free, window.raked, window.unchanged
+            answered = answer(known, 0.0, *estimates, window.prior_error, settings)
             factor = tally.factor(0.9, settings)
             noise = own_variance(answered.accuracy, window.n_rows)
             half = half_width(factor, answered.error, noise, settings)
@@ -528,8 +530,9 @@ def simulated_run(kind, delay, windows, rng):
         if t >= 2 * delay:
             low, high = ends[t - delay]
             tally = Tally(tally.tested + 1, tally.missed + (not low <= truth[t - delay] <= high))
-        known = Known(place[past], truth[past], noise[past], noise[past], raked[past], raked[past])
-        answered = answer(known, t, raked[t], raked[t], 0.08)
+        unchanged = np.full(windows, 0.85)
+        known = Known(place[past], truth[past], noise[past], noise[past], raked[past], raked[past], unchanged[past])
+        answered = answer(known, t, raked[t], raked[t], 0.85, 0.08)
         half = half_width(tally.factor(0.9), answered.error, own_variance(answered.accuracy, 300))
         ends[t] = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
     low, high = ends[delay:].T

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ ANSWERS = (
     "label-free plus its mean past error",
     "label-free",
     "last known accuracy",
-    "mean of the known accuracies",
+    "unchanged since the reference",
 )
 """Names of the answers, in the order of the weights."""
 
@@ -72,6 +72,7 @@ class Known(NamedTuple):
     excess: Floats  # of squared differences from it: the same variance, less what it says nothing of
     label_free: Floats  # the estimate without labels as it was given
     raked: Floats  # the same with the class mix of the labels known then
+    unchanged: Floats  # on the reference
 
 
 class Answered(NamedTuple):
@@ -105,7 +106,9 @@ class Tried(NamedTuple):
     delay: float  # windows since the latest known one
 
 
-def try_out(known: Known, position: float, label_free: float, raked: float, settings: Settings = SETTINGS) -> Tried:
+def try_out(
+    known: Known, position: float, label_free: float, raked: float, unchanged: float, settings: Settings = SETTINGS
+) -> Tried:
     """Answers to known windows and to one at ``position``; the parameters are those of `answer`."""
     n, place = len(known.position), np.append(known.position, position)
     age = place[:, None] - known.position  # one row for each known window, and the last one for the new window
@@ -114,23 +117,24 @@ def try_out(known: Known, position: float, label_free: float, raked: float, sett
     delay = max(float(np.round(age[-1, -1])), 1.0)
     usable = np.round(age) >= delay
     latest = usable.sum(axis=1) - 1  # the latest usable window, -1 where there is none
-    has_past = latest >= 0
     certain = settings.scale**2 / (settings.scale**2 + known.variance)  # few labels count for less than many
     # A level ages with time, but how good an answer is only with every window that shows it.
     age_of_level = np.where(usable, age - age[np.arange(n + 1), latest][:, None], np.inf)
     age_of_error = np.where(usable, latest[:, None] - np.arange(n), np.inf)
     recent, counts = (settings.memory**ages * certain for ages in (age_of_level, age_of_error))
-
-    def mean(values: Floats, otherwise: Any) -> Floats:
-        return np.where(has_past, (recent @ values) / np.where(has_past, recent.sum(axis=1), 1.0), otherwise)
-
     estimates = np.append(known.raked, raked)
+    # Less than one window's worth of labels leaves the rest to the estimate, in both answers that know the labels.
+    past_error = recent @ (known.accuracy - known.raked) / np.maximum(recent.sum(axis=1), 1.0)
+    newest, rest = [0.0], [1.0]
+    for accuracy, share in zip(known.accuracy.tolist(), certain.tolist(), strict=True):
+        newest.append(share * accuracy + (1 - share) * newest[-1])
+        rest.append((1 - share) * rest[-1])
     values = (
         estimates,
-        estimates + mean(known.accuracy - known.raked, 0.0),
+        estimates + past_error,
         np.append(known.label_free, label_free),
-        np.where(has_past, known.accuracy[latest], estimates),
-        mean(known.accuracy, estimates),
+        np.array(newest)[latest + 1] + np.array(rest)[latest + 1] * estimates,
+        np.append(known.unchanged, unchanged),
     )
     return Tried(np.stack(values, axis=1).clip(0, 1), counts, delay)
 
@@ -164,21 +168,28 @@ def expected_error(tried: Tried, known: Known, means: Floats, prior_error: float
 
 
 def answer(
-    known: Known, position: float, label_free: float, raked: float, prior_error: float, settings: Settings = SETTINGS
+    known: Known,
+    position: float,
+    label_free: float,
+    raked: float,
+    unchanged: float,
+    prior_error: float,
+    settings: Settings = SETTINGS,
 ) -> Answered:
     """Answer for a window at ``position`` from its estimate without labels, and that at the labels' class mix.
 
-    ``prior_error`` is the error that the estimator expects of itself. There is at least one known window.
+    ``unchanged`` is the accuracy on the reference, ``prior_error`` the error that the estimator expects of itself.
+    There is at least one known window.
 
     Examples
     --------
     >>> accuracy, noise, estimate = np.array([0.80, 0.71, 0.70]), np.full(3, 0.0004), np.array([0.82, 0.80, 0.81])
-    >>> known = Known(np.arange(3.0), accuracy, noise, noise, estimate, estimate)
-    >>> answered = answer(known, 3.0, 0.80, 0.80, 0.05)
+    >>> known = Known(np.arange(3.0), accuracy, noise, noise, estimate, estimate, np.full(3, 0.85))
+    >>> answered = answer(known, 3.0, 0.80, 0.80, 0.85, 0.05)
     >>> round(answered.accuracy, 2), answered.weights.round(2).tolist()
-    (0.73, [0.09, 0.27, 0.09, 0.34, 0.21])
+    (0.74, [0.12, 0.33, 0.12, 0.4, 0.04])
     """
-    tried = try_out(known, position, label_free, raked, settings)
+    tried = try_out(known, position, label_free, raked, unchanged, settings)
     weights = weights_of(tried, known, settings)
     means = (weights * tried.values).sum(axis=1)
     error = expected_error(tried, known, means, prior_error)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ESTIMATE, TRUTH, PLAIN = "#b23c17", "#1b1f24", "#646b75"
-WEIGHTS = ("#1f5a8c", "#5b93bf", "#a6c8e0", "#b23c17", "#e8a27d")
-"""Colours of the answers: blue rests on outputs, red on labels alone."""
+WEIGHTS = ("#1f5a8c", "#5b93bf", "#a6c8e0", "#b23c17", "#a3a9b1")
+"""Colours of the answers: blue rests on outputs, red on labels alone, grey on neither."""
 
 
 def draw(windows: Sequence[TrackedWindow], level: float) -> Figure:

@@ -6,13 +6,13 @@ are in. Those of the latest complete windows stay, so that corrected labels find
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from numpy.typing import NDArray
@@ -103,7 +103,6 @@ class AccuracyTracker:
         self._versions = [Version.of(self._est)]
         self._groups: dict[datetime, Group] = {}
         self._times: list[datetime] = []
-        self._seconds = array("d")
         self._labelled: list[datetime] = []  # times of windows with labels, ascending
         self._tallies: dict[Any, Tally] = {}
         self._complete: deque[datetime] = deque()  # complete windows whose rows are kept
@@ -168,7 +167,6 @@ class AccuracyTracker:
             outputs may always come again: where labels of the window are known, the estimate is made of them too.
         """
         when, may_replace = as_time(time), boolean("replace", replace)
-        past = self._past(when)
         rows = self._read(outputs, by)
         self._check_names(rows)
         before = self._groups.get(when)
@@ -178,7 +176,7 @@ class AccuracyTracker:
                 f"Expected the outputs and segments that the window of {shown_time(when)} has, or another time, but "
                 "got others: give replace=True to put them in their place, which drops their labels"
             )
-        estimates, windows = self._answered(when, rows, past)
+        estimates, windows = self._answered(when, rows)
         if same and before is not None:
             for key, window in windows.items():
                 if before.segments[key].n_labels:
@@ -199,22 +197,24 @@ class AccuracyTracker:
         ordered = dict(sorted(estimates.items(), key=lambda item: item[1].accuracy))
         return Estimates(ordered, {key: group.segments[key].known for key in ordered}, rows.names)
 
-    def _answered(
-        self, when: datetime, rows: WindowRows, past: list[datetime]
-    ) -> tuple[dict[Any, Estimate], dict[Any, TrackedWindow]]:
+    def _answered(self, when: datetime, rows: WindowRows) -> tuple[dict[Any, Estimate], dict[Any, TrackedWindow]]:
         """Estimate and window of each segment."""
         made = self._est.estimate(rows.state)
         free: Mapping[Any, Estimate] = made if rows.names else {None: made}
         current = self._versions[-1]
         alike = [i for i, version in enumerate(self._versions) if version.class_names == current.class_names]
-        seconds = self._seconds[: bisect_left(self._times, when)]
+        labelled = self._labelled[: bisect_left(self._labelled, when)]
         estimates: dict[Any, Estimate] = {}
         windows: dict[Any, TrackedWindow] = {}
         for key in rows.keys:
-            groups = [self._groups[t] for t in past if key in self._groups[t].segments][-SETTINGS.most_windows :]
+            latest_first = (self._groups[time] for time in reversed(labelled))
+            with_key = (group for group in latest_first if key in group.segments)
+            groups = list(islice(with_key, SETTINGS.most_windows))[::-1]
             common = [group.common for group in groups] if rows.names else None
-            earlier, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
-            history = History(earlier, seconds, tally, alike, current.mix, common)
+            past, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
+            first = past[0].time if past else when
+            times = self._times[bisect_left(self._times, first) : bisect_left(self._times, when)]
+            history = History(past, [t.timestamp() for t in times], tally, alike, current.mix, common)
 
             def with_class_mix(shares: Any, key: Any = key) -> Estimate:
                 estimate: Estimate = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
@@ -222,12 +222,6 @@ class AccuracyTracker:
 
             estimates[key], windows[key], _ = tracked(free[key], with_class_mix, history, when, len(self._versions) - 1)
         return estimates, windows
-
-    def _past(self, when: datetime) -> list[datetime]:
-        """Times of the latest windows with labels before a time."""
-        end = bisect_left(self._labelled, when)
-        most = SETTINGS.most_windows * (1 if self._names in (None, ()) else 4)
-        return self._labelled[max(end - most, 0) : end]
 
     def _read(self, outputs: Any, by: Any) -> WindowRows:
         """Rows of outputs, in one pass."""
@@ -256,16 +250,13 @@ class AccuracyTracker:
 
     def _index(self, when: datetime, group: Group) -> None:
         self._groups[when] = group
-        at = bisect_left(self._times, when)
-        self._times.insert(at, when)
-        self._seconds.insert(at, when.timestamp())
+        insort(self._times, when)
 
     def _remove(self, when: datetime) -> None:
         group = self._groups.pop(when)
-        at = bisect_left(self._times, when)
-        del self._times[at], self._seconds[at]
+        self._times.remove(when)
         if group.is_labelled:
-            del self._labelled[bisect_left(self._labelled, when)]
+            self._labelled.remove(when)
         for key, window in group.segments.items():
             self._count(key, window, -1)
         if when in self._complete:
@@ -355,7 +346,7 @@ class AccuracyTracker:
             return
         self._check_names(rows)
         if group is None:
-            _, windows = self._answered(when, rows, self._past(when))
+            _, windows = self._answered(when, rows)
             never_answered = {
                 key: replace(w, accuracy=None, low=None, high=None, error=None, factor=None, labels_then=0, weights=[])
                 for key, w in windows.items()
@@ -443,7 +434,7 @@ class AccuracyTracker:
         if group.is_labelled and not was_labelled:
             insort(self._labelled, when)
         elif was_labelled and not group.is_labelled:
-            del self._labelled[bisect_left(self._labelled, when)]
+            self._labelled.remove(when)
         if group.is_complete and when not in self._complete:
             self._complete.append(when)
             while len(self._complete) > CORRECTABLE:

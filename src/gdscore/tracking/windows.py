@@ -278,9 +278,10 @@ def known_of(
             excess = -variance
         if accuracy is not None:
             doubt = 0.0 if window.version == version else settings.difference**2
+            unchanged = window.label_free if window.unchanged is None else window.unchanged
             place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
-            rows.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked))
-    return Known(*np.array(rows, dtype=np.float64).reshape(-1, 6).T)
+            rows.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked, unchanged))
+    return Known(*np.array(rows, dtype=np.float64).reshape(-1, 7).T)
 
 
 class History(NamedTuple):
@@ -360,7 +361,8 @@ def tracked(
     known = known_of(past, ages, version, history.common, settings)
     if not len(known.position):
         return Tracked(free, window, raked)
-    answered = answer(known, 0.0, free.accuracy, raked.accuracy, window.prior_error, settings)
+    estimates = free.accuracy, raked.accuracy, free.reference_accuracy
+    answered = answer(known, 0.0, *estimates, window.prior_error, settings)
     window.factor, window.error = history.tally.factor(free.level, settings), answered.error
     half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
     window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()
