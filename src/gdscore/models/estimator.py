@@ -44,8 +44,7 @@ def estimator(
 ) -> AccuracyEstimator:
     """Fit an estimator of a model's accuracy on shifted copies of labelled inputs.
 
-    The model is not changed. Corruptions are computed on its device; on a CPU the next batch is corrupted while the
-    model runs, and on a GPU nothing waits for the device.
+    The model is not changed. Corruptions are computed on its device; on a GPU nothing waits for the device.
 
     Cost: one forward pass over the rows for the reference and one for each shifted set, by default 117 × rows, and the
     corruptions. ``shifts="quick"`` makes 24 sets; 1,000 to 2,000 rows are enough. After the reference the expected time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -197,49 +196,20 @@ class ShiftPasses:
 
     def shifted_sets(self, advance: Callable[[int], None], only: slice = slice(None)) -> Iterator[ShiftedSet]:
         """Shifted sets in the order of the shifts, or of some of them; ``advance`` gets the number of rows done."""
-        families = iter(named_families(self.shifts)[only])
-        for shift, rows, start, x in self._shifted_batches(self.shifts[only]):
-            batch_rows = rows[start : start + self._size]
-            self.predictor.run(x, batch_rows, None if getattr(shift, "selects_rows", False) else shift)
-            advance(len(batch_rows))
-            if start + len(batch_rows) == len(rows):
-                yield ShiftedSet(self.predictor.outputs(), next(families), rows)
-
-    def _shifted_batches(self, shifts: Sequence[Any]) -> Iterator[tuple[Any, NDArray[Any], int, Any]]:
-        """Batches of all shifted sets, one after the other, each with its shift, the rows of its set and its start.
-
-        On a CPU, corruptions of the next batch run beside the predictor. On an accelerator they have no need to, as
-        nothing waits for them; there several batches are corrupted at once. Shifts of the caller's own run between the
-        predictor's passes: they may use the model themselves.
-        """
-        every = np.arange(len(self.inputs))
-        waiting: tuple[Any, int, Future[Any]] | None = None
-        with ThreadPoolExecutor(1) as background:
-            for shift in shifts:
-                selects, ours = getattr(shift, "selects_rows", False), isinstance(shift, (Corruption, Composition))
-                rows, inputs = self.inputs.selected(shift) if selects else (every, self.inputs)
-                if not len(rows):
-                    raise GdscoreError(f"Expected {shift!r} to select rows of the reference, but it selects none")
-                for start, x in inputs.batches(self._size * inputs.batches_at_once(self._size) if ours else self._size):
-                    beside = ours and arrays.is_array(x) and arrays.on_host(x)
-                    following = background.submit(inputs.shift, shift, x, start) if beside else None
-                    if waiting is not None:
-                        yield from self._pieces(waiting[0], every, waiting[1], waiting[2].result())
-                        waiting = None
-                    if following is not None:
-                        waiting = shift, start, following
-                    elif ours:
-                        yield from self._pieces(shift, every, start, inputs.shift(shift, x, start))
-                    else:
-                        yield shift, rows, start, x if selects else inputs.shift(shift, x, start)
-            if waiting is not None:
-                yield from self._pieces(waiting[0], every, waiting[1], waiting[2].result())
-
-    def _pieces(
-        self, shift: Any, rows: NDArray[Any], start: int, x: Any
-    ) -> Iterator[tuple[Any, NDArray[Any], int, Any]]:
-        for first in range(0, len(x), self._size):
-            yield shift, rows, start + first, x if len(x) <= self._size else x[first : first + self._size]
+        for shift, family in list(zip(self.shifts, named_families(self.shifts), strict=True))[only]:
+            selects = getattr(shift, "selects_rows", False)
+            rows, inputs = self.inputs.selected(shift) if selects else (np.arange(len(self.inputs)), self.inputs)
+            if not len(rows):
+                raise GdscoreError(f"Expected {shift!r} to select rows of the reference, but it selects none")
+            ours = isinstance(shift, (Corruption, Composition))
+            at_once = self._size * (inputs.batches_at_once(self._size) if ours else 1)
+            for start, x in inputs.batches(at_once):
+                shifted, batch_rows = x if selects else inputs.shift(shift, x, start), rows[start : start + at_once]
+                for first in range(0, len(batch_rows), self._size):
+                    part = slice(first, first + self._size)
+                    self.predictor.run(shifted[part] if ours else shifted, batch_rows[part], None if selects else shift)
+                    advance(len(batch_rows[part]))
+            yield ShiftedSet(self.predictor.outputs(), family, rows)
 
 
 def _labelled(predict: Callable[[Any], Outputs], batch: Any, labels: Any) -> Outputs:
