@@ -99,28 +99,29 @@ class Unchanged:
             self._turn = _LOCKS.setdefault(unwrapped(model), threading.RLock())
         devices = {t.device for t in (*parameters, *model.buffers())}
         self._random = RandomStream(sorted(d.index for d in devices if d.type == "cuda"), derived=True)
-        self._attributes: _Attributes | None = None
 
     def __enter__(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._turn)
             stack.enter_context(self._random)
-            if self._attributes is None or not self._attributes.unchanged():
-                self._attributes = self._look_over()
-            self._flags = [(m, m.training) for m in self._modules]
-            self._parameter_states = [(p, p.requires_grad, p.grad, copy(p._backward_hooks)) for p in self._weights]
-            self._tensors.copy()
+            modules, parameters = list(self._model.modules()), list(self._model.parameters())
+            modes = [(m, m.training) for m in modules]
+            attributes = _Attributes(modules)
+            embeddings = [m for m in modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+            renormalised = [m.weight for m in embeddings if m.max_norm is not None]
+            tensors = _Tensors([*self._model.buffers(), *attributes.tensors, *renormalised], parameters)
+            states = [(p, p.requires_grad, p.grad, copy(p._backward_hooks)) for p in parameters]
             # Each has a callback of its own, so that one that fails does not stop the others; the last one runs first.
-            stack.callback(self._restore_parameters)
-            stack.callback(self._tensors.restore)
-            stack.callback(self._attributes.restore)
-            stack.callback(self._restore_modes)
-            for p in self._weights:
+            stack.callback(_restore_parameters, states)
+            stack.callback(tensors.restore)
+            stack.callback(attributes.restore)
+            stack.callback(_restore_modes, modes)
+            for p in parameters:
                 p.grad = None
-            for m, training in self._flags:
+            for m, training in modes:
                 if training:
                     m.training = False
-            for layer in self._batch:
+            for layer in batchnorm_layers(self._model) if self._batchnorm == "batch" else []:
                 layer.training, layer.track_running_stats = True, False
             self._leave = stack.pop_all()
 
@@ -129,29 +130,21 @@ class Unchanged:
     ) -> None:
         self._leave.close()
 
-    def _look_over(self) -> _Attributes:
-        self._modules = list(self._model.modules())
-        self._weights = list(self._model.parameters())
-        self._batch = batchnorm_layers(self._model) if self._batchnorm == "batch" else []
-        attributes = _Attributes(self._modules)
-        embeddings = [m for m in self._modules if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
-        renormalised = [m.weight for m in embeddings if m.max_norm is not None]
-        self._tensors = _Tensors([*self._model.buffers(), *attributes.tensors, *renormalised], self._weights)
-        return attributes
 
-    def _restore_modes(self) -> None:
-        for m, training in self._flags:
-            if m.training != training:
-                m.training = training
+def _restore_modes(modes: list[tuple[nn.Module, bool]]) -> None:
+    for m, training in modes:
+        if m.training != training:
+            m.training = training
 
-    def _restore_parameters(self) -> None:
-        for p, required, grad, hooks in self._parameter_states:
-            if p.requires_grad != required:
-                p.requires_grad_(required)
-            if p.grad is not grad:
-                p.grad = grad
-            if p._backward_hooks != hooks:
-                p._backward_hooks = hooks
+
+def _restore_parameters(states: list[tuple[nn.Parameter, bool, Tensor | None, Any]]) -> None:
+    for p, required, grad, hooks in states:
+        if p.requires_grad != required:
+            p.requires_grad_(required)
+        if p.grad is not grad:
+            p.grad = grad
+        if p._backward_hooks != hooks:
+            p._backward_hooks = hooks
 
 
 class _Attributes:
@@ -160,23 +153,20 @@ class _Attributes:
     _CONTAINERS = frozenset({dict, OrderedDict, list, set})
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        values = [value for m in modules for value in m.__dict__.values()]
+        attributes = [m.__dict__ for m in modules]
+        values = [value for named in attributes for value in named.values()]
         self.tensors = [value for value in values if isinstance(value, Tensor)]
         containers = list({id(value): value for value in values if type(value) in self._CONTAINERS}.values())
-        self._live = [m.__dict__ for m in modules] + [container for container in containers if container]
-        self._kept = [container.copy() for container in self._live]
+        self._states = [(live, live.copy()) for live in [*attributes, *filter(None, containers)]]
         # Most containers of a module hold the hooks of one kind, and there are none.
         self._empty = [container for container in containers if not container]
 
-    def unchanged(self) -> bool:
-        return not any(self._empty) and all(map(_same, self._live, self._kept))
-
     def restore(self) -> None:
         with contextlib.ExitStack() as stack:
-            for live, kept in zip(self._live, self._kept, strict=True):
+            for live, kept in self._states:
                 if not _same(live, kept):
                     stack.callback(_fill, live, kept)
-            for container in self._empty:
+            for container in filter(None, self._empty):
                 container.clear()
 
 
@@ -212,37 +202,27 @@ class _Tensors:
 
     def __init__(self, copied: Iterable[Tensor], pointed: Iterable[Tensor]) -> None:
         unique = {id(t): t for t in copied if _is_plain(t)}
-        self._copied = list(unique.values())
         self._all = list((unique | {id(t): t for t in pointed if _is_plain(t)}).values())
-        self._look()
-
-    def copy(self) -> None:
-        if self._places() != self._data_places:
-            self._look()
+        self._places = self._places_now()
+        # Through `.data`, as writing must not look like a change to an autograd graph that the caller has open.
+        self._data = [t.data for t in self._all]
         # Tensors that were made in inference mode can be written only there.
         with torch.inference_mode():
-            for values, copies in self._by_device:
-                torch._foreach_copy_(copies, values)
+            self._values = [_bytes(t.data) for t in unique.values()]
+            self._copies = [torch.empty_like(values) for values in self._values]
+            if self._values:
+                torch._foreach_copy_(self._copies, self._values)
 
     def restore(self) -> None:
-        if self._places() != self._data_places:
+        if self._places_now() != self._places:
             for t, data in zip(self._all, self._data, strict=True):
                 t.data = data
         with torch.inference_mode():
-            for values, copies in self._by_device:
-                torch._foreach_copy_(values, copies)
+            if self._values:
+                torch._foreach_copy_(self._values, self._copies)
 
-    def _places(self) -> list[Any]:
+    def _places_now(self) -> list[Any]:
         return [*map(Tensor.data_ptr, self._all), *map(Tensor.size, self._all)]
-
-    def _look(self) -> None:
-        self._data_places = self._places()
-        # Through `.data`, as writing must not look like a change to an autograd graph that the caller has open.
-        self._data = [t.data for t in self._all]
-        with torch.inference_mode():
-            values = [_bytes(t.data) for t in self._copied]
-            groups = [[v for v in values if v.device == device] for device in {v.device for v in values}]
-            self._by_device = [(group, [torch.empty_like(v) for v in group]) for group in groups]
 
 
 def _is_plain(t: Tensor) -> bool:
