@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
-    from gdscore.models.metric import ContiguousShard, ScoreCollection, ScoreMetric
+    from gdscore.models.metric import ScoreCollection, ScoreMetric
 
 _INSTALL = "Expected torch and torchmetrics for gdscore.models, but {} is not installed: pip install torch torchmetrics"
 
@@ -29,7 +29,6 @@ except ModuleNotFoundError as error:
 __all__ = [
     "Agreement",
     "Check",
-    "ContiguousShard",
     "RotationHead",
     "ScoreCollection",
     "ScoreMetric",
@@ -46,7 +45,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Importing torchmetrics takes longer than all the rest, and nothing else needs it.
-    if name not in ("ContiguousShard", "ScoreCollection", "ScoreMetric"):
+    if name not in ("ScoreCollection", "ScoreMetric"):
         raise AttributeError(f"module 'gdscore.models' has no attribute {name!r}")
     try:
         return getattr(import_module("gdscore.models.metric"), name)

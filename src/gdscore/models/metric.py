@@ -1,7 +1,5 @@
 """Every score as a `torchmetrics.Metric`, alone or several at once, for DistributedDataParallel and Lightning.
 
-Beside them a sampler that gives each process its rows.
-
 Requirements met here:
 
 - the states of the processes are merged by the score itself, in the order of their ranks: all of them get the same
@@ -15,18 +13,15 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.utils.data import Sampler
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from gdscore._checks import integer
 from gdscore._files import arrays_to_bytes, read_arrays
 from gdscore.errors import GdscoreError
 from gdscore.outputs import Outputs
@@ -61,7 +56,7 @@ class ScoreMetric(Metric):
     `compute` gives a 0-d float64 tensor on the metric's device (float32 where that device has no float64). The state
     stays where the rows are and does not grow with them, so that there is no ``compute_on_cpu``. GdScore's
     mini-batches form within a process: its number is that of one process where each holds a multiple of
-    ``batch_size`` consecutive rows (see `ContiguousShard`).
+    ``batch_size`` consecutive rows.
 
     Examples
     --------
@@ -256,56 +251,3 @@ def _unpacked(part: Tensor, blank: Score) -> Score:
         if name.startswith(("pending.", "pool.")) and isinstance(value, np.ndarray) and value.dtype.kind != "U":
             state[name] = torch.from_numpy(value).to(part.device)
     return blank.load_state_dict(state)
-
-
-class ContiguousShard(Sampler[int]):
-    """Consecutive rows for each process, each row once.
-
-    `DistributedSampler` repeats rows so that all shards have one length: a score would count them twice. All shards but
-    the last that has rows are multiples of ``multiple``, so that mini-batches of that size are those of one process.
-    Where there are fewer blocks of that size than processes, some shards are empty.
-
-    Parameters
-    ----------
-    dataset : sized
-        What the loader reads.
-    multiple : int, default 128
-        Rows of a block that stays together: GdScore's ``batch_size``.
-    num_replicas, rank : int, optional
-        Number of processes and this one's; by default those of `torch.distributed`, or a single one.
-
-    Examples
-    --------
-    >>> from gdscore.models import ContiguousShard
-    >>> [len(ContiguousShard(range(1000), num_replicas=3, rank=rank)) for rank in range(3)]
-    [256, 384, 360]
-    >>> ContiguousShard(range(1000), num_replicas=3, rank=1)
-    ContiguousShard(384 rows from 256)
-    """
-
-    def __init__(
-        self, dataset: Sized, *, multiple: int = 128, num_replicas: int | None = None, rank: int | None = None
-    ) -> None:
-        running = dist.is_available() and dist.is_initialized()
-        if num_replicas is None:
-            num_replicas = dist.get_world_size() if running else 1
-        if rank is None:
-            rank = dist.get_rank() if running else 0
-        multiple = integer("multiple", multiple, least=1)
-        num_replicas = integer("num_replicas", num_replicas, least=1)
-        if not 0 <= rank < num_replicas:
-            raise GdscoreError(f"Expected `rank` to be in 0 … {num_replicas - 1}, but got {rank!r}")
-        rows = len(dataset)
-        blocks = -(-rows // multiple)
-        start = min(rank * blocks // num_replicas * multiple, rows)
-        stop = min((rank + 1) * blocks // num_replicas * multiple, rows)
-        self._rows = range(start, stop)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        return f"ContiguousShard({len(self)} rows from {self._rows.start})"
