@@ -17,14 +17,13 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from types import TracebackType
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from torch.utils.hooks import RemovableHandle
 
 from gdscore._softmax import binary_logits
 from gdscore.errors import GdscoreError, nearest
@@ -71,7 +70,7 @@ class Network:
         self._unchanged = Unchanged(model, batchnorm)
         self._model = unwrapped(model)
         self._where, self._batchnorm = logits, batchnorm
-        self._recorder = LayerRecorder([] if head is False else layers_to_record(self._model, head))
+        self._recorded = [] if head is False else layers_to_record(self._model, head)
         self._wants_head = head is not False
         self._compiled = any(
             hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
@@ -95,15 +94,14 @@ class Network:
 
         `kind` has the form that `Outputs` needs: (m, 1) of a binary model, and probabilities, come as they are.
         """
-        with torch.no_grad(), self.precision(), self._unchanged, self._recorder as recorder:
+        with torch.no_grad(), self.precision(), self._unchanged, recorded_calls(self._recorded) as calls:
             output = self._called(inputs, batch)
             returned = logits_of(output, self._where, count_rows(inputs))
             self.kind.check(returned)
             if self._wants_head and self.head is None:
-                self.head = find_head(recorder, returned, probabilities=self.kind.probabilities)
-                self._recorder = LayerRecorder([(self.head.name, self.head.module)])
-            features = None if self.head is None else self.head.features(recorder, returned)
-            recorder.clear()
+                self.head = find_head(calls, returned, probabilities=self.kind.probabilities)
+                self._recorded = [(self.head.name, self.head.module)]
+            features = None if self.head is None else self.head.features(calls, returned)
             return matrix(returned, returned.shape[0]), features
 
     def logits(self, inputs: Inputs, batch: int) -> Tensor:
@@ -277,44 +275,34 @@ class LayerCall:
         return f"`{self.name}` ({type(self.module).__name__}{size}{changed})"
 
 
-class LayerRecorder:
+@dataclass
+class LayerCalls:
+    """Calls of some layers in one pass: those that give one output a row, and the last that gave a sequence."""
+
+    of_rows: list[LayerCall] = field(default_factory=list)
+    of_sequence: LayerCall | None = None
+
+
+@contextlib.contextmanager
+def recorded_calls(layers: Iterable[tuple[str, nn.Module]]) -> Iterator[LayerCalls]:
     """Context that records every call of some layers by forward hooks, which are gone afterwards."""
+    calls = LayerCalls()
 
-    def __init__(self, layers: Iterable[tuple[str, nn.Module]]) -> None:
-        self.clear()
-        self._layers = list(layers)
-        self._handles: list[RemovableHandle] = []
+    def record(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        x = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+        if not isinstance(output, Tensor) or x is None:
+            return
+        layer_call = LayerCall(name, module, x, output, (_version(x), _version(output)))
+        if output.ndim >= 2 and output.shape.numel() == output.shape[0] * max(output.shape[1:], default=1):
+            calls.of_rows.append(layer_call)
+        elif output.ndim == 3:
+            # Of sequences only the last is kept: those of a whole network can fill a device.
+            calls.of_sequence = layer_call
 
-    def __enter__(self) -> LayerRecorder:
-        self.clear()
-        for name, module in self._layers:
-            self._handles.append(module.register_forward_hook(self._hook(name), with_kwargs=True))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        while self._handles:
-            self._handles.pop().remove()
-
-    def clear(self) -> None:
-        """Forget the calls seen, and the memory they hold."""
-        self.calls: list[LayerCall] = []
-        self.sequence: LayerCall | None = None
-
-    def _hook(self, name: str) -> Any:
-        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            x = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
-            if not isinstance(output, Tensor) or x is None:
-                return
-            layer_call = LayerCall(name, module, x, output, (_version(x), _version(output)))
-            if output.ndim >= 2 and output.shape.numel() == output.shape[0] * max(output.shape[1:], default=1):
-                self.calls.append(layer_call)
-            elif output.ndim == 3:
-                # Of sequences only the last is kept: those of a whole network can fill a device.
-                self.sequence = layer_call
-
-        return record
+    with contextlib.ExitStack() as stack:
+        for name, module in layers:
+            stack.enter_context(module.register_forward_hook(partial(record, name), with_kwargs=True))
+        yield calls
 
 
 def _version(tensor: Tensor) -> int:
@@ -366,15 +354,15 @@ class Head:
     position: int
     as_it_is: bool
 
-    def features(self, recorder: LayerRecorder, logits: Tensor) -> Tensor:
+    def features(self, calls: LayerCalls, logits: Tensor) -> Tensor:
         """Features of a batch, shape (m, D); nothing here waits for the device."""
-        calls = [c for c in recorder.calls if c.module is self.module]
+        of_layer = [c for c in calls.of_rows if c.module is self.module]
         if self.position == _SEQUENCE:
-            call = recorder.sequence
+            call = calls.of_sequence
         elif self.as_it_is:
-            call = next((c for c in calls if c.returned_as(logits)), None)
+            call = next((c for c in of_layer if c.returned_as(logits)), None)
         else:
-            call = calls[self.position] if self.position < len(calls) else None
+            call = of_layer[self.position] if self.position < len(of_layer) else None
         if call is None or call.changed:
             raise GdscoreError(
                 f"Expected the output of `{self.name}` to be the logits in every batch, as in the first, but here it "
@@ -400,13 +388,13 @@ def matrix(values: Tensor, rows: int) -> Tensor:
     return values.reshape(rows, -1).clone(memory_format=torch.contiguous_format)
 
 
-def find_head(recorder: LayerRecorder, returned: Tensor, *, probabilities: bool = False) -> Head:
+def find_head(recorded: LayerCalls, returned: Tensor, *, probabilities: bool = False) -> Head:
     """Head by the calls of one forward pass."""
-    calls = recorder.calls
+    calls = recorded.of_rows
     logits = _before_softmax(calls, returned) if probabilities else returned
     with_same_output = [c for c in calls if c.returned_as(logits)] or [c for c in calls if _equal(c.output, logits)]
     sound = [c for c in with_same_output if not c.changed and _reproduces(c.module, c.features, logits)]
-    sequence = recorder.sequence
+    sequence = recorded.of_sequence
     if not sound and sequence is not None and _is_step_of(sequence, logits):
         return Head(sequence.name, sequence.module, _SEQUENCE, False)
     if not sound:
