@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import threading
@@ -283,3 +284,42 @@ def test_parts_keep_a_threshold(tmp_path):
     out = gdscore.Outputs.concatenate(list(gdscore.io.read_outputs(tmp_path)))
     assert out.decision == "threshold 0.4"
     np.testing.assert_array_equal(out.predictions, out.probabilities[:, 1] >= 0.4)
+
+
+def report_of(tmp_path, preprocess, on_error="skip"):
+    """Report of an actor's work on ten inputs in batches of four."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"path": [f"{i}.png" for i in range(10)], "country": ["fr"] * 10})
+    unfinished = tmp_path / "_parts" / "run"
+    unfinished.mkdir(parents=True)
+    options = ModelOptions(
+        torch.nn.Linear(4, 3), "", keep=("country",), preprocess=preprocess, batch_size=4, on_error=on_error
+    )
+    return Extracting(options, 0).write(0, table, "table 0", str(tmp_path), str(unfinished))[1]
+
+
+def test_whatever_preprocess_raises_leaves_out_only_its_row(tmp_path):
+    """Only errors of gdscore's own did; an `OSError` of Pillow ended the run."""
+
+    def opened(batch):
+        if "5.png" in batch.column("path").to_pylist():
+            raise OSError("cannot identify image file")
+        return torch.zeros(batch.num_rows, 4)
+
+    reason = {"row 5 of table 0": "OSError: cannot identify image file"}
+    assert report_of(tmp_path / "skip", opened) == (9, False, reason)
+    with pytest.raises(OSError, match="cannot identify"):
+        report_of(tmp_path / "raise", opened, "raise")
+
+
+@pytest.mark.parametrize(
+    ("returned", "described"),
+    [
+        (lambda batch: None, "NoneType"),  # was an empty part without a word
+        (lambda batch: torch.zeros(batch.num_rows // 2, 4), "shape .2, 4"),
+        (lambda batch: np.zeros((batch.num_rows, 4)), "ndarray"),
+    ],
+)
+def test_what_preprocess_may_not_return(tmp_path, returned, described):
+    (reason,) = report_of(tmp_path, returned, "raise")[2].values()
+    assert re.search(f"`preprocess` to return .* each of 4 inputs, but got .*{described}", reason)

@@ -317,6 +317,21 @@ def test_a_loader_that_reuses_its_memory(model, label_type):
     assert torch.equal(torch.cat([out.features for out in inputs]), x.flatten(1))
 
 
+def test_logits_that_look_like_probabilities():
+    """`outputs="logits"` was not passed on to the shifted sets; a constant one could be refused without it too."""
+    x, y = digits()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Softmax(1))
+    with pytest.raises(gdscore.GdscoreError, match="look like probabilities"):
+        models.estimator(net, [(x[:200], y[:200])], shifts=SHIFTS[:2], head=False)
+    est = models.estimator(net, [(x[:200], y[:200])], shifts=SHIFTS[:2], head=False, outputs="logits")
+    with torch.no_grad():
+        assert est.reference_accuracy_ == (net(x[:200]).argmax(1) == y[:200]).double().mean()
+    last = nn.Linear(64, 2)
+    last.bias.data = torch.tensor([0.25, 0.75])
+    black = models.estimator(nn.Sequential(nn.Flatten(), last), [(x[:200], y[:200] % 2)], shifts=[torch.zeros_like])
+    assert black.shifted_sets_.accuracy == pytest.approx([float((y[:200] % 2).double().mean())])
+
+
 @pytest.mark.parametrize("given", [lambda: loader(0, 100), lambda: list(loader(0, 100))], ids=["loader", "batches"])
 def test_estimate_of_a_loader_names_extract(given):
     est = gdscore.AccuracyEstimator().fit(gdscore.Outputs(logits=5 * np.eye(10), labels=np.arange(10)))

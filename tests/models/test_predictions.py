@@ -502,3 +502,10 @@ def test_other_labels_are_refused(labels, word):
 def test_shapes_are_worded():
     assert describe([INPUT] * 6).endswith(", …)")
     assert describe({"x": 1}) == "a dict of {'x': int}"
+
+
+def test_batches_of_logits_that_look_like_probabilities():
+    shares = torch.softmax(torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), 1)
+    with pytest.raises(GdscoreError, match="look like probabilities"):
+        models.from_batches([shares])
+    assert torch.equal(models.from_batches([shares], outputs="logits").logits, shares)

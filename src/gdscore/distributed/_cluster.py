@@ -15,11 +15,11 @@ import os
 import signal
 import socket
 import threading
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from gdscore._checks import integer, number
 from gdscore.errors import GdscoreError
@@ -28,8 +28,6 @@ from gdscore.io.read import find_files
 RETRIES = 3
 ON_ERROR = ("raise", "skip")
 _FAN_IN = 64
-_CALLS_EACH = 2
-_LOOK_AGAIN = 1.0
 CONNECT_SECONDS = 20.0
 
 
@@ -155,68 +153,58 @@ def processors(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-@dataclass
-class _Call:
-    """A call that runs, or is to be repeated because its worker died."""
+class Call(NamedTuple):
+    """A call of an actor: the name of its input, for messages, a method and its arguments."""
 
-    number: int
     name: str
-    start: Callable[[], tuple[Any, Any]]
-    deaths: int = 0
-    passed_on: Any = None
+    method: str
+    args: tuple[Any, ...] = ()
 
 
-def run_all(
-    ray: Any,
-    calls: Iterable[tuple[str, Callable[[], tuple[Any, Any]]]],
-    waiting: int | None = None,
-    actors: Actors | None = None,
-) -> Generator[tuple[int, str, Any, Any], None, None]:
-    """Start calls, a few at a time, and yield them as they end: (number, name, reference, report).
+Ended: TypeAlias = tuple[int, str, Any, Any]
+"""A call that has ended: its number, the name of its input, a reference to its result, and its report."""
 
-    A call has the name of its input, for messages, and a function that starts the work and gives two references: to
-    what is passed on, and to a small report that is fetched here. Numbers count the calls from 0. ``waiting`` is how
-    many run or wait at a time, by default as many as the actors have room for. Calls of an actor that dies are made to
-    another; tasks are repeated by Ray. Close the generator where not all are taken: calls that still run are then
-    cancelled.
+
+def run_tasks(
+    ray: Any, calls: Iterable[tuple[str, Callable[[], tuple[Any, Any]]]], waiting: int
+) -> Generator[Ended, None, None]:
+    """Start tasks, ``waiting`` at a time, and yield them as they end; Ray repeats those whose worker dies.
+
+    A call has the name of its input, for messages, and a function that starts the work and gives two references: to its
+    result and to a small report that is fetched here. Numbers count the calls from 0. Close the generator where not all
+    are taken: calls that still run are then cancelled.
     """
-    source = (_Call(number, name, start) for number, (name, start) in enumerate(calls))
-    again: deque[_Call] = deque()
-    running: dict[Any, _Call] = {}
+    source = enumerate(calls)
+    running: dict[Any, tuple[int, str, Any]] = {}
     try:
         while True:
-            while len(running) < (waiting or (1 if actors is None else _CALLS_EACH * len(actors.ready()))):
-                call = again.popleft() if again else next(source, None)
-                if call is None:
-                    break
-                call.passed_on, report = call.start()
-                running[report] = call
+            for number, (name, start) in islice(source, waiting - len(running)):
+                result, report = start()
+                running[report] = number, name, result
             if not running:
                 return
-            # Actors that become ready meanwhile get work too.
-            done, _ = ray.wait(list(running), num_returns=1, timeout=None if actors is None else _LOOK_AGAIN)
-            for finished in done:
-                call = running.pop(finished)
-                try:
-                    report = ray.get(finished)
-                except ray.exceptions.RayTaskError as error:
-                    raise GdscoreError(_failure(call.name, error.cause)) from error
-                except ray.exceptions.RayError as error:
-                    lines = str(error).strip().splitlines() or [type(error).__name__]
-                    if actors is None or "creation task" in lines[0]:
-                        raise GdscoreError(_death(call.name, lines)) from error
-                    call.deaths += actors.replace_of(finished)
-                    if call.deaths > RETRIES:
-                        raise GdscoreError(_death(call.name, lines)) from error
-                    again.append(call)
-                    continue
-                if actors is not None:
-                    actors.finished(finished)
-                yield call.number, call.name, call.passed_on, report
+            (finished,), _ = ray.wait(list(running), num_returns=1)
+            number, name, result = running.pop(finished)
+            try:
+                report = ray.get(finished)
+            except ray.exceptions.RayError as error:
+                raise _explained(ray, name, error) from error
+            yield number, name, result, report
     finally:
         for report in running:
-            # Actors' calls cannot be ended by force; their actor ends with its last handle.
             ray.cancel(report, force=False)
+
+
+def _explained(ray: Any, name: str, error: Any) -> GdscoreError:
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return GdscoreError(_failure(name, error.cause))
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "creation task" in lines[0]:
+        return GdscoreError(f"Expected a worker for {name}, but none could be made ready: {lines[-1]}")
+    return GdscoreError(
+        f"Expected a worker for {name}, but {RETRIES + 1} workers died of it, the last with: {lines[0]} (often memory: "
+        "give workers more of it, or write smaller files)"
+    )
 
 
 def _failure(name: str, cause: BaseException) -> str:
@@ -234,25 +222,6 @@ def _failure(name: str, cause: BaseException) -> str:
             f"Expected workers with the modules of the caller, but one reports {first} (in {name}): install them there"
         )
     return f"Expected no error in {name}, but got {type(cause).__name__}: {first}"
-
-
-def _death(name: str, lines: list[str]) -> str:
-    """Error message for a call whose worker died or could not be made."""
-    if "creation task" in lines[0]:
-        return f"Expected a worker for {name}, but none could be made ready: {lines[-1]}"
-    return (
-        f"Expected a worker for {name}, but {RETRIES + 1} workers died of it, the last with: {lines[0]} (often memory: "
-        "give workers more of it, or write smaller files)"
-    )
-
-
-@dataclass
-class _Actor:
-    """An actor, a reference that is there when it is ready, and its calls in the order they are worked on."""
-
-    handle: Any
-    ready: Any
-    calls: list[Any] = field(default_factory=list)
 
 
 class Actors:
@@ -282,47 +251,57 @@ class Actors:
         wanted = possible if count is None else min(integer("num_actors", count, least=1), possible)
         self._ray, self._args, self._num_gpus = ray, list(args), num_gpus
         self._made = ray.remote(_fetching(cls)).options(num_cpus=num_cpus, num_gpus=num_gpus)
-        self._actors = [self._new() for _ in range(wanted)]
-        self._dying: dict[Any, bool] = {}
+        self._actors: list[Any] = []
+        self._starting: dict[Any, Any] = {}
+        self._idle: list[Any] = []
+        for _ in range(wanted):
+            self._add()
 
-    def _new(self) -> _Actor:
-        handle = self._made.remote(self._args, self._num_gpus)
-        return _Actor(handle, handle.__ray_ready__.remote())
+    def _add(self) -> None:
+        actor = self._made.remote(self._args, self._num_gpus)
+        self._actors.append(actor)
+        self._starting[actor.__ray_ready__.remote()] = actor
 
-    def ready(self) -> list[_Actor]:
-        """Actors that can take calls; waits until one can."""
-        refs = [actor.ready for actor in self._actors]
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        if not ready:
-            ready, _ = self._ray.wait(refs, num_returns=1)
-        return [actor for actor in self._actors if actor.ready in ready]
+    def run(self, calls: Iterable[Call]) -> Generator[Ended, None, None]:
+        """Call methods of the actors, one at a time of each, and yield the calls as they end.
 
-    def start(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """Call a method of the actor that has least to do; gives references to its result and its report."""
-        actor = min(self.ready(), key=lambda ready: len(ready.calls))
-        result, report = getattr(actor.handle, method).options(num_returns=2).remote(*args)
-        actor.calls.append(report)
-        return result, report
-
-    def finished(self, report: Any) -> None:
-        """Take note of a call that ended."""
-        for actor in self._actors:
-            if report in actor.calls:
-                actor.calls.remove(report)
-
-    def replace_of(self, report: Any) -> bool:
-        """Put a new actor in the place of the one that died in this call; whether it died while working on it."""
-        for at, actor in enumerate(self._actors):
-            if report in actor.calls:
-                self._ray.kill(actor.handle)
-                self._actors[at] = self._new()
-                self._dying |= {call: call == actor.calls[0] for call in actor.calls}
-        return self._dying.pop(report, True)
+        A call is made again where its actor dies. Close the generator where not all calls are taken.
+        """
+        source, again = enumerate(calls), list[tuple[int, Call]]()
+        running: dict[Any, tuple[int, Call, Any, Any]] = {}
+        deaths: Counter[int] = Counter()
+        while True:
+            while self._idle and (following := again.pop() if again else next(source, None)):
+                number, call = following
+                actor = self._idle.pop()
+                result, report = getattr(actor, call.method).options(num_returns=2).remote(*call.args)
+                running[report] = number, call, actor, result
+            if self._idle and not running:
+                return
+            (finished,), _ = self._ray.wait([*self._starting, *running], num_returns=1)
+            if finished in self._starting:
+                self._idle.append(self._starting.pop(finished))
+                continue
+            number, call, actor, result = running.pop(finished)
+            try:
+                report = self._ray.get(finished)
+            except self._ray.exceptions.RayError as error:
+                deaths[number] += 1
+                raised = isinstance(error, self._ray.exceptions.RayTaskError) or "creation task" in str(error)
+                if raised or deaths[number] > RETRIES:
+                    raise _explained(self._ray, call.name, error) from error
+                self._ray.kill(actor)
+                self._actors.remove(actor)
+                self._add()
+                again.append((number, call))
+            else:
+                self._idle.append(actor)
+                yield number, call.name, result, report
 
     def end(self) -> None:
         """End all actors."""
         for actor in self._actors:
-            self._ray.kill(actor.handle)
+            self._ray.kill(actor)
 
 
 def _fetching(cls: type) -> type:

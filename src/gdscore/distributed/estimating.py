@@ -171,7 +171,7 @@ def _merged_state(
     states: dict[int, Any] = {}
     failed: dict[str, str] = {}
     first: dict[str, tuple[str, Any]] = {}
-    running = _cluster.run_all(ray, calls, 2 * _cluster.processors(ray))
+    running = _cluster.run_tasks(ray, calls, 2 * _cluster.processors(ray))
     total = len(sources) if isinstance(sources, list) else None
     with closing(running), progress_bar(total, progress, "inputs") as advance:
         for number, name, state, report in running:

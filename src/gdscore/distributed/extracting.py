@@ -128,12 +128,8 @@ def extract(
     ):
         rows = parts = reused = count = 0
         skipped: dict[str, str] = {}
-        ray, pool = actors
-
-        def write(number: int, source: Any, where: str) -> tuple[Any, Any]:
-            return pool.start("write", number, source, where, str(folder), str(unfinished))
-
-        with contextlib.closing(_reports(ray, pool, dataset, write, on_error, skipped, progress)) as reports:
+        arguments = str(folder), str(unfinished)
+        with contextlib.closing(_reports(*actors, dataset, "write", arguments, on_error, skipped, progress)) as reports:
             for number, _, n_rows, was_there in reports:
                 rows, parts, reused = rows + n_rows, parts + bool(n_rows), reused + was_there
                 count = max(count, number + 1)
@@ -184,14 +180,12 @@ def extract_estimate(
     work = ModelOptions(model, inputs, shaped, None, kept, preprocess, batch_size, options, on_error)
     with _actors(work, num_actors, num_cpus, num_gpus, address) as actors:
         ray, pool = actors
-        shared = ray.put(est)
         states: dict[int, Any] = {}
         skipped: dict[str, str] = {}
-
-        def state_of(number: int, source: Any, where: str) -> tuple[Any, Any]:
-            return pool.start("state", shared, source, where, time, names, length)
-
-        with contextlib.closing(_reports(ray, pool, dataset, state_of, on_error, skipped, progress)) as reports:
+        arguments = ray.put(est), time, names, length
+        with contextlib.closing(
+            _reports(ray, pool, dataset, "state", arguments, on_error, skipped, progress)
+        ) as reports:
             for number, state, rows, _ in reports:
                 if rows:
                     states[number] = state
@@ -208,7 +202,8 @@ def _reports(
     ray: Any,
     pool: _cluster.Actors,
     dataset: Any,
-    call: Callable[[int, Any, str], tuple[Any, Any]],
+    method: str,
+    arguments: tuple[Any, ...],
     on_error: str,
     skipped: dict[str, str],
     progress: bool | None,
@@ -218,10 +213,8 @@ def _reports(
 
     tables = isinstance(dataset, list) and bool(dataset) and all(isinstance(item, pa.Table) for item in dataset)
     sources = dataset if tables else _cluster.files_or_dataset(ray, dataset)
-    calls = (
-        (where, partial(call, n, source, where)) for n, (where, source) in enumerate(_cluster.named_sources(sources))
-    )
-    running = _cluster.run_all(ray, calls, actors=pool)
+    named = enumerate(_cluster.named_sources(sources))
+    running = pool.run(_cluster.Call(where, method, (n, source, where, *arguments)) for n, (where, source) in named)
     total = len(sources) if isinstance(sources, list) else None
     with contextlib.closing(running), progress_bar(total, progress, "inputs") as advance:
         for number, _, result, (rows, was_there, wrong) in running:
@@ -369,7 +362,7 @@ class Extracting:
         return None, (rows, False, left_out)
 
     def state(
-        self, est: Any, source: Any, where: str, time: str | None, by: tuple[str, ...], every: Any
+        self, number: int, source: Any, where: str, est: Any, time: str | None, by: tuple[str, ...], every: Any
     ) -> tuple[bytes, Any]:
         """State of the outputs, without storing rows; the report is as that of `write`."""
         state = est.state()
@@ -438,24 +431,37 @@ class Extracting:
 
         Where some cannot be read, each is tried alone.
         """
-        assert self.options.preprocess is not None
         try:
-            return piece, self.options.preprocess(piece)
-        except GdscoreError:
-            if self.options.on_error != "skip":
+            return piece, self._model_inputs(piece)
+        except Exception as error:
+            if self.options.on_error != "skip" or isinstance(error, MemoryError):
                 raise
         readable = []
         for row in range(piece.num_rows):
             try:
-                self.options.preprocess(piece.slice(row, 1))
-            except GdscoreError as error:
-                left_out[f"row {first + row} of {where}"] = str(error)
+                self._model_inputs(piece.slice(row, 1))
+            except Exception as error:
+                name = "" if isinstance(error, GdscoreError) else f"{type(error).__name__}: "
+                left_out[f"row {first + row} of {where}"] = f"{name}{error}"
             else:
                 readable.append(row)
         if not readable:
             return None, None
         piece = piece.take(readable)
-        return piece, self.options.preprocess(piece)
+        return piece, self._model_inputs(piece)
+
+    def _model_inputs(self, piece: Any) -> Any:
+        from gdscore.models.predictions import describe, tensors_in
+
+        assert self.options.preprocess is not None
+        inputs = self.options.preprocess(piece)
+        first = next(tensors_in(inputs), None)
+        if first is None or not first.ndim or len(first) != piece.num_rows:
+            raise GdscoreError(
+                f"Expected `preprocess` to return a tensor, or several, with a row for each of {piece.num_rows} "
+                f"inputs, but got {describe(inputs)}"
+            )
+        return inputs
 
     def _key(self, source: Any) -> str:
         digest = self.digest.copy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gdscore._checks import integer
@@ -79,8 +78,7 @@ def estimator(
     actors = _cluster.Actors(ray, _Shifting, (shared,), num_actors, num_cpus, num_gpus)
 
     def sets(count: int) -> Iterator[ShiftedSet]:
-        calls = [(f"shift {number}", partial(actors.start, "shifted", number)) for number in range(count)]
-        running = _cluster.run_all(ray, calls, actors=actors)
+        running = actors.run(_cluster.Call(f"shift {number}", "shifted", (number,)) for number in range(count))
         early: dict[int, Any] = {}
         following = 0
         with closing(running), progress_bar(count, progress, "sets") as advance:
@@ -89,14 +87,15 @@ def estimator(
                 # Sets are given to the fit in the order of the shifts, whichever ends first.
                 while following in early:
                     family, rows, arrays = early.pop(following)
-                    yield ShiftedSet(Outputs(**arrays, threshold=threshold), family, rows)
+                    yield ShiftedSet(Outputs(**arrays, threshold=threshold, check_logits=False), family, rows)
                     following += 1
                     advance(1)
 
     try:
-        calls = [("the reference", partial(actors.start, "reference"))]
-        ((_, _, reference_arrays, count),) = _cluster.run_all(ray, calls, actors=actors)
-        reference = Outputs(**ray.get(reference_arrays), threshold=threshold).with_class_names(class_names)
+        ((_, _, reference_arrays, count),) = actors.run([_cluster.Call("the reference", "reference")])
+        arrays = ray.get(reference_arrays)
+        # Each actor's network has checked its logits, or was told not to.
+        reference = Outputs(**arrays, threshold=threshold, check_logits=False).with_class_names(class_names)
         return made.fit(reference, shifted_sets=sets(count), progress=False)
     finally:
         actors.end()

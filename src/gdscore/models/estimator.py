@@ -207,6 +207,7 @@ class _Predictor:
             labels=self._labels,
             threshold=self._threshold,
             class_names=self._class_names,
+            check_logits=False,  # the network has checked them, or was told not to
         )
 
 

@@ -110,7 +110,7 @@ def from_batches(
         if isinstance(labels, (list, tuple)) and labels and np.ndim(labels[0]) > 0:  # of each batch
             labels = np.concatenate([np.asarray(part) for part in labels])
         arrays["labels"] = integer_labels(labels, rows, device, optional=False)
-    made = Outputs(**cast("dict[str, Any]", arrays), threshold=threshold)
+    made = Outputs(**cast("dict[str, Any]", arrays), threshold=threshold, check_logits=False)
     return made.to_numpy() if on_host else made
 
 
