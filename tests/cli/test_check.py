@@ -107,5 +107,5 @@ def test_damaged_arrays_are_one_line(gd, folder, how):
     if how == "npy":
         np.save(folder / "x.npy", images)
         (folder / "x.npy").replace(folder / "x.npz")
-    message = "a label for each of the 30 images" if how == "labels" else "Expected an npz file in 'x.npz'"
+    message = "a label for each of the 30 images" if how == "labels" else "Expected 'x.npz' to be an .npz of arrays"
     assert message in refused(gd("check", "network:load", "x.npz", "photos/cat", *QUICK))

@@ -70,8 +70,8 @@ def test_classes_by_number_and_by_file(gd, folder):
     ("args", "message"),
     [
         (["network", "photos"], "Expected module:callable"),
-        (["netwrk:load", "photos"], "Expected a module 'netwrk'"),
-        (["network:lod", "photos"], "did you mean 'load'"),
+        (["netwrk:load", "photos"], "No module named 'netwrk'"),
+        (["network:lod", "photos"], "has no attribute 'lod'"),
         (["network:__name__", "photos"], "callable"),
         (["network:preprocess", "photos"], "failed with TypeError"),
         (["network:lonely", "photos"], "to return (model, preprocess)"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gdscore._files import atomic, check_readable
+from gdscore._files import DEFAULT_LIMITS, ArrayMember, atomic, check_readable, open_archive
 from gdscore.cli.console import ClassMix, Debug, HtmlPath, JsonPath, Quiet, read_class_mix, show
 from gdscore.cli.files import check_outputs, load_estimator, write_json
 from gdscore.cli.images import Batches, ClassesFile, Workers, find_images, load_model, read_lines
@@ -138,14 +136,8 @@ class _Arrays:
     def __init__(self, path: Path, preprocess: Callable[[Any], Any], batch_size: int) -> None:
         import numpy as np
 
-        check_readable(path)
-        try:
-            with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in ("images", "labels") if name in file.files}
-        except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-            raise GdscoreError(
-                f"Expected an npz file in {os.fspath(path)!r}, but reading it failed: {error}"
-            ) from error
+        with open_archive(path, DEFAULT_LIMITS) as archive:
+            arrays = {n: ArrayMember(archive, n).read() for n in ("images", "labels") if n in archive.names}
         images = arrays.get("images")
         if images is not None and images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3):
             images = images.transpose(0, 2, 3, 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from gdscore._files import check_readable
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +27,25 @@ def load_model(name: str, device: str | None = None) -> tuple[nn.Module, Callabl
     """Model and preprocessing that ``module:callable`` returns; modules of the current folder are found too."""
     from torch import nn
 
-    made = _call(_find_callable(name), name)
+    if not all(name.partition(":")):
+        raise GdscoreError(f"Expected module:callable, such as network:load for load() in network.py, but got {name!r}")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        load = pkgutil.resolve_name(name)
+    except Exception as error:
+        raise GdscoreError(
+            f"Expected {name} to be a function that can be imported, but it failed with {type(error).__name__}: "
+            f"{error}: run the command in the folder of the module, or install what is missing"
+        ) from error
+    if not callable(load):
+        raise GdscoreError(f"Expected {name} to be callable, but it is {type(load).__name__}: name a function")
+    try:
+        made = load()
+    except Exception as error:
+        raise GdscoreError(
+            f"Expected {name}() to return (model, preprocess), but it failed with {type(error).__name__}: {error}"
+        ) from error
     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
         got = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
         raise GdscoreError(
@@ -40,43 +58,6 @@ def load_model(name: str, device: str | None = None) -> tuple[nn.Module, Callabl
         except (RuntimeError, AssertionError) as error:
             raise GdscoreError(f"Expected --device to be there, but {device!r} is refused: {error}") from error
     return made
-
-
-def _find_callable(name: str) -> Callable[[], Any]:
-    module_name, colon, path = name.partition(":")
-    if not (module_name and colon and path):
-        raise GdscoreError(f"Expected module:callable, such as network:load for load() in network.py, but got {name!r}")
-    current = str(Path.cwd())
-    if current not in sys.path:
-        sys.path.insert(0, current)
-    try:
-        attribute: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise GdscoreError(
-                f"Expected a module {module_name!r} that can be imported, but there is none: run the command in its "
-                "folder, or install it"
-            ) from error
-        raise GdscoreError(f"{module_name} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:
-        raise GdscoreError(f"Importing {module_name!r} failed with {type(error).__name__}: {error}") from error
-    for part in path.split("."):
-        if not hasattr(attribute, part):
-            offered = [n for n, v in vars(attribute).items() if callable(v) and not n.startswith("_")]
-            raise GdscoreError(f"Expected {part!r} in {module_name}, but there is none: {nearest(part, offered)}")
-        attribute = getattr(attribute, part)
-    if not callable(attribute):
-        raise GdscoreError(f"Expected {name} to be callable, but it is {type(attribute).__name__}: name a function")
-    return attribute  # type: ignore[no-any-return]
-
-
-def _call(function: Callable[[], Any], name: str) -> Any:
-    try:
-        return function()
-    except Exception as error:
-        raise GdscoreError(
-            f"Expected {name}() to return (model, preprocess), but it failed with {type(error).__name__}: {error}"
-        ) from error
 
 
 ClassesFile: TypeAlias = Annotated[
