@@ -43,7 +43,6 @@ class ArraySpec:
     least: float = -math.inf
     most: float = math.inf
     optional: bool = False  # whether the array may be missing
-    finite: bool = True  # whether NaN and infinite numbers are refused
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ def _check_array(
         expected = ", ".join(f"{w} = {sizes[w]}" if w in sizes else str(w) for w in spec.shape)
         raise GdscoreError(f"Expected `{name}` in {where} to have shape ({expected}), but got {array.shape}")
     if kind in "fi" and array.size:
-        if spec.finite and not np.isfinite(array).all():
+        if not np.isfinite(array).all():
             raise GdscoreError(f"Expected `{name}` in {where} to be finite, but it has NaN or Inf")
         if array.min() < spec.least or array.max() > spec.most:
             raise GdscoreError(

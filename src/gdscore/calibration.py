@@ -203,20 +203,7 @@ def find_temperature(reference: Outputs | Iterable[Outputs]) -> Temperature:
 def fit_temperature(reference: Outputs | Iterable[Outputs]) -> float:
     r"""Temperature of `find_temperature` as a number, with a warning where the data do not determine it.
 
-    Parameters
-    ----------
-    reference
-        As in `find_temperature`.
-
-    Returns
-    -------
-    float
-        Between 0.01 and 100, unless the logits are very small or very large.
-
-    Warns
-    -----
-    GdscoreWarning
-        Where the data do not determine a temperature: 0.01 or 100 is returned, whichever the likelihood rises towards.
+    That is 0.01 or 100 then, whichever the likelihood rises towards.
 
     References
     ----------
@@ -250,8 +237,7 @@ def _labelled(outputs: Outputs | Iterable[Outputs]) -> Iterator[Outputs]:
                 f"Expected outputs with `logits` or `probabilities` and with `labels`, "
                 f"but these hold only {', '.join(part.arrays)}"
             )
-        if part.valid is not None and not bool(part.valid):
-            Outputs(**part.to_numpy().arrays)  # refuses them by row
+        part.check_values()
         yield part
 
 

@@ -285,10 +285,10 @@ def _plain(entry: Entry, complete: bool) -> dict[str, Any]:
     if not complete:
         if missing := len(estimate.per_class) - len(entry.classes):
             left_out.append(f"{missing} classes")
-        keeps_confidence = entry.detailed or estimate.confidence is None
-        left_out += [] if keeps_confidence else ["confidence"]
+        if estimate.confidence is not None and not entry.detailed:
+            left_out.append("confidence")
         estimate = replace(
-            estimate, per_class=entry.classes, confidence=estimate.confidence if keeps_confidence else None
+            estimate, per_class=entry.classes, confidence=estimate.confidence if entry.detailed else None
         )
     return {
         "name": target.name,
