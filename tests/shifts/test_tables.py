@@ -356,3 +356,14 @@ def test_bad_options_and_batches():
         changing(numpy_objects())[0](numpy_objects()[:, [1, 1, 2]])
     with pytest.raises(GdscoreError, match="sparse matrix of 30 columns"):
         changing(sparse_matrix())[0](table)
+
+
+def test_sparse_matrices_with_missing_values():
+    """One of them made all of its column missing by noise, and put all rows into one cluster."""
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(200, 5)) * (rng.random((200, 5)) < 0.5)
+    dense[3, 2], dense[4, 1] = np.nan, np.inf
+    table = sparse.csr_array(dense)
+    shifts = {shift.family: shift for shift in table_shifts(table, severities=[3])}
+    assert np.isnan(shifts["noise"](table).data).sum() == 1
+    assert 0 < len(shifts["subpopulation"].rows(table)) < 200

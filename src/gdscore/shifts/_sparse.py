@@ -34,14 +34,21 @@ class SparseReference:
         self.columns = csr.shape[1]
         self.sample = csr[sampled_rows(csr.shape[0])]
         count = np.bincount(csr.indices, minlength=self.columns)
-        squares = np.bincount(csr.indices, weights=csr.data.astype(np.float64) ** 2, minlength=self.columns)
+        squares = np.bincount(csr.indices, weights=_finite(csr.data) ** 2, minlength=self.columns)
         self.typical: Numbers = np.sqrt(squares / np.maximum(count, 1))
         self.size: Numbers = np.sqrt(squares / csr.shape[0])
 
     def embed(self, inputs: Any) -> Numbers:
         """Rows as points of 16 dimensions, by a random projection."""
         directions = Draws("projection", 0, rows=self.columns).normal(0, _DIMENSIONS)
-        return np.asarray(_checked_sparse(inputs, self) @ directions)
+        csr = _checked_sparse(inputs, self)
+        csr.data = _finite(csr.data)
+        return np.asarray(csr @ directions)
+
+
+def _finite(values: NDArray[Any]) -> Numbers:
+    """Values with 0 in the place of those that are missing or infinite."""
+    return np.where(np.isfinite(values), values, 0).astype(np.float64)
 
 
 def _checked_sparse(batch: Any, reference: SparseReference) -> Any:

@@ -6,14 +6,12 @@ The families of NumPy arrays and data frames are in `gdscore.shifts._dense`, tho
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.vq import kmeans2, vq
 
 from gdscore._arrays import to_numpy
 from gdscore._checks import integer
@@ -100,14 +98,21 @@ def table_shifts(
     return shifts
 
 
+def _nearest_centre(points: Numbers, centres: Numbers) -> NDArray[np.int64]:
+    return np.asarray(((centres**2).sum(axis=1) - 2 * points @ centres.T).argmin(axis=1))
+
+
 def _learn_centres(points: Numbers, seed: int) -> Numbers:
-    """Centres of two to eight clusters by k-means, from rows that the seed chooses."""
+    """Centres of two to eight clusters by Lloyd's algorithm, from rows that the seed chooses."""
     count = int(np.clip(len(points) // _ROWS_PER_CLUSTER, 2, _MOST_CLUSTERS))
     order = np.argsort(Draws("centres", seed, rows=len(points)).uniform(0, 1)[:, 0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # clusters without rows keep their centre
-        centres, _ = kmeans2(points, points[order[:count]], iter=20, minit="matrix", check_finite=False)
-    return np.asarray(centres)
+    centres = points[order[:count]]
+    for _ in range(20):
+        nearest = _nearest_centre(points, centres)
+        centres = np.stack(
+            [points[nearest == c].mean(axis=0) if (nearest == c).any() else centres[c] for c in range(len(centres))]
+        )
+    return centres
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +133,7 @@ class Subpopulation:
 
     def rows(self, inputs: Any) -> NDArray[np.int64]:
         """Positions, in ascending order, of the rows that belong to the shifted set."""
-        cluster, _ = vq(self.reference.embed(inputs), self.centres, check_finite=False)
+        cluster = _nearest_centre(self.reference.embed(inputs), self.centres)
         present = np.unique(cluster)
         rank = np.empty(len(self.centres))
         order = np.argsort(set_draws(self.family, self.severity, self.seed, 0, len(present)))
