@@ -186,7 +186,7 @@ def blocks(rows=None):
 
 
 def figure(rows):
-    drawing = Figure(figsize=(8.4, 3.4), layout="constrained")
+    drawing = Figure(figsize=(8.4, 2.6), layout="constrained")
     panels = drawing.subplots(1, 2, sharey=True)
     reviews = chosen(rows, "reviews of other products")
     sets = (
@@ -215,7 +215,7 @@ def figure(rows):
 def main():
     rows = read_rows()
     figure(rows).savefig(PICTURE, dpi=160)
-    print(table(summarised(rows), goals=True), class_table(rows), sep="\n\n")
+    print(*blocks(rows).values(), sep="\n\n")
 
 
 if __name__ == "__main__":
