@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from gdscore import Estimate, GdscoreError
 from gdscore._stream import segment_codes
 from gdscore._windows import (
-    Group,
     as_time,
-    group_of,
     parse_every,
     utc_starts,
     window_columns,
@@ -79,8 +77,6 @@ def test_rows_are_grouped_as_by_a_dictionary(rows):
     expected = list(zip(days, first, second, strict=True))
     assert keys == list(dict.fromkeys(expected))
     assert [keys[code] for code in codes] == expected
-    for key in keys:
-        assert group_of(key, True, ["a", "b"]) == Group(key[0], f"a={key[1]}, b={key[2]}")
 
 
 def test_the_first_window_begins_with_the_calendar():

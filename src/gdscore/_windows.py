@@ -12,11 +12,11 @@ Requirements met here, for the command line, Python, Ray and the monitor alike:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -348,28 +348,6 @@ def time_of(value: Any) -> datetime | None:
 # -- windows and segments -------------------------------------------------------------------------------------
 
 
-class Group(NamedTuple):
-    """A window by its start, None without times, and a segment such as ``country=fr, device=phone``."""
-
-    start: datetime | None
-    segment: str
-
-
 def window_columns(time: NDArray[np.datetime64] | None, by: Mapping[str, Any], every: Every | None) -> dict[str, Any]:
     """Columns that name the window and segment of each row: starts of windows first, where there are times."""
     return dict(by) if time is None or every is None else {"": window_starts(time, every), **by}
-
-
-def group_of(key: Any, timed: bool, names: Sequence[str]) -> Group:
-    """Window and segment of a key of `window_columns`; ``names`` are those of the columns of segments.
-
-    Examples
-    --------
-    >>> group_of((datetime(2026, 1, 31), "fr", 3), True, ["country", "site"]).segment
-    'country=fr, site=3'
-    >>> group_of("fr", False, ["country"])
-    Group(start=None, segment='country=fr')
-    """
-    values = list(key) if timed + len(names) > 1 else [key] if timed or names else []
-    start = values.pop(0) if timed else None
-    return Group(start, ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gdscore import Outputs
 from gdscore.errors import GdscoreError
-from gdscore.io import arrow, read_outputs, write_outputs
+from gdscore.io import blocks, read_outputs, write_outputs
 
 SUFFIXES = ["npz", "parquet"]
 
@@ -106,7 +106,7 @@ def test_a_loader_may_reuse_its_arrays(tmp_path, suffix):
 
 def test_row_groups_have_a_size_of_their_own(tmp_path, monkeypatch):
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(arrow, "BLOCK_BYTES", 2400)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2400)
     logits = np.random.default_rng(0).standard_normal((1000, 3))
     for cut in (1, 7, 1000):
         parts = (Outputs(logits=logits[i : i + cut]) for i in range(0, 1000, cut))

@@ -23,7 +23,7 @@ from gdscore._alarms import (
     worst_status,
 )
 from gdscore._format import percent, points
-from gdscore._windows import Every, end_of, group_of, time_text, window_columns
+from gdscore._windows import Every, end_of, time_text, window_columns
 from gdscore.cli.console import (
     Cell,
     Engine,
@@ -118,10 +118,10 @@ def estimate_groups(
     estimates, truth = estimator.estimate(state), state.truth()
     if state.segments is None:
         return [(target, Estimated(estimates, truth[None].accuracy, left_out))]
-    timed, by = target.columns.time is not None, target.columns.by
+    by = target.columns.by
     names = [by] if isinstance(by, str) else list(by or ())
     groups = [
-        (_group(target, prefix, *group_of(key, timed, names)), Estimated(e, truth[key].accuracy, left_out))
+        (_group(target, prefix, key, names), Estimated(e, truth[key].accuracy, left_out))
         for key, e in estimates.items()
     ]
     return sorted(groups, key=lambda item: (item[0].when or datetime.min, item[1].estimate.accuracy, item[0].name))
@@ -144,10 +144,14 @@ def try_groups(
     ]
 
 
-def _group(target: TargetFiles, prefix: str, start: datetime | None, segment: str) -> TargetFiles:
-    """Window and segment of a target, as a target of its own."""
-    names = [prefix, "" if start is None else time_text(start), segment]
-    return replace(target, name=" ".join(filter(None, names)), when=start, segment=segment)
+def _group(target: TargetFiles, prefix: str, key: Any, by: Sequence[str]) -> TargetFiles:
+    """Window and segment of a target, as a target of its own; ``key`` is of the columns of `window_columns`."""
+    timed = target.columns.time is not None
+    values = list(key) if timed + len(by) > 1 else [key]
+    when = values.pop(0) if timed else None
+    segment = ", ".join(f"{name}={value}" for name, value in zip(by, values, strict=True))
+    names = [prefix, "" if when is None else time_text(when), segment]
+    return replace(target, name=" ".join(filter(None, names)), when=when, segment=segment)
 
 
 def print_csv(outcomes: Sequence[Outcome[Estimated]], every: Every | None) -> None:

@@ -288,7 +288,7 @@ def write_parquet(
     metadata |= {} if threshold is None else {"gdscore.threshold": repr(threshold)}
     with atomic(path) as file, contextlib.ExitStack() as stack:
         writer = None
-        for block in _regrouped(parts):
+        for block in rebatched(_copies(parts), None):
             batch = pa.record_batch({name: _to_arrow(array) for name, array in block.items()})
             if metadata:
                 batch = batch.replace_schema_metadata(metadata)
@@ -298,21 +298,13 @@ def write_parquet(
             writer.write_batch(batch)
 
 
-def _regrouped(parts: Iterable[Block]) -> Iterator[Block]:
-    """Cut and join parts to blocks of about `BLOCK_BYTES`, copied, as a loader may fill the same arrays again."""
-    held: list[Block] = []
-    size = 0
+def _copies(parts: Iterable[Block]) -> Iterator[Block]:
+    """Parts in pieces of about `BLOCK_BYTES`, copied, as a loader may fill the same arrays again."""
     for part in parts:
         rows = len(next(iter(part.values())))
-        step = max(1, BLOCK_BYTES * rows // sum(array.nbytes for array in part.values()))
+        step = default_rows(sum(array.nbytes for array in part.values()) // rows)
         for start in range(0, rows, step):
-            held.append({name: array[start : start + step].copy() for name, array in part.items()})
-            size += sum(array.nbytes for array in held[-1].values())
-            if size >= BLOCK_BYTES:
-                yield joined_blocks(held)
-                held, size = [], 0
-    if held:
-        yield joined_blocks(held)
+            yield {name: array[start : start + step].copy() for name, array in part.items()}
 
 
 def _to_arrow(array: NDArray[Any]) -> Any:
