@@ -67,6 +67,8 @@ def test_windows_are_played_as_labels_became_known(folder, gd, stream):
     assert result.exit_code == 0, result.output
     assert "2026-01-06" in result.output
     assert "last known accuracy" in result.output
+    assert result.output.count("note: from") == 1  # of the newest window
+    assert "note: from 960 labels of 4 windows" in result.output
     assert (folder / "t.svg").read_text().startswith("<?xml")
     rows = table(folder / "windows.csv")
     assert [row["time"] for row in rows] == [f"2026-01-{d + 1:02}T00:00:00" for d in range(DAYS)]

@@ -49,11 +49,12 @@ ZEROS = np.zeros(N, dtype=int)
         (lambda t: t.add_labels(day(1), ZEROS - 1), "classes from 0 to 2"),
         (lambda t: t.add_labels(day(1), [0.5] * N), "to be a class"),
         (lambda t: t.add_labels(day(1), ["cat"] * N), "to be a class"),
-        (lambda t: t.add_labels(day(1), [[0]] * N), "to be a class"),
+        (lambda t: t.add_labels(day(1), [[0]] * N), "but got 20 × 1"),
+        (lambda t: t.add_labels(day(1), pd.DataFrame({"y": ZEROS})), "but got 20 × 1"),
         (lambda t: t.add_labels(day(1), "0" * N), "a label for each"),
         (lambda t: t.add_labels(day(1), 3), "a label for each"),
         (lambda t: t.add_labels(day(1), None), "a label for each"),
-        (lambda t: t.add_labels(day(1), np.zeros((N, 3))), "a label for each"),
+        (lambda t: t.add_labels(day(1), np.zeros((N, 3))), "but got 20 × 3"),
         (lambda t: t.add_labels(day(1), unlabelled(t.parts[1])), "the outputs have none"),
         (lambda t: t.add_labels(day(1), t.parts[2]), r"20 other rows: is the time right\?"),
         (lambda t: t.add_labels(day(1), t.parts[1], rows=[1]), "labelled outputs without `rows`"),
@@ -185,6 +186,26 @@ def test_late_labels_after_keep_has_passed(est, rng):
     frame = track.windows("pandas")
     assert frame.labels.tolist() == [N, N, N, 0, 0]
     assert frame.truth[:3].tolist() == pytest.approx([parts[0].accuracy, 0.7, parts[2].accuracy])
+
+
+def test_labels_of_an_older_version_after_keep_has_passed(est, rng):
+    """Labelled outputs would be those of the new model: only the accuracy is left to give."""
+    track = gdscore.AccuracyTracker(est, keep=timedelta(days=2))
+    out = outputs(N, 1.5, rng)
+    for number in (0, 5):
+        track.estimate(unlabelled(out), time=day(number))
+        track.replace_model(est)
+    with pytest.raises(gdscore.GdscoreError, match=r"its accuracy .* add_accuracy"):
+        track.add_labels(day(0), out.labels)
+    track.add_accuracy(day(0), out.accuracy)
+
+
+def test_a_stream_of_labelled_outputs_is_one_window(track, rng):
+    parts = [outputs(N, 1.5, rng) for _ in range(2)]
+    track.add_labels(day(0), iter(parts))
+    track.estimate(unlabelled(parts[0]), time=day(1))
+    track.add_labels(day(1), (label for label in parts[0].labels.tolist()))
+    assert track.windows("pandas").labels.tolist() == [2 * N, N]
 
 
 def test_segments_come_and_go(est, rng):

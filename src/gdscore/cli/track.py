@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gdscore._files import check_readable, check_writable, path_errors
+from gdscore._files import atomic, check_readable, check_writable, path_errors
 from gdscore._format import points
 from gdscore._windows import Every, as_time, parse_every, time_text, window_end, window_starts
 from gdscore.cli.console import Debug, JsonPath, Quiet, collect_warnings, complain, show
@@ -103,11 +103,13 @@ def track(
     by_window = alarms.check(outcomes)
     checks = [check for check in by_window if check is not None]
     facts = document({"estimator": estimator, "labels": str(labels)}, outcomes, alarms.rule, checks)
-    facts |= {"coverage": _finite(tracker.coverage()), "errors": errors_of(tracker)}
+    coverage = tracker.coverage()
+    facts |= {"coverage": coverage if coverage == coverage else None, "errors": errors_of(tracker)}
     if output is not None:
         _write_table(tracker, output)
     if picture is not None:
-        _draw(tracker, picture)
+        with atomic(picture) as file:
+            tracker.plot().savefig(file, format=picture.suffix[1:].lower())
     if save is not None:
         tracker.save(save)
     if json is not None:
@@ -117,7 +119,8 @@ def track(
 
         post_json(alarms.webhook, facts)
     if json != "-" and not quiet:
-        show_estimates(outcomes, [check.status if alarms.rule and check else None for check in by_window])
+        printed = [*map(_without_note, outcomes[:-1]), *outcomes[-1:]]
+        show_estimates(printed, [check.status if alarms.rule and check else None for check in by_window])
         for line in _summary(tracker):
             show(line)
         for path in filter(None, (output, picture, save, json)):
@@ -310,6 +313,14 @@ def errors_of(tracker: AccuracyTracker) -> dict[str, Any]:
     return {"windows": len(complete), **errors}
 
 
+def _without_note(outcome: Outcome[Estimated]) -> Outcome[Estimated]:
+    """Without the note which labels an estimate rests on, of which there is one for each window."""
+    assert outcome.value is not None
+    estimate = outcome.value.estimate
+    others = [warning for warning in estimate.warnings if warning.code != "tracked"]
+    return replace(outcome, value=replace(outcome.value, estimate=replace(estimate, warnings=others)))
+
+
 def _summary(tracker: AccuracyTracker) -> Iterator[str]:
     errors = errors_of(tracker)
     count = errors.pop("windows")
@@ -321,24 +332,10 @@ def _summary(tracker: AccuracyTracker) -> Iterator[str]:
         yield f"intervals that held so far: {coverage:.0%}"
 
 
-def _finite(value: float) -> float | None:
-    return value if value == value else None
-
-
 def _write_table(tracker: AccuracyTracker, path: Path) -> None:
-    from gdscore._files import atomic
-
     table = tracker.windows("pyarrow").to_pydict()
     with atomic(path, "w") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(table)
         for row in zip(*table.values(), strict=True):
             lines.writerow([value.isoformat() if isinstance(value, datetime) else value for value in row])
-
-
-def _draw(tracker: AccuracyTracker, path: Path) -> None:
-    from gdscore._files import atomic
-
-    figure = tracker.plot()
-    with atomic(path) as file:
-        figure.savefig(file, format=path.suffix[1:].lower())

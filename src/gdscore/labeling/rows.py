@@ -293,6 +293,11 @@ def as_classes(labels: Any, rows: LabelRows, classes: int, names: tuple[str, ...
                 f"Expected at most {len(rows)} labels, as so many rows were drawn, but got {len(label_list)}"
             )
         listed = label_list + [None] * (len(rows) - len(label_list))
+    return classes_of(listed, classes, names)
+
+
+def classes_of(listed: Iterable[Any], classes: int, names: tuple[str, ...] | None) -> NDArray[np.int64]:
+    """Class of each label, by the rules of `as_classes`."""
     if "" in (names or ()):
         raise GdscoreError(
             "Expected class names of at least one letter, but one is empty, which means not labelled: name the class, "

@@ -21,7 +21,7 @@ from gdscore.errors import GdscoreError, shown
 from gdscore.estimator import AccuracyEstimator
 from gdscore.labeling.choice import FingerprintSum
 from gdscore.labeling.labelled import variance_ratio
-from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes
+from gdscore.labeling.rows import COULD_NOT_TELL, NOT_LABELLED, LabelRows, as_classes, classes_of
 from gdscore.outputs import Outputs
 from gdscore.tracking.windows import FACTS, CommonError, TrackedWindow, shown_time
 
@@ -69,6 +69,10 @@ class Group:
         """Keep the predicted class of each row, and its segment."""
         self.predictions, self.codes = rows.predictions, rows.codes if rows.names else None
 
+    def forget_rows(self) -> None:
+        """Keep only what labels have shown of the segments."""
+        self.predictions = self.labels = self.codes = None
+
     @property
     def n_rows(self) -> int:
         """Rows of all segments."""
@@ -97,8 +101,9 @@ class WindowRows:
         self._est, self._names = est, names
         self._mark = FingerprintSum()
         self._numbers: dict[Any, int] = {}
-        self._parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        self._labels: list[NDArray[Any]] | None = []
+        self._predictions: list[NDArray[Any]] = []
+        self._codes: list[NDArray[Any]] = []
+        self._labels: list[NDArray[Any] | None] = []
         self.state = est.state()
         """State of all rows."""
 
@@ -124,12 +129,10 @@ class WindowRows:
         for key in keys:
             self._numbers.setdefault(key, len(self._numbers))
         codes = np.array([self._numbers[key] for key in keys], dtype=np.int64)[place]
-        predictions = arrays.to_numpy(part.predictions).astype(np.min_scalar_type(max(self._est.n_classes_ - 1, 0)))
-        self._parts.append((predictions, codes))
-        if "labels" not in part.has:
-            self._labels = None
-        elif self._labels is not None:
-            self._labels.append(arrays.to_numpy(part.labels))
+        smallest = np.min_scalar_type(max(self._est.n_classes_ - 1, 0))
+        self._predictions.append(arrays.to_numpy(part.predictions).astype(smallest))
+        self._codes.append(codes)
+        self._labels.append(arrays.to_numpy(part.labels) if "labels" in part.has else None)
         return self
 
     @property
@@ -155,18 +158,18 @@ class WindowRows:
     @property
     def predictions(self) -> NDArray[Any]:
         """Predicted class of each row."""
-        return np.concatenate([predictions for predictions, _ in self._parts])
+        return np.concatenate(self._predictions)
 
     @property
     def codes(self) -> NDArray[Any]:
         """Number of each row's segment."""
-        codes = np.concatenate([codes for _, codes in self._parts])
-        return codes.astype(np.min_scalar_type(len(self._numbers)))
+        return np.concatenate(self._codes).astype(np.min_scalar_type(len(self._numbers)))
 
     @property
     def labels(self) -> NDArray[Any] | None:
         """Label of each row; None where not all have one."""
-        return np.concatenate(self._labels) if self._labels else None
+        listed = [labels for labels in self._labels if labels is not None]
+        return np.concatenate(listed) if len(listed) == len(self._labels) else None
 
 
 def label_type(classes: int) -> np.dtype[Any]:
@@ -191,11 +194,11 @@ def labels_by_row(
                 "drawn from others: is the time right?"
             )
         return rows.rows, as_classes(labels, rows, version.classes, version.class_names)
-    if rows is None and isinstance(labels, Mapping):
+    if isinstance(labels, Mapping):
+        if rows is not None:
+            raise GdscoreError("Expected labels in the order of `rows`, but got a mapping: leave out `rows`")
         rows, labels = list(labels), list(labels.values())
     place = np.arange(n_rows) if rows is None else _row_numbers(rows, n_rows, when)
-    if isinstance(labels, Mapping):
-        raise GdscoreError("Expected labels in the order of `rows`, but got a mapping: leave out `rows`")
     if rows is None and hasattr(labels, "index") and hasattr(labels, "to_dict"):
         index = np.asarray(labels.index)
         # A column that was sorted in another way tells by its index which row is which.
@@ -203,15 +206,13 @@ def labels_by_row(
             place = index.astype(np.int64)
     values = arrays.to_numpy(labels) if arrays.is_array(labels) else labels
     values = values.to_numpy() if hasattr(values, "to_numpy") else values
-    listed = values if isinstance(values, np.ndarray) and values.ndim == 1 else list_of(values)
-    if (isinstance(values, np.ndarray) and values.ndim != 1) or listed is None or len(listed) != len(place):
-        wanted = (
-            f"each of the {n_rows:,} rows of the window of {shown_time(when)}"
-            if rows is None
-            else f"{len(place):,} rows"
+    values = values if isinstance(values, np.ndarray) else list_of(values)
+    if values is None or np.ndim(values[:1]) != 1 or len(values) != len(place):
+        of_window = f"each of the {n_rows:,} rows of the window of {shown_time(when)}, or `rows` that name some of them"
+        raise GdscoreError(
+            f"Expected a label for {of_window if rows is None else f'{len(place):,} rows'}, None where there is none "
+            f"yet, but got {shown(labels) if values is None else ' × '.join(map(str, np.shape(values)))}"
         )
-        came = shown(labels) if listed is None else f"{len(listed):,}"
-        raise GdscoreError(f"Expected a label for {wanted}, None where there is none yet, but got {came}")
     rule = ClassLabels(version.class_names, version.classes)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu" and rule.integers_are_positions:
         if len(values) and not 0 <= int(values.min()) <= int(values.max()) < version.classes:
@@ -220,8 +221,8 @@ def labels_by_row(
                 f"{values.max()}"
             )
         return place, values
-    every = LabelRows(place, None, place, np.zeros(len(place)), None, n_rows, "random", 0, 0.0, group.fingerprint)
-    return place, as_classes(values, every, version.classes, version.class_names)
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    return place, classes_of(listed, version.classes, version.class_names)
 
 
 def _row_numbers(rows: Any, n_rows: int, when: datetime) -> Integers:

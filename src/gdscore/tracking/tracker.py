@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from numpy.typing import NDArray
@@ -103,7 +103,6 @@ class AccuracyTracker:
         self._versions = [Version.of(self._est)]
         self._groups: dict[datetime, Group] = {}
         self._times: list[datetime] = []
-        self._labelled: list[datetime] = []  # times of windows with labels, ascending
         self._tallies: dict[Any, Tally] = {}
         self._complete: deque[datetime] = deque()  # complete windows whose rows are kept
         self._names: tuple[str, ...] | None = None  # columns that name segments
@@ -136,9 +135,8 @@ class AccuracyTracker:
         return len(self._times)
 
     def __repr__(self) -> str:
-        return (
-            f"AccuracyTracker({len(self._times):,} windows, {len(self._labelled):,} with labels, level={self._level})"
-        )
+        labelled = sum(group.is_labelled for group in self._groups.values())
+        return f"AccuracyTracker({len(self):,} windows, {labelled:,} with labels, level={self._level})"
 
     # -- estimating ---------------------------------------------------------------------------------------------
 
@@ -203,18 +201,18 @@ class AccuracyTracker:
         free: Mapping[Any, Estimate] = made if rows.names else {None: made}
         current = self._versions[-1]
         alike = [i for i, version in enumerate(self._versions) if version.class_names == current.class_names]
-        labelled = self._labelled[: bisect_left(self._labelled, when)]
+        earlier = self._times[: bisect_left(self._times, when)]
         estimates: dict[Any, Estimate] = {}
         windows: dict[Any, TrackedWindow] = {}
         for key in rows.keys:
-            latest_first = (self._groups[time] for time in reversed(labelled))
-            with_key = (group for group in latest_first if key in group.segments)
-            groups = list(islice(with_key, SETTINGS.most_windows))[::-1]
+            latest_first = (self._groups[time] for time in reversed(earlier))
+            labelled = (group for group in latest_first if group.is_labelled and key in group.segments)
+            groups = list(islice(labelled, SETTINGS.most_windows))[::-1]
             common = [group.common for group in groups] if rows.names else None
             past, tally = [group.segments[key] for group in groups], self._tallies.get(key, Tally())
-            first = past[0].time if past else when
-            times = self._times[bisect_left(self._times, first) : bisect_left(self._times, when)]
-            history = History(past, [t.timestamp() for t in times], tally, alike, current.mix, common)
+            first = bisect_left(earlier, past[0].time) if past else len(earlier)
+            seconds = [time.timestamp() for time in earlier[first:]]
+            history = History(past, seconds, tally, alike, current.mix, common)
 
             def with_class_mix(shares: Any, key: Any = key) -> Estimate:
                 estimate: Estimate = self._est.estimate(rows.state.of_segment(key), class_mix=shares)
@@ -244,19 +242,14 @@ class AccuracyTracker:
     def _insert(self, when: datetime, rows: WindowRows, windows: dict[Any, TrackedWindow]) -> Group:
         group = Group(rows.fingerprint, len(self._versions) - 1, windows)
         group.keep_rows(rows)
-        self._index(when, group)
-        self._names = rows.names
-        return group
-
-    def _index(self, when: datetime, group: Group) -> None:
         self._groups[when] = group
         insort(self._times, when)
+        self._names = rows.names
+        return group
 
     def _remove(self, when: datetime) -> None:
         group = self._groups.pop(when)
         self._times.remove(when)
-        if group.is_labelled:
-            self._labelled.remove(when)
         for key, window in group.segments.items():
             self._count(key, window, -1)
         if when in self._complete:
@@ -269,17 +262,9 @@ class AccuracyTracker:
             self._tallies[key] = Tally(before.tested + sign, before.missed + sign * int(missed))
 
     def _forget_old(self) -> None:
-        if self._keep is None or not self._times:
-            return
-        latest = self._times[-1]
-        for when in self._times:
-            if latest - when <= self._keep:
-                break
-            self._forget(self._groups[when])
-
-    @staticmethod
-    def _forget(group: Group) -> None:
-        group.predictions = group.labels = group.codes = None
+        if (keep := self._keep) is not None:
+            for when in takewhile(lambda time: self._times[-1] - time > keep, self._times):
+                self._groups[when].forget_rows()
 
     # -- labels -------------------------------------------------------------------------------------------------
 
@@ -303,6 +288,7 @@ class AccuracyTracker:
             Segment of each row of labelled outputs. Otherwise segments are known from `estimate`.
         """
         when = as_time(time)
+        labels = list(labels) if isinstance(labels, Iterator) else labels
         listed = labels if isinstance(labels, list | tuple) else [labels]
         if listed and all(isinstance(item, Outputs) for item in listed):
             if rows is not None:
@@ -317,10 +303,13 @@ class AccuracyTracker:
             )
         version = self._versions[group.version]
         if group.predictions is None:
+            why = "all labels were in" if group.is_complete else "`keep` has passed"
+            wanted, call = "labelled outputs", "add_labels(time=…, labels=outputs that have labels)"
+            if group.version < len(self._versions) - 1:  # the latest estimator is for other outputs
+                wanted, call = "its accuracy", "add_accuracy(time=…, accuracy=…)"
             raise GdscoreError(
-                f"Expected labelled outputs for the window of {shown_time(when)}, as the predictions of its rows are "
-                f"no longer kept ({'all labels were in' if group.is_complete else '`keep` has passed'}): "
-                "add_labels(time=…, labels=outputs that have labels)"
+                f"Expected {wanted} for the window of {shown_time(when)}, as the predictions of its rows are no longer "
+                f"kept ({why}): {call}"
             )
         place, classes = labels_by_row(labels, rows, group, version, when)
         changed = no_labels(len(group.predictions), version.classes) if group.labels is None else group.labels.copy()
@@ -424,21 +413,16 @@ class AccuracyTracker:
 
     def _update(self, when: datetime, group: Group, segments: dict[Any, TrackedWindow]) -> None:
         """Put windows with other labels in the place of those before."""
-        was_labelled = group.is_labelled
         for key, window in group.segments.items():
             self._count(key, window, -1)
         group.segments = segments
         group.common = CommonError.of(segments.values())
         for key, window in segments.items():
             self._count(key, window, 1)
-        if group.is_labelled and not was_labelled:
-            insort(self._labelled, when)
-        elif was_labelled and not group.is_labelled:
-            self._labelled.remove(when)
         if group.is_complete and when not in self._complete:
             self._complete.append(when)
             while len(self._complete) > CORRECTABLE:
-                self._forget(self._groups[self._complete.popleft()])
+                self._groups[self._complete.popleft()].forget_rows()
         self._forget_old()
 
     def _known_group(self, when: datetime) -> Group:
@@ -446,11 +430,10 @@ class AccuracyTracker:
             return self._groups[when]
         if not self._times:
             raise GdscoreError("Expected labels of a window that was estimated, but none was: call estimate first")
-        at = bisect_left(self._times, when)
-        near = sorted(self._times[max(at - 1, 0) : at + 1], key=lambda t: abs(t - when))
+        nearest = min(self._times, key=lambda time: abs(time - when))
         raise GdscoreError(
             f"Expected the time of a window that was estimated, but got {shown_time(when)}: the nearest is "
-            f"{shown_time(near[0])}. Estimate it first, or give labelled outputs"
+            f"{shown_time(nearest)}. Estimate it first, or give labelled outputs"
         )
 
     def _see_zone(self, time: Any) -> None:
@@ -494,7 +477,7 @@ class AccuracyTracker:
         columns = {name: [record[i] for record in records] for i, name in enumerate(kinds)}
         return frame_of(columns, backend, kinds)
 
-    def items(self) -> Iterable[tuple[datetime, Any, TrackedWindow]]:
+    def items(self) -> Iterator[tuple[datetime, Any, TrackedWindow]]:
         """Time, segment and what is kept, for every window and segment in order of time."""
         for when in self._times:
             for key, window in self._groups[when].segments.items():
@@ -581,11 +564,10 @@ class AccuracyTracker:
         tracker._versions, tracker._zoned = versions, header["zoned"]
         tracker._names = None if header["names"] is None else tuple(header["names"])
         for when, group in groups.items():
-            tracker._index(when, group)
+            tracker._groups[when] = group
+            tracker._times.append(when)
             for key, window in group.segments.items():
                 tracker._count(key, window, 1)
-            if group.is_labelled:
-                tracker._labelled.append(when)
             if group.is_complete and group.predictions is not None:
                 tracker._complete.append(when)
         return tracker
