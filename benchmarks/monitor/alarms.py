@@ -22,6 +22,7 @@ import csv
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -75,6 +76,19 @@ LABELLED = {
 TIMES = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(WARM_UP + YEAR)]
 
 
+class Counted(NamedTuple):
+    """A window with its labels."""
+
+    accuracy: float
+    low: float
+    high: float
+    level: float
+    rows: int
+    reference_accuracy: float
+    labelled: int
+    correct: int
+
+
 def simulate(rng, count, days, spread=0.8, rho=0.0, weekend=0.0, tails=None, white=0.0):
     """Accuracies of windows: count series of so many days."""
     noise = rng.normal(size=(count, days)) if tails is None else rng.standard_t(tails, (count, days))
@@ -92,8 +106,8 @@ def follow(accuracy, reference, reference_rows, correct=None, labels=ROWS, width
         follower = Follower(Judgement(Rules(), 1, int(reference_rows)), {}, "m", every=DAILY)
         for day, value in enumerate(series):
             numbers = value, max(value - width, 0.0), min(value + width, 1.0), 0.9, ROWS, float(reference[number])
-            labelled = None if correct is None else labelled_estimate(*numbers, labels, int(correct[number, day]))
-            follower.take(Estimate(*numbers), TIMES[day], labelled)
+            labelled = None if correct is None else Counted(*numbers, labels, int(correct[number, day]))
+            follower.take(Estimate(*numbers), TIMES[day], labelled and labelled_estimate(labelled))
         for problem in follower.raised:
             raised = found.setdefault(problem.rule, np.zeros(accuracy.shape, dtype=bool))
             raised[number, (problem.raised - TIMES[0]).days] = True

@@ -404,7 +404,9 @@ def test_a_broken_estimator_is_refused_without_our_paths(local):
 def test_people_get_pages_and_programs_get_json(client):
     page = client.get("/models/none", headers={"accept": "text/html"})
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (404, "text/html")
-    assert client.get("/models/none").json() == {"error": "Unknown model 'none'"}
+    assert client.get("/models/none").json() == {
+        "error": "Unknown model 'none': no model is registered: register it first"
+    }
     assert set(client.post("/api/v1/models", content=b"{").json()) == {"error", "example"}
 
 

@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -545,9 +546,12 @@ def follow_labels(estimates, correct, rules=None, rows=400):
     follower = Follower(Judgement(rules or Rules(), 1, 1000), {}, "m", every=DAILY)
     for n, (value, right) in enumerate(zip(estimates, correct, strict=True)):
         made = estimate(float(value), rows=rows)
-        numbers = made.accuracy, made.low, made.high, made.level, made.n_rows, made.reference_accuracy
-        follower.take(made, day(n), labelled_estimate(*numbers, rows, int(right)))
+        follower.take(made, day(n), with_labels(made, rows, int(right)))
     return {problem.rule: problem for problem in follower.raised}
+
+
+def with_labels(made, labelled, correct):
+    return labelled_estimate(SimpleNamespace(**vars(made), rows=made.n_rows, labelled=labelled, correct=correct))
 
 
 def test_labels_find_a_drop_that_no_single_window_shows():
@@ -619,9 +623,8 @@ def weather(seed, drop=0.0, days=62, labels=100):
     truth[days // 2 :] -= drop
     follower = Follower(Judgement(Rules(), 1, 900), {}, "m", every=DAILY)
     for n, share in enumerate(truth):
-        numbers = 0.88, 0.8, 0.96, 0.9, 400, 0.9
-        labelled = labelled_estimate(*numbers, labels, int(rng.binomial(labels, share)))
-        follower.take(estimate(0.88), day(n), labelled)
+        made = estimate(0.88, rows=400, width=0.08)
+        follower.take(estimate(0.88), day(n), with_labels(made, labels, int(rng.binomial(labels, share))))
     return [alarm for alarm in follower.raised if alarm.rule == "labels:sequential"]
 
 

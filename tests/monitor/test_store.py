@@ -14,11 +14,11 @@ from gdscore.monitor import Monitor, Rules
 from gdscore.monitor.alarms import Outbox
 from gdscore.monitor.app import create_app, render_metrics
 from gdscore.monitor.auth import create_token
-from gdscore.monitor.queries import explain_alarm, learned, overview, segments_of, series_points
+from gdscore.monitor.queries import explain_alarm, find_model, learned, overview, segments_of, series_points
 from gdscore.monitor.rules import usual_pause
 from gdscore.monitor.schema import Alarm, KeptRow, Token
 from gdscore.monitor.settings import Settings
-from gdscore.monitor.store import find_model, lock_model
+from gdscore.monitor.store import lock_model
 from tests.monitor.conftest import OPEN, day, estimate, make_outputs
 
 HERE = {"client": ("127.0.0.1", 50000), "base_url": "http://127.0.0.1"}

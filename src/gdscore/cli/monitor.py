@@ -252,14 +252,13 @@ def add(
 
     Ends with code 3 where the model has an open alarm, else with 1 where a target was not added.
     """
-    from gdscore.monitor.queries import list_alarms
-    from gdscore.monitor.store import check_known
+    from gdscore.monitor.queries import find_model, list_alarms
 
     check_writable(json)
     history = _open(database, **notices)
     columns = dataclasses.replace(columns, time=time, by=by or None, id=id)
     with history.reading() as session:
-        check_known(session, model)
+        find_model(session, model)
     dated = find_targets(targets, columns)
     if at is not None and time is not None:
         raise GdscoreError("Expected --at or --time, but got both: --at is one time for all rows, --time their column")
@@ -346,11 +345,9 @@ def windows(
 ) -> None:
     """List windows with their estimates."""
     from gdscore.monitor.queries import list_windows
-    from gdscore.monitor.store import check_known
 
     check_writable(json)
     with _open(database).reading() as session:
-        check_known(session, model)
         _show_windows(list_windows(session, model, segment, since=since, limit=None), json)
 
 
@@ -367,7 +364,6 @@ def alarms(
 ) -> None:
     """Look for missing windows and list alarms; ends with code 3 where one is open."""
     from gdscore.monitor.queries import list_alarms
-    from gdscore.monitor.store import check_known
 
     check_writable(json)
     history = _open(database, **notices)
@@ -376,7 +372,6 @@ def alarms(
     for line in told:
         complain(line)
     with history.reading() as session:
-        check_known(session, model)
         listed = list_alarms(session, model, open_only=not everything, limit=None)
     if json is not None:
         write_json(json, listed)

@@ -27,7 +27,7 @@ from gdscore._windows import parse_every
 from gdscore.estimator import Estimate, EstimateWarning, Quantity
 from gdscore.monitor.database import utc_now
 from gdscore.monitor.notify import Due
-from gdscore.monitor.queries import alarm_facts, current_models, labelled_estimate
+from gdscore.monitor.queries import ESTIMATED, alarm_facts, current_models, labelled_estimate
 from gdscore.monitor.rules import LEARNED, Follower, Judgement, RaisedAlarm, Rules
 from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
 
@@ -152,16 +152,13 @@ def _take(follower: Follower, window: Any) -> None:
     """Take in a window, or a row of its columns."""
     warnings = [EstimateWarning(**facts) for facts in window.warnings]
     numbers = window.accuracy, window.low, window.high, window.level, window.rows, window.reference_accuracy
-    labelled = None if window.labelled is None else labelled_estimate(*numbers, window.labelled, window.correct)
+    labelled = None if window.labelled is None else labelled_estimate(window)
     estimate = Estimate(*numbers, warnings=warnings, label_free=Quantity(window.label_free))
     follower.take(estimate, window.start, labelled, window.measures)
 
 
-_FOLLOWED = select(
-    *(Window.id, Window.start, Window.end, Window.rows, Window.accuracy, Window.low, Window.high, Window.level),
-    *(Window.reference_accuracy, Window.label_free, Window.warnings, Window.measures, Window.labelled, Window.correct),
-    *(Window.rules_change, Window.n_series),
-)
+_FOLLOWED = select(*(Window.id, Window.start, Window.end, Window.warnings, Window.measures), *ESTIMATED)
+_FOLLOWED = _FOLLOWED.add_columns(Window.rules_change, Window.n_series)
 
 
 def _replay(

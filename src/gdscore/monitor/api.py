@@ -36,7 +36,6 @@ from gdscore.monitor.database import StorageError
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.labels import MOST_LABELS, read_row_labels
 from gdscore.monitor.schema import LONGEST_NAME
-from gdscore.monitor.store import check_known
 from gdscore.outputs import Outputs
 
 
@@ -410,7 +409,6 @@ def list_windows(
 ) -> dict[str, Any]:
     """Windows by time, a page at a time: ``next`` is the ``after`` of the next page."""
     with history.reading() as session:
-        check_known(session, name)
         listed = queries.list_windows(session, name, segment, since=since, until=until, limit=limit + 1, after=after)
     return {"windows": listed[:limit], "next": after + limit if len(listed) > limit else None}
 
@@ -432,7 +430,6 @@ def get_series(
     Times are in the zone of the windows.
     """
     with history.reading() as session:
-        check_known(session, name)
         return queries.series_points(session, name, segment, since=since, until=until, points=points)
 
 
@@ -440,7 +437,6 @@ def get_series(
 def get_past_estimates(name: str, history: History, visitor: Reader, segment: str = "") -> dict[str, Any]:
     """How good estimates were where labels came."""
     with history.reading() as session:
-        check_known(session, name)
         return queries.past_errors(session, name, segment) or {"windows": 0}
 
 
@@ -456,7 +452,6 @@ def list_alarms(
 ) -> list[dict[str, Any]]:
     """Alarms, open ones first."""
     with history.reading() as session:
-        check_known(session, model)
         return queries.list_alarms(session, model, segment, open_only=open_only, limit=limit, after=after)
 
 

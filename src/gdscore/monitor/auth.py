@@ -36,9 +36,9 @@ from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError
 from gdscore.monitor.database import check_name, utc_now
 from gdscore.monitor.history import Monitor
+from gdscore.monitor.queries import find_model
 from gdscore.monitor.schema import Alarm, Model, Token, Window
 from gdscore.monitor.settings import Settings
-from gdscore.monitor.store import check_known
 
 Role = Literal["read", "write"]
 
@@ -87,7 +87,8 @@ def create_token(
     length = None if expires is None else parse_every(expires).length
     token = f"gds_{secrets.token_urlsafe(32)}"
     with monitor.writing() as session:
-        check_known(session, model)
+        if model is not None:
+            find_model(session, model)
         if session.scalars(select(Token.id).where(Token.name == name)).first() is not None:
             raise GdscoreError(f"Expected a new name, but there is a token {name!r}: revoke it first")
         made = Token(name=name, digest=_digest(token), role=role, model=model, created_at=utc_now())
@@ -201,77 +202,55 @@ class Guard:
         """Pass a request on, or refuse it; and log it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-        elif not self.settings.access_log:
-            await self._guarded(scope, receive, send)
-        else:
-            await self._logged(scope, receive, send)
-
-    async def _logged(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status, received, sent = time.perf_counter(), 500, 0, 0
+            return
+        large = scope["path"].endswith(("/windows", "/estimator", "/row-labels"))
+        limit = self.settings.max_body if large else _SMALL_BODY
+        began, status, received, sent = time.monotonic(), 500, 0, 0
 
         async def read() -> Message:
             nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            return message
-
-        async def write(message: Message) -> None:
-            nonlocal status, sent
-            status = message.get("status", status)
-            sent += len(message.get("body", b""))
-            await send(message)
-
-        try:
-            await self._guarded(scope, read, write)
-        finally:
-            line = {
-                "time": utc_now().isoformat(timespec="milliseconds"),
-                "client": (scope.get("client") or ("",))[0],
-                "who": scope.get("state", {}).get("visitor"),
-                "method": scope["method"],
-                "path": scope["path"],
-                "status": status,
-                "ms": round(1000 * (time.perf_counter() - began), 1),
-                "received": received,
-                "sent": sent,
-            }
-            _access.info("%s", json.dumps(line, ensure_ascii=True))
-
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        large = request.url.path.endswith(("/windows", "/estimator", "/row-labels"))
-        limit = self.settings.max_body if large else _SMALL_BODY
-        problem = _refusal(request, limit)
-        if problem is not None:
-            await _answer(send, *problem)
-            return
-        seen, began = 0, time.monotonic()
-
-        async def counted() -> Message:
-            nonlocal seen
             # A large body has more time, as long as it comes at more than 64 KiB a second.
-            allowed = self.settings.request_seconds + seen / SLOWEST
+            allowed = self.settings.request_seconds + received / SLOWEST
             try:
                 message = await asyncio.wait_for(receive(), max(began + allowed - time.monotonic(), 0.001))
             except TimeoutError:
                 raise HTTPException(
                     408, f"Expected the request within {self.settings.request_seconds:g} seconds, but it did not arrive"
                 ) from None
-            seen += len(message.get("body", b""))
-            if seen > limit:
+            received += len(message.get("body", b""))
+            if received > limit:
                 raise HTTPException(413, f"Expected a body of at most {limit:,} bytes, but it is larger")
             return message
 
-        async def with_headers(message: Message) -> None:
+        async def write(message: Message) -> None:
+            nonlocal status, sent
+            sent += len(message.get("body", b""))
             if message["type"] == "http.response.start":
-                if message["status"] == 408:  # the rest of the body would be read as the next request
+                status = message["status"]
+                if status == 408:  # the rest of the body would be read as the next request
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
                 present = {name for name, _ in message["headers"]}
                 extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in present]
                 message["headers"] = [*message["headers"], *extra]
             await send(message)
 
-        await self.app(scope, counted, with_headers)
+        try:
+            problem = _refusal(Request(scope), limit)
+            await (_answer(write, *problem) if problem else self.app(scope, read, write))
+        finally:
+            if self.settings.access_log:
+                line = {
+                    "time": utc_now().isoformat(timespec="milliseconds"),
+                    "client": (scope.get("client") or ("",))[0],
+                    "who": scope.get("state", {}).get("visitor"),
+                    "method": scope["method"],
+                    "path": scope["path"],
+                    "status": status,
+                    "ms": round(1000 * (time.monotonic() - began), 1),
+                    "received": received,
+                    "sent": sent,
+                }
+                _access.info("%s", json.dumps(line, ensure_ascii=True))
 
 
 def _refusal(request: Request, limit: int) -> tuple[int, str] | None:

@@ -188,7 +188,7 @@ class Monitor:
         """Change rules of the newest version of a model, all or those of a dict, for the windows that come."""
         check_name("person", by)
         with self.writing() as session:
-            model = store.find_model(session, name)
+            model = queries.find_model(session, name)
             store.store_rules(session, model, rules, by)
             return Rules.from_dict(model.rules)
 
@@ -215,14 +215,14 @@ class Monitor:
         """
         check_name("person", by)
         with self.writing() as session:
-            model = store.lock_model(session, store.find_model(session, name).id)
+            model = store.lock_model(session, queries.find_model(session, name).id)
             return store.learn_again(session, model, None if since is None else as_time(since), by)
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
         content, digest, rows = self._read(estimator)
         with self.writing() as session:
-            registered = store.find_model(session, name, version)
+            registered = queries.find_model(session, name, version)
             store.store_model(
                 *(session, registered.name, registered.version, content, digest), reference_rows=rows, switch=False
             )
@@ -255,7 +255,7 @@ class Monitor:
 
     def _model(self, name: str, version: str | None) -> Model:
         with self.reading() as session:
-            return store.find_model(session, name, version)
+            return queries.find_model(session, name, version)
 
     # -- adding ---------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Monitor:
         replace: bool = False,
     ) -> list[dict[str, Any]]:
         """As `add`, without warnings: what there is to know of a window is its ``note``."""
-        target, has_labels = self._target(model, version)
+        target = self._model(model, version)
         if target.estimator_hash is None:
             raise AdvisedError(
                 f"Expected {model!r} to have an estimator, but it has none",
@@ -331,7 +331,7 @@ class Monitor:
         estimator = self._estimator(target.estimator_hash)
         kept = Collector(estimator) if Rules.from_dict(target.rules).keep_rows is not None else None
         fresh = store.estimate_windows(estimator, outputs, time, by, inputs, target.every, kept)
-        return self._store(target, fresh, replace, has_labels, kept)
+        return self._store(target, fresh, replace, kept)
 
     def add_estimate(
         self,
@@ -347,24 +347,16 @@ class Monitor:
         if not isinstance(estimate, Estimate):
             raise GdscoreError(f"Expected a gdscore.Estimate, but got {type(estimate).__name__}")
         segment = check_name("segment", segment, empty=True)
-        target, has_labels = self._target(model, version)
+        target = self._model(model, version)
         fresh = {(*window_bounds(time, target.every), segment): Fresh(estimate)}
-        return self._store(target, fresh, replace, has_labels)[0]
-
-    def _target(self, name: str, version: str | None) -> tuple[Model, bool]:
-        """Model that windows are added to, and whether labels of it are known."""
-        with self.reading() as session:
-            return store.find_model(session, name, version), store.has_labels(session, name)
+        return self._store(target, fresh, replace)[0]
 
     def _store(
-        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, has_labels: bool, kept: Collector | None = None
+        self, model: Model, fresh: Mapping[Key, Fresh], replace: bool, kept: Collector | None = None
     ) -> list[dict[str, Any]]:
-        if has_labels and Rules.from_dict(model.rules).tracking:
-            with self.reading() as session:
-                labels = EarlierLabels(session, model, {key[2] for key in fresh}, self._estimator)
-                made = store.prepare_windows(model, fresh, labels)
-        else:
-            made = store.prepare_windows(model, fresh, None)
+        with self.reading() as session:
+            labels = EarlierLabels(session, model, {key[2] for key in fresh}, self._estimator)
+            made = store.prepare_windows(model, fresh, labels)
         added: list[dict[str, Any]] = []
         if len(made) > AT_ONCE:
             with self.reading() as session:
@@ -518,14 +510,12 @@ class Monitor:
     ) -> pd.DataFrame:
         """Windows as a pandas DataFrame, by time; of all models and segments where these are not given."""
         with self.reading() as session:
-            store.check_known(session, model)
             listed = queries.list_windows(session, model, segment, since=since, until=until, limit=None)
         return _frame(listed, queries.window_facts(Window(), Model()), ("start", "end", "created_at", "labels_at"))
 
     def alarms(self, model: str | None = None, *, open_only: bool = False) -> pd.DataFrame:
         """Alarms as a pandas DataFrame, newest first."""
         with self.reading() as session:
-            store.check_known(session, model)
             listed = queries.list_alarms(session, model, open_only=open_only, limit=None)
         times = ("raised", "began", "ended", "opened_at", "acknowledged_at", "snoozed_until")
         return _frame(listed, queries.alarm_facts(Alarm(), Model()), times)
@@ -555,7 +545,7 @@ class Monitor:
     def retire(self, name: str) -> None:
         """Watch a model no more: its alarms end and it takes no windows. Its history stays; `register` goes on."""
         with self.writing() as session:
-            store.retire_model(session, store.lock_model(session, store.find_model(session, name).id))
+            store.retire_model(session, store.lock_model(session, queries.find_model(session, name).id))
 
     def delete_model(self, name: str) -> int:
         """Delete a model with its history, all versions of it; returns how many versions."""

@@ -31,7 +31,7 @@ from gdscore.errors import GdscoreError, RowError, shown
 from gdscore.estimator import AccuracyEstimator, Estimate
 from gdscore.monitor.alarms import follow_again
 from gdscore.monitor.database import AdvisedError, Key, shown_time, time_before, utc_now
-from gdscore.monitor.queries import NotFoundError, newest_labels, versions_of
+from gdscore.monitor.queries import ESTIMATED, NotFoundError, newest_labels, versions_of
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import LONGEST_NAME, KeptRow, Model, Series, Window
 from gdscore.outputs import Outputs
@@ -402,11 +402,12 @@ def store_labels(session: Session, model: Model, counted: Iterable[LabelCounts])
         session.get_one(Series, (model.id, segment)).labels = newest_labels(session, model.id, segment)
 
 
-_EARLIER = select(
-    *(Window.model_id, Window.start, Window.rows, Window.accuracy, Window.low, Window.high, Window.level),
-    *(Window.reference_accuracy, Window.label_free, Window.last_known, Window.labelled, Window.correct),
-    *(Window.classes, Window.tracked),
+_OF_LABELS = (
+    select(Series.segment, Series.labels)
+    .join(Model, Model.id == Series.model_id)
+    .where(Model.name == bindparam("model"), Series.segment.in_(bindparam("segments", expanding=True)))
 )
+_EARLIER = select(Window.model_id, Window.start, *ESTIMATED, Window.classes, Window.tracked)
 
 
 class EarlierLabels:
@@ -416,9 +417,8 @@ class EarlierLabels:
         self, session: Session, model: Model, segments: set[str], estimator_of: Callable[[str], AccuracyEstimator]
     ) -> None:
         self.session, self.model = session, model
-        labels = select(Series.segment, Series.labels).join(Model, Model.id == Series.model_id)
-        mine = labels.where(Model.name == model.name, Series.segment.in_({*segments, ""}))
-        self.segments = {segment for segment, seen in session.execute(mine) if seen}
+        asked = {"model": model.name, "segments": [*segments, ""]}
+        self.segments = {segment for segment, labels in session.execute(_OF_LABELS, asked) if labels}
         versions = versions_of(session, model.name) if self.segments else [model]
         self.versions = {one.id: place for place, one in enumerate(versions)}
         self.reference: Version | None = None

@@ -17,19 +17,17 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-from urllib.parse import parse_qs, quote
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, quote
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import Environment
-from markupsafe import Markup
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 
 from gdscore._format import template_environment
 from gdscore._windows import as_time
@@ -82,11 +80,10 @@ def overview(history: History, visitor: Reader, after: After = 0) -> str:
     """All models, those with alarms first."""
     with history.reading() as session:
         models = queries.overview(session, limit=MODELS + 1, after=after)
-    scale = _scale(models[:MODELS])
-    rows = [
-        _model_row(m["name"], m["version"], m["open_alarms"], m["state"], *_last(m), scale) for m in models[:MODELS]
-    ]
-    return _render("overview.html", visitor, rows=rows, scale=scale, **_neighbours(after, MODELS, len(models)))
+    shown = [model | {"floor": _floor(model["lines"])} for model in models[:MODELS]]
+    return _render(
+        "overview.html", visitor, models=shown, scale=_scale(shown), **_neighbours(after, MODELS, len(models))
+    )
 
 
 @router.get("/models/{name}")
@@ -102,8 +99,6 @@ def model_page(
     with history.reading() as session:
         segments = queries.segments_of(session, name)
         models = queries.versions_of(session, name)
-        if not models:
-            raise HTTPException(404, f"Unknown model {name[:60]!r}")
         last = next((s for s in segments if s["segment"] == segment), None)
         since = None
         if days and last is not None:
@@ -169,31 +164,35 @@ def alarm_page(alarm: Number, history: History, visitor: Reader) -> str:
     return _render("alarm.html", visitor, a=shown, every=model.every, series_address=address, **facts)
 
 
+async def _read_form(request: Request) -> dict[str, str]:
+    return {name: value.strip() for name, value in parse_qsl((await request.body()).decode("utf-8", "replace"))}
+
+
+Form = Annotated[dict[str, str], Depends(_read_form)]
+
+
 @router.post("/alarms/{alarm}/acknowledge")
-async def acknowledge(alarm: Number, request: Request, history: History, visitor: Writer) -> Response:
+def acknowledge(alarm: Number, history: History, visitor: Writer, form: Form) -> Response:
     """Note who has seen an alarm: the owner of the token, who may give another name only where there are no tokens."""
-    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    entered = fields.get("by", [""])[0].strip() if visitor.name == LOCALHOST else ""
-    await run_in_threadpool(history.acknowledge, alarm, entered or visitor.name)
-    return RedirectResponse(_back(fields, alarm), 303)
+    entered = form.get("by") if visitor.name == LOCALHOST else None
+    history.acknowledge(alarm, entered or visitor.name)
+    return RedirectResponse(_back(form, alarm), 303)
 
 
 @router.post("/alarms/{alarm}/snooze")
-async def snooze(alarm: Number, request: Request, history: History, visitor: Writer) -> Response:
+def snooze(alarm: Number, history: History, visitor: Writer, form: Form) -> Response:
     """Silence an alarm for some hours."""
-    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    hours = fields.get("hours", ["24"])[0]
+    hours = form.get("hours", "24")
     if not hours.isdecimal() or not 0 <= int(hours) <= MOST_HOURS:
         raise HTTPException(422, f"Expected a number of hours up to {MOST_HOURS}, but got {hours[:20]!r}")
     until = utc_now() + timedelta(hours=int(hours)) if int(hours) else None
-    await run_in_threadpool(history.snooze, alarm, until)
-    return RedirectResponse(_back(fields, alarm), 303)
+    history.snooze(alarm, until)
+    return RedirectResponse(_back(form, alarm), 303)
 
 
-def _back(fields: dict[str, list[str]], alarm: int) -> str:
+def _back(form: dict[str, str], alarm: int) -> str:
     """Page that a form of an alarm was sent from."""
-    show = fields.get("show", [""])[0]
-    return {"all": "/alarms?show=all", "one": f"/alarms/{alarm}"}.get(show, "/alarms")
+    return {"all": "/alarms?show=all", "one": f"/alarms/{alarm}"}.get(form.get("show", ""), "/alarms")
 
 
 @router.get("/windows/{window}")
@@ -205,10 +204,7 @@ def window_page(window: int, history: History, visitor: Reader) -> str:
     with history.reading() as session:
         row, model, facts = _find_window(session, window)
         shown, every = queries.window_facts(row, model), model.every
-        labelled = None
-        if row.labelled:
-            numbers = row.accuracy, row.low, row.high, row.level, row.rows, row.reference_accuracy
-            labelled = queries.labelled_estimate(*numbers, row.labelled, row.correct or 0)
+        labelled = queries.labelled_estimate(row) if row.labelled else None
         of_labelled = func.avg(case((KeptRow.label.is_not(None), KeptRow.right)))
         expected = session.execute(
             select(of_labelled, func.avg(KeptRow.right)).where(KeptRow.window_id == row.id)
@@ -328,11 +324,10 @@ def login_page(next: str = "/") -> str:
 
 
 @router.post("/login")
-async def login(request: Request, history: History) -> Response:
+def login(request: Request, history: History, form: Form) -> Response:
     """Keep a valid token in a cookie that scripts cannot read and other sites cannot send."""
-    fields = parse_qs((await request.body()).decode("utf-8", "replace"))
-    token, place = (fields.get(name, [""])[0].strip() for name in ("token", "next"))
-    if not token or await run_in_threadpool(find_token, history, token) is None:
+    token, place = form.get("token", ""), form.get("next", "")
+    if not token or find_token(history, token) is None:
         return HTMLResponse(_render("login.html", None, failed=True, next=place), 401)
     answer = RedirectResponse(place if _is_page(place) else "/", 303)
     settings: Settings = request.app.state.settings
@@ -360,6 +355,7 @@ def _environment() -> Environment:
         "gdscore.monitor",
         rule_value=_rule_value,
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
+        age=lambda time: shown_length(utc_now() - as_time(time)),
         shell=shlex.quote,
         in_path=lambda value: quote(value, safe=""),
         clock=lambda value, zone=UTC: "" if value is None else shown_time(as_time(value).astimezone(zone)),
@@ -385,23 +381,6 @@ def _render(template: str, visitor: Visitor | None, **values: Any) -> str:
     return _environment().get_template(template).render(visitor=visitor, **values)
 
 
-class _Last(NamedTuple):
-    accuracy: float
-    low: float
-    high: float
-    reference_accuracy: float
-    floor: float | None
-
-
-def _last(model: dict[str, Any]) -> tuple[_Last | None, tuple[float, ...], str]:
-    """What the overview shows of the last windows of a model."""
-    last = model["last"]
-    if last is None:
-        return None, (), ""
-    shown = _Last(last["accuracy"], last["low"], last["high"], last["reference_accuracy"], _floor(model["lines"]))
-    return shown, tuple(model["recent"]), shown_length(utc_now() - as_time(last["end"]))
-
-
 def _floor(lines: dict[str, float]) -> float | None:
     """The floor that was asked for, the higher one of two; otherwise that of the test over all windows."""
     asked = [value for rule, value in lines.items() if rule != "sequential"]
@@ -410,18 +389,10 @@ def _floor(lines: dict[str, float]) -> float | None:
 
 def _scale(models: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """Lowest and highest accuracy of the small charts, the same for all models of a page, in steps of 10 %."""
-    shown = [m for m in models if m["last"] is not None]
-    values = [
-        v for m in shown for v in (*m["recent"], m["last"]["reference_accuracy"], _floor(m["lines"])) if v is not None
-    ]
+    shown = [(*m["recent"], m["last"]["reference_accuracy"], m["floor"]) for m in models if m["last"] is not None]
+    values = [value for of_model in shown for value in of_model if value is not None]
     low, high = min(values, default=0.0), max(values, default=1.0)
     return max(math.floor(low * 10 - 1e-9) / 10, 0.0), min(math.ceil(high * 10 + 1e-9) / 10, 1.0)
-
-
-@lru_cache(maxsize=4096)
-def _model_row(*shown: Any) -> Markup:
-    """Row of the overview, rendered again only where something that it shows has changed."""
-    return Markup(_environment().get_template("macros.html").module.model_row(*shown))  # type: ignore[attr-defined]
 
 
 def _sparkline(

@@ -7,16 +7,28 @@ point keeps the lowest and the highest of them, so that no single bad window is 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Float, Select, case, cast, exists, func, select, type_coerce
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Float,
+    Select,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    select,
+    type_coerce,
+)
+from sqlalchemy.orm import Session, aliased, undefer
 
 from gdscore._format import percent
 from gdscore._windows import as_time
-from gdscore.errors import GdscoreError
+from gdscore.errors import GdscoreError, nearest
 from gdscore.estimator import Quantity
 from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate
@@ -34,6 +46,11 @@ MOST_LABELLED = 1000
 """Labelled windows that are compared with their estimates, the newest."""
 NEWEST_LABELLED = 30
 """The same for Prometheus."""
+ESTIMATED = (
+    *(Window.rows, Window.accuracy, Window.low, Window.high, Window.level, Window.reference_accuracy),
+    *(Window.label_free, Window.last_known, Window.labelled, Window.correct),
+)
+"""Columns of an estimate, and of the labels that came for it."""
 
 
 class NotFoundError(GdscoreError):
@@ -45,10 +62,31 @@ def current_models() -> Select[Any]:
     return select(Model.id).where(Model.superseded_at.is_(None), Model.retired_at.is_(None))
 
 
+# Statements of every post are made once: to make them takes as long as to run them.
+_NAMED = select(Model).where(Model.name == bindparam("name"))
+_CURRENT = _NAMED.where(Model.superseded_at.is_(None))
+_OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
+
+
+def find_model(session: Session, name: str, version: str | None = None) -> Model:
+    """A model, of the version that windows go to where none is given."""
+    asked = {"name": str(name)} if version is None else {"name": str(name), "version": version}
+    model = session.scalars(_CURRENT if version is None else _OF_VERSION, asked).first()
+    if model is None:
+        hint = nearest(str(version)[:60], [one.version for one in versions_of(session, str(name))])
+        raise NotFoundError(f"Unknown version {str(version)[:60]!r} of the model {name!r}: {hint}")
+    return model
+
+
 def versions_of(session: Session, name: str) -> list[Model]:
     """Versions of a model in the order in which they became the current one, which is the last."""
     order = (Model.superseded_at.is_(None), Model.current_since, Model.id)
-    return list(session.scalars(select(Model).where(Model.name == name).order_by(*order)))
+    versions = list(session.scalars(select(Model).where(Model.name == name).order_by(*order)))
+    if not versions:
+        names = session.scalars(select(Model.name).distinct().limit(1000)).all()
+        hint = nearest(name[:60], names) if names else "no model is registered: register it first"
+        raise NotFoundError(f"Unknown model {name[:60]!r}: {hint}")
+    return versions
 
 
 def _chosen(
@@ -192,8 +230,6 @@ def series_points(
     first, last, count = session.execute(select(func.min(micros), func.max(micros), func.count()).where(*where)).one()
     chart: dict[str, Any] = {"points": [], "labels": [], "measures": [], "versions": [], "lines": {}, "alarms": []}
     models = versions_of(session, model)
-    if not models:
-        return chart
     newest, versions = models[-1], {one.id: one.version for one in models}
 
     def local(time: datetime | str) -> str:
@@ -222,33 +258,23 @@ def series_points(
         "rows": func.sum(Window.rows),
         "windows": func.count(),
         "window": func.max(Window.id),
-        "labelled": func.sum(Window.labelled),
-        "correct": func.sum(Window.correct),
     }
     named = [value.label(name) for name, value in values.items()]
     made = session.execute(select(*named).where(*where).group_by(bucket).order_by(func.min(Window.start))).all()
-    labelled: list[Any] = []
-    begun: Iterable[Any] = [(newest.id, made[0].start)]
     before = None
     for row in made:
-        point = dict(zip(values, row, strict=True))
-        point["gap"] = before is not None and (point["start"] - before) / newest.every.length > SHORTEST_GAP
-        before = point["end"]
-        if (n_labels := point.pop("labelled")) is not None:
-            labelled.append((newest.id, point["start"], n_labels, point["correct"]))
-        del point["correct"]
-        point |= {"start": local(point["start"]), "end": local(point["end"]), "rows": int(point["rows"])}
-        chart["points"].append(point)
-    if len(models) > 1:  # otherwise the points have it all, and a long series is read once
-        everything = (*_chosen(session, model, segment, since, until), Window.labelled > 0)
-        sums = func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct)
-        query = select(Window.model_id, *sums).where(*everything).group_by(Window.model_id, bucket)
-        labelled = list(session.execute(query.order_by(func.min(Window.start), Window.model_id)))
-        first_ones = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
-        begun = session.execute(first_ones.order_by(func.min(Window.start)))
+        gap = before is not None and (row.start - before) / newest.every.length > SHORTEST_GAP
+        times = {"start": local(row.start), "end": local(row.end)}
+        chart["points"].append({**row._mapping, **times, "rows": int(row.rows), "gap": gap})
+        before = row.end
+    everything = (*_chosen(session, model, segment, since, until), Window.labelled > 0)
+    sums = func.min(Window.start), func.sum(Window.labelled), func.sum(Window.correct)
+    query: Any = select(Window.model_id, *sums).where(*everything).group_by(Window.model_id, bucket)
+    first_ones = select(Window.model_id, func.min(Window.start)).where(*where).group_by(Window.model_id)
+    begun = session.execute(first_ones.order_by(func.min(Window.start)))
     chart["labels"] = [
-        {"version": versions[number], "start": local(start), "truth": float(correct) / float(rows), "rows": int(rows)}
-        for number, start, rows, correct in labelled
+        {"version": versions[number], "start": local(start), "truth": float(correct / rows), "rows": int(rows)}
+        for number, start, rows, correct in session.execute(query.order_by(func.min(Window.start), Window.model_id))
     ]
     chart["versions"] = [{"version": versions[number], "start": local(start)} for number, start in begun]
     state = session.scalars(select(Series.state).where(Series.model_id == newest.id, Series.segment == segment)).first()
@@ -294,39 +320,24 @@ def overview(session: Session, *, limit: int | None = None, after: int = 0) -> l
         .offset(after)
         .subquery()
     )
-    columns = (Window.start, Window.end, Window.rows, Window.accuracy, Window.low, Window.high, Window.level)
     rows = session.execute(
-        select(
-            *(Model.name, Model.version, Model.every, Model.rules, Model.estimator_hash, page.c.open_alarms),
-            *(Model.reference_rows, func.coalesce(Series.windows, 0), Series.recent, Series.state),
-            *(*columns, Window.reference_accuracy, Window.warnings),
-        )
+        select(Model, Series, Window, page.c.open_alarms)
         .join(page, page.c.id == Model.id)
         .outerjoin(Series, (Series.model_id == Model.id) & (Series.segment == ""))
         .outerjoin(Window, Window.id == Series.last_window)
         .order_by(page.c.open_alarms.desc(), Model.name)
+        .options(undefer(Series.state))
     )
-    return [
-        {
-            "name": name,
-            "version": version,
-            "windows": windows,
-            "recent": recent or [],
-            "last": (last := None if shown[0] is None else _last(*shown)),
-            "open_alarms": alarmed,
-            "state": (parsed := Rules.from_dict(rules)).state(alarmed, last),
-            "every": str(every),
-            "rules": parsed.to_dict(),
-            "lines": {} if last is None else parsed.lines(last["reference_accuracy"], reference_rows, series_state),
-            "estimator_hash": digest,
-        }
-        for name, version, every, rules, digest, alarmed, reference_rows, windows, recent, series_state, *shown in rows
-    ]
-
-
-def _last(start: datetime, end: datetime, *estimate: Any) -> dict[str, Any]:
-    names = ("rows", "accuracy", "low", "high", "level", "reference_accuracy", "warnings")
-    return {"start": start.isoformat(), "end": end.isoformat(), **dict(zip(names, estimate, strict=True))}
+    listed = []
+    for model, series, window, alarmed in rows:
+        rules = Rules.from_dict(model.rules)
+        last = None if window is None else window_facts(window, model)
+        lines = {} if last is None else rules.lines(window.reference_accuracy, model.reference_rows, series.state)
+        facts = {"name": model.name, "version": model.version, "every": str(model.every), "rules": rules.to_dict()}
+        facts |= {"windows": series.windows if series else 0, "recent": series.recent if series else [], "last": last}
+        facts |= {"open_alarms": alarmed, "state": rules.state(alarmed, last), "lines": lines}
+        listed.append(facts | {"estimator_hash": model.estimator_hash})
+    return listed
 
 
 def segments_of(session: Session, model: str) -> list[dict[str, Any]]:
@@ -361,7 +372,7 @@ def past_errors(session: Session, model: str, segment: str = "") -> dict[str, An
     rows = _labelled(session, _chosen(session, model, segment), MOST_LABELLED)
     if not rows:
         return None
-    seen = [labelled_estimate(*row[2:]) for row in rows]
+    seen = [labelled_estimate(row) for row in rows]
     has_earlier = [row.last_known is not None for row in rows]
     compared = [k for k in range(len(rows)) if has_earlier[k] or not any(has_earlier)]
     answers = {"estimate": "accuracy", "label_free": "label_free", "last_known": "last_known"}
@@ -385,34 +396,24 @@ def newest_labels(session: Session, model: int, segment: str) -> dict[str, float
     rows = _labelled(session, [Window.model_id == model, Window.segment == segment], NEWEST_LABELLED)
     if not rows:
         return None
-    seen = [labelled_estimate(*row[2:]) for row in rows]
+    seen = [labelled_estimate(row) for row in rows]
     held = 1 - sum(map(contradicts, seen)) / len(seen)
     return {"accuracy": seen[0].accuracy, "rows": seen[0].labels, "windows": len(seen), "coverage": held}
 
 
 def _labelled(session: Session, where: list[ColumnElement[bool]], limit: int) -> Sequence[Any]:
-    """Newest windows with labels: other answers, then what `labelled_estimate` takes."""
-    query = (
-        select(Window.label_free, Window.last_known)
-        .add_columns(Window.accuracy, Window.low, Window.high, Window.level, Window.rows, Window.reference_accuracy)
-        .add_columns(Window.labelled, Window.correct)
-        .where(*where, Window.labelled.is_not(None))
-        .order_by(Window.start.desc())
-        .limit(limit)
-    )
-    return session.execute(query).all()
+    """Newest windows with labels."""
+    query = select(*ESTIMATED).where(*where, Window.labelled.is_not(None))
+    return session.execute(query.order_by(Window.start.desc()).limit(limit)).all()
 
 
-def labelled_estimate(
-    accuracy: float, low: float, high: float, level: float, rows: int, reference: float, labelled: int, correct: int
-) -> LabelledEstimate:
-    """What labels say of a window, with its estimate before them."""
-    truth = correct / labelled
-    error = float(sampling_error(truth, labelled, level))
-    ends = max(truth - error, 0.0), min(truth + error, 1.0)
-    return LabelledEstimate(
-        truth, *ends, level, rows, reference, labels=labelled, label_free=Quantity(accuracy, low, high)
-    )
+def labelled_estimate(window: Any) -> LabelledEstimate:
+    """What labels say of a window, which may be a row of its columns, with its estimate before them."""
+    truth = window.correct / window.labelled
+    error = float(sampling_error(truth, window.labelled, window.level))
+    numbers = max(truth - error, 0.0), min(truth + error, 1.0), window.level, window.rows, window.reference_accuracy
+    before = Quantity(window.accuracy, window.low, window.high)
+    return LabelledEstimate(truth, *numbers, labels=window.labelled, label_free=before)
 
 
 def list_alarms(
@@ -427,7 +428,7 @@ def list_alarms(
     """Alarms, open ones first, then the newest first."""
     query = select(Alarm, Model).join(Model, Model.id == Alarm.model_id)
     if model is not None:
-        query = query.where(Model.name == model)
+        query = query.where(Model.id.in_([version.id for version in versions_of(session, model)]))
     if segment is not None:
         query = query.where(Alarm.segment == segment)
     if open_only:
@@ -533,8 +534,7 @@ def _worst_segments(session: Session, model: Model, alarm: Alarm) -> tuple[str, 
         by_labels = source == "labels"
         accuracy = cast(Window.correct, Float) / Window.labelled if by_labels else Window.accuracy
         usable = (Window.model_id == model.id, *([Window.labelled > 0] if by_labels else []))
-        columns = (Window.rows, Window.accuracy, Window.low, Window.high, Window.level, Window.reference_accuracy)
-        query = select(Window.id, Window.segment, *columns, Window.labelled, Window.correct)
+        query = select(Window.id, Window.segment, *ESTIMATED)
         at = session.execute(
             query.where(*usable, Window.start == alarm.raised).order_by(accuracy).limit(10 * MOST_SEGMENTS)
         ).all()
@@ -549,13 +549,11 @@ def _worst_segments(session: Session, model: Model, alarm: Alarm) -> tuple[str, 
     means = select(recent.c.segment, func.avg(recent.c.accuracy)).where(recent.c.place <= BEFORE)
     before = {row[0]: row[1] for row in session.execute(means.group_by(recent.c.segment))}
     listed = []
-    for number, segment, rows, *estimate, labelled, correct in at:
-        shown, low, high, level, reference = estimate
-        if by_labels:
-            seen = labelled_estimate(shown, low, high, level, rows, reference, labelled, correct)
-            rows, shown, low, high = labelled, seen.accuracy, seen.low, seen.high
-        facts = {"segment": segment, "window": number, "rows": rows, "accuracy": shown, "low": low, "high": high}
-        listed.append(facts | {"before": before.get(segment)})
+    for row in at:
+        shown = labelled_estimate(row) if by_labels else row
+        facts = {"segment": row.segment, "window": row.id, "rows": row.labelled if by_labels else row.rows}
+        facts |= {"accuracy": shown.accuracy, "low": shown.low, "high": shown.high}
+        listed.append(facts | {"before": before.get(row.segment)})
     listed.sort(key=lambda s: s["accuracy"] - (s["before"] if s["before"] is not None else s["accuracy"]))
     return source, listed[:MOST_SEGMENTS]
 

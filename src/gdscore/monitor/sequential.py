@@ -35,7 +35,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -372,7 +372,7 @@ class SequentialTest:
             "dropped": [*self.dropped],
             "seen": [[*window] for window in self.seen],
             "all_seen": [*self.all_seen],
-            "quiet": None if self.quiet is None else {**asdict(self.quiet), "weekdays": [*self.quiet.weekdays]},
+            "quiet": None if self.quiet is None else {**vars(self.quiet), "weekdays": [*self.quiet.weekdays]},
             "previous": self.previous,
         }
 

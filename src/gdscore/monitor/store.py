@@ -23,7 +23,7 @@ from gdscore._arrays import is_array, to_numpy
 from gdscore._files import check_readable
 from gdscore._stream import Batch, batches
 from gdscore._windows import Every, as_times, utc_starts
-from gdscore.errors import GdscoreError, nearest
+from gdscore.errors import GdscoreError
 from gdscore.estimator import AccuracyEstimator, Estimate, TargetState
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.alarms import (
@@ -38,7 +38,7 @@ from gdscore.monitor.alarms import (
 )
 from gdscore.monitor.database import AdvisedError, Key, check_name, shown_time, utc_now, window_bounds
 from gdscore.monitor.labels import Collector, EarlierLabels, tracked_window
-from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, window_facts
+from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, versions_of, window_facts
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
@@ -69,35 +69,7 @@ def check_model_name(name: str) -> str:
     return name
 
 
-def find_model(session: Session, name: str, version: str | None = None) -> Model:
-    """A model, of the version that windows go to where none is given."""
-    asked = {"name": str(name)} if version is None else {"name": str(name), "version": version}
-    model = session.scalars(_CURRENT if version is None else _OF_VERSION, asked).first()
-    if model is None and version is not None:
-        versions = session.scalars(select(Model.version).where(Model.name == str(name)).limit(1000)).all()
-        if versions:
-            hint = nearest(version[:60], versions)
-            raise NotFoundError(f"Unknown version {version[:60]!r} of the model {name!r}: {hint}")
-    if model is None:
-        names = session.scalars(select(Model.name).distinct().limit(1000)).all()
-        hint = nearest(str(name)[:60], names) if names else "no model is registered: register it first"
-        raise NotFoundError(f"Unknown model {str(name)[:60]!r}: {hint}")
-    return model
-
-
-def has_labels(session: Session, name: str) -> bool:
-    """Whether labels of any window of a model are known."""
-    return bool(session.scalar(_HAS_LABELS, {"name": name}))
-
-
-# Statements of every post are made once: to make them takes as long as to run them.
-_NAMED = select(Model).where(Model.name == bindparam("name"))
-_CURRENT = _NAMED.where(Model.superseded_at.is_(None))
-_OF_VERSION = _NAMED.where(Model.version == bindparam("version"))
 _LOCKED = select(Model).where(Model.id == bindparam("number")).with_for_update()
-_HAS_LABELS = select(
-    exists().where(Series.model_id == Model.id, Model.name == bindparam("name"), Series.labels.is_not(None))
-)
 
 
 def lock_model(session: Session, number: int) -> Model:
@@ -106,12 +78,6 @@ def lock_model(session: Session, number: int) -> Model:
     if model is None:
         raise NotFoundError("Expected a model, but somebody has deleted it just now")
     return model
-
-
-def check_known(session: Session, name: str | None) -> None:
-    """Refuse the name of a model that is not registered; None stands for all models."""
-    if name is not None:
-        find_model(session, name)
 
 
 def store_model(
@@ -212,7 +178,7 @@ def retire_model(session: Session, model: Model) -> None:
 
 def delete_model(session: Session, name: str) -> int:
     """Delete all versions of a model with their windows, rows, alarms and notices; returns how many versions."""
-    find_model(session, name)
+    versions_of(session, name)
     gone = session.execute(delete(Model).where(Model.name == name).execution_options(synchronize_session=False))
     used = exists().where(Model.estimator_hash == EstimatorFile.hash)
     session.execute(delete(EstimatorFile).where(~used).execution_options(synchronize_session=False))
@@ -253,7 +219,7 @@ class Made(NamedTuple):
     """Of the estimate without labels, so that adding a window again stays no change where labels have come since."""
 
 
-def prepare_windows(model: Model, fresh: Mapping[Key, Fresh], history: EarlierLabels | None) -> list[Made]:
+def prepare_windows(model: Model, fresh: Mapping[Key, Fresh], history: EarlierLabels) -> list[Made]:
     """Estimates as they will be stored, in the order of time, so that a transaction has less to do.
 
     They rest on the labels of earlier windows too, where there are any.
@@ -263,7 +229,7 @@ def prepare_windows(model: Model, fresh: Mapping[Key, Fresh], history: EarlierLa
         facts = free.to_dict()
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         estimate, by_class, last_known, kept = free, free, None, None
-        if history is not None and free.method != TRACKED and not isinstance(free, LabelledEstimate):
+        if rules.tracking and history.segments and free.method != TRACKED and not isinstance(free, LabelledEstimate):
             estimate, window, by_class = history.estimate(key, free, with_class_mix)
             last_known = window.last_known
             if window.error is not None and window.factor is not None:
