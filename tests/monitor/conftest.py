@@ -18,6 +18,7 @@ pytest.importorskip("fastapi")
 from sqlalchemy import event
 
 from gdscore.monitor import Monitor
+from gdscore.monitor.auth import cut_late_connections
 from gdscore.monitor.settings import Settings
 
 OPEN = Settings(auth=False)
@@ -44,11 +45,12 @@ def make_outputs(rows, noise, seed, labels=True):
 
 
 @contextmanager
-def serve(app, **options):
+def serve(app, seconds=20, **options):
     """The service behind a socket; yields its port."""
     import uvicorn
 
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none", **options))
+    cut_late_connections(server, seconds)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

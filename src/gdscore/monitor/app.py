@@ -24,12 +24,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 import gdscore
 from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.monitor import api, pages, queries
-from gdscore.monitor.auth import Deadlines, Guard, list_tokens, require
+from gdscore.monitor.auth import Guard, cut_late_connections, list_tokens, require
 from gdscore.monitor.database import AdvisedError, StorageError, utc_now
 from gdscore.monitor.history import Monitor
 from gdscore.monitor.queries import NotFoundError
@@ -217,11 +216,9 @@ def serve_app(monitor: Monitor, settings: Settings, say: Callable[[str], None]) 
     say(f"Serving at http://{address}:{listener.getsockname()[1]}")
     if settings.auth and not list_tokens(monitor):
         _log.warning("There is no token yet: `gdscore monitor token NAME --role write` makes one, --no-auth needs none")
-    deadlines = Deadlines(settings.request_seconds)
     # Forwarded addresses are not trusted, as a request from a proxy must not count as one of this machine.
     config = uvicorn.Config(
-        deadlines.app(app),
-        http=deadlines.protocol(AutoHTTPProtocol),  # type: ignore[arg-type]  # it only has to make a protocol
+        app,
         ws="none",
         log_level="warning",
         proxy_headers=False,
@@ -229,7 +226,9 @@ def serve_app(monitor: Monitor, settings: Settings, say: Callable[[str], None]) 
         limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=3,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    server = uvicorn.Server(config)
+    cut_late_connections(server, settings.request_seconds)
+    server.run(sockets=[listener])
 
 
 _OF_NOTICES = (

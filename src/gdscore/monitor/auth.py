@@ -26,6 +26,7 @@ from typing import Any, Literal
 from unicodedata import normalize
 from urllib.parse import urlsplit
 
+import uvicorn
 from fastapi import HTTPException, Request
 from sqlalchemy import delete, select
 from starlette.concurrency import run_in_threadpool
@@ -280,76 +281,18 @@ async def _answer(send: Send, status: int, error: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Deadlines:
-    """Cuts connections that send no request, or not all of its headers, in time.
+def cut_late_connections(server: uvicorn.Server, seconds: float) -> None:
+    """Let a server cut the connections that send no request, or not all of its headers, within so many seconds."""
+    connections: set[Any] = server.server_state.connections
+    waiting: dict[Any, float] = {}
 
-    ``protocol`` makes the protocol of a connection of uvicorn. The application tells when a request has arrived, and
-    when it has been answered.
-    """
+    async def look() -> None:  # once a second
+        nonlocal waiting
+        clock = time.monotonic()
+        between = [(c, c.cycle) for c in connections if c.cycle is None or c.cycle.response_complete]
+        waiting = {one: waiting.get(one, clock) for one in between}
+        for (connection, _), since in waiting.items():
+            if clock - since > seconds:
+                connection.transport.abort()
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._waiting: dict[Any, Waiting] = {}
-
-    def protocol(self, make: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
-        """Protocol of a connection, made by ``make``, with a deadline."""
-
-        def made(*args: Any, **options: Any) -> asyncio.Protocol:
-            return Waiting(self, make(*args, **options))
-
-        return made
-
-    def app(self, app: ASGIApp) -> ASGIApp:
-        """Application that stops the clock of a connection while a request of it is answered."""
-
-        async def timed(scope: Scope, receive: Receive, send: Send) -> None:
-            connection = self._waiting.get(scope.get("client")) if scope["type"] == "http" else None
-            if connection is not None:
-                connection.stop()
-            try:
-                await app(scope, receive, send)
-            finally:
-                if connection is not None:
-                    connection.start()
-
-        return timed
-
-
-class Waiting(asyncio.Protocol):
-    """A connection of another protocol, which is cut where its next request does not arrive in time."""
-
-    def __init__(self, deadlines: Deadlines, inner: asyncio.Protocol) -> None:
-        self._deadlines, self._inner = deadlines, inner
-        self._timer: asyncio.TimerHandle | None = None
-        self._ended = False
-        self.data_received = inner.data_received  # type: ignore[method-assign]  # the way of every byte
-        self.eof_received = inner.eof_received  # type: ignore[method-assign]
-        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
-
-    def start(self) -> None:
-        """Begin to wait for a request."""
-        self.stop()
-        if not self._ended:
-            self._timer = asyncio.get_running_loop().call_later(self._deadlines.seconds, self._transport.abort)
-
-    def stop(self) -> None:
-        """A request has arrived."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def connection_made(self, transport: Any) -> None:
-        """Take a connection."""
-        self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self._peer = tuple(peer[:2]) if isinstance(peer, (tuple, list)) else None
-        self._deadlines._waiting[self._peer] = self
-        self._inner.connection_made(transport)
-        self.start()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The connection has ended."""
-        self._ended = True
-        self.stop()
-        self._deadlines._waiting.pop(self._peer, None)
-        self._inner.connection_lost(error)
+    server.config.callback_notify, server.config.timeout_notify = look, 0
