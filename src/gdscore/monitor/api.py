@@ -13,12 +13,21 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import APIRouter, Body, Depends, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    RootModel,
+    ValidationError,
+    model_validator,
+)
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute
 
@@ -162,6 +171,12 @@ class NewLabels(_Body):
     accuracy: float | None = None
 
 
+class Changes(RootModel[dict[str, Any]]):
+    """Rules with their new values."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"missing_after": 2, "keep_rows": "90d"}]})
+
+
 class LearnAgain(_Body):
     """Start of the first window to learn from; the next one that comes where it is not given."""
 
@@ -238,9 +253,6 @@ def describe(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     return described | {"security": [{"token": []}]}
 
 
-Changes = Annotated[dict[str, Any], Body(examples=[{"missing_after": 2, "keep_rows": "90d"}])]
-
-
 def _body_of(route: Any) -> type[BaseModel] | None:
     """Model of the JSON body of a route."""
     name = getattr(route, "name", "")
@@ -257,9 +269,6 @@ _FILE_BODIES: dict[str, type[BaseModel]] = {"add_windows": NewOutputs, "add_row_
 def example_of(route: Any) -> Any:
     """Example of the body of a route, or None."""
     model = _body_of(route)
-    examples = getattr(getattr(getattr(route, "body_field", None), "field_info", None), "examples", None)
-    if examples:
-        return examples[0]
     extra = None if model is None else model.model_config.get("json_schema_extra")
     return extra["examples"][0] if isinstance(extra, dict) else None  # type: ignore[index]
 
@@ -308,7 +317,7 @@ def get_rules(name: str, history: History, visitor: Reader) -> dict[str, Any]:
 @router.patch("/models/{name}/rules")
 def change_rules(name: str, changes: Changes, history: History, visitor: Writer) -> dict[str, Any]:
     """Change some rules of the newest version of a model; null removes one."""
-    return {"rules": history.set_rules(name, changes, by=visitor.name).to_dict()}
+    return {"rules": history.set_rules(name, changes.root, by=visitor.name).to_dict()}
 
 
 @router.post("/models/{name}/learn")

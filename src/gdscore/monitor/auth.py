@@ -30,6 +30,8 @@ import uvicorn
 from fastapi import HTTPException, Request
 from sqlalchemy import delete, select
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gdscore._checks import choice
@@ -37,7 +39,7 @@ from gdscore._windows import parse_every
 from gdscore.errors import GdscoreError
 from gdscore.monitor.database import check_name, utc_now
 from gdscore.monitor.history import Monitor
-from gdscore.monitor.queries import find_model
+from gdscore.monitor.queries import columns_of, find_model
 from gdscore.monitor.schema import Alarm, Model, Token, Window
 from gdscore.monitor.settings import Settings
 
@@ -102,16 +104,7 @@ def list_tokens(monitor: Monitor) -> list[dict[str, Any]]:
     """Tokens by name: what they are for and until when; not the tokens themselves, which nobody knows."""
     with monitor.reading() as session:
         tokens = session.scalars(select(Token).order_by(Token.name)).all()
-    return [
-        {
-            "name": token.name,
-            "role": token.role,
-            "model": token.model,
-            "created_at": token.created_at.isoformat(),
-            "expires_at": None if token.expires_at is None else token.expires_at.isoformat(),
-        }
-        for token in tokens
-    ]
+    return [columns_of(token, ("name", "role", "model", "created_at", "expires_at")) for token in tokens]
 
 
 def find_token(monitor: Monitor, token: str) -> Visitor | None:
@@ -228,16 +221,16 @@ class Guard:
             sent += len(message.get("body", b""))
             if message["type"] == "http.response.start":
                 status = message["status"]
+                headers = MutableHeaders(scope=message)
                 if status == 408:  # the rest of the body would be read as the next request
-                    message["headers"] = [*message["headers"], (b"connection", b"close")]
-                present = {name for name, _ in message["headers"]}
-                extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in present]
-                message["headers"] = [*message["headers"], *extra]
+                    headers["connection"] = "close"
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            problem = _refusal(Request(scope), limit)
-            await (_answer(write, *problem) if problem else self.app(scope, read, write))
+            refused = _refusal(Request(scope), limit)
+            await (refused or self.app)(scope, read, write)
         finally:
             if self.settings.access_log:
                 line = {
@@ -254,17 +247,19 @@ class Guard:
                 _access.info("%s", json.dumps(line, ensure_ascii=True))
 
 
-def _refusal(request: Request, limit: int) -> tuple[int, str] | None:
-    length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or len(length) > 18:
-        return 400, "Expected Content-Length to be a number"
-    if int(length) > limit:
-        return 413, f"Expected a body of at most {limit:,} bytes, but it is larger"
-    origin = request.headers.get("origin")
+def _refusal(request: Request, limit: int) -> Response | None:
+    """Answer to a request that is not taken, from its headers."""
+    length, origin = request.headers.get("content-length", "0"), request.headers.get("origin")
     foreign = origin is not None and _host_of(origin) != request.headers.get("host")
-    if foreign and request.method not in ("GET", "HEAD", "OPTIONS"):
-        return 403, "Expected a request from a page of this service"
-    return None
+    if not length.isdecimal() or len(length) > 18:
+        status, error = 400, "Expected Content-Length to be a number"
+    elif int(length) > limit:
+        status, error = 413, f"Expected a body of at most {limit:,} bytes, but it is larger"
+    elif foreign and request.method not in ("GET", "HEAD", "OPTIONS"):
+        status, error = 403, "Expected a request from a page of this service"
+    else:
+        return None
+    return JSONResponse({"error": error}, status, {"connection": "close"})  # its body is not read
 
 
 def _host_of(origin: str) -> str | None:
@@ -272,13 +267,6 @@ def _host_of(origin: str) -> str | None:
         return urlsplit(origin).netloc
     except ValueError:  # such as http://[
         return None
-
-
-async def _answer(send: Send, status: int, error: str) -> None:
-    body = json.dumps({"error": error}).encode()
-    headers: list[Any] = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def cut_late_connections(server: uvicorn.Server, seconds: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import threading
 import time as time_module
@@ -173,7 +172,7 @@ class Monitor:
         """
         name = store.check_model_name(name)
         version = None if version is None else check_name("version", version)
-        content, digest, rows = self._read(estimator)
+        content, digest, rows = store.read_estimator(estimator)
         if reference_rows is not None:
             rows = integer("reference_rows", reference_rows, least=1)
         length = None if every is None else parse_every(every)
@@ -220,7 +219,7 @@ class Monitor:
 
     def set_estimator(self, name: str, estimator: EstimatorLike, *, version: str | None = None) -> None:
         """Give a registered model, of the newest version by default, its estimator; length and rules stay."""
-        content, digest, rows = self._read(estimator)
+        content, digest, rows = store.read_estimator(estimator)
         with self.writing() as session:
             registered = queries.find_model(session, name, version)
             store.store_model(
@@ -235,13 +234,6 @@ class Monitor:
     def version(self, name: str) -> str:
         """Version of a model that windows go to."""
         return self._model(name, None).version
-
-    def _read(self, estimator: EstimatorLike | None) -> tuple[bytes | None, str | None, int | None]:
-        """Bytes of an estimator, their SHA-256 and the rows of its reference; nothing of none."""
-        if estimator is None:
-            return None, None, None
-        content, loaded = store.read_estimator(estimator)
-        return content, hashlib.sha256(content).hexdigest(), loaded.reference_rows_
 
     def estimator(self, model: str, version: str | None = None) -> AccuracyEstimator | None:
         """Estimator of a model, where it was registered with one."""
@@ -496,12 +488,18 @@ class Monitor:
         """The same of several alarms, of all or of none."""
         check_name("person", by)
         with self.writing() as session:
-            return [store.acknowledge_alarm(session, alarm, by) for alarm in alarms]
+            locked = [store.lock_alarm(session, number) for number in alarms]
+            for alarm, _ in locked:
+                if alarm.acknowledged_at is None:
+                    alarm.acknowledged_by, alarm.acknowledged_at = by, utc_now()
+            return [queries.alarm_facts(alarm, model) for alarm, model in locked]
 
     def snooze(self, alarm: int, until: Any) -> dict[str, Any]:
         """Silence an alarm for Prometheus until a time; None ends that."""
         with self.writing() as session:
-            return store.snooze_alarm(session, alarm, None if until is None else as_time(until))
+            row, model = store.lock_alarm(session, alarm)
+            row.snoozed_until = None if until is None else as_time(until)
+            return queries.alarm_facts(row, model)
 
     # -- reading --------------------------------------------------------------------------------------------
 

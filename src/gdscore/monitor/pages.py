@@ -36,7 +36,7 @@ from gdscore.monitor import queries
 from gdscore.monitor.api import After, History, Number, Reader, describe
 from gdscore.monitor.auth import COOKIE, LOCALHOST, POLICY, Visitor, find_token, require
 from gdscore.monitor.database import shown_length, shown_time, utc_now
-from gdscore.monitor.rules import Rules, contradicts
+from gdscore.monitor.rules import Rules, contradicts, rule_text
 from gdscore.monitor.schema import KeptRow, Model, Series, Window
 from gdscore.monitor.settings import Settings
 
@@ -353,7 +353,7 @@ def logout() -> Response:
 def _environment() -> Environment:
     environment = template_environment(
         "gdscore.monitor",
-        rule_value=_rule_value,
+        rule_value=lambda value: "not set" if value in (None, {}) else rule_text(value),
         points=lambda share: f"{100 * share:+.1f}".replace("-", "−"),
         age=lambda time: shown_length(utc_now() - as_time(time)),
         shell=shlex.quote,
@@ -362,14 +362,6 @@ def _environment() -> Environment:
     )
     environment.globals |= {"sparkline": _sparkline}
     return environment
-
-
-def _rule_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {_rule_value(one)}" for name, one in value.items()) or "not set"
-    return ", ".join(value) or "none" if isinstance(value, list) else "not set" if value is None else str(value)
 
 
 def _neighbours(after: int, size: int, count: int) -> dict[str, int | None]:

@@ -34,7 +34,7 @@ from gdscore.estimator.estimate import sampling_error
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.database import shown_length, shown_time, utc_now
 from gdscore.monitor.rules import Rules, contradicts
-from gdscore.monitor.schema import Alarm, Model, Notice, RulesChange, Series, Target, Window
+from gdscore.monitor.schema import Alarm, Base, Model, Notice, RulesChange, Series, Target, Window
 from gdscore.monitor.sequential import WARM_UP, SequentialTest
 
 MOST_CHANGES = 100
@@ -122,19 +122,15 @@ def _chosen(
 # -- plain data -----------------------------------------------------------------------------------------------
 
 
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()
-
-
 def window_facts(window: Window, model: Model) -> dict[str, Any]:
     """A window as plain data, for JSON and frames."""
-    facts = {"model": model.name, "version": model.version, **_columns(window, _OF_WINDOW)}
+    facts = {"model": model.name, "version": model.version, **columns_of(window, _OF_WINDOW)}
     return facts | {"truth": None if not window.labelled else (window.correct or 0) / window.labelled}
 
 
 def alarm_facts(alarm: Alarm, model: Model) -> dict[str, Any]:
     """An alarm as plain data, for JSON, notices and frames."""
-    facts = {"model": model.name, "version": model.version, **_columns(alarm, _OF_ALARM)}
+    facts = {"model": model.name, "version": model.version, **columns_of(alarm, _OF_ALARM)}
     return facts | {"text": _alarm_text(alarm)}
 
 
@@ -148,7 +144,8 @@ _OF_ALARM = (
 )
 
 
-def _columns(row: Window | Alarm, names: Sequence[str]) -> dict[str, Any]:
+def columns_of(row: Base, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of a row as plain data."""
     values = {name: getattr(row, name) for name in names}
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
@@ -439,10 +436,8 @@ def list_alarms(
 
 def learned(session: Session, model: str, segment: str = "") -> str:
     """What the test over all windows has learned of the newest version of a model, in one line."""
-    current = select(Model.id).where(Model.name == model, Model.superseded_at.is_(None))
-    mine = (Series.model_id.in_(current), Series.segment == segment)
-    state = session.scalars(select(Series.state).where(*mine)).first()
-    test = SequentialTest.from_dict((state or {}).get("test"))
+    series = session.get(Series, (find_model(session, model).id, segment))
+    test = SequentialTest.from_dict({} if series is None else series.state.get("test"))
     if test.quiet is None:
         return f"Learned so far: {len(test.seen)} of {WARM_UP} quiet windows."
     return f"Learned of its quiet windows: {test.quiet}."
@@ -518,8 +513,7 @@ def explain_alarm(session: Session, number: int) -> dict[str, Any]:
         "labelled_windows": windows,
         "versions": [version.version for version in versions_of(session, model.name)],
         "notices": [
-            {"target": target, "kind": notice.kind, "sent_at": _iso(notice.sent_at), "error": notice.error}
-            | {"attempts": notice.attempts, "next_try": _iso(notice.next_try)}
+            {"target": target, **columns_of(notice, ("kind", "sent_at", "error", "attempts", "next_try"))}
             for target, notice in session.execute(told.order_by(Notice.id))
         ],
     }

@@ -19,7 +19,6 @@ from gdscore.errors import GdscoreError, nearest, shown
 from gdscore.estimator import Estimate
 from gdscore.labeling import LabelledEstimate
 from gdscore.monitor.database import check_name, shown_time
-from gdscore.monitor.schema import LONGEST_NAME
 from gdscore.monitor.sequential import Seen, SequentialTest, Tests
 
 MOST_LENGTHS = 1e6
@@ -158,8 +157,9 @@ class Rules:
                 f"Expected `{name}` to have a least value for each of at most {MOST_NAMED} classes, such as "
                 f"{{'fraud': 0.7}}, but got {shown(least)}"
             )
-        least = {_class_name(key): value for key, value in least.items() if value is not None}
+        least = {key: value for key, value in least.items() if value is not None}
         for key, value in least.items():
+            check_name("class", key)
             number(f"{name} of {key}", value, least=0, most=1)
         object.__setattr__(self, name, least)
 
@@ -212,7 +212,7 @@ class Rules:
     def __str__(self) -> str:
         """The rules that are set, in one line."""
         values = {name: value for name, value in self.to_dict().items() if value is not None and value != {}}
-        return ", ".join(f"{name} {_worded(value)}" for name, value in values.items())
+        return ", ".join(f"{name} {rule_text(value)}" for name, value in values.items())
 
     def _per_window(self) -> AlarmRule | None:
         if self.min_accuracy is None and self.max_drop is None:
@@ -425,17 +425,12 @@ def usual_pause(arrivals: Sequence[datetime], every: timedelta) -> float | None:
     return max(2 * pauses[math.ceil(0.9 * len(pauses)) - 1], 2.0)
 
 
-def _class_name(name: Any) -> str:
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-        raise GdscoreError(f"Expected the name of a class, but got {shown(name)}")
-    return name
-
-
-def _worded(value: Any) -> str:
+def rule_text(value: Any) -> str:
+    """Value of a rule for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_worded(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{name}: {rule_text(one)}" for name, one in value.items()) + "}"
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 

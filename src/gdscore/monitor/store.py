@@ -38,7 +38,7 @@ from gdscore.monitor.alarms import (
 )
 from gdscore.monitor.database import AdvisedError, Key, check_name, shown_time, utc_now, window_bounds
 from gdscore.monitor.labels import Collector, EarlierLabels, tracked_window
-from gdscore.monitor.queries import NotFoundError, alarm_facts, newest_labels, versions_of, window_facts
+from gdscore.monitor.queries import NotFoundError, newest_labels, versions_of, window_facts
 from gdscore.monitor.rules import Rules
 from gdscore.monitor.schema import Alarm, EstimatorFile, Model, RulesChange, Series, Window
 from gdscore.outputs import Outputs
@@ -185,8 +185,10 @@ def delete_model(session: Session, name: str) -> int:
     return int(gone.rowcount)  # type: ignore[attr-defined]
 
 
-def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
-    """Bytes of an estimator, and one that was read from them."""
+def read_estimator(estimator: EstimatorLike | None) -> tuple[bytes | None, str | None, int | None]:
+    """Bytes of an estimator, their SHA-256 and the rows of its reference; nothing of none."""
+    if estimator is None:
+        return None, None, None
     if isinstance(estimator, AccuracyEstimator):
         estimator = estimator.to_bytes()
     elif not isinstance(estimator, bytes):
@@ -195,7 +197,7 @@ def read_estimator(estimator: EstimatorLike) -> tuple[bytes, AccuracyEstimator]:
             raise GdscoreError(f"Expected an estimator of at most {LARGEST_ESTIMATOR >> 20} MiB")
         AccuracyEstimator.load(path)  # messages name the file
         estimator = path.read_bytes()
-    return estimator, AccuracyEstimator.load(estimator)
+    return estimator, hashlib.sha256(estimator).hexdigest(), AccuracyEstimator.load(estimator).reference_rows_
 
 
 class Fresh(NamedTuple):
@@ -509,22 +511,7 @@ def delete_window(session: Session, number: int, name: str | None = None) -> dic
     return facts
 
 
-def acknowledge_alarm(session: Session, number: int, by: str) -> dict[str, Any]:
-    """Note who has seen an alarm, if nobody had."""
-    alarm, model = _locked_alarm(session, number)
-    if alarm.acknowledged_at is None:
-        alarm.acknowledged_by, alarm.acknowledged_at = by, utc_now()
-    return alarm_facts(alarm, model)
-
-
-def snooze_alarm(session: Session, number: int, until: datetime | None) -> dict[str, Any]:
-    """Silence an alarm until a time; None ends that."""
-    alarm, model = _locked_alarm(session, number)
-    alarm.snoozed_until = until
-    return alarm_facts(alarm, model)
-
-
-def _locked_alarm(session: Session, number: int) -> tuple[Alarm, Model]:
+def lock_alarm(session: Session, number: int) -> tuple[Alarm, Model]:
     """An alarm, after its model, as all writers lock them: two that lock in different orders wait for each other."""
     owner = session.scalar(select(Alarm.model_id).where(Alarm.id == number))
     model = None if owner is None else lock_model(session, owner)
