@@ -129,45 +129,34 @@ def extract(
     if rotation is not None and head is False:
         raise GdscoreError("Expected features for `rotation_head`, but head=False goes without them: leave it out")
     decided_at = None if threshold is None else checked_threshold(threshold)
-    names = listed_names(class_names)
-    return _stream(network, loader, others, rotation, with_labels, decided_at, names, numbered, progress)
+    names, rows = listed_names(class_names), row_count(loader)
 
+    def stream() -> Iterator[Outputs]:
+        seen = 0
+        with progress_bar(rows or 0, progress if rows else False) as advance:
+            for number, batch, labels in read_batches(loader, RandomStream(), "loader"):
+                inputs = to_device(batch, network.device, dtype=network.dtype)
+                # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
+                returned, features = network.run(_copied(inputs), number)
+                m, where = len(returned), returned.device
+                arrays: dict[str, Any] = {**network.kind.arrays(returned), "features": features}
+                if labels is not None and with_labels:
+                    arrays["labels"] = integer_labels(labels, m, where)
+                for name, other in others.items():
+                    inputs_there = to_device(_copied(inputs), other.device, dtype=other.dtype)
+                    arrays[name] = other.logits(inputs_there, number).to(where, non_blocking=True)
+                if rotation is not None and features is not None:
+                    arrays["rotation_logits"] = rotation.logits(inputs, features, number)
+                if numbered:
+                    arrays["ids"] = torch.arange(seen, seen + m, device=where)
+                seen += m
+                # The network's own check has looked at them, or was told not to.
+                made = Outputs(**arrays, threshold=decided_at, check_logits=False).with_class_names(names)
+                del batch, inputs, returned, features, arrays
+                yield made
+                advance(m)
 
-def _stream(
-    network: Network,
-    loader: Iterable[Any],
-    others: Mapping[str, Network],
-    rotation: _RotationNetwork | None,
-    with_labels: bool,
-    threshold: float | None,
-    class_names: Sequence[str] | None,
-    numbered: bool,
-    progress: bool | None,
-) -> Iterator[Outputs]:
-    rows = row_count(loader)
-    seen = 0
-    with progress_bar(rows or 0, progress if rows else False) as advance:
-        for number, batch, labels in read_batches(loader, RandomStream(), "loader"):
-            inputs = to_device(batch, network.device, dtype=network.dtype)
-            # Each pass has a copy: a first layer may work in place, and the inputs may be the caller's own.
-            returned, features = network.run(_copied(inputs), number)
-            arrays: dict[str, Any] = {**network.kind.arrays(returned), "features": features, "threshold": threshold}
-            m, device = returned.shape[0], returned.device
-            if labels is not None and with_labels:
-                arrays["labels"] = integer_labels(labels, m, device)
-            for name, other in others.items():
-                inputs_there = to_device(_copied(inputs), other.device, dtype=other.dtype)
-                arrays[name] = other.logits(inputs_there, number).to(device, non_blocking=True)
-            if rotation is not None and features is not None:
-                arrays["rotation_logits"] = rotation.logits(inputs, features, number)
-            if numbered:
-                arrays["ids"] = torch.arange(seen, seen + m, device=device)
-            seen += m
-            # The network's own check has looked at them, or was told not to.
-            outputs = Outputs(**arrays, check_logits=False).with_class_names(class_names)
-            del batch, inputs, returned, features, arrays
-            yield outputs
-            advance(len(outputs))
+    return stream()
 
 
 def _rows_of(inputs: Inputs, part: slice, rows: int) -> Inputs:

@@ -98,7 +98,7 @@ def from_batches(
             "Expected predictions of one loader, but got a list of lists, as `predict` gives for several loaders: call "
             "from_batches for each of them"
         )
-    on_host = not any(isinstance(part, Tensor) for part in _parts(batches[0]))
+    on_host = next(tensors_in(batches[0]), None) is None
     parts = [_arrays_of(batch, logits, kind) for batch in batches]
     if any(part.keys() != parts[0].keys() for part in parts):
         raise GdscoreError(
@@ -112,10 +112,6 @@ def from_batches(
         arrays["labels"] = integer_labels(labels, rows, device, optional=False)
     made = Outputs(**cast("dict[str, Any]", arrays), threshold=threshold, check_logits=False)
     return made.to_numpy() if on_host else made
-
-
-def _parts(batch: Any) -> Sequence[Any]:
-    return list(batch.values()) if isinstance(batch, Mapping) else batch if isinstance(batch, tuple) else [batch]
 
 
 def _arrays_of(batch: Any, where: Where, kind: LogitsOrProbabilities) -> dict[str, Any]:
