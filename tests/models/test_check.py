@@ -746,3 +746,26 @@ def test_dict_batches_as_the_estimator_takes_them():
 def digit_rows():
     data = load_digits()
     return torch.from_numpy(data.images[:, None] / 16).float(), torch.from_numpy(data.target)
+
+
+def test_a_model_whose_logits_no_layer_makes():
+    """Its error named `head=False`, which only `extract` and `estimator` took."""
+
+    class Scaled(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return 2 * self.inner(x)
+
+    x, y = digit_rows()
+    given = Scaled(fresh().eval()), [(x[:80], y[:80])], [x[80:120]]
+    options = {"steps": 2, "batch_size": 8, "progress": False, "calibration": ()}
+    with pytest.raises(GdscoreError, match="head=False"):
+        models.check(*given, **options)
+    c = models.check(*given, **options, head=False)
+    assert c.right.mean() == pytest.approx(c.estimate.accuracy, abs=1e-9)
+    network = fresh().half()  # tried in full precision, where it needs no head either
+    scaled = models.check(*given, **options, head=False, est=c.est, network=Scaled(network))
+    assert scaled.right.shape == (40,)

@@ -43,7 +43,7 @@ class CheckSettings:
     fading: float = 2.0
     # Difference of a model's accuracies on labelled rows that tells it is another one
     other_accuracy: float = 0.03
-    edge: float = 1e-6  # probabilities count as so far from 0 and 1 where their log-odds are moved
+    edge: float = 1e-6  # added to the probabilities of the other classes, of which a sure check network leaves nothing
 
 
 CHECK = CheckSettings()
@@ -236,7 +236,6 @@ def _why_unused(a: Agreement, calibration: Sequence[Agreement], accuracy: float,
 def _joint(correct: Floats, probabilities: Floats, predicted: NDArray[Any]) -> Joint:
     """Table of the rows: right where the prediction is, otherwise what the check network gives the other classes."""
     rows, classes = probabilities.shape
-    # A check network may be so sure of the model's class that nothing is left for the others.
     others = probabilities + CHECK.edge
     others[np.arange(rows), predicted] = 0
     others *= ((1 - correct) / others.sum(axis=1))[:, None]

@@ -26,7 +26,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -108,6 +108,7 @@ def check(
     batch_size: int = 64,
     seed: int = 0,
     class_names: Sequence[str] | None = None,
+    head: str | nn.Module | Literal[False] | None = None,
     logits: Where = None,
     autocast: torch.dtype | None = None,
     progress: bool | None = None,
@@ -159,6 +160,8 @@ def check(
         Of draws and augmentations.
     class_names : sequence of K str, optional
         Names of the classes, where ``est`` is left out.
+    head : str, nn.Module or False, optional
+        The model's last linear layer, as in `extract`; the network needs none.
     logits : int, str or callable, optional
         Where the logits are in what the model and the network return, as in `extract`.
     autocast : torch.dtype, optional
@@ -210,7 +213,7 @@ def check(
     where = device_of(model)
     # Parameters made in inference mode cannot be trained, wherever the caller is.
     with torch.inference_mode(False), RandomStream(cuda_of(where)):
-        run = _Run(model, network, normalize, augment, steps, batch_size, seed, logits, autocast, where)
+        run = _Run(model, network, normalize, augment, steps, batch_size, seed, head, logits, autocast, where)
         labelled, labels = run.read(labelled_loader, "labelled_loader", labelled=True)
         target, _ = run.read(target_loader, "target_loader", labelled=False)
         outputs = run.outputs(target)
@@ -242,11 +245,13 @@ class _Run:
         steps: int,
         batch_size: int,
         seed: int,
+        head: str | nn.Module | Literal[False] | None,
         logits: Where,
         autocast: torch.dtype | None,
         device: torch.device,
     ) -> None:
-        self._model, self._logits, self._autocast, self._device = model, logits, autocast, device
+        self._model, self._autocast, self._device = model, autocast, device
+        self._head, self._logits = head, logits
         self._steps, self._batch_size, self._seed = steps, batch_size, seed
         self._form, self._normalize = ImageForm(normalize, device), normalize
         self._name: str | None = None  # of the images in the labelled batches, where these are dicts
@@ -274,7 +279,7 @@ class _Run:
         """Choose the precision that is trained in."""
         few = self._batch(images.take(slice(0, 2)))
         self._start = in_full_precision(
-            self._start, lambda network: list(extract(network, [few], logits=self._logits, progress=False))
+            self._start, lambda network: list(extract(network, [few], head=False, logits=self._logits, progress=False))
         )
 
     def set_labelled(self, images: Images, labels: Tensor, outputs: Outputs, val_loader: Iterable[Any] | None) -> None:
@@ -303,7 +308,7 @@ class _Run:
         """Outputs of the model."""
         size = 256
         batches = (self._batch(images.take(slice(start, start + size))) for start in range(0, len(images), size))
-        parts = extract(self._model, batches, logits=self._logits, progress=False)
+        parts = extract(self._model, batches, head=self._head, logits=self._logits, progress=False)
         outputs = Outputs.concatenate([part.to_numpy() for part in parts])
         return outputs if labels is None else outputs.with_arrays(labels=labels.cpu().numpy())
 
@@ -320,6 +325,7 @@ class _Run:
             normalize=self._normalize,
             shifts=corruptions((3, 6), seed=self._seed),
             class_names=class_names,
+            head=self._head,
             logits=self._logits,
             progress=False,
         )
