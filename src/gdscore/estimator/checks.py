@@ -26,13 +26,11 @@ def reference_warnings(fitted: Fitted) -> Iterator[EstimateWarning]:
     classes, rows = fitted.n_classes, fitted.reference_rows
     unseen = np.flatnonzero(mix == 0)
     if 0 < len(unseen) < classes - 1:
-        names: Sequence[Any] = fitted.class_names or range(classes)
-        listed = ", ".join(repr(names[k]) for k in unseen[:12]) + (" …" if len(unseen) > 12 else "")
         yield EstimateWarning(
             "unseen_class",
             "warning",
-            f"the reference has no rows of {listed}: nothing is known of how such rows are predicted, so that a target "
-            "that has them is estimated wrongly; fit on rows of all classes",
+            f"the reference has no rows of {_listed(fitted, unseen)}: nothing is known of how such rows are "
+            "predicted, so that a target that has them is estimated wrongly; fit on rows of all classes",
         )
     if int((mix > 0).sum()) == 1:
         yield EstimateWarning(
@@ -188,15 +186,11 @@ def unreachable_classes(fitted: Fitted, shown: Floats, wanted: Floats) -> Iterat
     """Warning where rows show next to nothing of a class that they should have a share of."""
     missing = np.flatnonzero(shown < 0.01 * wanted)
     if len(missing):
-        names: Sequence[Any] = fitted.class_names or range(fitted.n_classes)
-        listed = ", ".join(f"{names[k]!r} ({wanted[k]:.1%})" for k in missing[:12]) + (
-            " …" if len(missing) > 12 else ""
-        )
         yield EstimateWarning(
             "unreachable_class",
             "warning",
-            f"no row shows the class {listed}, which the class mix given has: the model does not find it, or the mix "
-            "is another one",
+            f"no row shows the class {_listed(fitted, missing, wanted)}, which the class mix given has: the model does "
+            "not find it, or the mix is another one",
         )
 
 
@@ -236,6 +230,13 @@ def weak_evidence(fitted: Fitted, low: float, high: float) -> Iterator[EstimateW
             f"{points(half)}, as the target seems little shifted: a few labels show whether that is so "
             "(gdscore.labeling.choose), and of images a check network (gdscore.models.check)",
         )
+
+
+def _listed(fitted: Fitted, classes: NDArray[Any], shares: Floats | None = None) -> str:
+    """Names of some classes, with their shares where these are given."""
+    names: Sequence[Any] = fitted.class_names or range(fitted.n_classes)
+    words = [repr(names[k]) + ("" if shares is None else f" ({shares[k]:.1%})") for k in classes[:12]]
+    return ", ".join(words) + (" …" if len(classes) > 12 else "")
 
 
 def _example_mix(fitted: Fitted) -> str:

@@ -83,8 +83,6 @@ class Fingerprint:
 
     def differs(self, outputs: Outputs, codes: NDArray[np.int64], segments: int) -> NDArray[np.bool_]:
         """Whether the first rows of each segment do not follow from their features; ``codes`` number the segments."""
-        if segments == 1:
-            return np.array([not self.matches(outputs)])
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(segments))
         chosen = order[np.arange(len(order)) - starts[codes[order]] < CHECKED]

@@ -202,7 +202,7 @@ def estimate(
     (True, 50)
     """
     labelled = labelled_rows(est, outputs, rows, labels)
-    made = labelled.estimate(est, labelled.everything, rows.n_rows)
+    made = labelled.estimate(est, np.arange(labelled.count), rows.n_rows)
     if right is None:
         return made
     probabilities = as_probabilities(right)
@@ -246,11 +246,6 @@ class Labelled:
     def count(self) -> int:
         """Rows up to the last labelled one."""
         return len(self.correct)
-
-    @property
-    def everything(self) -> NDArray[np.int64]:
-        """All of them."""
-        return np.arange(self.count)
 
     def estimate(
         self, est: AccuracyEstimator, chosen: NDArray[np.int64], n_rows: int, all_rows: bool = True

@@ -31,18 +31,12 @@ def mirrored(lower: Array) -> Array:
 
 def sums_by_class(x: Array, classes: Array, n_classes: int) -> Array:
     """Sum of the rows of each class in float64, shape (K, D), the same in every run."""
-    if arrays.is_torch(x) and arrays.on_host(x):
-        total = namespace(x).zeros((n_classes, x.shape[1]), dtype=namespace(x).float64)
-        return total.index_add_(0, classes, x.double())
-    if arrays.is_numpy(x) or arrays.is_jax(x):
-        x, classes = arrays.to_numpy(x), arrays.to_numpy(classes)
-        order = np.argsort(classes, kind="stable")
-        present, starts = np.unique(classes[order], return_index=True)
-        sums = np.zeros((n_classes, x.shape[1]))
-        # Nine times faster than np.add.reduceat along the first axis, and thirty times than np.add.at.
-        for k, rows in zip(present, np.split(order, starts[1:]), strict=True):
-            sums[k] = x[rows].sum(axis=0, dtype=np.float64)
-        return sums
+    rows = x.shape[0]
+    if arrays.on_host(x) or arrays.is_jax(x):
+        from scipy.sparse import csr_array
+
+        one_hot = csr_array((np.ones(rows), arrays.to_numpy(classes), np.arange(rows + 1)), shape=(rows, n_classes))
+        return one_hot.T @ arrays.to_numpy(x)
     # On an accelerator adding by index has no fixed order; a product with the one-hot matrix has.
     xp = namespace(x)
     one_hot = xp.arange(n_classes, device=arrays.device(x))[:, None] == classes[None, :]

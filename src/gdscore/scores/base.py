@@ -255,12 +255,7 @@ class Score:
         """Check that rows fit this score and those before them; nothing changes when they do not."""
         if not isinstance(outputs, Outputs):
             raise GdscoreError(f"Expected `gdscore.Outputs`, but got {kind_of(outputs)}")
-        missing = sorted(self.inputs - outputs.has)
-        if missing:
-            raise GdscoreError(
-                f"`{self.name}` needs `{'`, `'.join(missing)}`, but the outputs hold only "
-                f"{', '.join(outputs.arrays)}. {how_to_get(missing)}"
-            )
+        _check_arrays(f"`{self.name}` needs", self.inputs, outputs)
         if not self.fitted:
             labelled = "labelled " if "labels" in self.reference_inputs else ""
             raise GdscoreError(
@@ -440,6 +435,10 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
     stats: dict[int, Stats] = {}
     layouts: dict[int, _RowLayout] = {}
     for chunk in _reference_chunks(reference, fitting):
+        if chunk.valid is not None and not bool(chunk.valid):
+            raise GdscoreError(
+                "Expected a reference of finite numbers and labels in range, but it holds NaN, Inf or others"
+            )
         with arrays.full_precision(next(iter(chunk.arrays.values()))):
             for i, score in enumerate(fitting):
                 layouts[i] = _RowLayout.of(chunk, score.reference_inputs).joined(layouts.get(i))
@@ -464,27 +463,20 @@ def fit_together(scores: Iterable[Score], reference: Outputs | Iterable[Outputs]
 
 def _reference_chunks(reference: Outputs | Iterable[Outputs] | None, fitting: list[Score]) -> Iterator[Outputs]:
     cutter = Rechunker(CHUNK_ROWS)
+    for outputs in stream(reference, "reference"):
+        for score in fitting:
+            _check_arrays(f"`{score.name}` needs a reference with", score.reference_inputs, outputs)
+        yield from cutter.push(outputs)
+    rest = cutter.rest()
+    if rest is not None:
+        yield rest
 
-    def chunks() -> Iterator[Outputs]:
-        for outputs in stream(reference, "reference"):
-            for score in fitting:
-                missing = sorted(score.reference_inputs - outputs.has)
-                if missing:
-                    raise GdscoreError(
-                        f"`{score.name}` needs a reference with `{'`, `'.join(missing)}`, but it holds only "
-                        f"{', '.join(outputs.arrays)}. {how_to_get(missing)}"
-                    )
-            yield from cutter.push(outputs)
-        rest = cutter.rest()
-        if rest is not None:
-            yield rest
 
-    for chunk in chunks():
-        if chunk.valid is not None and not bool(chunk.valid):
-            raise GdscoreError(
-                "Expected a reference of finite numbers and labels in range, but it holds NaN, Inf or others"
-            )
-        yield chunk
+def _check_arrays(needs: str, inputs: frozenset[str], outputs: Outputs) -> None:
+    missing = sorted(inputs - outputs.has)
+    if missing:
+        held = ", ".join(outputs.arrays)
+        raise GdscoreError(f"{needs} `{'`, `'.join(missing)}`, but the outputs hold only {held}. {how_to_get(missing)}")
 
 
 def option_names(cls: type[Score]) -> list[str]:

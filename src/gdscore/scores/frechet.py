@@ -102,7 +102,6 @@ class Frechet(Score):
 
     def __init__(self, *, squared: bool = True) -> None:
         self.squared = boolean("squared", squared)
-        self._roots: dict[str, tuple[NDArray[Any], Array]] = {}
         super().__init__()
 
     def measure(self, chunk: Outputs) -> Stats:
@@ -142,7 +141,7 @@ class Frechet(Score):
         rows = _at_least_two(stats["rows"], "target")
         scatter = stats["factor"] if "factor" in stats else mirrored(stats["moment"])
         xp = namespace(scatter)
-        root = self._root_like(scatter)
+        root = arrays.like(self.reference_root_, scatter)
         if not bool(xp.all(xp.isfinite(scatter))):
             raise GdscoreError(self.overflow_message())
         if "factor" in stats:
@@ -170,14 +169,6 @@ class Frechet(Score):
             "larger than that of more rows of the same distribution would be, so compare it only with sets of as many "
             "rows"
         )
-
-    def _root_like(self, scatter: Array) -> Array:
-        """Root of the reference on the device of the target, kept there for the next target."""
-        place = f"{arrays.library(scatter)} {arrays.device(scatter)}"
-        kept = self._roots.get(place)
-        if kept is None or kept[0] is not self.reference_root_:
-            kept = self._roots[place] = self.reference_root_, arrays.like(self.reference_root_, scatter)
-        return kept[1]
 
 
 def _scatter(factors: list[Array], moments: list[Array] | None = None) -> Stats:

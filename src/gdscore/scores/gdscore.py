@@ -179,15 +179,13 @@ def _power(g: Array, p: float) -> Array:
     """|g|^p, overwriting g where the library can."""
     if arrays.is_torch(g):
         g = g.abs_()
-        return g if p == 1 else g.sqrt_() if p == 0.5 else g.log2_().mul_(p).exp2_()
+        return g if p == 1 else g.log2_().mul_(p).exp2_()
     xp = namespace(g)
     if arrays.is_jax(g):
         return xp.exp2(p * xp.log2(xp.abs(g)))
     xp.abs(g, out=g)
     if p == 1:
         return g
-    if p == 0.5:
-        return xp.sqrt(g, out=g)
     xp.log2(g, out=g)
     g *= p
     return xp.exp2(g, out=g)
