@@ -142,13 +142,10 @@ def window_starts(times: Any, every: Any = "1d") -> NDArray[Any]:
     if every.zone == "UTC":
         return starts
     used, place = np.unique(starts, return_inverse=True)
-    return np.array([_local(start, every.tzinfo) for start in used.tolist()], dtype=object)[place]
-
-
-def _local(start: datetime, zone: tzinfo) -> datetime:
-    """Time with a fixed offset: of two times of one zone that clocks show alike, Python knows no difference."""
-    local = start.replace(tzinfo=UTC).astimezone(zone)
-    return local.replace(tzinfo=timezone(local.utcoffset() or timedelta(0)))
+    local = [start.replace(tzinfo=UTC).astimezone(every.tzinfo) for start in used.tolist()]
+    # With fixed offsets: of two times of one zone that clocks show alike, Python knows no difference.
+    fixed = [time.replace(tzinfo=timezone(time.utcoffset() or timedelta(0))) for time in local]
+    return np.array(fixed, dtype=object)[place]
 
 
 def utc_starts(times: NDArray[np.datetime64], every: Every) -> NDArray[np.datetime64]:

@@ -107,7 +107,9 @@ class Predictor:
         self._head = _head(self._classifier)
         self._contributions = _contributions(self._classifier)
         self._rule = rule if threshold is None else _Rule(threshold=checked_threshold(threshold))
-        if self._rule is None and self._head is not None and _predicts_as_scikit_learn(self._classifier):
+        # scikit-learn's own ``predict`` takes the largest logit of a classifier that has logits.
+        own = str(getattr(type(self._classifier).predict, "__module__", "")).startswith("sklearn.")
+        if self._rule is None and self._head is not None and own:
             self._rule = _Rule()
         self._unknown_share = _unknown_share(self._transformers)
 
@@ -242,11 +244,6 @@ def _threshold_of(clf: Any) -> float | None:
     second = clf.pos_label is None or clf.pos_label == clf.classes_[1] if fixed else named
     usable = clf.response_method in ("auto", "predict_proba") and second and 0 < threshold < 1
     return threshold if usable else None
-
-
-def _predicts_as_scikit_learn(clf: Any) -> bool:
-    """Whether ``predict`` is scikit-learn's own, which takes the largest logit of a classifier that has logits."""
-    return str(getattr(type(clf).predict, "__module__", "")).startswith("sklearn.")
 
 
 def _check_classifier(clf: Any) -> None:

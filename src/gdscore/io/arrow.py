@@ -289,7 +289,11 @@ def write_parquet(
     with atomic(path) as file, contextlib.ExitStack() as stack:
         writer = None
         for block in rebatched(_copies(parts), None):
-            batch = pa.record_batch({name: _to_arrow(array) for name, array in block.items()})
+            columns = {name: pa.array(array.reshape(-1)) for name, array in block.items()}
+            lists = {
+                n: pa.FixedSizeListArray.from_arrays(columns[n], a[0].size) for n, a in block.items() if a.ndim > 1
+            }
+            batch = pa.record_batch(columns | lists)
             if metadata:
                 batch = batch.replace_schema_metadata(metadata)
             if writer is None:
@@ -305,12 +309,6 @@ def _copies(parts: Iterable[Block]) -> Iterator[Block]:
         step = default_rows(sum(array.nbytes for array in part.values()) // rows)
         for start in range(0, rows, step):
             yield {name: array[start : start + step].copy() for name, array in part.items()}
-
-
-def _to_arrow(array: NDArray[Any]) -> Any:
-    if array.ndim == 1:
-        return pa.array(array)
-    return pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array[0].size)
 
 
 def _unwrapped(kind: Any) -> Any:

@@ -411,7 +411,10 @@ def make_batch(
             f"{len(names)}: {_listed(names)}"
         )
     time = None if chosen.time is None else _times(chosen.time, values[chosen.time], place, zoned, zone or TimeZone())
-    by = {column: _segments(column, values[column], place) for column in chosen.by}
+    by = {name: values[name] for name in chosen.by}
+    for name, names_of_rows in by.items():
+        if names_of_rows.dtype.kind == "U" and (names_of_rows == "").any():
+            raise missing(name, place.row((names_of_rows == "").argmax()))
     if chosen.id is not None:
         arrays["ids"] = values[chosen.id]
     try:
@@ -521,9 +524,3 @@ def _far_time(column: str, time: str, place: Place, row: int, cure: str) -> RowE
     return place.error(
         f"Expected times between the years 1 and 9999 in UTC in column {column!r}, but got {time}", row, cure
     )
-
-
-def _segments(column: str, values: NDArray[Any], place: Place) -> NDArray[Any]:
-    if values.dtype.kind == "U" and (values == "").any():
-        raise missing(column, place.row((values == "").argmax()))
-    return values

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gdscore.errors import GdscoreError
+from gdscore.frames import is_missing
 from gdscore.shifts._families import Context, Draws, Families, Numbers
 
 DENSE = Families(severities=4)
@@ -34,14 +35,8 @@ class TableValues:
     codes: NDArray[np.int64]
 
 
-def _is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
-
-
 def _kind_of_objects(values: list[Any]) -> str:
-    present = [value for value in values if not _is_missing(value)]
+    present = [value for value in values if not is_missing(value)]
     numbers = (int, float, np.integer, np.floating)
     if present and all(isinstance(value, numbers) and not isinstance(value, bool) for value in present):
         return "number"
@@ -113,7 +108,7 @@ def _numbers(table: Any, column: int) -> Numbers:
         if series.dtype != nw.Object:
             return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
         values = series.to_list()
-    present = [np.nan if _is_missing(value) else value for value in values]
+    present = [np.nan if is_missing(value) else value for value in values]
     try:
         return np.array(present, dtype=np.float64)
     except (TypeError, ValueError):
@@ -157,7 +152,7 @@ class TableLayout:
         codes = np.empty((rows, len(self.categorical)), dtype=np.int64)
         for k, j in enumerate(self.categorical):
             code_of = {value: code for code, value in enumerate(self.vocabularies[k])}
-            codes[:, k] = [_MISSING if _is_missing(v) else code_of.get(v, _UNSEEN) for v in _values(table, j)]
+            codes[:, k] = [_MISSING if is_missing(v) else code_of.get(v, _UNSEEN) for v in _values(table, j)]
         return TableValues(numbers, codes)
 
     def join(self, batch: Any, before: TableValues, after: TableValues) -> Any:
@@ -197,7 +192,7 @@ def _learn_layout(inputs: Any) -> TableLayout:
             "types, which are left as they are: convert them, decimal numbers to float, or give `shifts` of your own"
         )
     vocabularies = [
-        [value for value, _ in Counter(v for v in _values(table, j) if not _is_missing(v)).most_common()]
+        [value for value, _ in Counter(v for v in _values(table, j) if not is_missing(v)).most_common()]
         for j, kind in enumerate(kinds)
         if kind == "category"
     ]
@@ -232,7 +227,7 @@ def _new_series(series: Any, where: NDArray[Any], values: NDArray[Any]) -> Any:
         dense = nw.from_native(native.sparse.to_dense(), series_only=True)
         changed = _new_series(dense, where, values).to_native().astype(native.dtype)
         return nw.from_native(changed, series_only=True)
-    missing = np.array([_is_missing(value) for value in values]) if values.dtype == object else np.isnan(values)
+    missing = np.array([is_missing(value) for value in values]) if values.dtype == object else np.isnan(values)
     new: Any = values
     if values.dtype == object or missing.any() or not series.dtype.is_float():
         if pandas and isinstance(native.dtype, np.dtype) and native.dtype.kind in "iub":
