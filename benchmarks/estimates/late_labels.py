@@ -458,12 +458,12 @@ def replayed(windows, delay, settings, answer=answer):
         found = replace(window, error=None, factor=None)
         if past:
             ages = np.array([number - place[id(w)] for w in past], dtype=np.float64)
-            known = known_of(past, ages, 0, settings=settings)
+            known = known_of(past, ages, 0)
             estimates = window.label_free, window.raked, window.unchanged
             answered = answer(known, 0.0, *estimates, window.prior_error, settings)
             factor = tally.factor(0.9, settings)
             noise = own_variance(answered.accuracy, window.n_rows)
-            half = half_width(factor, answered.error, noise, settings)
+            half = half_width(factor, answered.error, noise)
             low, high = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
             found = replace(window, accuracy=answered.accuracy, low=low, high=high, error=answered.error, factor=factor)
         made.append(found)

@@ -287,6 +287,20 @@ def test_segments_are_each_their_own(est, rng):
     assert again.truth["fr"] == pytest.approx(0.9)
 
 
+def test_the_last_known_accuracy_is_no_handful_of_labels(est, rng):
+    track = gdscore.AccuracyTracker(est)
+    parts = [outputs(100, 1.5, rng) for _ in range(3)]
+    track.estimate(unlabelled(parts[0]), time=day(0))
+    track.estimate(unlabelled(parts[1]), time=day(1))
+    track.add_labels(day(1), parts[1].labels[:1], rows=[0])
+    track.estimate(unlabelled(parts[2]), time=day(2))
+    one_row = float(parts[1].correct[0])
+    assert track.windows("pandas").last_known[2] == one_row  # all that is known
+    track.add_labels(day(0), parts[0].labels)
+    track.estimate(unlabelled(parts[2]), time=day(2))
+    assert track.windows("pandas").last_known[2] == parts[0].accuracy
+
+
 def test_times_in_every_form(est, rng):
     track = gdscore.AccuracyTracker(est)
     forms = ["2026-01", pd.Period("2026-02"), date(2026, 3, 1), np.datetime64("2026-04-01"), pd.Timestamp("2026-05-01")]

@@ -191,11 +191,11 @@ class Tally(NamedTuple):
         return quantile_of(level) * math.exp(min(max(exponent, -50.0), 50.0))
 
 
-def half_width(factor: float, error: float, variance: float, settings: Settings = SETTINGS) -> float:
+def half_width(factor: float, error: float, variance: float) -> float:
     """Half the width of an interval, for an accuracy that is seen with this sampling variance."""
-    if factor >= settings.most_factor:
+    if factor >= SETTINGS.most_factor:
         return 1.0
-    return 0.0 if factor <= settings.least_factor else factor * math.hypot(error, math.sqrt(variance))
+    return 0.0 if factor <= SETTINGS.least_factor else factor * math.hypot(error, math.sqrt(variance))
 
 
 class CommonError(NamedTuple):
@@ -216,9 +216,7 @@ class CommonError(NamedTuple):
         return CommonError(*(total - its for total, its in zip(self, CommonError.of([segment]), strict=True)))
 
 
-def class_mix(
-    past: Sequence[TrackedWindow], ages: Floats, reference_mix: Sequence[float] | Floats, settings: Settings = SETTINGS
-) -> Floats | None:
+def class_mix(past: Sequence[TrackedWindow], ages: Floats, reference_mix: Sequence[float] | Floats) -> Floats | None:
     """Shares of the classes by the labels of past windows, recent ones first; None where no window has labels.
 
     ``ages`` count windows from each to the one that is estimated, and are taken relative to the age of the latest
@@ -232,9 +230,9 @@ def class_mix(
     if not usable:
         return None
     delay = max(min(age for _, age in usable), 1.0)
-    counts = settings.mix_rows * np.asarray(reference_mix, dtype=np.float64)
+    counts = SETTINGS.mix_rows * np.asarray(reference_mix, dtype=np.float64)
     for classes, age in usable:
-        counts += settings.memory ** (age / delay - 1) * classes
+        counts += SETTINGS.memory ** (age / delay - 1) * classes
     return np.asarray(counts / counts.sum())
 
 
@@ -255,7 +253,6 @@ def known_of(
     ages: Floats,
     version: int,
     common: Sequence[CommonError] | None = None,
-    settings: Settings = SETTINGS,
 ) -> Known:
     """Arrays of past windows that labels tell something of; ``common`` where they are segments.
 
@@ -268,7 +265,7 @@ def known_of(
         others = CommonError() if common is None else common[i].without(window)
         if others.labels > 0.5:
             shared = window.raked + others.errors / others.labels
-            spread = settings.difference**2 + others.noise / others.labels**2
+            spread = SETTINGS.difference**2 + others.noise / others.labels**2
             if accuracy is None:
                 accuracy, variance = shared, spread
             else:
@@ -277,7 +274,7 @@ def known_of(
             # A mean with a guess of the accuracy is nearer to the answers than the accuracy itself.
             excess = -variance
         if accuracy is not None:
-            doubt = 0.0 if window.version == version else settings.difference**2
+            doubt = 0.0 if window.version == version else SETTINGS.difference**2
             unchanged = window.label_free if window.unchanged is None else window.unchanged
             place = -float(ages[i]), min(max(accuracy, 0.0), 1.0)
             rows.append((*place, variance + doubt, excess - doubt, window.label_free, window.raked, unchanged))
@@ -314,27 +311,11 @@ def tracked(
     history: History,
     time: datetime,
     version: int = 0,
-    settings: Settings = SETTINGS,
 ) -> Tracked:
-    """Estimate of a window from its label-free estimates and from windows with labels before it.
+    """Estimate of a window of a version of the model from its estimate without labels and from windows before it.
 
-    Parameters
-    ----------
-    free : Estimate
-        Of `AccuracyEstimator.estimate`.
-    with_class_mix : callable
-        Makes the same with other shares of the classes.
-    history : History
-        Windows before it.
-    time : datetime
-        Of the window.
-    version : int
-        Version of the model.
-
-    Returns
-    -------
-    Tracked
-        Without a known window the estimate is ``free``.
+    ``with_class_mix`` makes the estimate ``free`` again with other shares of the classes. Where no label is known, the
+    estimate stays ``free``.
     """
     past, raked = history.past, free
     labelled = [window for window in past if window.n_labels]
@@ -342,7 +323,7 @@ def tracked(
     if history.reference_mix is not None:
         alike = np.array([window.version in history.alike for window in past], dtype=bool)
         usable = [window for window, is_alike in zip(past, alike, strict=True) if is_alike]
-        shares = class_mix(usable, ages[alike], history.reference_mix, settings)
+        shares = class_mix(usable, ages[alike], history.reference_mix)
         raked = free if shares is None else with_class_mix(shares)
     window = TrackedWindow(
         time,
@@ -354,17 +335,17 @@ def tracked(
         free.high,
         prior_error=prior_error(free),
         unchanged=free.reference_accuracy,
-        last_known=labelled[-1].known if labelled else None,
+        last_known=last_known(labelled),
         labels_then=sum(w.n_labels for w in labelled),
         version=version,
     )
-    known = known_of(past, ages, version, history.common, settings)
+    known = known_of(past, ages, version, history.common)
     if not len(known.position):
         return Tracked(free, window, raked)
     estimates = free.accuracy, raked.accuracy, free.reference_accuracy
-    answered = answer(known, 0.0, *estimates, window.prior_error, settings)
-    window.factor, window.error = history.tally.factor(free.level, settings), answered.error
-    half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows), settings)
+    answered = answer(known, 0.0, *estimates, window.prior_error)
+    window.factor, window.error = history.tally.factor(free.level), answered.error
+    half = half_width(window.factor, window.error, own_variance(answered.accuracy, raked.n_rows))
     window.accuracy, window.weights = answered.accuracy, answered.weights.tolist()
     window.low, window.high = max(answered.accuracy - half, 0.0), min(answered.accuracy + half, 1.0)
     estimate = replace(
@@ -380,6 +361,16 @@ def tracked(
         warnings=most_severe_first([*free.warnings, *_warnings(window, labelled)]),
     )
     return Tracked(estimate, window, raked)
+
+
+def last_known(labelled: Sequence[TrackedWindow]) -> float | None:
+    """Accuracy of the latest window with labels of half its rows, or of any where none has so many.
+
+    The few labels that the newest window may have by now are no accuracy that anybody would go by.
+    """
+    half = (window for window in reversed(labelled) if 2 * window.n_labels >= window.n_rows)
+    latest = next(half, labelled[-1] if labelled else None)
+    return None if latest is None else latest.known
 
 
 def with_own_labels(estimate: Estimate, window: TrackedWindow, level: float) -> Estimate:
