@@ -56,6 +56,7 @@ def estimator(
         Of `AccuracyEstimator`: ``level``, ``class_mix``, ``method``, ``seed``.
     """
     from gdscore.models._inputs import check_loader
+    from gdscore.models._state import RandomStream
     from gdscore.models.predictions import map_tensors
     from gdscore.shifts.sets import checked_shifts
 
@@ -72,8 +73,9 @@ def estimator(
         "autocast": autocast,
     }
     ray = _cluster.connect(address)
-    # Copies: a loader may use its memory for the next batch.
-    batches = [map_tensors(lambda t: t.detach().clone(), batch) for batch in val_loader]
+    with RandomStream():  # of a loader that shuffles
+        # Copies: a loader may use its memory for the next batch.
+        batches = [map_tensors(lambda t: t.detach().clone(), batch) for batch in val_loader]
     shared = ray.put((model, batches, passes))
     actors = _cluster.Actors(ray, _Shifting, (shared,), num_actors, num_cpus, num_gpus)
 
