@@ -367,3 +367,14 @@ def test_sparse_matrices_with_missing_values():
     shifts = {shift.family: shift for shift in table_shifts(table, severities=[3])}
     assert np.isnan(shifts["noise"](table).data).sum() == 1
     assert 0 < len(shifts["subpopulation"].rows(table)) < 200
+
+
+def test_categories_with_missing_values_in_single_precision():
+    """A NaN of float32 was no missing value, and its column of strings was left as it is."""
+    table = np.array([["a"], [np.float32("nan")], ["b"], ["a"]] * 10, dtype=object)
+    shifts = {shift.family: shift for shift in table_shifts(table, severities=[4])}
+    changed = shifts["categories"](table)
+    missing = np.arange(40) % 4 == 1
+    assert set(changed[~missing, 0]) == {"a", "b"}
+    assert (changed[~missing] != table[~missing]).any()
+    assert all(value != value for value in changed[missing, 0])
