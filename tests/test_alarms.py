@@ -29,7 +29,7 @@ def estimate(accuracy=0.8, low=0.7, high=0.9, reference=0.9, warnings=()):
 def test_an_alarm_is_a_value_below_the_floor(values, floor, on):
     low, accuracy, high = sorted(values)
     compared = {AlarmOn.LOW: low, AlarmOn.ESTIMATE: accuracy, AlarmOn.HIGH: high}[on]
-    status = AlarmRule(floor, on=on).check("a", estimate(accuracy, low, high)).status
+    status = AlarmRule(floor, alarm_on=on).check("a", estimate(accuracy, low, high)).status
     if high - low > 0.5 and low < floor - 1e-9 <= high:
         assert status is Status.NOT_ENOUGH_DATA
     else:
@@ -47,7 +47,7 @@ def test_of_two_rules_the_stricter_holds(accuracy, reference, least, drop):
 @pytest.mark.parametrize("field", ["accuracy", "low", "high", "reference"])
 def test_nan_never_passes(on, field):
     values = {field: math.nan} if field == "reference" else dict.fromkeys(("accuracy", "low", "high"), math.nan)
-    rule = AlarmRule(max_drop=0.5, on=on) if field == "reference" else AlarmRule(0.0, on=on)
+    rule = AlarmRule(max_drop=0.5, alarm_on=on) if field == "reference" else AlarmRule(0.0, alarm_on=on)
     assert rule.check("a", estimate(**values)).status is Status.ALARM
 
 

@@ -52,29 +52,15 @@ class AlarmOn(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """What a rule says of one target: its status, and the reason in one line where it is not fine.
-
-    Attributes
-    ----------
-    name, reason : str
-        Name of the target, and why its status is what it is.
-    status : Status
-        Whether the rule asks for an alarm.
-    rule : str
-        Name of the rule.
-    began : datetime, optional
-        Since when the target has the problem, where the rule looks at several windows.
-    level, value : float, optional
-        What the rule looks at without the problem, and what it is now.
-    """
+    """What a rule says of one target: its status, and the reason in one line where it is not fine."""
 
     name: str
     status: Status
     reason: str = ""
     rule: str = "accuracy"
-    began: datetime | None = None
-    level: float | None = None
-    value: float | None = None
+    began: datetime | None = None  # since when the target has the problem, where the rule looks at several windows
+    level: float | None = None  # what the rule looks at without the problem
+    value: float | None = None  # what it is now
 
 
 @dataclass(frozen=True)
@@ -94,7 +80,7 @@ class AlarmRule:
     min_accuracy: float | None = None  # least accuracy, in [0, 1]
     # How far the accuracy may be below that of the reference, in [0, 1]: 0.05 are five points
     max_drop: float | None = None
-    on: AlarmOn = AlarmOn.ESTIMATE  # what is compared
+    alarm_on: AlarmOn = AlarmOn.ESTIMATE  # what is compared
     # An estimate of fewer rows, or with a wider interval, is `not enough data` where the floor is in its interval
     min_rows: int = MIN_ROWS
     max_width: float = MAX_WIDTH
@@ -135,7 +121,7 @@ class AlarmRule:
             AlarmOn.LOW: (low, f"the lower end of {what}" if rule != "accuracy" else "the lower end"),
             AlarmOn.ESTIMATE: (middle, what),
             AlarmOn.HIGH: (high, f"the upper end of {what}" if rule != "accuracy" else "the upper end"),
-        }[self.on]
+        }[self.alarm_on]
         interval = f"interval {percent(low)} to {percent(high)}"
         short = not_enough_data(n_rows, high - low, self.min_rows, self.max_width)
         facts: dict[str, Any] = {"rule": rule, "level": floor, "value": middle}
@@ -156,13 +142,6 @@ class AlarmRule:
         codes = ", ".join(w.code for w in critical)
         reason = f"{name}: critical warning ({codes}): {critical[0].message}"
         return replace(checked, status=Status.ALARM, reason=reason)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, as the JSON has it."""
-        return {"min_accuracy": self.min_accuracy, "max_drop": self.max_drop, "alarm_on": self.on.value} | {
-            "min_rows": self.min_rows,
-            "max_width": self.max_width,
-        }
 
 
 def not_enough_data(n_rows: int, width: float, min_rows: int, max_width: float) -> str:

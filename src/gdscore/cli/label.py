@@ -208,7 +208,7 @@ def status(
     if not more:
         show(f"The interval is {wanted} wide or narrower: enough.")
         return
-    show(f"Label about {_rounded(more)} more for {wanted}.")
+    show(f"Label about {more if more <= 20 else math.ceil(more / 10) * 10} more for {wanted}.")
     if more > labelled.to_label:
         budget = math.ceil((len(drawn) + more - labelled.to_label) / 10) * 10
         show(
@@ -293,8 +293,3 @@ def _kept(drawn: LabelRows, earlier: LabelRows, labels: list[str]) -> list[str]:
 def _cells(name: str, e: LabelledEstimate) -> list[str]:
     free = "" if e.label_free is None else percent(e.label_free.value)
     return [name, f"{e.n_rows:,}", str(e.labels), percent(e.accuracy), f"{percent(e.low)} to {percent(e.high)}", free]
-
-
-def _rounded(count: int) -> int:
-    """Number of labels as a forecast is given: in tens beyond 20."""
-    return count if count <= 20 else math.ceil(count / 10) * 10

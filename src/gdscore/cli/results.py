@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -193,7 +193,7 @@ def document(
         "status": worst_status(checks).value,
         "reason": summarize(checks),
         "exit_code": int(exit_code(checks)),
-        "rule": rule and rule.to_dict(),
+        "rule": rule and asdict(rule),
         "checked": [c.name for c in checks if c.name] if rule else [],
         "alarms": names[Status.ALARM],
         "not_enough_data": names[Status.NOT_ENOUGH_DATA],
@@ -303,14 +303,15 @@ class Alarms:
         """Status of each target, by the rule or whether it could be estimated; None where it is not checked."""
         times = [outcome.target.when for outcome in outcomes]
         checked = checked_targets(times, last=self.last, since=self.since) if self.rule else [True] * len(outcomes)
-        return [self._status(outcome) if chosen else None for outcome, chosen in zip(outcomes, checked, strict=True)]
-
-    def _status(self, outcome: Outcome[Estimated]) -> Check:
-        if outcome.value is None:
-            return Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
-        if self.rule is None:
-            return Check(outcome.name, Status.FINE)
-        return self.rule.check_all(outcome.name, outcome.value.estimate)
+        checks: list[Check | None] = []
+        for outcome, chosen in zip(outcomes, checked, strict=True):
+            check = Check(outcome.name, Status.FINE)
+            if outcome.value is None:
+                check = Check(outcome.name, Status.ERROR, f"{outcome.name}: {outcome.error}")
+            elif self.rule is not None:
+                check = self.rule.check_all(outcome.name, outcome.value.estimate)
+            checks.append(check if chosen else None)
+        return checks
 
 
 _ALARM_OPTIONS = {
